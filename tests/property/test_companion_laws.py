@@ -18,6 +18,7 @@ from tests.property.search_model import DATES, NUMBERS, WORDS, SortItems, config
 from tests.property.test_search_laws import EDGES, aggregation, ask_for, key_of, plenty
 from topics.indexing.companions import choosing, postings, walking
 from topics.indexing.companions.building import build
+from topics.indexing.companions.findings import Findings
 from topics.indexing.companions.identity import plan_of
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.merging import merge
@@ -96,13 +97,14 @@ def made(case: Case) -> tuple[list[Part], Scan]:
         data = bytearray()
         merge(companions, data.extend, removed[::2])
         companions = [Companion(bytes(data))]
-    plan = plan_of(registry)
+    plan, findings = plan_of(registry), Findings(50_000)
     parts: list[Part] = []
     for companion in companions:
         companion.check()
         low, high = max(companion.head.first, first), min(companion.head.last, last)
         if low <= high:
-            parts.append(CompanionPart(companion, Span(low, high, high - low + 1, "index"), plan, removed))
+            span = Span(low, high, high - low + 1, "index")
+            parts.append(CompanionPart(companion, span, plan, removed, findings))
     left = [entry for entry in every[first : last + 1] if entry.number not in case.removed]
     return parts, Scan(Entries(Span(first, last, len(left)), left))
 
@@ -113,6 +115,8 @@ def _everything_is_many() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choosing, "AT_ONCE", 2)
         patch.setattr(choosing, "_FEW_OF", 2)
+        patch.setattr(choosing, "FIRST_ROWS", 1)
+        patch.setattr(choosing, "_GROWTH", 2)
         patch.setattr(postings, "_MOST_PLACES", 4)
         patch.setattr(walking, "FIRST_ROWS", 3)
         patch.setattr(walking, "_MOST_ROWS", 7)
@@ -128,6 +132,8 @@ def test_companions_find_what_a_scan_finds(case: Case) -> None:
         found, expected = search(parts, ask, plenty()), search([scan], ask, plenty())
         assert found.hits == expected.hits
         assert found.coverage.complete
+        again = search(parts, ask, plenty())
+        assert (again.hits, again.matched) == (found.hits, found.matched), "what was found before"
         if count_all:
             assert found.matched == expected.matched
         if expected.next_after is not None:

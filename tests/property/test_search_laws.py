@@ -31,7 +31,7 @@ from topics.indexing.companions.identity import plan_of
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.merging import merge
 from topics.indexing.companions.part import CompanionPart
-from topics.indexing.fresh import columns
+from topics.indexing.fresh import columns, dictionary, orders
 from topics.indexing.fresh.index import FreshIndex, FreshPart
 from topics.indexing.grammar import (
     And,
@@ -94,10 +94,14 @@ def key_of(value: Any) -> str | None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def short_postings() -> Iterator[None]:
-    """Postings of a few words, so that small examples have some."""
+def few_are_many() -> Iterator[None]:
+    """Postings and runs of a few texts, so that small examples have some, and dictionaries that are large soon."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "POSTING_WORDS", 4)
+        patch.setattr(dictionary, "RUN_TEXTS", 2)
+        patch.setattr(dictionary, "_RUNS_AT_ONCE", 1)
+        patch.setattr(dictionary, "RANKED_TEXTS", 2)
+        patch.setattr(orders, "FEW", 0)
         yield
 
 
@@ -174,7 +178,8 @@ def fresh_part(rows: list[Entry], config: SearchConfig, span: Span, removed: Col
     index.add([Entry(span.first - 1, SPARE, 1, "k")])
     for row in rows:
         index.add([row])
-        index.columns["key"].dictionary.ranks()  # type: ignore[attr-defined]
+        if span.first % 2:
+            index.columns["key"].dictionary.ranks()  # type: ignore[attr-defined]
     index.add([Entry(span.last + 1, SPARE, 1, "k")])
     return FreshPart(index, span, [(number, number) for number in sorted(removed)])
 

@@ -133,12 +133,25 @@ class Texts(Protocol):
 
     def code(self, text: str) -> int | None: ...
 
+    @property
+    def is_ranked(self) -> bool:
+        """Whether it takes no time to speak of to know the ranks of all."""
+        ...
+
     def rank(self, text: str) -> int:
         """The rank of a text; one between two others if it has no code."""
         ...
 
     def ranked(self, codes: NDArray[Any]) -> Numbers:
         """The ranks of the texts of some codes: a smaller one comes first."""
+        ...
+
+    def come_behind(self, text: str, codes: NDArray[Any]) -> Mask:
+        """Of which codes the text comes behind this one."""
+        ...
+
+    def first_among(self, codes: NDArray[Any], size: int, ascending: bool) -> NDArray[Any]:
+        """The distinct codes of the first texts among those of some codes, in their order or against it."""
         ...
 
     def begin_with(self, prefix: str, codes: NDArray[Any]) -> Mask:

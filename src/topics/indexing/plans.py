@@ -14,7 +14,7 @@ from topics.indexing.aggregation import Aggregation
 from topics.indexing.groups import Groups
 from topics.indexing.parts import Ask, Budget, Count, Part, Span
 from topics.indexing.ranking import Statistics
-from topics.indexing.sorting import OFFSET, Hit, Place
+from topics.indexing.sorting import OFFSET, Hit, Place, Sort
 from topics.indexing.tables import Table
 
 _SPARE_PAGES = 4
@@ -99,6 +99,10 @@ class Searching:
         self.coverage = Coverage()
         self._hits: list[Hit] = []
         self._matched = 0
+
+    @property
+    def sort(self) -> Sort:
+        return self._ask.sort
 
     @property
     def enough(self) -> bool:

@@ -10,6 +10,7 @@ neither that hit nor any before it, whatever was appended in between.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -44,6 +45,9 @@ class Hit(NamedTuple):
     score: float
 
 
+_NUMBER: Callable[[Hit], int] = attrgetter("number")
+
+
 class Sort(msgspec.Struct, frozen=True):
     keys: tuple[Key, ...]
 
@@ -67,8 +71,15 @@ class Sort(msgspec.Struct, frozen=True):
 
     def arrange(self, hits: list[Hit]) -> None:
         """Sorts hits, the first one of the answer first."""
+        if self.by_offset is not None:
+            # Nothing is equal, so that no other key counts.
+            hits.sort(key=_NUMBER, reverse=not self.by_offset.ascending)
+            return
         for index, key in reversed(list(enumerate(self.keys))):
-            hits.sort(key=_ranker(index), reverse=not key.ascending)
+            column = [hit.place[index] for hit in hits]
+            ranks = list(map(_rank, column)) if None in column else column
+            order = sorted(range(len(hits)), key=ranks.__getitem__, reverse=not key.ascending)
+            hits[:] = [hits[place] for place in order]
 
     def is_behind(self, place: Place, after: Place) -> bool:
         """Whether a hit comes behind a place."""
@@ -101,10 +112,6 @@ def _rank_of(best: Mapping[int, Sequence[Any]], index: int, number: int) -> tupl
 
 def _rank(value: Any) -> tuple[Any, ...]:
     return (1,) if value is None else (0, value)
-
-
-def _ranker(index: int) -> Callable[[Hit], tuple[Any, ...]]:
-    return lambda hit: _rank(hit.place[index])
 
 
 def _key_maker(key: Key, places: dict[str, int]) -> Callable[[Row, int, float], Any]:

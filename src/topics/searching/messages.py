@@ -16,6 +16,7 @@ import msgspec
 
 from topics.core.ranges import SeqRange
 from topics.core.rows import words
+from topics.searching.hits import Hits
 from topics.wire.cuts import View
 
 _FRAME = Struct("<IBI")
@@ -114,8 +115,17 @@ class KeysQuery(msgspec.Struct, array_like=True, frozen=True, tag="keys"):
 Query = SearchQuery | CountQuery | AggregateQuery | KeysQuery
 
 
+class Mapped(msgspec.Struct, array_like=True, frozen=True):
+    """A companion that is asked about the entries from `first` to `last`."""
+
+    path: str
+    first: int
+    last: int
+
+
 class Ask(_Head, frozen=True):
-    """A query about the entries from `first` to `last` that are not `removed`."""
+    """A query about the entries of the index from `first` to `last`, and about those of companions behind them, that
+    are not `removed`."""
 
     request: int
     index: int
@@ -125,16 +135,12 @@ class Ask(_Head, frozen=True):
     last: int
     removed: tuple[SeqRange, ...]
     query: Query
+    mapped: tuple[Mapped, ...] = ()
+    """Asked one after the other, for as long as that is short (`Result.looked_up`)."""
     stays: bool = False
-    """Whether more parts follow: what was found is then kept under `request` until it is finished."""
-
-
-class Mapped(msgspec.Struct, array_like=True, frozen=True):
-    """A companion that is asked about the entries from `first` to `last`."""
-
-    path: str
-    first: int
-    last: int
+    """Whether more parts follow, or may have to: what was found is then kept under `request` until it is finished."""
+    is_last: bool = False
+    """Of a query that stays: whether no further part follows, as with `More`."""
 
 
 class More(_Head, frozen=True):
@@ -186,16 +192,10 @@ class Seek(_Head, frozen=True):
     limit: int
 
 
-class Hit(msgspec.Struct, array_like=True, frozen=True):
-    place: list[Any]
-    seq: int
-    score: float
-
-
 class Result(msgspec.Struct, array_like=True, frozen=True):
     """What an index gives; which of its fields are used is up to the query."""
 
-    hits: tuple[Hit, ...] = ()
+    hits: Hits = Hits()
     is_full: bool = False
     """Whether there may be more behind the hits, or the keys."""
     matched: int = 0
@@ -227,7 +227,7 @@ class Result(msgspec.Struct, array_like=True, frozen=True):
     counted: tuple[int, ...] = ()
     """The statistics that a ranking needs."""
     is_final: bool = False
-    """Of further parts of a query: whether this is its answer, and the query finished."""
+    """Whether this is the answer of a query, and the query finished."""
 
 
 class Answer(_Head, frozen=True):

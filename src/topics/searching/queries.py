@@ -1,10 +1,11 @@
 """Queries on their way: asked of the index, then of whatever else is brought, and finished when there is no more."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from topics.core.ranges import SeqRange
 from topics.indexing.aggregation import Aggregation
+from topics.indexing.companions.findings import Findings
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.part import CompanionPart
 from topics.indexing.fresh.index import FreshPart
@@ -14,10 +15,11 @@ from topics.indexing.plans import Adding, Counting, Listing, Running, Searching
 from topics.indexing.predicates import fields_of
 from topics.indexing.ranking import Weights, terms_of
 from topics.indexing.showing import show
-from topics.indexing.sorting import parse_sort
+from topics.indexing.sorting import OFFSET, Hit, Sort
 from topics.searching.held import Held
-from topics.searching.known import known_aggregation, known_search
-from topics.searching.messages import AggregateQuery, CountQuery, Hit, KeysQuery, Piece, Query, Result, SearchQuery
+from topics.searching.hits import Hits
+from topics.searching.known import LONGEST_KNOWN, known_aggregation, known_search, known_sort
+from topics.searching.messages import AggregateQuery, CountQuery, KeysQuery, Piece, Query, Result, SearchQuery
 
 _NO_LIMIT = 1 << 62
 """How much is scanned is decided by who sends it."""
@@ -26,13 +28,18 @@ _NO_LIMIT = 1 << 62
 class Asked:
     """One query, and what its parts gave so far."""
 
-    def __init__(self, held: Held, query: Query, now: Callable[[], float], deadline: float) -> None:
+    def __init__(
+        self, held: Held, query: Query, now: Callable[[], float], deadline: float, findings: Findings | None = None
+    ) -> None:
         self._held = held
+        # What is long would take more room than what is found.
+        is_short = isinstance(query, SearchQuery) and len(query.q) <= LONGEST_KNOWN
+        self._findings = findings if is_short else None
         self._budget = Budget(now, max(deadline - now(), 0.0), _NO_LIMIT)
         self._aggregation: Aggregation | None = None
         self._ascending = False
-        self._names: tuple[str, ...] | None = None
-        """The fields that it looks at; None is all of them."""
+        self._names: Callable[[], tuple[str, ...] | None] = tuple
+        """The fields that it looks at; None is all of them. Only whoever looks at entries has to know."""
         self._running = self._begin(query)
         self._scanned = 0
         self._indexed = 0
@@ -40,19 +47,18 @@ class Asked:
     def _begin(self, query: Query) -> Running:
         held = self._held
         if isinstance(query, KeysQuery):
-            self._names = ()
             return Listing(query.after, query.limit, self._budget)
         assert held.config is not None
         if isinstance(query, AggregateQuery):
-            self._aggregation = known_aggregation(query.body, held.registry)
-            self._names = self._aggregation.needed_fields
-            return Adding(self._aggregation, self._budget)
+            aggregation = self._aggregation = known_aggregation(query.body, held.registry)
+            self._names = lambda: aggregation.needed_fields
+            return Adding(aggregation, self._budget)
         if isinstance(query, CountQuery):
             terms = terms_of(known_search(query.q, held.registry).predicate)
-            self._names = tuple(dict.fromkeys(term.field for term in terms))
+            self._names = lambda: tuple(dict.fromkeys(term.field for term in terms))
             return Counting(Count(config=held.config, version=held.version, terms=terms), self._budget)
         asked = _plan_ask(held, query)
-        self._names = tuple(dict.fromkeys((*fields_of(asked.predicate), *asked.sort.fields)))
+        self._names = lambda: tuple(dict.fromkeys((*fields_of(asked.predicate), *asked.sort.fields)))
         by_offset = asked.sort.by_offset
         self._ascending = by_offset is not None and by_offset.ascending
         return Searching(asked, self._budget)
@@ -73,7 +79,7 @@ class Asked:
         span = Span(pieces[0].first_seq, last.first_seq + last.count - 1, count, "segment")
         if self._running.wants(span):
             self._scanned += count
-            index, _ = self._held.columns(self._names, pieces, body, isinstance(self._running, Listing))
+            index, _ = self._held.columns(self._names(), pieces, body, isinstance(self._running, Listing))
             self._running.take(FreshPart(index, span))
 
     def take_companion(self, companion: Companion, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
@@ -82,7 +88,7 @@ class Asked:
         span = Span(first, last, rows, "index")
         if self._running.wants(span):
             before = self._running.coverage.looked_at
-            self._running.take(CompanionPart(companion, span, self._held.plan, removed))
+            self._running.take(CompanionPart(companion, span, self._held.plan, removed, self._findings))
             self._indexed += self._running.coverage.looked_at - before
 
     @property
@@ -93,21 +99,23 @@ class Asked:
         """What is told between two parts."""
         return Result(enough=self._running.enough, spent=self._budget.spent, looked_up=looked_up, unreadable=unreadable)
 
-    def finish(self) -> Result:
+    def finish(self, looked_up: int = 0) -> Result:
+        """The answer. `looked_up` is how many companions the last question had asked."""
         running = self._running
         if isinstance(running, Listing):
             keys = running.keys()
-            return self._result(keys=tuple(keys.keys), is_full=keys.next_after is not None)
+            return self._result(looked_up, keys=tuple(keys.keys), is_full=keys.next_after is not None)
         if isinstance(running, Counting):
-            return self._result(counted=tuple(running.numbers()))
+            return self._result(looked_up, counted=tuple(running.numbers()))
         if isinstance(running, Adding):
             assert self._aggregation is not None
-            return self._result(buckets=show(running.sums().groups, self._aggregation))
+            return self._result(looked_up, buckets=show(running.sums().groups, self._aggregation))
         page = running.page()
-        hits = tuple(Hit(list(hit.place), hit.number, hit.score) for hit in page.hits)
-        return self._result(hits=hits, is_full=page.next_after is not None, matched=page.matched)
+        return self._result(
+            looked_up, hits=_hits(running.sort, page.hits), is_full=page.next_after is not None, matched=page.matched
+        )
 
-    def _result(self, **found: Any) -> Result:
+    def _result(self, looked_up: int, **found: Any) -> Result:
         coverage = self._running.coverage
         return Result(
             scanned=self._scanned,
@@ -119,8 +127,16 @@ class Asked:
             spent=coverage.spent,
             enough=self._running.enough,
             memory_bytes=self._held.memory_bytes,
+            looked_up=looked_up,
+            is_final=True,
             **found,
         )
+
+
+def _hits(sort: Sort, found: Sequence[Hit]) -> Hits:
+    scores = [hit.score for hit in found]
+    keys = [None if key.name == OFFSET else [hit.place[index] for hit in found] for index, key in enumerate(sort.keys)]
+    return Hits([hit.number for hit in found], scores if any(scores) else [], keys)
 
 
 def _plan_ask(held: Held, query: SearchQuery) -> PlanAsk:
@@ -130,7 +146,7 @@ def _plan_ask(held: Held, query: SearchQuery) -> PlanAsk:
         config=held.config,
         version=held.version,
         predicate=bound.predicate,
-        sort=parse_sort(query.sort, held.config, bound.has_text),
+        sort=known_sort(query.sort, held.registry, bound.has_text),
         size=query.size,
         after=None if query.after is None else tuple(query.after),
         count_all=query.count_all,

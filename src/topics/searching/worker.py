@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from msgspec.structs import replace
-
 from topics.core.ranges import SeqRange
 from topics.indexing.companions.files import CompanionDamagedError
+from topics.indexing.companions.findings import Findings
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.parts import Budget
 from topics.indexing.predicates import bind_filter, fields_of
@@ -48,6 +47,7 @@ class Worker:
     def __init__(self, now: Callable[[], float], map_file: MapFile) -> None:
         self._now = now
         self._library = Library(map_file)
+        self._findings = Findings()
         self._held: dict[int, Held] = {}
         self._asked: dict[int, Asked] = {}
 
@@ -104,21 +104,20 @@ class Worker:
     def _ask_more(self, head: More, body: memoryview) -> Result:
         asked = self._asked[head.asked]
         asked.take_entries(head.pieces, body)
-        looked_up, unreadable = self._ask_companions(asked, head.mapped, head.removed)
+        looked_up, unreadable = self._ask_companions(asked, head.mapped, head.removed, self._now() + _SLICE_S)
         asked.take_fresh(head.first, head.last, head.removed)
         if not unreadable and (asked.enough or (head.is_last and looked_up == len(head.mapped))):
             del self._asked[head.asked]
-            return replace(asked.finish(), looked_up=looked_up, is_final=True)
+            return asked.finish(looked_up)
         return asked.progress(looked_up, unreadable)
 
     def _ask_companions(
-        self, asked: Asked, mapped: tuple[Mapped, ...], removed: tuple[SeqRange, ...]
+        self, asked: Asked, mapped: tuple[Mapped, ...], removed: tuple[SeqRange, ...], end: float
     ) -> tuple[int, str]:
-        """Asks one after the other, and stops where others have waited long enough: how many, and why the next one
-        cannot be asked. The query knows nothing of that one then."""
-        end = self._now() + _SLICE_S
+        """Asks one after the other, and stops behind the first where others have waited long enough: how many, and why
+        the next one cannot be asked. The query knows nothing of that one then."""
         for number, one in enumerate(mapped):
-            if number and (asked.enough or self._now() >= end):
+            if asked.enough or (number and self._now() >= end):
                 return number, ""
             try:
                 with self._opened(one.path) as companion:
@@ -149,12 +148,15 @@ class Worker:
         return held
 
     def _ask(self, head: Ask) -> Result:
-        asked = Asked(self._index(head.index), head.query, self._now, head.deadline)
+        end = self._now() + _SLICE_S
+        asked = Asked(self._index(head.index), head.query, self._now, head.deadline, self._findings)
         asked.take_fresh(head.first, head.last, head.removed)
-        if not head.stays or asked.enough:
-            return asked.finish()
+        looked_up, unreadable = self._ask_companions(asked, head.mapped, head.removed, end)
+        is_last = not head.stays or (head.is_last and looked_up == len(head.mapped))
+        if not unreadable and (asked.enough or is_last):
+            return asked.finish(looked_up)
         self._asked[head.request] = asked
-        return asked.progress()
+        return asked.progress(looked_up, unreadable)
 
 
 def _reason(error: UnreadableError) -> str:

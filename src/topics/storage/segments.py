@@ -97,11 +97,14 @@ class OpenSegment:
         """Makes sure that the fragments lo up to hi are as they were written."""
         self.check_text(self.view.start(lo), self.view.start(hi) - 1)
 
-    def check_text(self, begin: int, end: int) -> None:
-        """The same for a part of the text."""
+    def check_text(self, begin: int, end: int) -> tuple[int, int]:
+        """The same for a part of the text: from where to where it is good now, which is whole chunks."""
         first, last = begin // CHUNK_BYTES, (end - 1) // CHUNK_BYTES
-        if self._checked.find(0, first, last + 1) < 0:
-            return
+        if self._checked.find(0, first, last + 1) >= 0:
+            self._check_chunks(first, last)
+        return first * CHUNK_BYTES, (last + 1) * CHUNK_BYTES
+
+    def _check_chunks(self, first: int, last: int) -> None:
         for chunk in range(first, last + 1):
             if not self._checked[chunk]:
                 if not chunk_is_good(self._data, self.head, chunk):

@@ -1,5 +1,6 @@
 """Companions: what the laws do not ask for."""
 
+import weakref
 from typing import Any
 
 import msgspec
@@ -8,9 +9,10 @@ import pytest
 
 from tests.unit.indexing.helpers import LOGS, plenty, states_of
 from topics.indexing.aggregation import parse_aggregation
-from topics.indexing.companions import totals
+from topics.indexing.companions import choosing, totals
 from topics.indexing.companions.building import build
 from topics.indexing.companions.files import CompanionDamagedError, SectionFile, SectionWriter
+from topics.indexing.companions.findings import Findings, key_of
 from topics.indexing.companions.identity import Plan, needs_of_search, plan_of
 from topics.indexing.companions.joining import join_texts, texts_at, texts_behind
 from topics.indexing.companions.mapped import Companion
@@ -333,6 +335,94 @@ def test_of_a_block_only_those_rows_are_judged_that_have_the_rarest_of_the_words
         found, expected = search([part(whole, described)], ask, plenty()), search([scan], ask, plenty())
         assert found.hits == expected.hits, q
         assert found.coverage.looked_at == most, q
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+def test_of_a_block_in_the_order_of_its_hits_the_first_rows_are_looked_at_first(ascending: bool) -> None:
+    described = registry(LOGS)
+    config = described.search_config
+    assert config is not None
+    values = [{"service": "s" if n % 2 else "t", "status": n % 1000} for n in range(65_536)]
+    # With a hole, so that a row is not its number.
+    entries = [Entry(number if number < 40_000 else number + 7, value, 1) for number, value in enumerate(values)]
+    whole = companion(described, entries, block_rows=65_536)
+    scan = Scan(Entries(Span(0, 65_542, 65_536), entries))
+    first, second = choosing.FIRST_ROWS, 5 * choosing.FIRST_ROWS
+    for q, size, count_all, most in (
+        ("service:s", 9, False, first),
+        ("has:service -service:t", 9, False, first),
+        ("status:<500", first // 2 + 999, False, second),
+        ("status:<500", 9, True, 65_536),
+        ("service:s", 40_000, False, 65_536),
+    ):
+        sort = parse_sort((f"offset:{'asc' if ascending else 'desc'}",), config, False)
+        predicate = bind_search(q, config).predicate
+        ask = Ask(config=config, version=1, predicate=predicate, sort=sort, size=size, count_all=count_all)
+        found, expected = search([part(whole, described)], ask, plenty()), search([scan], ask, plenty())
+        assert found.hits == expected.hits, q
+        assert found.coverage.looked_at == most, q
+        assert found.matched == expected.matched or not count_all
+
+
+def test_what_was_found_in_a_companion_is_remembered_as_long_as_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = registry(LOGS)
+    config = described.search_config
+    assert config is not None
+    rows = [Entry(n, {"eventTime": n, "status": n % 5, "message": "a"}, 1) for n in range(64)]
+    opened, findings, judged = [companion(described, rows, block_rows=8)], Findings(25_000), list[int]()
+    look = CompanionPart._look
+
+    def watched(self: CompanionPart, *given: Any) -> None:
+        judged.append(1)
+        look(self, *given)
+
+    monkeypatch.setattr(CompanionPart, "_look", watched)
+
+    def ask(q: str, budget: Budget | None = None, *removed: tuple[int, int], last: int = 63, **more: Any) -> list[int]:
+        """The numbers that are found; whether anything was judged for them is in `judged`."""
+        judged.clear()
+        query = bind_search(q, config)
+        asked = Ask(
+            config=config, version=1, predicate=query.predicate, sort=parse_sort((), config, False),
+            **{"size": 9, **more},
+        )  # fmt: skip
+        answered = CompanionPart(opened[0], Span(0, last, last + 1, "index"), plan_of(described), removed, findings)
+        return [hit.number for hit in answered.search(asked, budget or plenty()).hits]
+
+    expected = [63, 62, 61, 59, 58, 57, 56, 54, 53]
+    moments = iter(range(100))
+    assert ask("status:>=1", Budget(lambda: next(moments), 4.0, 1 << 60)) != expected, "its time was over"
+    assert ask("status:>=1") == expected and judged
+    assert ask("status:>=1") == expected and not judged
+    # Whatever else is asked is found out, and what was removed since.
+    assert ask("status:>=2")[0] == 63 and judged
+    assert ask("status:>=1", last=60)[0] == 59 and judged
+    assert ask("status:>=1", size=2) == expected[:2] and judged
+    assert ask("status:>=1", after=(59,)) == [58, 57, 56, 54, 53, 52, 51, 49, 48] and judged
+    assert ask("status:>=1", None, (63, 63))[0] == 62 and judged
+    assert ask("status:>=1", None, (63, 63))[0] == 62 and judged
+    # By now there were too many.
+    assert ask("status:>=1") == expected and judged
+    gone = weakref.ref(opened.pop())
+    assert gone() is None, "what was found does not keep it"
+
+
+def test_what_is_remembered_is_counted_with_its_texts() -> None:
+    described = registry(LOGS)
+    config = described.search_config
+    assert config is not None
+    rows = [Entry(n, {"service": "x" * 1000}, 1) for n in range(9)]
+    for sort, is_kept in (((), True), (("service",), False)):
+        whole, findings = companion(described, rows), Findings(20_000)
+        asked = Ask(
+            config=config, version=1, predicate=bind_search("", config).predicate, sort=parse_sort(sort, config, False),
+            size=9,
+        )  # fmt: skip
+        span = Span(0, 8, 9, "index")
+        found = CompanionPart(whole, span, plan_of(described), (), findings).search(asked, plenty())
+        key = key_of(asked, 0, 9)
+        assert key is not None and len(found.hits) == 9
+        assert (findings.get(whole, key) is found) == is_kept
 
 
 def test_a_companion_with_nothing_behind_the_page_before_is_not_looked_into() -> None:

@@ -4,6 +4,7 @@ import json
 from random import Random
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -62,9 +63,54 @@ def test_texts_in_runs_are_found_as_if_all_were_sorted(monkeypatch: pytest.Monke
         alive = sorted(text for text, lives in zip(known, live, strict=True) if lives)
         expected = [text for text in alive if behind is None or text > behind][:limit]
         assert texts.first_behind(behind, live, limit) == expected
+        codes, some = np.arange(len(known)), np.flatnonzero(live)
+        for edge in (beginning, *known[:2]):
+            assert texts.come_behind(edge, codes).tolist() == [text > edge for text in known]
+        assert [known[code] for code in texts.first_among(some, limit, True)] == alive[:limit]
+        assert [known[code] for code in texts.first_among(some, limit, False)] == alive[::-1][:limit]
         if random.random() < 0.15:
             assert texts.ordered() == sorted(known)
             assert texts.ranks().tolist() == [2 * sorted(known).index(text) for text in known]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_query_sorts_all_texts_where_they_are_many(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """By them, behind one, in a range of them: each sorts a few runs at most, and finds what a scan finds."""
+    monkeypatch.setattr(dictionary, "RUN_TEXTS", 16)
+    monkeypatch.setattr(dictionary, "_RUNS_AT_ONCE", 2)
+    monkeypatch.setattr(dictionary, "RANKED_TEXTS", 32)
+    monkeypatch.setattr(Dictionary, "_sort_all", lambda _: pytest.fail("all texts were sorted"))
+    random = Random(seed)
+    values: list[Any] = [
+        {"requestId": f"r{random.randint(0, 999):03}", "eventTime": random.randint(0, 3)} for _ in range(600)
+    ]
+    for number in random.sample(range(600), 50):
+        del values[number]["requestId"]
+    entries = [Entry(number, value, 1) for number, value in enumerate(values)]
+    request = bound("keyword", "/requestId", exact=True, column=True, sortable=True)
+    described = parse_search({**LOGS, "fields": {**LOGS["fields"], "requestId": request}})
+    index = FreshIndex(described, 1)
+    index.add(entries)
+    fresh, scan = FreshPart(index, Span(0, 599, 600)), Scan(Entries(Span(0, 599, 600), entries))
+    runs = 0
+    for q in ("", "requestId:>r5", "requestId:<=r250", "-requestId:>=r9"):
+        for sort in (
+            ("requestId:asc",),
+            ("requestId",),
+            ("eventTime", "requestId:asc"),
+            ("eventTime:asc", "requestId"),
+        ):
+            predicate = bind_search(q, described).predicate
+            ask = Ask(config=described, version=1, predicate=predicate, sort=parse_sort(sort, described, False), size=7)
+            for _ in range(3):
+                found = search([fresh], ask, plenty())
+                assert found.hits == search([scan], ask, plenty()).hits
+                ask = msgspec.structs.replace(ask, after=found.next_after)
+            sorted_runs = len(index.columns["requestId"].dictionary._runs)  # type: ignore[attr-defined]
+            # One sort asks its dictionary twice a page, and the query once.
+            assert sorted_runs - runs <= 3 * 3 * 2
+            runs = sorted_runs
+    assert runs > 2
 
 
 def asked(config: SearchConfig, values: list[Any], q: str, *sort: str) -> None:

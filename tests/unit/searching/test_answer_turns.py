@@ -9,7 +9,8 @@ import pytest
 from topics.core.errors import SearchUnavailableError
 from topics.searching import answer_turns
 from topics.searching.answer_turns import AnswerTurns
-from topics.searching.messages import Hit, Result
+from topics.searching.hits import Hits
+from topics.searching.messages import Result
 
 SHOWN = Result(keys=("a",))
 
@@ -157,7 +158,7 @@ def test_a_step_that_shows_nothing_waits_for_nobody(result: Result | SearchUnava
 
 
 @pytest.mark.parametrize(
-    "result", [Result(is_final=True), Result(buckets=b"[1]"), Result(seqs=(1,)), Result(hits=(Hit([], 1, 0.0),))]
+    "result", [Result(is_final=True), Result(buckets=b"[1]"), Result(seqs=(1,)), Result(hits=Hits([1]))]
 )
 @pytest.mark.usefixtures("patient")
 def test_an_answer_waits(result: Result) -> None:

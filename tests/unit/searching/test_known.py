@@ -7,8 +7,9 @@ from tests.unit.indexing.helpers import LOGS
 from topics.core.errors import InvalidRequestError
 from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.predicates import bind_search
+from topics.indexing.sorting import parse_sort
 from topics.schema.registry import Registry, Version
-from topics.searching.known import known_aggregation, known_search
+from topics.searching.known import known_aggregation, known_search, known_sort
 
 OTHER = {**LOGS, "aliases": {"req": "service"}}
 
@@ -48,3 +49,16 @@ def test_an_aggregation_is_one_of_its_version() -> None:
     assert known_aggregation(body, registry(LOGS, 2)).version == 2
     long = body + b" " * 600
     assert known_aggregation(long, described) == found
+
+
+def test_a_sort_is_one_of_its_description_and_of_what_the_query_has() -> None:
+    for items in ((), ("eventTime:asc",), ["eventTime", "offset:asc"]):
+        for has_text in (True, False):
+            described = registry(LOGS)
+            assert described.search_config is not None
+            for _ in range(2):
+                assert known_sort(items, described, has_text) == parse_sort(items, described.search_config, has_text)
+    without = {**LOGS, "fields": {name: {**field, "sortable": False} for name, field in LOGS["fields"].items()}}
+    assert known_sort(("duration",), registry(LOGS), False).fields == ("duration",)
+    with pytest.raises(InvalidRequestError):
+        known_sort(("duration",), registry(without), False)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from topics.searching.hits import Hits
 from topics.searching.messages import (
     Add,
     Answer,
@@ -9,7 +10,6 @@ from topics.searching.messages import (
     Drop,
     Filter,
     Head,
-    Hit,
     KeysQuery,
     Messages,
     Open,
@@ -27,7 +27,7 @@ HEADS: list[Head] = [
     Ask(5, 1, 2.5, 1, 9, ((3, 4),), SearchQuery("a:1", ("offset:asc",), 5, [None, 2.5, "x", True, 7], True)),
     Ask(5, 1, 2.5, 1, 9, (), KeysQuery(None, 5)),
     Filter(6, 1, "a:1", (PIECE,)),
-    Answer(5, Result(hits=(Hit([1, None], 7, 0.5),), seqs=(1, 2), spent="time")),
+    Answer(5, Result(hits=Hits([7], [0.5], [[1], [None], None]), seqs=(1, 2), spent="time")),
     Answer(5, None, "it failed"),
 ]
 

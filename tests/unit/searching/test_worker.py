@@ -124,3 +124,23 @@ def test_one_query_does_not_hold_up_the_others_for_long() -> None:
         assert told.looked_up == 1, "each goes on by one at least, and no further once the time is over"
         left, rounds = left[told.looked_up :], rounds + 1
     assert asking.keys() == expected(*FILES)
+
+
+def test_companions_can_be_asked_with_the_question_itself() -> None:
+    asking = Asking()
+    told = asking.ask(Ask(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
+    assert (told.is_final, told.looked_up, set(told.keys)) == (True, COUNT, expected(*FILES))
+    assert asking.problem(Finish(3, 2)), "nothing is kept of it"
+
+
+def test_a_question_goes_on_where_a_companion_of_it_cannot_be_read_or_time_is_over() -> None:
+    asking = Asking(broken="20")
+    told = asking.ask(Ask(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
+    assert (told.is_final, told.looked_up, told.unreadable) == (False, 1, "gone")
+    told = asking.ask(More(3, 2, mapped=ALL[2:], is_last=True))
+    assert (told.is_final, set(told.keys)) == (True, expected("10", "30", "40"))
+    moments = iter(range(1, 1_000))
+    slow = Asking(now=lambda: next(moments))
+    told = slow.ask(Ask(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
+    assert (told.is_final, told.looked_up) == (False, 1)
+    assert set(slow.ask(More(3, 2, mapped=ALL[1:2], is_last=True)).keys) == expected("10", "20")

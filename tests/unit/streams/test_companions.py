@@ -12,7 +12,7 @@ from topics.searching.messages import Ask, Close, More, Question, SearchQuery
 from topics.spark.families.planning import outdated
 from topics.storage.companions import FamilyStore
 from topics.storage.damage.companions import check_companions
-from topics.streams.search.companions import Companions
+from topics.streams.search.companions import Companions, IndexedStretch
 from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.searcher import InlineSearcher, ResultDone, at_once
 from topics.streams.search.service import StreamSearch, description_of
@@ -215,28 +215,95 @@ def test_a_companion_that_was_merged_is_no_longer_mapped() -> None:
     assert gone and set(gone) == set(mapped) - {merged}
 
 
-def test_the_answer_comes_with_the_last_companion() -> None:
+class Watched(InlineSearcher):
+    """Notes what it is asked."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.clock.monotonic, lambda path: world.disk.open(path).map())
+        self.asked: list[type] = []
+
+    def ask(self, make: Callable[[int], Question], done: ResultDone, body: Body = ()) -> None:
+        self.asked.append(type(make(0)))
+        super().ask(make, done, body)
+
+
+def watched_search(world: World, stream_bytes: int = 0) -> tuple[StreamSearch, Watched]:
+    searcher, now = Watched(world), world.clock.monotonic
+    companions = Companions(world.disk, LAYOUT, now, None)
+    search = StreamSearch(world.engine, searcher, at_once, now, stream_bytes=stream_bytes, companions=companions)
+    return search, searcher
+
+
+def three_companions() -> World:
     world = World(FakeDisk(), ManualClock())
     world.create("logs")
     for first in (0, 3, 6):
-        world.append("logs", first, 3)
+        world.append("logs", first, 3, key=f"k{first}")
         world.seal()
     run_all(world.disk, world.clock, 9)
     world.clock.advance(31_000)
-    asked: list[type] = []
+    return world
 
-    class Watched(InlineSearcher):
-        def ask(self, make: Callable[[int], Question], done: ResultDone, body: Body = ()) -> None:
-            asked.append(type(make(0)))
-            super().ask(make, done, body)
 
-    searcher = Watched(world.clock.monotonic, lambda path: world.disk.open(path).map())
-    companions, now = Companions(world.disk, LAYOUT, world.clock.monotonic, None), world.clock.monotonic
-    search = StreamSearch(world.engine, searcher, at_once, now, stream_bytes=0, companions=companions)
-    topic, query = world.streams.topic("logs"), SearchQuery("word:all", (), 9)
+@pytest.mark.parametrize("order", ["offset:desc", "offset:asc", "time:asc"])
+def test_what_is_fresh_and_all_companions_are_asked_in_one_question(order: str) -> None:
+    world = three_companions()
+    search, searcher = watched_search(world, 1 << 20)
+    world.append("logs", 9, 2)
+    topic, query = world.streams.topic("logs"), SearchQuery("word:all", (order,), 20)
     outcome = world.ask(lambda done: search.query(topic, query, 3.0, done))
-    assert outcome.complete and outcome.indexed_segments == 3 and len(outcome.result.hits) == 9
-    assert asked == [Ask, More]
+    assert outcome.complete and outcome.indexed_segments == 3 and outcome.looked_at_fresh == 2
+    found = [hit.seq for hit in outcome.result.hits]
+    assert found == (list(range(1, 12)) if order.endswith("asc") else list(range(11, 0, -1)))
+    # What is fresh comes behind the companions where the oldest are first.
+    assert searcher.asked == ([Ask, More] if order == "offset:asc" else [Ask])
+
+
+def test_companions_are_not_asked_where_what_is_fresh_is_enough() -> None:
+    world = three_companions()
+    search, searcher = watched_search(world, 1 << 20)
+    world.append("logs", 9, 2)
+    topic, query = world.streams.topic("logs"), SearchQuery("word:all", ("offset:desc",), 2)
+    outcome = world.ask(lambda done: search.query(topic, query, 3.0, done))
+    assert outcome.complete and outcome.indexed_segments == 0 and outcome.result.indexed == 0
+    assert [hit.seq for hit in outcome.result.hits] == [11, 10] and searcher.asked == [Ask]
+
+
+def test_what_was_removed_of_companions_is_not_told_before_what_is_fresh_was_not_enough() -> None:
+    world = three_companions()
+    search, searcher = watched_search(world, 1 << 20)
+    world.append("logs", 9, 2)
+    world.ask(lambda done: world.engine.delete_records("logs", DeleteSelector(None, parse_match("k3")), done))
+    topic, left = world.streams.topic("logs"), [11, 10, 9, 8, 7, 3, 2, 1]
+    outcome = world.ask(lambda done: search.query(topic, SearchQuery("word:all", ("offset:desc",), 20), 3.0, done))
+    assert [hit.seq for hit in outcome.result.hits] == left and searcher.asked == [Ask, More]
+
+
+def test_what_was_chosen_is_remembered_until_something_is_known_anew() -> None:
+    world = three_companions()
+    companions = world.streams.search.companions
+    assert companions is not None
+    topic = world.streams.topic("logs")
+
+    def chosen(q: str, first: int = 1, last: int = 9) -> Sequence[IndexedStretch]:
+        assert companions is not None
+        return companions.choose(topic, description_of(topic), SearchQuery(q, (), 9), first, last)
+
+    known = chosen("n:3")
+    assert [(part.first, part.last) for part in known] == [(1, 6), (7, 9)] and chosen("n:3") is known
+    assert [(part.first, part.last) for part in chosen("n:3", 2, 8)] == [(2, 6), (7, 8)]
+    # Another description that has another field, which no companion knows.
+    world.describe("logs", "other")
+    assert chosen("other:3") == ()
+    assert chosen("n:3") == known
+    world.append("logs", 9, 3)
+    world.seal()
+    run_all(world.disk, world.clock, 50)
+    world.clock.advance(2_000)
+    assert chosen("n:3", 1, 12)[-1].last == 12
+    gone = chosen("n:3")[0]
+    companions.distrust(topic, gone.path, "it is damaged")
+    assert gone.path not in [part.path for part in chosen("n:3")]
 
 
 class Mapping(bytearray):

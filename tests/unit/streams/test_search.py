@@ -426,9 +426,9 @@ def test_entries_that_are_too_large_for_one_answer_make_a_shorter_page(
     world.put("a", 1, 2, 3, 4)
     answers: list[Any] = []
     world.streams.search.fetch(world.streams.topic("a"), [4, 2, 1], answers.append)
-    assert answers == [fetching.Fetched({4: b'{"status": 4}', 2: b'{"status": 2}'}, 2)]
+    assert answers[0][:2] == ({4: b'{"status": 4}', 2: b'{"status": 2}'}, 2)
     world.streams.search.fetch(world.streams.topic("a"), [], answers.append)
-    assert answers[1] == fetching.Fetched({}, 0)
+    assert answers[1][:2] == ({}, 0)
 
 
 def test_a_field_is_shown_once_however_often_it_is_named(world: World) -> None:

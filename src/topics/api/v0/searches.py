@@ -54,9 +54,10 @@ class TopicSearches:
             if isinstance(outcome, TopicsError):
                 told(outcome)
                 return
-            seqs = [hit.seq for hit in outcome.result.hits]
             search.fetch(
-                topic, seqs, lambda found: told(found) if isinstance(found, TopicsError) else show(outcome, found)
+                topic,
+                outcome.result.hits.seqs,
+                lambda found: told(found) if isinstance(found, TopicsError) else show(outcome, found),
             )
 
         def told(error: TopicsError) -> None:

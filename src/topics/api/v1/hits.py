@@ -5,19 +5,21 @@ all of them together is.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics.api.v1.search_requests import SearchRequest
-from topics.indexing.sorting import OFFSET, Sort
+from topics.indexing.sorting import OFFSET
 from topics.indexing.values import number_json
 from topics.schema.documents import parse
-from topics.searching.messages import Hit
+from topics.searching.hits import Hits
 from topics.streams.offsets import offsets_of
 from topics.streams.search.fetching import Fetched
 from topics.streams.search.outcome import Outcome
+from topics.streams.search.seen import Seen
 
 _PORTION_HITS = 100
 _PORTION_BYTES = 256 * 1024
@@ -41,7 +43,7 @@ class Entries(NamedTuple):
 class StreamHit(msgspec.Struct, frozen=True, gc=False):
     offset: str
     score: Score
-    sort: list[Any]
+    sort: Sequence[Any]
     fields: Any
     highlights: Highlights = UNSET
     source: Source = UNSET
@@ -50,7 +52,7 @@ class StreamHit(msgspec.Struct, frozen=True, gc=False):
 class TopicHit(msgspec.Struct, frozen=True, gc=False, rename={"seq": "$seq"}):
     seq: int
     score: Score
-    sort: list[Any]
+    sort: Sequence[Any]
     fields: Any
     highlights: Highlights = UNSET
     data: Source = UNSET
@@ -62,13 +64,13 @@ class NamedHit(msgspec.Struct, frozen=True, gc=False):
     stream: str
     offset: str
     score: Score
-    sort: list[Any]
+    sort: Sequence[Any]
     fields: Any
     highlights: Highlights = UNSET
     source: Source = UNSET
 
 
-Make = Callable[[SearchRequest, Sequence[Hit], Entries], Sequence[Any]]
+Make = Callable[[SearchRequest, Hits, Entries], Sequence[Any]]
 """From hits and what is shown of their entries to what the answer has: `stream_hits` and the like."""
 
 
@@ -93,29 +95,34 @@ def showing(asked: SearchRequest, outcome: Outcome, fetched: Fetched, make: Make
     """Shows the hits of a search, a portion at a time."""
     result, found = outcome.result, fetched.entries
     # Where the entries were too large for one answer, the page is shorter.
-    reached = result.hits[: fetched.reached]
+    reached = result.hits.between(0, fetched.reached)
     # An entry that was removed since it was found is no hit any more.
-    kept = reached if len(found) == len(reached) else [hit for hit in reached if hit.seq in found]
+    kept = reached if len(found) == len(reached) else reached.only(found)
     pieces: list[bytes] = []
     at = 0
     while at < len(kept):
         if at:
             yield
-        portion, raws = kept[at : at + _PORTION_HITS], list[bytes]()
-        size = 0
-        for hit in portion:
-            raws.append(found[hit.seq])
-            size += len(raws[-1])
-            if size >= _PORTION_BYTES:
-                break
+        raws = _portion(found, kept.seqs[at : at + _PORTION_HITS])
+        portion = kept.between(at, at + len(raws))
         at += len(raws)
-        pieces.append(_encode(make(asked, portion[: len(raws)], shown_entries(asked, raws)))[1:-1])
-    goes_on = bool(reached) and (result.is_full or len(reached) < len(result.hits))
+        entries = shown_entries(asked, raws, _fields(asked, portion.seqs, raws, fetched.seen))
+        pieces.append(_encode(make(asked, portion, entries))[1:-1])
+    goes_on = len(reached) > 0 and (result.is_full or len(reached) < len(result.hits))
     exact = outcome.complete
     total: dict[str, Any] = {"value": len(kept), "relation": "eq" if exact and not goes_on else "gte"}
     if asked.track_total:
         total = {"value": result.matched, "relation": "eq" if exact else "gte"}
-    return Shown(pieces, total, reached[-1].place if goes_on else None, len(found))
+    return Shown(pieces, total, reached.place(len(reached) - 1) if goes_on else None, len(found))
+
+
+def _portion(found: dict[int, bytes], seqs: list[int]) -> list[bytes]:
+    """The first of some entries, as many as are shown in one turn."""
+    raws = [found[seq] for seq in seqs]
+    if sum(map(len, raws)) < _PORTION_BYTES:
+        return raws
+    ends = accumulate(map(len, raws))
+    return raws[: next((number for number, end in enumerate(ends, 1) if end >= _PORTION_BYTES), len(raws))]
 
 
 def encode_body(body: dict[str, Any], shown: Shown) -> bytes:
@@ -131,34 +138,47 @@ def encode_body(body: dict[str, Any], shown: Shown) -> bytes:
     return b"".join((*parts, b"]", after))
 
 
-def shown_entries(asked: SearchRequest, raws: list[bytes]) -> Entries:
-    """What hits show of their entries."""
+def _fields(asked: SearchRequest, seqs: list[int], raws: list[bytes], seen: Seen | None) -> list[Any]:
+    """The declared fields of entries, as they were shown before where they were."""
+    if seen is None or asked.fields is not None:
+        return asked.shows.of(raws, asked.fields)
+    known = seen.shown_by(asked.shows)
+    found: list[Any] = list(map(known.get, seqs))
+    if None in found:
+        new = [place for place, fields in enumerate(found) if fields is None]
+        fields = asked.shows.of([raws[place] for place in new])
+        seen.note_shown([seqs[place] for place in new], fields)
+        for place, value in zip(new, fields, strict=True):
+            found[place] = value
+    return found
+
+
+def shown_entries(asked: SearchRequest, raws: list[bytes], fields: list[Any] | None = None) -> Entries:
+    """What hits show of their entries; `fields` where they are known."""
     nothing: list[Any] = [UNSET] * len(raws)
-    fields = asked.shows.of(raws, asked.fields)
+    fields = asked.shows.of(raws, asked.fields) if fields is None else fields
     highlights = nothing
     if asked.highlight is not None:
         highlights = [asked.highlight.of(parse("entry", raw)) for raw in raws]
     return Entries(fields, highlights, list(map(msgspec.Raw, raws)) if asked.source else nothing)
 
 
-def stream_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Entries) -> list[StreamHit]:
-    offsets = offsets_of(asked.topic, [hit.seq for hit in hits])
-    return list(map(StreamHit, offsets, _scores(hits), _shown_places(asked.sort, hits, offsets), *entries))
+def stream_hits(asked: SearchRequest, hits: Hits, entries: Entries) -> list[StreamHit]:
+    offsets = offsets_of(asked.topic, hits.seqs)
+    return list(map(StreamHit, offsets, _scores(hits), _shown_places(hits, offsets), *entries))
 
 
-def named_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Entries) -> list[NamedHit]:
+def named_hits(asked: SearchRequest, hits: Hits, entries: Entries) -> list[NamedHit]:
     name = asked.topic.name
     return [NamedHit(name, *msgspec.structs.astuple(hit)) for hit in stream_hits(asked, hits, entries)]
 
 
-def topic_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Entries) -> list[TopicHit]:
-    return list(
-        map(TopicHit, [hit.seq for hit in hits], _scores(hits), [shown_seqs(hit.place) for hit in hits], *entries)
-    )
+def topic_hits(asked: SearchRequest, hits: Hits, entries: Entries) -> list[TopicHit]:
+    return list(map(TopicHit, hits.seqs, _scores(hits), _shown_places(hits, hits.seqs), *entries))
 
 
-def _scores(hits: Sequence[Hit]) -> list[Score]:
-    return [number_json(hit.score) for hit in hits]
+def _scores(hits: Hits) -> list[Score]:
+    return list(map(number_json, hits.scores)) if hits.scores else [0] * len(hits)
 
 
 def shown_seqs(place: list[Any]) -> list[Any]:
@@ -173,12 +193,7 @@ def shown_place(asked: SearchRequest, place: list[Any]) -> list[Any]:
     return [offset if name == OFFSET else number_json(value) for name, value in zip(names, place, strict=True)]
 
 
-def _shown_places(sort: Sort, hits: Sequence[Hit], offsets: list[str]) -> list[list[Any]]:
+def _shown_places(hits: Hits, offsets: Sequence[Any]) -> list[tuple[Any, ...]]:
     """The places of hits, whose offsets are known already."""
-    if len(sort.keys) == 1 and sort.keys[0].name == OFFSET:
-        return [[offset] for offset in offsets]
-    at = [key.name for key in sort.keys].index(OFFSET)
-    places: list[list[Any]] = [[number_json(value) for value in hit.place] for hit in hits]
-    for place, offset in zip(places, offsets, strict=True):
-        place[at] = offset
-    return places
+    columns = [offsets if values is None else map(number_json, values) for values in hits.keys]
+    return list(zip(*columns, strict=True))

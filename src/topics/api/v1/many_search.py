@@ -22,8 +22,8 @@ from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine.topic import Topic
 from topics.indexing.sorting import OFFSET, SCORE
 from topics.schema.search import SearchConfig
+from topics.searching.hits import Hit, Hits
 from topics.searching.known import known_search
-from topics.searching.messages import Hit
 from topics.streams import Streams
 from topics.streams.contracts import contract_of
 from topics.streams.search.fetching import ANSWER_BYTES, Fetched
@@ -237,9 +237,10 @@ class ManySearch:
         shown: dict[tuple[int, int], NamedHit] = {}
         for topic, asked in self._targets:
             entries = self._fetched[topic.id].entries if topic.id in self._fetched else {}
-            hits = [found.hit for found in kept if found.target.topic is topic and found.hit.seq in entries]
-            made = named_hits(asked, hits, shown_entries(asked, [entries[hit.seq] for hit in hits]))
-            shown |= {(topic.id, hit.seq): one for hit, one in zip(hits, made, strict=True)}
+            seqs = {found.hit.seq for found in kept if found.target.topic is topic and found.hit.seq in entries}
+            hits = self._outcomes[topic.id].result.hits.only(seqs) if seqs else Hits()
+            made = named_hits(asked, hits, shown_entries(asked, [entries[seq] for seq in hits.seqs]))
+            shown |= {(topic.id, seq): one for seq, one in zip(hits.seqs, made, strict=True)}
         keys = [(found.target.topic.id, found.hit.seq) for found in kept]
         return [shown[key] for key in keys if key in shown]
 

@@ -12,10 +12,10 @@ from topics.indexing.highlights import Highlighter
 from topics.indexing.limits import DEFAULT_PAGE_HITS, DEFAULT_PAGE_KEYS, MAX_PAGE_HITS, MAX_PAGE_KEYS
 from topics.indexing.predicates import Predicate
 from topics.indexing.ranking import Statistics, terms_of
-from topics.indexing.sorting import NumberOf, Place, Sort, parse_place, parse_sort
+from topics.indexing.sorting import NumberOf, Place, Sort, parse_place
 from topics.schema.limits import MAX_KEY_BYTES
 from topics.schema.search import SearchConfig
-from topics.searching.known import known_search
+from topics.searching.known import known_search, known_sort
 from topics.searching.messages import KeysQuery, SearchQuery
 from topics.streams.contracts import contract_of
 from topics.streams.offsets import read_offset
@@ -102,7 +102,7 @@ def bind_request(
     registry = contract_of(topic).registry
     bound = known_search(q, registry)
     items = body.sort.split(",") if isinstance(body.sort, str) else body.sort or []
-    sort = parse_sort(items, config, bound.has_text)
+    sort = known_sort(items, registry, bound.has_text)
     after: list[Any] | None = None
     statistics: tuple[int, ...] = ()
     if body.search_after is not None:

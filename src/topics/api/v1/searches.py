@@ -46,7 +46,7 @@ class SearchRoutes:
         def render(outcome: Outcome, pending: Pending) -> None:
             streams.search.fetch(
                 topic,
-                [hit.seq for hit in outcome.result.hits],
+                outcome.result.hits.seqs,
                 lambda fetched: self._tell(call, asked, outcome, fetched, pending),
             )
 

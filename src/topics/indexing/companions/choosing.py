@@ -24,6 +24,11 @@ _FEW_OF: Final = 8
 """Where no more than one row in so many can match, these are picked out and no others judged."""
 
 
+FIRST_ROWS: Final = 4096
+"""So many rows of a block are looked at first where they are in the order of the hits already."""
+_GROWTH: Final = 4
+
+
 class Choice:
     """The rows from `lo` up to `hi` that can match what is asked, as far as postings tell."""
 
@@ -35,6 +40,8 @@ class Choice:
         self._lo = lo
         self._hi = hi
         self._budget = budget
+        self._piece = FIRST_ROWS
+        """How many rows of a block are looked at next."""
 
     @property
     def is_small(self) -> bool:
@@ -46,7 +53,7 @@ class Choice:
 
     def by_blocks(self, ranking: Ranking) -> Iterator[Rows]:
         """Raises `Late`: there may be many blocks without anything to look at."""
-        companion, postings = self._companion, self._postings
+        postings = self._postings
         chance = chance_of(self._lookup, self._ask.predicate)
         pending: list[Numbers] = []
         # The first step has as many rows as hits are wanted: there may be no need for more.
@@ -65,8 +72,21 @@ class Choice:
                 yield from self._picked(pending)
                 pending, waiting, step = [], 0, min(2 * step, _MOST_PICKED)
             if not few and not ranking.is_done(block):
-                yield Rows(companion, lo, hi)
+                yield from self._in_pieces(lo, hi, ranking)
         yield from self._picked(pending)
+
+    def _in_pieces(self, lo: int, hi: int, ranking: Ranking) -> Iterator[Rows]:
+        """The rows of a block. Where they are wanted by their offsets, the first of them may have all hits."""
+        key, companion = self._ask.sort.by_offset, self._companion
+        while key is not None and hi - lo > self._piece and not self._ask.count_all:
+            at = lo + self._piece if key.ascending else hi - self._piece
+            yield Rows(companion, lo, at) if key.ascending else Rows(companion, at, hi)
+            lo, hi = (at, hi) if key.ascending else (lo, at)
+            self._piece *= _GROWTH
+            following = np.array([lo if key.ascending else hi - 1], np.int64)
+            if ranking.is_behind(companion.numbers_at(following).tolist()):
+                return
+        yield Rows(companion, lo, hi)
 
     def _blocks(self) -> range:
         size = self._companion.head.block_rows

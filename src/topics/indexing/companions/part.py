@@ -13,14 +13,16 @@ from topics.core.ranges import SeqRange
 from topics.indexing.aggregation import Aggregation
 from topics.indexing.columns import Mask, Numbers
 from topics.indexing.companions.choosing import Choice
+from topics.indexing.companions.findings import Findings, key_of
 from topics.indexing.companions.identity import Plan
 from topics.indexing.companions.mapped import Companion, Rows
 from topics.indexing.companions.topping import Ranking
 from topics.indexing.companions.totals import Totals
 from topics.indexing.companions.walking import Walk
 from topics.indexing.fresh.masks import Judge, Late
+from topics.indexing.fresh.orders import Matches
 from topics.indexing.fresh.scores import Scorer
-from topics.indexing.fresh.selection import Matches, first_hits
+from topics.indexing.fresh.selection import first_hits
 from topics.indexing.fresh.tallies import count_rows
 from topics.indexing.parts import Ask, Budget, Count, Counted, Found, KeysFound, Span, Totalled
 from topics.indexing.predicates import has_scores
@@ -67,16 +69,36 @@ class Living:
 
 
 class CompanionPart:
-    def __init__(self, companion: Companion, span: Span, plan: Plan, removed: Sequence[SeqRange] = ()) -> None:
-        """`plan` is that of the stream as it is described now."""
+    def __init__(
+        self,
+        companion: Companion,
+        span: Span,
+        plan: Plan,
+        removed: Sequence[SeqRange] = (),
+        findings: Findings | None = None,
+    ) -> None:
+        """`plan` is that of the stream as it is described now. What was found before is looked for in `findings`."""
         self._companion = companion
         self._plan = plan
+        self._findings = findings
         self.span = span
         self._living = Living(companion, span, removed)
 
     def search(self, ask: Ask, budget: Budget) -> Found:
         if Ranking(self._companion, ask).is_hopeless():
             return Found(hits=[], candidates=0)
+        living, findings = self._living, self._findings
+        key = None if findings is None or living.has_dead else key_of(ask, living.lo, living.hi)
+        if findings is None or key is None:
+            return self._search(ask, budget)
+        found = findings.get(self._companion, key)
+        if found is None:
+            found = self._search(ask, budget)
+            if budget.spent is None:
+                findings.put(self._companion, key, found)
+        return found
+
+    def _search(self, ask: Ask, budget: Budget) -> Found:
         living = self._living
         choice = Choice(self._companion, ask, living.lo, living.hi, budget)
         if choice.is_small:

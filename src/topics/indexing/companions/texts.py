@@ -11,10 +11,15 @@ from typing import Any, Final, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from topics.core.memo import Memo
 from topics.indexing.columns import Mask, Numbers
 from topics.indexing.companions.files import bytes_of
 
 _PARTS_KEPT: Final = 8
+_FOUND_KEPT: Final = 16
+"""Texts whose places are remembered: a query asks for one several times, and the next one for the same."""
+_LONGEST: Final = 128
+"""Longer texts are looked for each time."""
 
 
 def encode_text(text: str) -> bytes:
@@ -28,6 +33,7 @@ class MappedTexts(Sequence[str]):
         self.raw = raw
         self.ends = ends
         self._having: dict[str, Mask] = {}
+        self._found: Memo[bytes, tuple[int, bool]] = Memo(_FOUND_KEPT)
         self._bytes = _BytesOf(bytes_of(raw), ends)
 
     def __len__(self) -> int:
@@ -52,12 +58,19 @@ class MappedTexts(Sequence[str]):
 
     def place(self, text: str) -> int:
         """How many texts come before this one."""
-        return bisect_left(self._bytes, encode_text(text))
+        return self._find(encode_text(text))[0]
+
+    def _find(self, wanted: bytes) -> tuple[int, bool]:
+        """How many texts come before this one, and whether it is one of them."""
+        return self._found.get(wanted, lambda: self._halve(wanted)) if len(wanted) <= _LONGEST else self._halve(wanted)
+
+    def _halve(self, wanted: bytes) -> tuple[int, bool]:
+        place = bisect_left(self._bytes, wanted)
+        return place, place < len(self) and self._bytes[place] == wanted
 
     def code(self, text: str) -> int | None:
-        wanted = encode_text(text)
-        place = bisect_left(self._bytes, wanted)
-        return place if place < len(self) and self._bytes[place] == wanted else None
+        place, is_there = self._find(encode_text(text))
+        return place if is_there else None
 
     def span(self, prefix: str) -> tuple[int, int]:
         """The codes of the texts that begin so: from the first one up to the second."""
@@ -66,15 +79,24 @@ class MappedTexts(Sequence[str]):
             return 0, len(self)
         # No byte of a text is 255, so there is a next one.
         behind = begin[:-1] + bytes((begin[-1] + 1,))
-        return bisect_left(self._bytes, begin), bisect_left(self._bytes, behind)
+        return self._find(begin)[0], self._find(behind)[0]
 
     def rank(self, text: str) -> int:
-        wanted = encode_text(text)
-        place = bisect_left(self._bytes, wanted)
-        return 2 * place if place < len(self) and self._bytes[place] == wanted else 2 * place - 1
+        place, is_there = self._find(encode_text(text))
+        return 2 * place if is_there else 2 * place - 1
+
+    is_ranked = True
 
     def ranked(self, codes: NDArray[Any]) -> Numbers:
         return codes.astype(np.int64) * 2
+
+    def come_behind(self, text: str, codes: NDArray[Any]) -> Mask:
+        place, is_there = self._find(encode_text(text))
+        return np.asarray(codes >= place + is_there)
+
+    def first_among(self, codes: NDArray[Any], size: int, ascending: bool) -> NDArray[Any]:
+        distinct = np.unique(codes)
+        return distinct[:size] if ascending else distinct[::-1][:size]
 
     def begin_with(self, prefix: str, codes: NDArray[Any]) -> Mask:
         begin, end = self.span(prefix)

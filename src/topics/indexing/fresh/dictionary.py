@@ -1,8 +1,9 @@
 """Texts as numbers: each distinct text of a column has a code, in the order in which they first came."""
 
+import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import filterfalse
+from itertools import compress, filterfalse
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,6 +19,10 @@ _RUNS_AT_ONCE: Final = 8
 that takes some 150 ms."""
 
 
+RANKED_TEXTS: Final = RUN_TEXTS * _RUNS_AT_ONCE
+"""So many are sorted as a whole where somebody wants an order."""
+
+
 class Run(NamedTuple):
     """Texts in their order, and the code of each."""
 
@@ -29,7 +34,8 @@ class Dictionary:
     """The codes of texts. Runs of them stand in sorted lists besides, which find those with a common beginning.
 
     To sort a million of them would take seconds, so that is done run by run as queries come; what is in none is looked
-    at one by one. All are sorted only for whoever wants to know the order of all."""
+    at one by one. All are sorted only for whoever wants to know the order of all, and no query does where they are
+    many, but one that is sorted by a field of several values."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -99,6 +105,10 @@ class Dictionary:
         place = bisect_left(texts, text)
         return 2 * place if place < len(texts) and texts[place] == text else 2 * place - 1
 
+    @property
+    def is_ranked(self) -> bool:
+        return len(self.texts) <= RANKED_TEXTS
+
     def ranked(self, codes: NDArray[Any]) -> Numbers:
         ranks: Numbers = self.ranks()[codes]
         return ranks
@@ -121,6 +131,32 @@ class Dictionary:
             mask[codes[begin:end]] = True
         mask[self._sorted :] = [text.startswith(prefix) for text in rest]
         return mask
+
+    def come_behind(self, text: str, codes: NDArray[Any]) -> Mask:
+        mask: Mask = self.behind(text)[codes]
+        return mask
+
+    def behind(self, text: str) -> Mask:
+        """For each code, whether its text comes behind this one."""
+        rest = self._sort_some()
+        mask = np.zeros(len(self.texts), np.bool_)
+        for texts, codes in self._runs:
+            mask[codes[bisect_right(texts, text) :]] = True
+        mask[self._sorted :] = [other > text for other in rest]
+        return mask
+
+    def first_among(self, codes: NDArray[Any], size: int, ascending: bool) -> Codes:
+        rest = self._sort_some()
+        wanted = np.zeros(len(self.texts), np.bool_)
+        wanted[codes] = True
+        found: list[str] = []
+        for texts, in_order in self._runs:
+            places = np.flatnonzero(wanted[in_order])
+            found += [texts[place] for place in (places[:size] if ascending else places[-size:]).tolist()]
+        few = heapq.nsmallest if ascending else heapq.nlargest
+        found += few(size, compress(rest, wanted[self._sorted :].tolist()))
+        found.sort(reverse=not ascending)
+        return np.fromiter(map(self._codes.__getitem__, found[:size]), np.int32)
 
     def having_part(self, part: str) -> Mask:
         """For each code, whether its text has this one in it."""

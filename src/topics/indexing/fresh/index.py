@@ -15,8 +15,9 @@ from topics.indexing.fresh.columns import GrowingColumn, Keywords
 from topics.indexing.fresh.filling import Filler, is_plain_keyword
 from topics.indexing.fresh.keys import Keys
 from topics.indexing.fresh.masks import Judge, Late
+from topics.indexing.fresh.orders import Matches
 from topics.indexing.fresh.scores import Scorer
-from topics.indexing.fresh.selection import Matches, first_hits
+from topics.indexing.fresh.selection import first_hits
 from topics.indexing.fresh.sums import Sheet, add_up
 from topics.indexing.fresh.tallies import count_rows
 from topics.indexing.parts import Ask, Budget, Count, Counted, Entry, Found, KeysFound, Span, Totalled

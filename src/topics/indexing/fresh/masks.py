@@ -1,7 +1,6 @@
 """Predicates over columns: a mask of the rows that match."""
 
 from collections.abc import Callable, Mapping
-from operator import ge, gt, le, lt
 from typing import Any
 
 import numpy as np
@@ -132,7 +131,15 @@ def _choose_texts(column: TextColumn, predicate: Predicate) -> Callable[[Any], M
         return lambda codes: dictionary.contain(predicate.part, codes)
     assert isinstance(predicate, Within)
     bound, is_low = (predicate.high, False) if predicate.low is None else (predicate.low, True)
-    is_open = predicate.low_open if is_low else predicate.high_open
-    rank = dictionary.rank(str(bound))
-    compare = (gt if is_open else ge) if is_low else (lt if is_open else le)
-    return lambda codes: np.asarray(compare(dictionary.ranked(codes), rank))
+    text, is_open = str(bound), predicate.low_open if is_low else predicate.high_open
+    code = dictionary.code(text)
+    # What has the bound itself is on the side that it is given with.
+    with_bound = code is not None and is_low != is_open
+
+    def chosen(codes: Any) -> Mask:
+        behind = dictionary.come_behind(text, codes)
+        if with_bound:
+            behind = behind | (codes == code)
+        return behind if is_low else ~behind
+
+    return chosen

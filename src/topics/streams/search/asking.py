@@ -19,7 +19,16 @@ from topics.searching.messages import Ask, Finish, Mapped, More, Query, Question
 from topics.streams.search.companions import Companions, IndexedStretch
 from topics.streams.search.following import Followed, Follower
 from topics.streams.search.outcome import Outcome, OutcomeDone, account
-from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, Stretch, pack, removed_between, stretches
+from topics.streams.search.packing import (
+    PACK_BYTES,
+    PACK_RECORDS,
+    Pack,
+    Stretch,
+    has_removed,
+    pack,
+    removed_between,
+    stretches,
+)
 from topics.streams.search.searcher import Later, Searcher
 from topics.streams.search.stepping import Steps
 
@@ -153,22 +162,21 @@ class Asking:
             self._ask(fresh, stays)
 
     def _ask(self, fresh: Stretch, stays: bool) -> None:
-        removed, index = self._removed(fresh), self._followed.index
+        """Begins the query: what is fresh, and in the same question the companions that come next."""
+        # Where entries were removed it takes a while to tell which, and what is fresh is often enough.
+        is_quick = fresh.first > fresh.last or not has_removed(self._topic)
+        parts = self._take_near() if stays and is_quick else []
+        removed, index = self._removed(_around(fresh, parts)), self._followed.index
         deadline = self._deadline + (_LATE_S if self._spent is not None else 0.0)
+        is_last = self._is_last
 
         def make(request: int) -> Ask:
             self._asked = request if stays else None
-            return Ask(request, index, deadline, fresh.first, fresh.last, removed, self._query, stays)
+            return Ask(
+                request, index, deadline, fresh.first, fresh.last, removed, self._query, _mapped(parts), stays, is_last
+            )
 
-        def taken(result: Result | SearchUnavailableError) -> None:
-            if isinstance(result, Result) and stays and not result.enough:
-                self._take(result)
-            else:
-                # Nobody waits for more of an answer that nothing can change.
-                self._enough = isinstance(result, Result) and result.enough
-                self._take_final(result)
-
-        self._means.searcher.ask(make, taken)
+        self._means.searcher.ask(make, lambda result: self._told_of(parts, result))
 
     def _removed(self, part: Stretch) -> tuple[tuple[int, int], ...]:
         return removed_between(self._topic, self._means.engine.core.reader, part.first, part.last)
@@ -191,10 +199,13 @@ class Asking:
         found: list[Stretch | IndexedStretch] = []
         if companions is not None:
             for part in reversed(companions.choose(self._topic, self._description, self._query, first, last)):
-                found += stretches(self._topic, part.last + 1, last, PACK_BYTES)
+                if part.last < last:
+                    found += stretches(self._topic, part.last + 1, last, PACK_BYTES)
                 found.append(part)
                 last = part.first - 1
-        return found + stretches(self._topic, first, last, PACK_BYTES)
+        if first <= last:
+            found += stretches(self._topic, first, last, PACK_BYTES)
+        return found
 
     def _fetch(self, companions: Companions, part: IndexedStretch) -> None:
         """The entries that it has are as far away, so the query waits. What is not there then is not chosen again."""
@@ -216,16 +227,26 @@ class Asking:
         self._next()
 
     def _look_up(self, part: IndexedStretch) -> None:
-        """Asks the companions that come next, several at once: each question goes to another process and back."""
+        """Asks the companions that come next."""
         companions, asked = self._means.companions, self._asked
         assert companions is not None and asked is not None
         if not companions.is_near(part):
             self._fetch(companions, part)
             return
-        parts: list[IndexedStretch] = []
+        parts = self._take_near()
+        removed, is_last = self._removed(_around(_NOTHING, parts)), self._is_last
+        self._means.searcher.ask(
+            lambda request: More(request, asked, removed=removed, mapped=_mapped(parts), is_last=is_last),
+            lambda result: self._told_of(parts, result),
+        )
+
+    def _take_near(self) -> list[IndexedStretch]:
+        """The companions that come next and are near, several at once: each question goes to another process and
+        back. They are in use until it is told what became of them."""
+        companions, parts = self._means.companions, list[IndexedStretch]()
         while self._left and len(parts) < _AT_ONCE:
             following = self._left[-1]
-            if not isinstance(following, IndexedStretch) or not companions.is_near(following):
+            if companions is None or not isinstance(following, IndexedStretch) or not companions.is_near(following):
                 break
             if parts and following.remote is not None:
                 # One at a time of those that were fetched: none of them can make room for others while it is asked.
@@ -233,30 +254,28 @@ class Asking:
             parts.append(following)
             self._left.pop()
             companions.begin(following)
-        between = Stretch(min(one.first for one in parts), max(one.last for one in parts))
-        removed = self._removed(between)
-        mapped = tuple(Mapped(one.path, one.first, one.last) for one in parts)
+        return parts
 
-        def told(result: Result | SearchUnavailableError) -> None:
-            for one in parts:
-                companions.end(one)
-            if not isinstance(result, Result):
-                self._told(result)
-                return
-            done, rest = parts[: result.looked_up], parts[result.looked_up :]
-            self._indexed += [Stretch(one.first, one.last) for one in done]
-            self._left += reversed(rest)
-            if result.unreadable:
-                self._left.pop()
-                self._enough, self._spent = result.enough, self._spent or result.spent
-                companions.distrust(self._topic, rest[0].path, result.unreadable)
-                self._lay_out_again(rest[0])
-            else:
-                self._take(result)
-
-        self._means.searcher.ask(
-            lambda request: More(request, asked, removed=removed, mapped=mapped, is_last=self._is_last), told
-        )
+    def _told_of(self, parts: list[IndexedStretch], result: Result | SearchUnavailableError) -> None:
+        """What companions had, as many of them as were asked. The others are left."""
+        companions = self._means.companions
+        for one in parts:
+            assert companions is not None
+            companions.end(one)
+        if not isinstance(result, Result):
+            self._end(result)
+            return
+        done, rest = parts[: result.looked_up], parts[result.looked_up :]
+        self._indexed += [Stretch(one.first, one.last) for one in done]
+        self._left += reversed(rest)
+        if result.unreadable:
+            assert companions is not None
+            self._left.pop()
+            self._enough, self._spent = result.enough, self._spent or result.spent
+            companions.distrust(self._topic, rest[0].path, result.unreadable)
+            self._lay_out_again(rest[0])
+        else:
+            self._take(result)
 
     def _scan(self, part: Stretch) -> None:
         request = ReadRequest(from_seq=part.first - 1, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=part.last)
@@ -366,6 +385,19 @@ class Asking:
 
 def _nothing() -> None:
     return
+
+
+def _around(fresh: Stretch, parts: list[IndexedStretch]) -> Stretch:
+    """All seqs between the first and the last of what is asked about."""
+    firsts, lasts = [part.first for part in parts], [part.last for part in parts]
+    if fresh.first <= fresh.last:
+        firsts.append(fresh.first)
+        lasts.append(fresh.last)
+    return Stretch(min(firsts), max(lasts)) if firsts else _NOTHING
+
+
+def _mapped(parts: list[IndexedStretch]) -> tuple[Mapped, ...]:
+    return tuple([Mapped(one.path, one.first, one.last) for one in parts])
 
 
 def _wanted(query: Query, everything: Stretch) -> tuple[Stretch, bool]:

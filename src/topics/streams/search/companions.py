@@ -6,10 +6,11 @@ from then on, and what it would have answered for is scanned. One in an object s
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from topics.core.memo import Memo
 from topics.core.ranges import Ranges, covers, difference, union
 from topics.engine.streams.description import Description
 from topics.engine.topic import Topic
@@ -17,8 +18,8 @@ from topics.indexing.companions.identity import Needs, Plan, needs_of_aggregatio
 from topics.indexing.ranking import terms_of
 from topics.indexing.sorting import parse_sort
 from topics.schema.contract import decode_contract
-from topics.searching.known import known_aggregation, known_search
-from topics.searching.messages import AggregateQuery, CountQuery, KeysQuery, Query
+from topics.searching.known import LONGEST_KNOWN, known_aggregation, known_search
+from topics.searching.messages import AggregateQuery, CountQuery, KeysQuery, Query, SearchQuery
 from topics.storage.companions import CompanionFile, FamilyManifest, FamilyStore
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
@@ -31,6 +32,8 @@ LOOK_AGAIN_S = 1.0
 RETRY_S = 5.0
 """So long a companion is left alone that could not be fetched."""
 _KNOWN_MAX = 10_000
+_CHOICES = 64
+"""Choices that are remembered of a stream."""
 _TIDY_EVERY_S = 30.0
 _TIDIED_AT_A_TIME = 20
 
@@ -51,6 +54,9 @@ class IndexedStretch(NamedTuple):
 class _Known(NamedTuple):
     looked: float
     manifest: FamilyManifest | None
+    chosen: Memo[tuple[bytes, str, tuple[str, ...], int, int], tuple[IndexedStretch, ...]]
+    """What was chosen by it, by all that a choice follows from besides. Those that have to be fetched are chosen anew
+    each time, because whether they can be is a matter of time."""
 
 
 class Companions:
@@ -82,12 +88,15 @@ class Companions:
 
     def manifest(self, topic: Topic) -> FamilyManifest | None:
         """The manifest of a stream, as it was a moment ago; None where there is none."""
+        return self._look(topic).manifest
+
+    def _look(self, topic: Topic) -> _Known:
         known = self._known.get(topic.id)
         if known is None or self._now() - known.looked >= LOOK_AGAIN_S:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
-            known = self._known[topic.id] = _Known(self._now(), self._load(topic))
-        return known.manifest
+            known = self._known[topic.id] = _Known(self._now(), self._load(topic), Memo(_CHOICES))
+        return known
 
     def _load(self, topic: Topic) -> FamilyManifest | None:
         try:
@@ -107,6 +116,8 @@ class Companions:
         if path not in self._distrusted:
             _log.error("a companion cannot be read; it is not asked", extra={"topic": topic.name, "error": problem})
         self._distrusted.add(path)
+        # With what was chosen.
+        self.forget()
 
     # Those that have to be fetched
 
@@ -218,8 +229,22 @@ class Companions:
 
     def choose(
         self, topic: Topic, description: Description, query: Query, first: int, last: int
-    ) -> list[IndexedStretch]:
+    ) -> Sequence[IndexedStretch]:
         """The companions that answer a query about a range, in the order of their seqs; they have no seq in common."""
+        known = self._look(topic)
+        if not isinstance(query, SearchQuery) or query.after is not None:
+            # A page that goes on somewhere is asked for once.
+            return self._choose(topic, description, query, first, last)
+        if len(query.q) + sum(map(len, query.sort)) > LONGEST_KNOWN:
+            return self._choose(topic, description, query, first, last)
+        if topic.origin is not None or known.manifest is None or any([file.cold for file in known.manifest.files]):
+            return self._choose(topic, description, query, first, last)
+        key = description.raw, query.q, query.sort, first, last
+        return known.chosen.get(key, lambda: tuple(self._choose(topic, description, query, first, last)))
+
+    def _choose(
+        self, topic: Topic, description: Description, query: Query, first: int, last: int
+    ) -> list[IndexedStretch]:
         if not self._has_any(topic):
             return []
         plan = plan_for(description.raw)

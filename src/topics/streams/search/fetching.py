@@ -1,7 +1,7 @@
 """The entries of hits, one after the other until there is enough for one answer."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -10,11 +10,11 @@ from topics.engine import Engine
 from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.formats.segment import DELETED
-from topics.schema.promotion import Promoter
 from topics.storage.segments import OpenSegment, SegmentDamaged, SegmentKey
 from topics.streams.offsets import Position
 from topics.streams.reading import ReadSpec, StreamSlice, cutter
 from topics.streams.search.searcher import Later
+from topics.streams.search.seen import Seen
 from topics.wire.cuts import View, data_span
 
 ANSWER_BYTES = 16 * 1024 * 1024
@@ -28,6 +28,8 @@ class Fetched(NamedTuple):
     """By their seqs, promoted; those that are gone by now are missing."""
     reached: int
     """How many seqs were looked at."""
+    seen: Seen | None = None
+    """What was shown of them before; None where none of them was."""
 
 
 class Fetch:
@@ -35,14 +37,16 @@ class Fetch:
         self,
         engine: Engine,
         topic: Topic,
-        promoter: Promoter | None,
+        seen: Seen,
         seqs: Sequence[int],
         done: Callable[[Fetched | TopicsError], None],
         later: Later,
     ) -> None:
         self._engine = engine
         self._topic = topic
-        self._promoter = promoter
+        self._seen = seen
+        self._seen_any = False
+        self._promoter = seen.description.promoter
         self._seqs = seqs
         self._done = done
         self._later = later
@@ -73,24 +77,30 @@ class Fetch:
                 self._take(error)
         self._running = False
         if not self._waiting:
-            self._done(self._failed or Fetched(self._entries, self._at))
+            self._done(self._failed or Fetched(self._entries, self._at, self._seen if self._seen_any else None))
 
     def _take_nearby(self) -> bool:
-        """Takes entries up to one that is not at hand; whether the turn is over before. This is what nearly every hit
-        costs, so it is done in few steps."""
-        nearby, entries, promoter, size = Nearby(self._engine, self._topic), self._entries, self._promoter, self._size
-        end = min(size + TURN_BYTES, ANSWER_BYTES)
-        for seq in self._seqs[self._at :]:
-            raw = nearby.entry(seq) if size < end else None
+        """Takes entries up to one that is not at hand; whether the turn is over before."""
+        entries, known, size = self._entries, self._seen.raws, self._size
+        end, begun, new = min(size + TURN_BYTES, ANSWER_BYTES), self._at, dict[int, bytes]()
+        promoted_to = 0 if self._promoter is None else self._promoter.current_from
+        for seq, stored in nearby(self._engine, self._topic, self._seqs[self._at :], known):
+            raw = known.get(seq)
             if raw is None:
-                break
-            if promoter is not None and seq <= promoter.current_from:
-                raw = bytes(promoter.promote(seq - 1, raw))
+                raw = new[seq] = stored if seq > promoted_to else self._promoted(seq, stored)
             entries[seq] = raw
             size += len(raw)
             self._at += 1
+            if size >= end:
+                break
+        has_met = bool(new) and self._seen.note(new)
+        self._seen_any |= has_met or len(new) < self._at - begun
         self._size = size
         return size >= end
+
+    def _promoted(self, seq: int, stored: bytes) -> bytes:
+        assert self._promoter is not None
+        return bytes(self._promoter.promote(seq - 1, stored))
 
     def _take(self, outcome: StreamSlice | TopicsError) -> None:
         if isinstance(outcome, TopicsError):
@@ -107,39 +117,50 @@ class Fetch:
             self.run()
 
 
-class Nearby:
-    """Entries that are at hand, without a read of their own. It is good for one turn of the loop: what it has found of
-    a run may be gone in the next. Hits are mostly of a few runs, so each is looked for once."""
+def nearby(
+    engine: Engine, topic: Topic, seqs: Sequence[int], known: Container[int] = ()
+) -> Iterator[tuple[int, bytes]]:
+    """The texts of entries up to one that is not at hand, which only a read can tell what became of. Those of entries
+    that are known are empty. It is good for one turn of the loop: what was found of a run may be gone in the next. This
+    is what nearly every hit costs, so it is done in few steps."""
+    around, stretch = _Around(engine, topic), _NOTHING
+    first, last = stretch.first, stretch.last
+    for seq in seqs:
+        if not first <= seq <= last:
+            stretch = around.find(seq)
+            # What was dropped at the front may end within a run.
+            first, last = max(stretch.first, topic.earliest), stretch.last
+            if not first <= seq <= last:
+                return
+            view, flags, segment = stretch.view, stretch.flags, stretch.segment
+            text, good_from, good_to = view.text, 0, 0
+        index = seq - stretch.first
+        if flags is not None and flags[stretch.flags_at + index] == DELETED:
+            return
+        if seq in known:
+            yield seq, b""
+            continue
+        begin, end = data_span(view, index)
+        if segment is not None and not (good_from <= begin and end <= good_to):
+            try:
+                good_from, good_to = segment.check_text(begin, end)
+            except SegmentDamaged:
+                return
+        yield seq, bytes(text[begin:end])
+
+
+class _Around:
+    """The stretches of a topic that entries are in. Hits are mostly of a few runs, so each is looked for once."""
 
     def __init__(self, engine: Engine, topic: Topic) -> None:
         self._reader = engine.core.reader
         self._topic = topic
         self._first, self._last = (topic.earliest, topic.head) if topic.origin is None else (1, 0)
-        self._stretch = _NOTHING
         self._known: list[_Stretch] = []
         """What was found, by where it begins."""
         self._firsts: list[int] = []
 
-    def entry(self, seq: int) -> bytes | None:
-        """The text of an entry; None where only a read can tell what became of it."""
-        stretch = self._stretch
-        if not stretch.first <= seq <= stretch.last:
-            stretch = self._stretch = self._around(seq)
-            if not stretch.first <= seq <= stretch.last:
-                return None
-        index, flags = seq - stretch.first, stretch.flags
-        if flags is not None and flags[stretch.flags_at + index] == DELETED:
-            return None
-        view = stretch.view
-        begin, end = data_span(view, index)
-        if stretch.segment is not None:
-            try:
-                stretch.segment.check_text(begin, end)
-            except SegmentDamaged:
-                return None
-        return bytes(view.text[begin:end])
-
-    def _around(self, seq: int) -> "_Stretch":
+    def find(self, seq: int) -> "_Stretch":
         """The stretch of an entry, if that is at hand. Hits that are sorted by a field go to and fro between a few."""
         if not self._first <= seq <= self._last:
             return _NOTHING

@@ -98,9 +98,14 @@ def chain_of(topic: Topic) -> Chain:
         at, last = origin.topic, origin.upto
 
 
+def has_removed(topic: Topic) -> bool:
+    """Whether anything may be gone between the first entry and the last."""
+    return topic.origin is not None or topic.live_count != topic.head - topic.earliest + 1
+
+
 def removed_between(topic: Topic, reader: RunReader, first: int, last: int) -> tuple[SeqRange, ...]:
     """What of a range is gone: flagged as deleted, or in no run, because a run whose last entry goes is gone, too."""
-    if topic.origin is None and topic.live_count == topic.head - topic.earliest + 1:
+    if not has_removed(topic):
         # All of it is alive, as nearly always; a tail of single entries has as many runs as entries.
         return ()
     found: Ranges = []

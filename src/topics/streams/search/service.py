@@ -22,6 +22,7 @@ from topics.streams.search.leaping import Leaper
 from topics.streams.search.outcome import Outcome, OutcomeDone
 from topics.streams.search.ranked import RankedAsking
 from topics.streams.search.searcher import Later, Searcher
+from topics.streams.search.seen import SeenEntries
 from topics.streams.search.stats import SearchStats
 
 SCAN_BYTES = 512 * 1024 * 1024
@@ -57,6 +58,7 @@ class StreamSearch:
         self._max_queries_per_tenant = max_queries_per_tenant
         self._queries: dict[str, int] = {}
         """Queries that are being answered, by whose they are."""
+        self._seen = SeenEntries()
         self._ahead = Ahead(engine, self._follower, later)
         self._stats = SearchStats()
         if companions is not None:
@@ -132,7 +134,8 @@ class StreamSearch:
 
     def fetch(self, topic: Topic, seqs: list[int], done: Callable[[Fetched | TopicsError], None]) -> None:
         """The entries of some seqs."""
-        Fetch(self._engine, topic, description_of(topic).promoter, seqs, done, self._later).run()
+        seen = self._seen.of(topic, description_of(topic))
+        Fetch(self._engine, topic, seen, seqs, done, self._later).run()
 
     def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         """A read that a filter restricts."""

@@ -18,13 +18,11 @@ from topics.streams.search.outcome import Outcome
 from topics.streams.search.service import search_config_of
 from topics.testing import FakeDisk, ManualClock
 
-SEARCH = {
-    "primaryTimestampField": "time",
-    "fields": {
-        "time": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/time"}], "column": True},
-        "n": {"kind": "integer", "bindings": [{"version": 1, "jsonPointer": "/n"}], "column": True, "sortable": True},
-    },
+FIELDS = {
+    "time": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/time"}], "column": True},
+    "n": {"kind": "integer", "bindings": [{"version": 1, "jsonPointer": "/n"}], "column": True, "sortable": True},
 }
+SEARCH = {"primaryTimestampField": "time", "fields": FIELDS}
 
 
 def page(streams: Streams, make: Make, **asked: Any) -> tuple[bytes, int]:
@@ -64,12 +62,17 @@ def filled() -> Streams:
 
 
 @pytest.mark.parametrize("make", [stream_hits, topic_hits])
-@pytest.mark.parametrize("asked", [{}, {"sort": ["n:asc"]}, {"source": False, "size": 7}, {"q": "n:>50"}])
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"sort": ["n:asc"]}, {"source": False, "size": 7}, {"q": "n:>50"}, {"fields": ["n"]}, {"highlight": True}],
+)
 def test_a_page_is_the_same_in_any_portions(
     filled: Streams, make: Make, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, turns = page(filled, make, **asked)
     assert turns == 1
+    for _ in range(4):
+        assert page(filled, make, **asked)[0] == expected, "what was shown before is shown alike"
     found = json.loads(expected)["hits"]
     assert len(found) == (0 if "q" in asked else asked.get("size", 12))
     for name, value in (("_PORTION_HITS", 1), ("_PORTION_HITS", 5), ("_PORTION_BYTES", 1), ("_PORTION_BYTES", 60)):
@@ -85,3 +88,34 @@ def test_entries_are_copied_in_turns(filled: Streams, nbytes: int, monkeypatch: 
     expected, _ = page(filled, stream_hits)
     monkeypatch.setattr(fetching, "TURN_BYTES", nbytes)
     assert page(filled, stream_hits)[0] == expected
+
+
+def test_a_field_whose_values_are_the_seqs_is_not_taken_for_the_offset(filled: Streams) -> None:
+    create(filled, "b", JSON)
+    update(filled, "b", schema={"type": "object"}, search=SEARCH)
+    append(filled, "b", json.dumps([{"n": number} for number in range(1, 5)]).encode(), JSON)
+    topic = filled.topic("b")
+    request = bind_request(SearchBody(sort=["n:asc"]), topic, search_config_of(topic), 3000)
+    outcomes: list[Any] = []
+    filled.search.query(topic, request.query, 3.0, outcomes.append)
+    found = outcomes[0].result.hits
+    assert found.seqs == [1, 2, 3, 4]
+    shown = stream_hits(request, found, hits.shown_entries(request, [b"{}"] * 4))
+    assert [one.sort[0] for one in shown] == [1, 2, 3, 4] and [one.sort[1] for one in shown] == [
+        one.offset for one in shown
+    ]
+
+
+def test_what_was_shown_before_is_shown_as_it_is_described_now(filled: Streams) -> None:
+    def shown() -> list[Any]:
+        return [hit["fields"] for hit in json.loads(page(filled, stream_hits, size=2)[0])["hits"]]
+
+    for _ in range(4):
+        assert shown() == [{"n": 11}, {"n": 10}]
+    text = {"kind": "keyword", "bindings": [{"version": 1, "jsonPointer": "/text"}], "exact": True}
+    update(filled, "a", search={**SEARCH, "fields": {"text": text, **FIELDS}})
+    for _ in range(4):
+        assert shown() == [{"text": "x" * 11, "n": 11}, {"text": "x" * 10, "n": 10}]
+    append(filled, "a", b'[{"n":12}]', JSON)
+    for _ in range(4):
+        assert shown() == [{"n": 12}, {"text": "x" * 11, "n": 11}]
