@@ -103,6 +103,6 @@ def test_what_tasks_had_done_before_their_job_failed_is_not_done_again(monkeypat
     assert pipeline.round()
     assert [one.topic for one in pipeline.status.quarantined] == [last]
     assert other.notes().keys() == set(names) - {last}
-    # Only the piece that failed was tried again, for each of the products, and once more for the one to blame.
-    assert executor.pieces == len(names) + 3
-    assert len(data_files(folder.disk) - state_of(folder.disk).named()) == 1
+    # Only the piece that failed was tried again: alone, for each of the products, and once more for the one to blame.
+    assert executor.pieces == len(names) + 4
+    assert len(data_files(folder.disk) - state_of(folder.disk).named()) == 2

@@ -44,25 +44,28 @@ class Search(msgspec.Struct):
     """Set when no worker came up any more: what is done by then counts, and nobody is to blame for the rest."""
 
 
-def take_apart(executor: Runs, pieces: Sequence[Piece], about: str = "") -> Search:
-    """Does some pieces of a job that failed, in jobs that are known as `about`."""
+def take_apart(executor: Runs, pieces: Sequence[Piece], alone: bool, about: str = "") -> Search:
+    """Does what is left of a job that failed, in jobs that are known as `about`; `alone` if the job had one piece."""
     search = Search(about)
     try:
-        _halve(executor, list(pieces), search)
+        _halve(executor, list(pieces), alone, search)
     except WorkersUnavailableError as error:
         search.ailing = error
     return search
 
 
-def _halve(executor: Runs, pieces: list[Piece], search: Search) -> None:
+def _halve(executor: Runs, pieces: list[Piece], alone: bool, search: Search) -> None:
     if len(pieces) > 1:
         middle = len(pieces) // 2
         parts = [pieces[:middle], pieces[middle:]]
+    elif not alone:
+        # The others were done when the job failed. That is no proof yet.
+        parts = [pieces]
     else:
         parts = [[half] for half in halves(pieces[0])]
-    if len(parts) == 1:
-        _alone(executor, pieces[0], search)
-        return
+        if len(parts) == 1:
+            _alone(executor, pieces[0], search)
+            return
     for part in parts:
         if len(part) == 1 and _sole(part[0]) in search.blamed:
             continue
@@ -73,7 +76,7 @@ def _halve(executor: Runs, pieces: list[Piece], search: Search) -> None:
             raise
         except JobFailedError:
             if left:
-                _halve(executor, list(left.values()), search)
+                _halve(executor, list(left.values()), len(part) == 1, search)
 
 
 def _alone(executor: Runs, piece: Piece, search: Search) -> None:

@@ -1,9 +1,11 @@
 """The one job of a round: what comes of it, in parts that are worth a commit each, and what is done when it fails.
 
-Outcomes come as tasks end, and are published in the order of the pieces, so that segments of a topic appear in their
-order. A kill costs what has not been published by then: about `commit_bytes`, and the tasks that were under way.
+Outcomes come as tasks end. Those of segments are published in the order of their pieces, so that a topic grows in the
+order of its seqs, and those of chores at once. A kill costs what has not been published by then: about `commit_bytes`,
+and the tasks that were under way.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -32,6 +34,8 @@ class RoundJob:
         self._number = number
         self._left = dict(enumerate(pieces))
         """Pieces without an outcome, by their places."""
+        self._places = deque(place for place, piece in enumerate(pieces) if piece.segments)
+        """Of the pieces with segments that are not published."""
         self._early: dict[int, PieceOutcome] = {}
         """Outcomes that others have to be published before."""
 
@@ -39,7 +43,7 @@ class RoundJob:
         self, commit_bytes: int, on_done: Callable[[int], None], on_failed: Callable[[JobFailedError], None]
     ) -> Iterator[Part]:
         """Runs it. `on_done` hears how many pieces are done, `on_failed` that the rest has to be taken apart."""
-        part, size, following = Part(), 0, 0
+        part, size = Part(), 0
         works = [encode_piece(piece) for piece in self._pieces]
         failure: JobFailedError | None = None
         try:
@@ -47,10 +51,9 @@ class RoundJob:
                 del self._left[place]
                 self._early[place] = decode_outcome(outcome)
                 on_done(len(self._pieces) - len(self._left))
-                while following in self._early:
-                    part.outcomes.append(self._early.pop(following))
-                    size += weight(self._pieces[following])
-                    following += 1
+                for ready in self._ready(place):
+                    part.outcomes.append(self._early.pop(ready))
+                    size += weight(self._pieces[ready])
                 if size >= commit_bytes:
                     yield part
                     part, size = Part(), 0
@@ -65,9 +68,17 @@ class RoundJob:
             on_failed(failure)
             yield self._taken_apart()
 
+    def _ready(self, place: int) -> Iterator[int]:
+        """What can be published now that the outcome of this piece is there."""
+        if not self._pieces[place].segments:
+            yield place
+        while self._places and self._places[0] in self._early:
+            yield self._places.popleft()
+
     def _taken_apart(self) -> Part:
         left = list(self._left.values())
-        search = take_apart(self._executor, left, f"{described(self._number, left)}, to find what failed")
+        about = f"{described(self._number, left)}, to find what failed"
+        search = take_apart(self._executor, left, alone=len(self._pieces) == 1, about=about)
         return Part(search.outcomes, search.culprits, search.ailing)
 
 

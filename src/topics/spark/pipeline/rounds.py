@@ -14,7 +14,7 @@ from topics.spark.pipeline.looking import Watcher
 from topics.spark.pipeline.products import Failure, Gain, Product, ShutOut, View
 from topics.spark.pipeline.scanning import ChoreWork, Piece, PieceOutcome
 from topics.spark.pipeline.status import LastRun, ProductStatus, WorkerStatus, load_status, quarantine, save_status
-from topics.spark.pipeline.waiting import FrameRules, Waiting, packed
+from topics.spark.pipeline.waiting import FrameRules, Waiting, longest_first, packed
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.system.clock import Clock
@@ -157,8 +157,9 @@ class Pipeline:
     def _pieces(self, active: dict[str, ShutOut], chores: list[ChoreWork], rules: FrameRules) -> list[Piece]:
         charges = {product.name: product.charge() for product in self._products if product.name in active}
         blank = Piece(self._layout.root, self._layout.cold_root, charges)
-        tasks_min = _TASKS_A_CORE * self._executor.parallelism()
-        return packed(self._waiting.works(active, rules.round_bytes), chores, blank, rules.group_bytes, tasks_min)
+        cores = self._executor.parallelism()
+        works = self._waiting.works(active, rules.round_bytes)
+        return longest_first(packed(works, chores, blank, rules.group_bytes, _TASKS_A_CORE * cores), cores)
 
     def _note_failed_job(self, error: JobFailedError) -> None:
         _log.warning("a pipeline job failed and is taken apart", extra={"error": str(error)})

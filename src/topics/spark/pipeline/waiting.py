@@ -130,6 +130,14 @@ def packed(
     return [msgspec.structs.replace(piece, charges=_charges(piece)) for piece in pieces]
 
 
+def longest_first(pieces: Sequence[Piece], cores: int) -> list[Piece]:
+    """The order in which tasks begin. A merge cannot be cut: one that began last would keep one core busy while all
+    others wait. So the largest chores begin first, but on no more than half of the cores, as what is new waits, too."""
+    reading = [piece for piece in pieces if piece.segments]
+    chores = sorted([piece for piece in pieces if not piece.segments], key=weight, reverse=True)
+    return [*chores[: cores // 2], *reading, *chores[cores // 2 :]]
+
+
 def weight(piece: Piece) -> int:
     return sum([work.text_bytes for work in piece.segments]) + sum([one.chore.bytes for one in piece.chores])
 
