@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -60,18 +60,17 @@ class _Timed(InlineExecutor):
     def parallelism(self) -> int:
         return 2
 
-    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
-        outcomes = []
-        for work in works:
+    def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
+        for place, work in enumerate(works):
             piece = _decode_piece(work)
             begun = time.process_time()
-            outcomes += super().run([work], on_done)
+            [(_, outcome)] = super().run([work], about)
             took = time.process_time() - begun
             if piece.segments:
                 self.build_s += took
             else:
                 self.merge_s += took
-        return outcomes
+            yield place, outcome
 
 
 def build_once(data: Path) -> None:

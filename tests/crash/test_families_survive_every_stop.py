@@ -6,7 +6,7 @@ over.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -307,13 +307,13 @@ class Haunted(InlineExecutor):
         super().__init__(fs)
         self.ghosts = 0
 
-    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
-        outcomes = super().run(works, on_done)
+    def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
+        outcomes = list(super().run(works, about))
         for work in works:
             ghost = FaultyFileSystem(self._fs, FaultPlan(5, Fault.SHORT, lasting=True))
             perform(ghost, HALVES, work)
             self.ghosts += ghost.failed > 0
-        return outcomes
+        return iter(outcomes)
 
 
 def test_an_attempt_that_nobody_waits_for_harms_no_file() -> None:

@@ -1,6 +1,7 @@
 """Index families on a real Spark: sealed entries get companions, and the answers stay what they were."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from topics.spark.families.planning import FamilyRules
 from topics.spark.pipeline.executors import SparkExecutor
 from topics.spark.pipeline.indexing import FamilyProduct
 from topics.spark.pipeline.rounds import Pipeline
+from topics.spark.pipeline.waiting import FrameRules
 from topics.storage.companions import FamilyManifest, FamilyStore
 from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
@@ -130,11 +132,11 @@ class Stream:
         return dict(self._http.get(f"{self.path}/_index_status").json())
 
 
-def pipeline(spark: SparkSession, folder: Path) -> Pipeline:
+def pipeline(spark: SparkSession, folder: Path, rules: FrameRules | None = None) -> Pipeline:
     layout = Layout(str(folder / "data"))
     files = PosixFileSystem()
     product = FamilyProduct(files, layout, FamilyRules(fan_out=2), SeededDice(7))
-    return Pipeline(files, layout, [product], SparkExecutor(spark), SystemClock(), confirms=False)
+    return Pipeline(files, layout, [product], SparkExecutor(spark), SystemClock(), rules, confirms=False)
 
 
 def run_all(made: Pipeline) -> None:
@@ -280,24 +282,45 @@ def test_a_server_makes_them_by_itself(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_many_small_streams_and_a_large_one_are_one_job(spark: SparkSession, live: LiveServer, tmp_path: Path) -> None:
+def test_many_small_streams_and_a_large_one_are_one_job_a_round(
+    spark: SparkSession, live: LiveServer, tmp_path: Path
+) -> None:
+    """However many tasks it has, and however often it is published; and so are rounds that merge and read at once."""
     names = [f"small-{number}" for number in range(24)]
-    for name, count in (*((name, 50) for name in names), ("large", 600)):
-        stream = Stream(live.url, name)
+    streams = {name: Stream(live.url, name) for name in (*names, "large")}
+    for name, stream in streams.items():
         stream.create()
-        stream.append(0, count)
-        stream.close()
+        stream.append(0, 50 if name in names else 600)
     data = tmp_path / "data"
-    for name, count in (*((name, 50) for name in names), ("large", 600)):
-        wait_until(lambda name=name, count=count: sealed_to(data, name) == count, "it is sealed")  # type: ignore[misc]
-    tracker = spark.sparkContext.statusTracker()
-    made = pipeline(spark, tmp_path)
-    before = len(tracker.getJobIdsForGroup(None))
+    for name in streams:
+        wait_until(lambda name=name: sealed_to(data, name) >= (50 if name in names else 600), "it is sealed")  # type: ignore[misc]
+    made = pipeline(spark, tmp_path, FrameRules(group_bytes=20_000, commit_bytes=40_000))
+    jobs = jobs_of(spark)
     assert made.round()
-    assert len(tracker.getJobIdsForGroup(None)) - before == 1
+    [first] = jobs_of(spark) - jobs
+    assert re.fullmatch(
+        r"topics pipeline round 1: families of 25 topics, 0 chores, \d MB in \d+ tasks", told(spark, first)
+    )
     store = FamilyStore(PosixFileSystem(), Layout(str(data)))
     manifests = [store.load(topic_id) for topic_id in store.topic_ids()]
     rows = {one.topic: sum(file.rows for file in one.files) for one in manifests if one is not None}
     assert rows == {**dict.fromkeys(names, 50), "large": 600}
-    # Neighbours that one task took are one file, and a task takes many streams.
-    assert all(len(one.files) <= 4 for one in manifests if one is not None)
+    # A task takes many streams, and publishing while the job goes on costs no stream a file more.
+    assert all(len(one.files) == 1 for one in manifests if one is not None and one.topic != "large")
+    streams["small-0"].append(50, 50)
+    wait_until(lambda: sealed_to(data, "small-0") >= 100, "it is sealed")
+    jobs = jobs_of(spark)
+    assert made.round()
+    [second] = jobs_of(spark) - jobs
+    assert re.match(r"topics pipeline round 2: families of 1 topics, [1-9]", told(spark, second))
+    for stream in streams.values():
+        stream.close()
+
+
+def jobs_of(spark: SparkSession) -> set[int]:
+    return set(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
+def told(spark: SparkSession, job: int) -> str:
+    """The description of a job, as Spark's pages show it."""
+    return str(spark.sparkContext._jsc.sc().statusStore().job(job).description().get())

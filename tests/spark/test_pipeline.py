@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -21,6 +22,7 @@ from topics.spark.archive.reading import archived_records
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.pipeline.executors import SparkExecutor
 from topics.spark.pipeline.rounds import Pipeline
+from topics.spark.pipeline.waiting import FrameRules
 from topics.spark.pipeline.worker import make_pipeline
 from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
@@ -96,6 +98,34 @@ def test_many_topics_are_archived_in_one_job_and_deletes_follow(
         before_again = store.load().topics
         run_all(again)
         assert store.load().topics == before_again
+
+
+def test_a_long_round_is_one_job_and_is_published_while_it_runs(
+    spark: SparkSession, archiving: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = [f"t{number}" for number in range(12)]
+    with Client(archiving.url) as client:
+        for topic in topics:
+            fill(client, tmp_path, topic)
+    settings = Settings(data_dir=str(tmp_path / "data"), archive="1", search_families="off")
+    rules = FrameRules(group_bytes=1, commit_bytes=1)
+    made = make_pipeline(settings, PosixFileSystem(), SparkExecutor(spark), SystemClock(), frame=rules)
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+    running: list[bool] = []
+    inner = ArchiveStore.commit
+
+    def commit(*arguments: Any) -> None:
+        running.append(bool(tracker.getActiveJobsIds()))
+        inner(*arguments)
+
+    monkeypatch.setattr(ArchiveStore, "commit", commit)
+    assert made.round()
+    assert len(set(tracker.getJobIdsForGroup(None)) - before) == 1
+    # It had more than twenty tasks, and what the first ones did was published long before the last one began.
+    assert sum(running) >= 3
+    for topic in topics:
+        assert len(archived(spark, tmp_path, topic)) >= 100
 
 
 def test_a_batch_may_begin_with_what_only_the_archive_has(

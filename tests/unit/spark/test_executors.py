@@ -1,17 +1,18 @@
 """What a client of Spark Connect makes of its session; the jobs themselves run in tests/spark."""
 
+import pickle
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
-from pyspark.sql.connect.shell.progress import StageInfo
+from pyspark.sql import Row
 
 from topics.spark.pipeline.culprits import JobFailedError, WorkersUnavailableError
 from topics.spark.pipeline.executors import SparkExecutor
+from topics.spark.pipeline.results import Result, ResultChannel
 from topics.spark.shipping import is_remote
 
 
@@ -21,10 +22,6 @@ class Remote:
     def __init__(self, gone: bool = False) -> None:
         self.stopped = 0
         self._gone = gone
-        self.handler: Callable[..., None] = lambda **_: None
-
-    def registerProgressHandler(self, handler: Callable[..., None]) -> None:
-        self.handler = handler
 
     def stop(self) -> None:
         self.stopped += 1
@@ -37,17 +34,6 @@ Remote.__module__ = "pyspark.sql.connect.session"
 
 def remote(gone: bool = False) -> Any:
     return Remote(gone)
-
-
-def test_progress_is_what_the_server_told_last() -> None:
-    session = remote()
-    executor = SparkExecutor(session)
-    assert executor._finished_tasks() == 0
-    stages = [StageInfo(0, 4, 3, 0, False), StageInfo(1, 8, 2, 0, False)]
-    session.handler(stages=stages, inflight_tasks=2, operation_id="x", done=False)
-    assert executor._finished_tasks() == 5
-    session.handler(stages=None, inflight_tasks=0, operation_id="x", done=True)
-    assert executor._finished_tasks() == 0
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -78,13 +64,33 @@ class Java:
 
 
 class Embedded:
-    """Stands for a session whose jobs all end in the same way."""
+    """Stands for a session whose jobs all end in the same way, once their tasks have told some outcomes."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception | None = None, *told: tuple[int, int, bytes]) -> None:
         self._error = error
+        self._told = told
+        self.sparkContext = self
+        self.descriptions: list[str] = []
+        self.rows: list[Row] = []
+
+    def accumulator(self, value: list[Result], param: Any) -> Any:
+        self._param = param
+        return param
+
+    def setJobDescription(self, text: str) -> None:
+        self.descriptions.append(text)
 
     def range(self, *_: int) -> Any:
-        raise self._error
+        return self
+
+    def mapInArrow(self, *_: Any) -> Any:
+        return self
+
+    def collect(self) -> list[Row]:
+        self._param.addInPlace([], list(self._told))
+        if self._error is not None:
+            raise self._error
+        return self.rows
 
 
 @pytest.mark.parametrize(
@@ -98,9 +104,9 @@ def test_what_java_says_of_a_job_is_about_the_job(trace: str, kind: type[Excepti
     """pyspark has no class of its own for a task whose process died."""
     session: Any = Embedded(Py4JJavaError("An error occurred while calling o9.collectToPython.\n", Java(trace)))
     executor = SparkExecutor(session)
-    [outcome] = executor.run_jobs([[b"work"]], lambda done: None)
-    assert type(outcome) is kind
-    assert str(outcome).startswith("org.apache.spark.SparkException: Python worker")
+    with pytest.raises(kind, match=r"^org.apache.spark.SparkException: Python worker") as failed:
+        list(executor.run([b"work"], "a job"))
+    assert failed.type is kind
     with pytest.raises(WorkersUnavailableError):
         executor.probe()
 
@@ -108,4 +114,33 @@ def test_what_java_says_of_a_job_is_about_the_job(trace: str, kind: type[Excepti
 def test_a_java_that_died_fails_the_round_and_no_job() -> None:
     session: Any = Embedded(Py4JNetworkError("Answer from Java side is empty"))
     with pytest.raises(Py4JNetworkError):
-        list(SparkExecutor(session).run_jobs([[b"work"]], lambda done: None))
+        list(SparkExecutor(session).run([b"work"], "a job"))
+
+
+def test_what_tasks_told_counts_also_when_their_job_fails() -> None:
+    session: Any = Embedded(Py4JJavaError("It failed.\n", Java("the worker died")), (1, 1, b"one"), (1, 0, b"nought"))
+    outcomes = SparkExecutor(session).run([b"", b"", b""], "round 7")
+    assert [next(outcomes), next(outcomes)] == [(1, b"one"), (0, b"nought")]
+    with pytest.raises(JobFailedError):
+        next(outcomes)
+    assert session.descriptions == ["round 7"]
+
+
+def test_what_no_task_has_told_is_in_the_rows() -> None:
+    """And what a job tells that is over, such as a task of one that failed, is for nobody."""
+    session: Any = Embedded(None, (9, 1, b"of another job"), (1, 1, b"one"))
+    session.rows = [Row(place=0, outcome=bytearray(b"nought")), Row(place=1, outcome=bytearray(b"one"))]
+    assert list(SparkExecutor(session).run([b"", b""], "")) == [(1, b"one"), (0, b"nought")]
+
+
+def test_results_add_up_in_a_task_and_are_handed_over_on_the_driver() -> None:
+    session: Any = Embedded()
+    channel = ResultChannel(session)
+    on_driver: Any = channel.results
+    in_task = pickle.loads(pickle.dumps(on_driver))
+    told = in_task.addInPlace(in_task.addInPlace([], [(1, 0, b"a")]), [(1, 1, b"b")])
+    assert told == [(1, 0, b"a"), (1, 1, b"b")]
+    job = channel.begin()
+    assert on_driver.addInPlace([], told) == []
+    channel.end(job)
+    assert [channel.take(), channel.take(), channel.take()] == [(0, b"a"), (1, b"b"), None]

@@ -1,6 +1,6 @@
 """Jobs that fail as a whole, while the process of the pipeline goes on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,24 +11,30 @@ from tests.unit.spark.notebooks import Notebook
 from topics.spark.archive.planning import ArchiveRules
 from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.culprits import JobFailedError
-from topics.spark.pipeline.executors import HALVES, InlineExecutor, one_after_the_other
+from topics.spark.pipeline.executors import HALVES, InlineExecutor
 from topics.spark.pipeline.products import Product, Transform, Want
 from topics.spark.pipeline.rounds import Pipeline
 from topics.spark.pipeline.waiting import FrameRules
+from topics.spark.placement import bucket_of
+from topics.storage.fs import FileSystem
 from topics.testing import SeededDice
 
 
 class LikeSpark(InlineExecutor):
-    """A task that raises fails its job."""
+    """A task that raises fails its job. Of tasks that have ended by then nothing is heard unless it `tells` at once."""
 
-    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
+    def __init__(self, fs: FileSystem, tells: bool = False) -> None:
+        super().__init__(fs)
+        self._tells = tells
+        self.pieces = 0
+
+    def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
+        self.pieces += len(works)
+        outcomes = super().run(works, about)
         try:
-            return super().run(works, on_done)
+            yield from outcomes if self._tells else list(outcomes)
         except Exception as error:
             raise JobFailedError(str(error)) from error
-
-    def run_jobs(self, jobs: Sequence[Sequence[bytes]], on_done: Callable[[int], None]) -> Any:
-        return one_after_the_other(self.run, jobs, on_done)
 
 
 class FailsInTheEnd:
@@ -79,3 +85,24 @@ def test_what_tasks_of_a_job_that_failed_have_archived_is_removed_by_the_next_ro
     assert data_files(folder.disk) == state_of(folder.disk).named()
     assert [len(archived(folder.disk, name)) for name in names] == [20] * len(names)
     assert [(one.product, one.topic) for one in pipeline.status.quarantined] == [("one", "bad")]
+
+
+def test_what_tasks_had_done_before_their_job_failed_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder()
+    other = Notebook(folder.disk, "one")
+    names = [f"t{number}" for number in range(16)]
+    last = max(names, key=lambda name: (bucket_of(name), name))
+    monkeypatch.setitem(HALVES, "one", FailsInTheEnd(other, last))
+    for name in names:
+        folder.append(name, *range(20))
+    folder.seal()
+    executor = LikeSpark(folder.disk, tells=True)
+    archive = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededDice(1))
+    rules = FrameRules(group_bytes=1)
+    pipeline = Pipeline(folder.disk, folder.layout, [archive, other], executor, folder.clock, rules)
+    assert pipeline.round()
+    assert [one.topic for one in pipeline.status.quarantined] == [last]
+    assert other.notes().keys() == set(names) - {last}
+    # Only the piece that failed was tried again: alone, for each of the products, and once more for the one to blame.
+    assert executor.pieces == len(names) + 4
+    assert len(data_files(folder.disk) - state_of(folder.disk).named()) == 2

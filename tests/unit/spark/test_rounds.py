@@ -1,6 +1,6 @@
 """Rounds: what is told about them, and how a job that fails as a whole is taken apart."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.unit.spark.folders import Folder
 from topics.spark.archive.planning import ArchiveRules
 from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.culprits import JobFailedError, WorkersUnavailableError
-from topics.spark.pipeline.executors import InlineExecutor, failure_of, one_after_the_other
+from topics.spark.pipeline.executors import InlineExecutor, failure_of
 from topics.spark.pipeline.rounds import Pipeline
 from topics.spark.pipeline.status import PipelineStatus, WorkerStatus, load_status, quarantine
 from topics.storage.replaced import replace_file
@@ -25,14 +25,9 @@ class Inline:
     def parallelism(self) -> int:
         return 1
 
-    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
+    def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
         self.before(works)
-        return self._inner.run(works, on_done)
-
-    def run_jobs(
-        self, jobs: Sequence[Sequence[bytes]], on_done: Callable[[int], None]
-    ) -> Iterator[list[bytes] | JobFailedError]:
-        return one_after_the_other(self.run, jobs, on_done)
+        return self._inner.run(works, about)
 
     def before(self, works: Sequence[bytes]) -> None:
         """What happens first."""

@@ -1,12 +1,13 @@
 """A job that failed as a whole, taken apart until it is known who is to blame.
 
-What takes its whole process down spoils the job for everybody. The job is halved, and what fails of it again, down to
-one segment of one topic for one product, or to one chore: so a culprit among ten thousand topics costs some thirty jobs
-and not ten thousand. Whoever is left is to blame when it fails twice alone, and a job without any work between the two
-does not. A task that only had too much to hold in memory is done in parts, and nobody is to blame for it.
+What takes its whole process down spoils the job for everybody who was not done by then. The rest is halved, and what
+fails of it again, down to one segment of one topic for one product, or to one chore: so a culprit among ten thousand
+topics costs some thirty jobs and not ten thousand. Whoever is left is to blame when it fails twice alone, and a job
+without any work between the two does not. A task that only had too much to hold in memory is done in parts, and nobody
+is to blame for it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -26,7 +27,7 @@ class WorkersUnavailableError(JobFailedError):
 class Runs(Protocol):
     """The part of an executor that is needed here."""
 
-    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]: ...
+    def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]: ...
 
     def probe(self) -> None: ...
 
@@ -34,6 +35,7 @@ class Runs(Protocol):
 class Search(msgspec.Struct):
     """What came of it: outcomes of those who are well, and those who are to blame."""
 
+    about: str = ""
     outcomes: list[PieceOutcome] = []
     culprits: list[tuple[str, Failure]] = []
     blamed: set[tuple[str, int]] = set()
@@ -42,51 +44,62 @@ class Search(msgspec.Struct):
     """Set when no worker came up any more: what is done by then counts, and nobody is to blame for the rest."""
 
 
-def take_apart(executor: Runs, pieces: Sequence[Piece]) -> Search:
-    search = Search()
+def take_apart(executor: Runs, pieces: Sequence[Piece], alone: bool, about: str = "") -> Search:
+    """Does what is left of a job that failed, in jobs that are known as `about`; `alone` if the job had one piece."""
+    search = Search(about)
     try:
-        _halve(executor, list(pieces), search)
+        _halve(executor, list(pieces), alone, search)
     except WorkersUnavailableError as error:
         search.ailing = error
     return search
 
 
-def _halve(executor: Runs, pieces: list[Piece], search: Search) -> None:
+def _halve(executor: Runs, pieces: list[Piece], alone: bool, search: Search) -> None:
     if len(pieces) > 1:
         middle = len(pieces) // 2
         parts = [pieces[:middle], pieces[middle:]]
+    elif not alone:
+        # The others were done when the job failed. That is no proof yet.
+        parts = [pieces]
     else:
         parts = [[half] for half in halves(pieces[0])]
-    if len(parts) == 1:
-        _alone(executor, pieces[0], search)
-        return
+        if len(parts) == 1:
+            _alone(executor, pieces[0], search)
+            return
     for part in parts:
         if len(part) == 1 and _sole(part[0]) in search.blamed:
             continue
+        left = dict(enumerate(part))
         try:
-            search.outcomes += run_pieces(executor, part)
+            _run(executor, left, search)
         except WorkersUnavailableError:
             raise
         except JobFailedError:
-            _halve(executor, part, search)
+            if left:
+                _halve(executor, list(left.values()), len(part) == 1, search)
 
 
 def _alone(executor: Runs, piece: Piece, search: Search) -> None:
     executor.probe()
+    left = {0: piece}
     try:
-        search.outcomes += run_pieces(executor, [piece])
+        _run(executor, left, search)
     except WorkersUnavailableError:
         raise
     except JobFailedError as error:
+        if not left:
+            return
         search.culprits.append(_blamed(piece, str(error)))
         sole = _sole(piece)
         if sole is not None:
             search.blamed.add(sole)
 
 
-def run_pieces(executor: Runs, pieces: Sequence[Piece]) -> list[PieceOutcome]:
-    outcomes = executor.run([encode_piece(piece) for piece in pieces], lambda done: None)
-    return [decode_outcome(outcome) for outcome in outcomes]
+def _run(executor: Runs, left: dict[int, Piece], search: Search) -> None:
+    """Runs pieces by their places. What is done is no longer left, also when the job fails in the end."""
+    for place, outcome in executor.run([encode_piece(piece) for piece in left.values()], search.about):
+        del left[place]
+        search.outcomes.append(decode_outcome(outcome))
 
 
 def halves(piece: Piece) -> list[Piece]:

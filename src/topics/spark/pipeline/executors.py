@@ -1,10 +1,9 @@
 """Where pieces of work are done: here and now, or in the tasks of one Spark job. Imports pyspark only where needed."""
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -21,8 +20,10 @@ from topics.storage.objects.tiers import guest_files
 from topics.system.machine import tree_bytes
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.connect.shell.progress import StageInfo
+    from pyspark import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+    from topics.spark.pipeline.results import Result, ResultChannel
 
 HALVES: dict[str, TaskHalf] = {
     archiving.NAME: archiving.ArchiveTasks(),
@@ -31,11 +32,9 @@ HALVES: dict[str, TaskHalf] = {
 }
 """The task half of every product."""
 
-_JOBS_AT_A_TIME = 2
 _MANY = 1_000_000
 """More rows than any cluster has cores."""
 
-_PROGRESS_S = 0.3
 _NO_WORKER = re.compile(
     r"Python worker (failed to connect back|did not (connect|start)|could not be started)"
     r"|Cannot run program|error=11, |Resource temporarily unavailable|Timed out while waiting for the Python worker"
@@ -76,38 +75,15 @@ class InlineExecutor:
     def parallelism(self) -> int:
         return 1
 
-    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
-        outcomes = []
-        for place, work in enumerate(works, 1):
-            outcomes.append(perform(self._fs, HALVES, work))
-            on_done(place)
-        return outcomes
-
-    def run_jobs(
-        self, jobs: Sequence[Sequence[bytes]], on_done: Callable[[int], None]
-    ) -> Iterator[list[bytes] | JobFailedError]:
-        return one_after_the_other(self.run, jobs, on_done)
+    def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
+        for place, work in enumerate(works):
+            yield place, perform(self._fs, HALVES, work)
 
     def footprint(self) -> WorkerStatus | None:
         return None
 
     def probe(self) -> None:
         """Whoever asks runs."""
-
-
-def one_after_the_other(
-    run: Callable[[Sequence[bytes], Callable[[int], None]], list[bytes]],
-    jobs: Sequence[Sequence[bytes]],
-    on_done: Callable[[int], None],
-) -> Iterator[list[bytes] | JobFailedError]:
-    """Jobs of an executor that has one at a time."""
-    before = 0
-    for works in jobs:
-        try:
-            yield run(works, lambda done: on_done(before + done))  # noqa: B023 - it is called within this turn
-        except JobFailedError as error:
-            yield error
-        before += len(works)
 
 
 class SparkExecutor:
@@ -118,11 +94,8 @@ class SparkExecutor:
         self._start_ms = start_ms
         self._places = places
         """The cold tier and the archive; what a task needs to get in comes from its own environment."""
-        self._told = 0
         self._parallelism = 0
-        if is_remote(spark):
-            # A client of Spark Connect has no status to ask for: it is told.
-            spark.registerProgressHandler(self._on_told)  # type: ignore[arg-type]
+        self._channel: ResultChannel | None = None
 
     def close(self) -> None:
         """Lets a server of Spark Connect forget the session and the code that came with it."""
@@ -141,63 +114,68 @@ class SparkExecutor:
         # Executors come and go: it is asked anew.
         return self._spark.sparkContext.defaultParallelism
 
-    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
-        [outcomes] = self.run_jobs([works], on_done)
-        if isinstance(outcomes, JobFailedError):
-            raise outcomes
-        return outcomes
-
-    def run_jobs(
-        self, jobs: Sequence[Sequence[bytes]], on_done: Callable[[int], None]
-    ) -> Iterator[list[bytes] | JobFailedError]:
-        """Two jobs at a time, so that no core waits while a job has its last tasks, or while its work is published."""
-        finished = 0
-        with ThreadPoolExecutor(_JOBS_AT_A_TIME, "topics-job") as pool:
-            running = deque(pool.submit(self._job, works) for works in jobs[:_JOBS_AT_A_TIME])
-            following = iter(jobs[_JOBS_AT_A_TIME:])
-            for works in jobs:
-                outcomes = self._awaited(running.popleft(), finished, on_done)
-                for more in following:
-                    running.append(pool.submit(self._job, more))
-                    break
-                finished += len(works)
-                on_done(finished)
-                yield outcomes
+    def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
+        """One job, which is known as `about` in Spark's pages. Outcomes come as tasks end."""
+        try:
+            yield from self._streamed(works, about) if is_remote(self._spark) else self._delivered(works, about)
+        except job_errors() as error:
+            raise failure_of(error) from error
 
     def footprint(self) -> WorkerStatus | None:
         if is_remote(self._spark) or not str(self._spark.sparkContext.master).startswith("local"):
             return None
         return WorkerStatus(self._start_ms, tree_bytes())
 
-    def _awaited(
-        self, future: Future[list[bytes]], finished: int, on_done: Callable[[int], None]
-    ) -> list[bytes] | JobFailedError:
-        """Waits, and tells meanwhile how many tasks are finished."""
-        failed = job_errors()
-        while True:
-            try:
-                return future.result(timeout=_PROGRESS_S)
-            except FutureTimeoutError:
-                on_done(finished + self._finished_tasks())
-            except failed as error:
-                return failure_of(error)
+    def _streamed(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
+        """A server of Spark Connect sends the rows of a partition when those before it are sent, all of one job."""
+        self._spark.addTag(about.replace(",", ""))
+        try:
+            for row in self._job(works).toLocalIterator():
+                yield row.place, bytes(row.outcome)
+        finally:
+            self._spark.removeTag(about.replace(",", ""))
 
-    def _job(self, works: Sequence[bytes]) -> list[bytes]:
-        count = len(works)
-        work, places = list(works), self._places
+    def _delivered(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
+        """Any other Spark hands over the rows of a job when it is over: tasks tell themselves what they have done."""
+        channel = self._opened()
+        number, delivered = channel.begin(), set()
+        with ThreadPoolExecutor(1, "topics-job") as pool:
+            rows = pool.submit(self._collected, self._job(works, channel.results, number), about)
+            rows.add_done_callback(lambda _: channel.end(number))
+            while (result := channel.take()) is not None:
+                delivered.add(result[0])
+                yield result
+        # Spark only warns of an update of an accumulator that it could not make. The rows have everything.
+        yield from [(place, outcome) for place, outcome in rows.result() if place not in delivered]
+
+    def _collected(self, job: "DataFrame", about: str) -> list[tuple[int, bytes]]:
+        self._spark.sparkContext.setJobDescription(about)
+        return [(row.place, bytes(row.outcome)) for row in job.collect()]
+
+    def _opened(self) -> "ResultChannel":
+        if self._channel is None:
+            from topics.spark.pipeline.results import ResultChannel  # noqa: PLC0415 - it imports pyspark
+
+            self._channel = ResultChannel(self._spark.sparkContext)
+        return self._channel
+
+    def _job(
+        self, works: Sequence[bytes], results: "Accumulator[list[Result]] | None" = None, number: int = 0
+    ) -> "DataFrame":
+        count, places = len(works), self._places
+        # Every task is sent the work of all, in which names and descriptions of streams come again and again.
+        packed = [zlib.compress(work, 1) for work in works]
 
         def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for place in batch.column(0).to_pylist():
-                    outcome = perform(guest_files(*places), HALVES, work[place])
+                    outcome = perform(guest_files(*places), HALVES, zlib.decompress(packed[place]))
+                    if results is not None:
+                        results.add([(number, place, outcome)])
                     yield pa.RecordBatch.from_pydict({"place": [place], "outcome": [outcome]}, _OUTCOME_SCHEMA)
 
         # A range of as many partitions as numbers has one number a partition: exactly one piece a task.
-        rows = self._spark.range(0, count, 1, count).mapInArrow(do, "place bigint, outcome binary")
-        outcomes = [b""] * count
-        for row in rows.collect():
-            outcomes[row.place] = bytes(row.outcome)
-        return outcomes
+        return self._spark.range(0, count, 1, count).mapInArrow(do, "place bigint, outcome binary")
 
     def probe(self) -> None:
         def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -207,16 +185,6 @@ class SparkExecutor:
             self._spark.range(0, 1, 1, 1).mapInArrow(nothing, "id bigint").collect()
         except job_errors() as error:
             raise WorkersUnavailableError(_first_line(error)) from error
-
-    def _on_told(self, stages: "Iterable[StageInfo] | None", **_: object) -> None:
-        self._told = sum(stage.num_completed_tasks for stage in stages or ())
-
-    def _finished_tasks(self) -> int:
-        if is_remote(self._spark):
-            return self._told
-        tracker = self._spark.sparkContext.statusTracker()
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        return sum(stage.numCompletedTasks for stage in stages if stage is not None)
 
 
 def _partitions_of_a_range(spark: "SparkSession") -> int:

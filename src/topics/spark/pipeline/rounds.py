@@ -7,13 +7,14 @@ from typing import Protocol
 import msgspec
 
 from topics.spark.pipeline.confirming import Confirmations
-from topics.spark.pipeline.culprits import JobFailedError, Search, WorkersUnavailableError, take_apart
+from topics.spark.pipeline.culprits import JobFailedError
 from topics.spark.pipeline.histories import Histories
+from topics.spark.pipeline.jobs import RoundJob
 from topics.spark.pipeline.looking import Watcher
 from topics.spark.pipeline.products import Failure, Gain, Product, ShutOut, View
-from topics.spark.pipeline.scanning import ChoreWork, Piece, PieceOutcome, decode_outcome, encode_piece
+from topics.spark.pipeline.scanning import ChoreWork, Piece, PieceOutcome
 from topics.spark.pipeline.status import LastRun, ProductStatus, WorkerStatus, load_status, quarantine, save_status
-from topics.spark.pipeline.waiting import FrameRules, Waiting, packed, slices
+from topics.spark.pipeline.waiting import FrameRules, Waiting, longest_first, packed
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.system.clock import Clock
@@ -33,14 +34,11 @@ class Executor(Protocol):
         """How many tasks run at the same time."""
         ...
 
-    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
-        """The outcomes of some pieces, in their order; `on_done` hears how many are finished. Raises JobFailedError."""
-        ...
+    def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
+        """Runs pieces as one job, which is known as `about`: outcomes with the places of their pieces, as they come.
 
-    def run_jobs(
-        self, jobs: Sequence[Sequence[bytes]], on_done: Callable[[int], None]
-    ) -> Iterator[list[bytes] | JobFailedError]:
-        """The same for several jobs, whose outcomes come as each is finished; the next one may run meanwhile."""
+        Raises JobFailedError when a piece has no outcome; those that came before count all the same.
+        """
         ...
 
     def footprint(self) -> WorkerStatus | None:
@@ -141,9 +139,12 @@ class Pipeline:
         efforts = {name: Gain() for name in active}
         ailing: Exception | None = None
         failed: dict[str, set[tuple[int, str]]] = {name: set() for name in active}
-        for done, culprits, problem in self._jobs(pieces, rules):
-            self._publish(view, done, culprits, gains, failed, efforts)
-            ailing = ailing or problem
+        job = RoundJob(self._executor, pieces, self.status.rounds + 1)
+        for part in job.parts(
+            rules.commit_bytes, lambda done: self.on_progress(done, len(pieces)), self._note_failed_job
+        ):
+            self._publish(view, part.outcomes, part.culprits, gains, failed, efforts)
+            ailing = ailing or part.ailing
         if ailing is None:
             self._let_in(failed, started_ms)
         took = self._clock.monotonic() - began
@@ -156,30 +157,14 @@ class Pipeline:
     def _pieces(self, active: dict[str, ShutOut], chores: list[ChoreWork], rules: FrameRules) -> list[Piece]:
         charges = {product.name: product.charge() for product in self._products if product.name in active}
         blank = Piece(self._layout.root, self._layout.cold_root, charges)
-        tasks_min = _TASKS_A_CORE * self._executor.parallelism()
-        return packed(self._waiting.works(active, rules.round_bytes), chores, blank, rules.group_bytes, tasks_min)
+        cores = self._executor.parallelism()
+        works = self._waiting.works(active, rules.round_bytes)
+        return longest_first(packed(works, chores, blank, rules.group_bytes, _TASKS_A_CORE * cores), cores)
 
-    def _jobs(
-        self, pieces: list[Piece], rules: FrameRules
-    ) -> Iterator[tuple[list[PieceOutcome], list[tuple[str, Failure]], Exception | None]]:
-        """One job, or one after the other where there is a lot to do; what came of each, and who is to blame."""
-        jobs = slices(pieces, rules.commit_bytes)
-        works = [[encode_piece(piece) for piece in job] for job in jobs]
-        found = self._executor.run_jobs(works, lambda done: self.on_progress(done, len(pieces)))
-        for job, outcomes in zip(jobs, found, strict=True):
-            if isinstance(outcomes, WorkersUnavailableError):
-                yield [], [], outcomes
-                return
-            if isinstance(outcomes, JobFailedError):
-                _log.warning("a pipeline job failed and is taken apart", extra={"error": str(outcomes)})
-                for product in self._products:
-                    product.job_failed()
-                search: Search = take_apart(self._executor, job)
-                yield search.outcomes, search.culprits, search.ailing
-                if search.ailing is not None:
-                    return
-            else:
-                yield [decode_outcome(outcome) for outcome in outcomes], [], None
+    def _note_failed_job(self, error: JobFailedError) -> None:
+        _log.warning("a pipeline job failed and is taken apart", extra={"error": str(error)})
+        for product in self._products:
+            product.job_failed()
 
     # Publishing
 

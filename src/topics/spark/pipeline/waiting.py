@@ -33,10 +33,10 @@ class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
     round_bytes: int = ROUND_BYTES
     """Segments beyond this wait for the next round, which sees a newer catalog. Large clusters take more."""
     commit_bytes: int = COMMIT_BYTES
-    """A round with more than this publishes what it has each time that so much is done."""
+    """A round with more than this publishes what it has each time that so much is done, while its job goes on."""
 
     def scaled(self, parallelism: int) -> "FrameRules":
-        """For a cluster that does so many tasks at a time: each core has several of them in a commit."""
+        """For a cluster that does so many tasks at a time: each core has several of them between two commits."""
         return FrameRules(
             group_bytes=self.group_bytes,
             round_bytes=max(self.round_bytes, 8 * parallelism * self.group_bytes),
@@ -108,10 +108,10 @@ def first_of(works: Sequence[SegmentWork], round_bytes: int) -> list[SegmentWork
     chosen: list[SegmentWork] = []
     size = 0
     for work in works:
-        if chosen and size + work.text_bytes > round_bytes:
+        size += _cost(work.text_bytes)
+        if chosen and size > round_bytes:
             break
         chosen.append(work)
-        size += work.text_bytes
     return chosen
 
 
@@ -130,9 +130,12 @@ def packed(
     return [msgspec.structs.replace(piece, charges=_charges(piece)) for piece in pieces]
 
 
-def slices(pieces: Iterable[Piece], commit_bytes: int) -> list[list[Piece]]:
-    """Jobs that follow each other: after each of them what is done is published."""
-    return _groups(pieces, weight, commit_bytes)
+def longest_first(pieces: Sequence[Piece], cores: int) -> list[Piece]:
+    """The order in which tasks begin. A merge cannot be cut: one that began last would keep one core busy while all
+    others wait. So the largest chores begin first, but on no more than half of the cores, as what is new waits, too."""
+    reading = [piece for piece in pieces if piece.segments]
+    chores = sorted([piece for piece in pieces if not piece.segments], key=weight, reverse=True)
+    return [*chores[: cores // 2], *reading, *chores[cores // 2 :]]
 
 
 def weight(piece: Piece) -> int:

@@ -26,7 +26,6 @@ from topics.spark.archive.planning import DELETED_SHARE, ArchiveRules
 from topics.spark.families.planning import FamilyRules
 from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.confirming import Confirmations
-from topics.spark.pipeline.culprits import JobFailedError
 from topics.spark.pipeline.executors import SparkExecutor
 from topics.spark.pipeline.indexing import FamilyProduct
 from topics.spark.pipeline.products import Product
@@ -71,13 +70,8 @@ class LateSpark:
     def parallelism(self) -> int:
         return self._started().parallelism()
 
-    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
-        return self._started().run(works, on_done)
-
-    def run_jobs(
-        self, jobs: Sequence[Sequence[bytes]], on_done: Callable[[int], None]
-    ) -> Iterator[list[bytes] | JobFailedError]:
-        return self._started().run_jobs(jobs, on_done)
+    def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
+        return self._started().run(works, about)
 
     def probe(self) -> None:
         self._started().probe()
