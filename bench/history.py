@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -52,6 +52,8 @@ _SPARK = {"TOPICS_SPARK_MASTER": "local[2]", "TOPICS_SPARK_MEMORY": "1g"}
 _ALONE = {"TOPICS_PIPELINE_PRIORITY": "normal", "TOPICS_PIPELINE_IDLE_MS": "1"}
 """For a worker without a server: both cores are its own, of which it would leave one to the server."""
 _SEAL_ENTRIES = 10_000
+_NEW_SIZES = [20 + number * 23 % 61 for number in range(61)]
+"""All from 20 to 80, in no order, 50 on average as pages have."""
 
 
 class Bench:
@@ -132,6 +134,9 @@ class Bench:
         client.close()
         for question, (_, ask) in zip(self.run_.questions, self._questions(Client(server.address)), strict=True):
             self._measure(server, question, ask)
+        for question, kind in zip(self.run_.questions, self._load.kinds, strict=False):
+            question.new_ms = self._new_pages(server, kind.body)
+            self._say(f"{question.name}, new pages: p50 {question.new_ms[0]:.1f} p99 {question.new_ms[1]:.1f}")
         self.run_.memory_mb = {
             "the server": _own_mb(server.pid),
             "the searching process": _own_mb(_searcher(server.pid)),
@@ -164,6 +169,12 @@ class Bench:
         self.run_.disturbed += others > DISTURBED_CORES
         self._say(str(question))
 
+    def _new_pages(self, server: StreamsServer, body: Mapping[str, Any]) -> tuple[float, float]:
+        bodies = iter([msgspec.json.encode({**body, "size": size}) for size in _NEW_SIZES])
+        ask = partial(_asked_next, bodies)
+        times = times_ms(server.address, ask, 1, len(_NEW_SIZES), _QUESTION_S)
+        return statistics.median(times), p99(times)
+
     # From a seal to an index
 
     def _seal_to_indexed(self) -> list[float]:
@@ -189,6 +200,10 @@ class Bench:
 def _answered_in_part(path: str, body: bytes, client: Client) -> Any:
     """Of many entries and eight clients at once, such a question is cut off when its time is over: its time is that."""
     return post(path, body, client)
+
+
+def _asked_next(bodies: Iterator[bytes], client: Client) -> Any:
+    return _answered(f"{PATH}/_search", next(bodies), client)
 
 
 def _answered(path: str, body: bytes, client: Client) -> Any:

@@ -30,6 +30,8 @@ class Question:
     cold_ms: float = 0.0
     warm_ms: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Median and p99 by the number of clients."""
+    new_ms: tuple[float, float] | None = None
+    """Median and p99 of pages each of which nobody has asked for before."""
 
     def __str__(self) -> str:
         warm = ", ".join(f"{clients}: p50 {p50:.1f} p99 {p99:.1f}" for clients, (p50, p99) in self.warm_ms.items())
@@ -76,10 +78,11 @@ def report(runs: list[Run], said: str) -> str:
 
 
 def _questions(run: Run) -> list[str]:
-    head = ["question", "cold", "1 client, p50 / p99", "8 clients, p50 / p99", *run.peers]
+    head = ["question", "cold", "1 client, p50 / p99", "8 clients, p50 / p99", "1 client, new pages", *run.peers]
     lines = [f"### {run.entries:,} {run.load}, milliseconds", "", _row(head), "|---" * len(head) + "|"]
     for question in run.questions:
-        warm = [f"{p50:.1f} / {p99:.1f}" for p50, p99 in question.warm_ms.values()]
+        times = [*question.warm_ms.values(), question.new_ms]
+        warm = ["" if one is None else f"{one[0]:.1f} / {one[1]:.1f}" for one in times]
         beside = [_cell(peer.ms.get(question.name)) for peer in run.peers.values()]
         lines.append(_row([question.name, f"{question.cold_ms:.1f}", *warm, *beside]))
     missed = [
@@ -90,7 +93,11 @@ def _questions(run: Run) -> list[str]:
     ]
     told = f"not met by: {', '.join(missed)}" if missed else "met by all"
     aim = f"p50 under {_AIM_P50_MS} ms and p99 under {_AIM_P99_MS} ms for one client, rollups under {_AIM_ROLLUP_MS} ms"
-    return [*lines, "", f"The aim ({aim}) is {told}.", ""]
+    new = (
+        "What a search finds in files that never change is remembered, so that a question asked again costs less. New "
+        "pages are the same questions for 61 pages of 20 to 80 hits, each asked for once."
+    )
+    return [*lines, "", f"The aim ({aim}) is {told}. {new}", ""]
 
 
 def _costs(run: Run) -> list[str]:

@@ -26,7 +26,7 @@ def test_every_question_can_be_asked(load: Load) -> None:
 
 def run(entries: int, p50: float) -> Run:
     found = Run("flights", entries, 1000.0, entries * 400, Build(12, 2, entries, 3, 2**30, 4, entries * 200))
-    found.questions = [Question("exact", 30.0, {1: (p50, 2 * p50), 8: (3 * p50, 9.0)})]
+    found.questions = [Question("exact", 30.0, {1: (p50, 2 * p50), 8: (3 * p50, 9.0)}, (p50 + 1, 8.0))]
     found.memory_mb = {"the server": 50.0}
     found.indexed_s = [9.0, 2.0]
     return found
@@ -37,7 +37,7 @@ def test_the_report_tells_the_aims_and_how_things_grow() -> None:
     few.peers = {"other": Peer({"exact": 4.0}, 5.0, 100)}
     many.measured, many.disturbed = 3, 2
     text = report([few, many], "a machine")
-    assert "| exact | 30.0 | 2.0 / 4.0 | 6.0 / 9.0 | 4.00 |" in text
+    assert "| exact | 30.0 | 2.0 / 4.0 | 6.0 / 9.0 | 3.0 / 8.0 | 4.00 |" in text
     assert "is met by all" in text and "is not met by: exact" in text
     assert "| families, by Spark on 2 cores | 12 s, 2 of them to start Spark | 10 | 200 in 4 files |" in text
     assert "| exact, p50 of 1 client | 5.5 |" in text
