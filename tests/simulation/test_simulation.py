@@ -8,6 +8,8 @@ from tests.simulation.oracle import Broken
 from tests.simulation.world import World
 from topics.core.errors import DamageError
 from topics.engine.state.apply import Applier
+from topics.engine.state.runs import Block
+from topics.engine.topic import Topic
 from topics.storage.log_writer import Writer
 
 Mistake = Callable[[pytest.MonkeyPatch], None]
@@ -36,7 +38,11 @@ def _forget_deletes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forget_keys(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Applier, "_remember", lambda self, topic, block: None)
+    def forget(applier: Applier, topic: Topic, block: Block) -> None:
+        if topic.keys is not None:
+            topic.keys.release(block.key or "")
+
+    patch.setattr(Applier, "_remember", forget)
 
 
 @pytest.mark.parametrize("mistake", [_forget_to_sync, _forget_deletes, _forget_keys])
