@@ -304,10 +304,10 @@ class Appender:
         if not topic.staged_config.idempotency_window_ms:
             return False
         taken = topic.keys.by_key.get(key) if topic.keys else None
-        if taken is not None and not taken.known:
-            if taken.append is None:
-                # It came earlier in this tick. On its way it can be followed.
-                self._core.path.stage_coalesced(topic.shard)
+        if taken is not None and not taken.known and taken.append is None:
+            # It came earlier in this tick. On its way it can be followed.
+            self._core.path.stage_coalesced(topic.shard)
+        if taken is not None and taken.append is not None:
             flying: Append = taken.append
             repeated = Repeated(topic, taken.find(key), batch, done)
             flying.followers = [*(flying.followers or ()), repeated.answer]
