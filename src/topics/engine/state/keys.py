@@ -12,19 +12,17 @@ thousands of them may come in a second and all of a block are of the same age.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 from xxhash import xxh3_64_digest
 
 from topics.core.records import Record
-from topics.core.rows import ROW_WORDS, words
 from topics.engine.state.runs import Block
 from topics.formats.block import Keys
 from topics.formats.snapshot import KeyedState, KeyState
+from topics.wire.cuts import View, data_of
 
 DIGEST_BYTES = 8
-_HEAD_SHIFT = 16
 
 
 class KnownAppend(NamedTuple):
@@ -78,11 +76,11 @@ class KeyedBlock:
             return self
         self.count, self.of_data = 1, not block.traits
         if self.of_data and records is not None and len(keys) == len(records):
-            # What `_contents` would cut out of the text.
+            # What would be cut out of the text.
             self.digests = b"".join([xxh3_64_digest(record.data) for record in records])
         else:
-            contents = _contents(block)
-            self.digests = b"".join([xxh3_64_digest(contents[place]) for place in keys.values()])
+            view, cut = block.view, data_of if self.of_data else _fragment
+            self.digests = b"".join([xxh3_64_digest(cut(view, place)) for place in keys.values()])
         return self
 
     @property
@@ -98,18 +96,9 @@ class KeyedBlock:
         return KnownAppend(self.first_seq + self.keys[key], self.count, self.written, digest, self.ts, self.of_data)
 
 
-def _contents(block: Block) -> list[bytes]:
-    """What is compared of each record: its data where no record of the block has anything else, or its fragment."""
-    text, base, row_words = block.text, block.base, words(block.rows)
-    starts = row_words[::ROW_WORDS].tolist()
-    starts.append(base + len(text) + 1)
-    if block.traits:
-        return [text[begin - base : end - base - 1] for begin, end in pairwise(starts)]
-    heads = [word >> _HEAD_SHIFT for word in row_words[2::ROW_WORDS].tolist()]
-    # Behind the data are a brace and, between two records, a comma.
-    return [
-        text[begin - base + head : end - base - 2] for (begin, end), head in zip(pairwise(starts), heads, strict=True)
-    ]
+def _fragment(view: View, place: int) -> bytes:
+    # Between two of them is a comma.
+    return bytes(view.text[view.start(place) : view.start(place + 1) - 1])
 
 
 class KeyMemory(Mapping[str, KnownAppend]):
