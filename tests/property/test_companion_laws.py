@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.property.effort import effort
 from tests.property.search_model import DATES, NUMBERS, WORDS, SortItems, configs, entries, queries, sorts
 from tests.property.test_search_laws import EDGES, aggregation, ask_for, key_of, plenty
+from topics.indexing import pieces
 from topics.indexing.companions import choosing, postings, walking
 from topics.indexing.companions.building import build
 from topics.indexing.companions.findings import Findings
@@ -115,8 +116,8 @@ def _everything_is_many() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choosing, "AT_ONCE", 2)
         patch.setattr(choosing, "_FEW_OF", 2)
-        patch.setattr(choosing, "FIRST_ROWS", 1)
-        patch.setattr(choosing, "_GROWTH", 2)
+        patch.setattr(pieces, "FIRST_ROWS", 1)
+        patch.setattr(pieces, "_GROWTH", 2)
         patch.setattr(postings, "_MOST_PLACES", 4)
         patch.setattr(walking, "FIRST_ROWS", 3)
         patch.setattr(walking, "_MOST_ROWS", 7)

@@ -25,6 +25,7 @@ from tests.property.search_model import (
     values_of,
 )
 from tests.unit.indexing.helpers import states_of
+from topics.indexing import pieces
 from topics.indexing.aggregation import Aggregation, parse_aggregation
 from topics.indexing.companions.building import build
 from topics.indexing.companions.identity import plan_of
@@ -95,8 +96,11 @@ def key_of(value: Any) -> str | None:
 
 @pytest.fixture(scope="module", autouse=True)
 def few_are_many() -> Iterator[None]:
-    """Postings and runs of a few texts, so that small examples have some, and dictionaries that are large soon."""
+    """Pieces of a few rows, postings and runs of a few texts, so that small examples have some, and dictionaries that
+    are large soon."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "FIRST_ROWS", 1)
+        patch.setattr(pieces, "_GROWTH", 2)
         patch.setattr(columns, "POSTING_WORDS", 4)
         patch.setattr(dictionary, "RUN_TEXTS", 2)
         patch.setattr(dictionary, "_RUNS_AT_ONCE", 1)

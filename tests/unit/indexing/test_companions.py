@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.indexing.helpers import LOGS, plenty, states_of
 from topics.indexing.aggregation import parse_aggregation
-from topics.indexing.companions import choosing, totals
+from topics.indexing.companions import totals
 from topics.indexing.companions.building import build
 from topics.indexing.companions.files import CompanionDamagedError, SectionFile, SectionWriter
 from topics.indexing.companions.findings import Findings, key_of
@@ -26,6 +26,7 @@ from topics.indexing.histograms import Buckets
 from topics.indexing.measured import Counts, States, Sums
 from topics.indexing.measures import Summed
 from topics.indexing.parts import Ask, Budget, Entries, Entry, Span
+from topics.indexing.pieces import FIRST_ROWS
 from topics.indexing.plans import aggregate, list_keys, search
 from topics.indexing.predicates import bind_search
 from topics.indexing.scans import Scan
@@ -347,7 +348,7 @@ def test_of_a_block_in_the_order_of_its_hits_the_first_rows_are_looked_at_first(
     entries = [Entry(number if number < 40_000 else number + 7, value, 1) for number, value in enumerate(values)]
     whole = companion(described, entries, block_rows=65_536)
     scan = Scan(Entries(Span(0, 65_542, 65_536), entries))
-    first, second = choosing.FIRST_ROWS, 5 * choosing.FIRST_ROWS
+    first, second = FIRST_ROWS, 5 * FIRST_ROWS
     for q, size, count_all, most in (
         ("service:s", 9, False, first),
         ("has:service -service:t", 9, False, first),

@@ -11,12 +11,16 @@ import pytest
 from tests.unit.indexing.helpers import CONFIG, LOGS, bound, plenty, states_of
 from topics.indexing import limits
 from topics.indexing.aggregation import parse_aggregation
-from topics.indexing.fresh import dictionary
+from topics.indexing.columns import WordsColumn
+from topics.indexing.fresh import columns, dictionary
 from topics.indexing.fresh.arrays import Growing
 from topics.indexing.fresh.columns import WordColumn
 from topics.indexing.fresh.dictionary import Dictionary
 from topics.indexing.fresh.index import FreshIndex, FreshPart
+from topics.indexing.fresh.masks import Judge
+from topics.indexing.fresh.windows import Window
 from topics.indexing.parts import Ask, Budget, Count, Entries, Entry, Part, Span
+from topics.indexing.pieces import FIRST_ROWS
 from topics.indexing.plans import aggregate, count, search
 from topics.indexing.predicates import Predicate, bind_search
 from topics.indexing.ranking import Weights, terms_of
@@ -111,6 +115,82 @@ def test_no_query_sorts_all_texts_where_they_are_many(monkeypatch: pytest.Monkey
             assert sorted_runs - runs <= 3 * 3 * 2
             runs = sorted_runs
     assert runs > 2
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+def test_the_first_rows_by_their_offsets_are_looked_at_first(ascending: bool) -> None:
+    values = [{"service": "s" if n % 2 else "t", "status": n % 1000, "message": "a b"} for n in range(65_536)]
+    values[-9]["message"] = values[8]["message"] = "a c"
+    # With a hole, so that a row is not its number.
+    entries = [Entry(number if number < 40_000 else number + 7, value, 1) for number, value in enumerate(values)]
+    index = FreshIndex(CONFIG, 1)
+    index.add(entries)
+    span = Span(0, 65_542, 65_536)
+    scan, second = Scan(Entries(span, entries)), 5 * FIRST_ROWS
+    for q, size, after, count_all, most in (
+        ("service:s", 9, None, False, FIRST_ROWS),
+        ("has:service -service:t", 9, None, False, FIRST_ROWS),
+        ("message:c", 1, None, False, FIRST_ROWS),
+        ('message:"a c"', 2, None, False, 65_536),
+        ("status:<500", FIRST_ROWS // 2 + 999, None, False, second),
+        ("status:<500", 9, None, True, 65_536),
+        ("service:s", 40_000, None, False, 65_536),
+        ("service:s", 9, 30_000, False, FIRST_ROWS),
+    ):
+        sort = parse_sort((f"offset:{'asc' if ascending else 'desc'}",), CONFIG, False)
+        ask = Ask(
+            config=CONFIG, version=1, predicate=bind_search(q, CONFIG).predicate, sort=sort, size=size,
+            after=None if after is None else (after,), count_all=count_all,
+        )  # fmt: skip
+        found, expected = search([FreshPart(index, span)], ask, plenty()), search([scan], ask, plenty())
+        assert found.hits == expected.hits, q
+        assert found.coverage.looked_at == most, q
+        assert found.matched == expected.matched or not count_all
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_window_has_what_its_rows_have(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Whatever is asked of its columns, an index of these rows alone gives the same."""
+    monkeypatch.setattr(columns, "POSTING_WORDS", 8)
+    random = Random(seed)
+    values = [
+        {
+            "message": " ".join(random.choices("abcd", k=random.randint(0, 4))),
+            "service": random.choice(["s", "t", None]),
+            "status": random.choice([[1, 2], [], 3]),
+        }
+        for _ in range(60)
+    ]
+    entries = [Entry(number, value, 1) for number, value in enumerate(values)]
+    index = FreshIndex(CONFIG, 1)
+    index.add(entries)
+    predicates = [
+        bind_search(q, CONFIG).predicate
+        for q in (
+            "message:a",
+            "message:a message:b",
+            'message:"a b"',
+            "message:a*",
+            "service:s",
+            "status:2",
+            "has:service",
+        )
+    ]
+    for _ in range(30):
+        lo, hi = sorted(random.sample(range(61), 2))
+        alone = FreshIndex(CONFIG, 1)
+        alone.add(entries[lo:hi])
+        window = Window(index.columns, lo, hi)
+        for predicate in predicates:
+            expected = Judge(alone.columns, hi - lo).mask(predicate).tolist()
+            assert Judge(window, hi - lo).mask(predicate).tolist() == expected, predicate
+        words, own = window["message"], alone.columns["message"]
+        assert isinstance(words, WordsColumn) and isinstance(own, WordColumn)
+        assert words.lengths(hi - lo).tolist() == own.lengths(hi - lo).tolist()
+        for word in "abcd":
+            code, other = words.dictionary.code(word), own.dictionary.code(word)
+            places = [] if other is None else own.places(other).tolist()
+            assert (words.places(code).tolist() if code is not None else []) == places
 
 
 def asked(config: SearchConfig, values: list[Any], q: str, *sort: str) -> None:

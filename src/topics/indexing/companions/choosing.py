@@ -16,17 +16,13 @@ from topics.indexing.companions.pruning import chance_of
 from topics.indexing.companions.topping import Ranking
 from topics.indexing.fresh.masks import Late
 from topics.indexing.parts import Ask, Budget
+from topics.indexing.pieces import Pieces
 
 AT_ONCE: Final = 512
 """So few rows are not worth being taken apart."""
 _MOST_PICKED: Final = 1 << 14
 _FEW_OF: Final = 8
 """Where no more than one row in so many can match, these are picked out and no others judged."""
-
-
-FIRST_ROWS: Final = 4096
-"""So many rows of a block are looked at first where they are in the order of the hits already."""
-_GROWTH: Final = 4
 
 
 class Choice:
@@ -40,8 +36,8 @@ class Choice:
         self._lo = lo
         self._hi = hi
         self._budget = budget
-        self._piece = FIRST_ROWS
-        """How many rows of a block are looked at next."""
+        key = ask.sort.by_offset
+        self._pieces = None if key is None or ask.count_all else Pieces(key.ascending)
 
     @property
     def is_small(self) -> bool:
@@ -78,15 +74,14 @@ class Choice:
     def _in_pieces(self, lo: int, hi: int, ranking: Ranking) -> Iterator[Rows]:
         """The rows of a block. Where they are wanted by their offsets, the first of them may have all hits."""
         key, companion = self._ask.sort.by_offset, self._companion
-        while key is not None and hi - lo > self._piece and not self._ask.count_all:
-            at = lo + self._piece if key.ascending else hi - self._piece
-            yield Rows(companion, lo, at) if key.ascending else Rows(companion, at, hi)
-            lo, hi = (at, hi) if key.ascending else (lo, at)
-            self._piece *= _GROWTH
-            following = np.array([lo if key.ascending else hi - 1], np.int64)
-            if ranking.is_behind(companion.numbers_at(following).tolist()):
+        if key is None or self._pieces is None:
+            yield Rows(companion, lo, hi)
+            return
+        for begin, end in self._pieces.of(lo, hi):
+            first = np.array([begin if key.ascending else end - 1], np.int64)
+            if ranking.is_behind(companion.numbers_at(first).tolist()):
                 return
-        yield Rows(companion, lo, hi)
+            yield Rows(companion, begin, end)
 
     def _blocks(self) -> range:
         size = self._companion.head.block_rows

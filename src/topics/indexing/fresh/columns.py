@@ -47,9 +47,16 @@ class GrowingColumn(Column):
         return values
 
     def snapshot(self, count: int) -> Snapshot:
-        rows = self._rows.filled
-        end = count if self.is_single else int(rows.searchsorted(np.int32(count)))
-        return Snapshot(self.values.filled[:end], None if self.is_single else rows[:end], count)
+        _, end = self.places_between(0, count)
+        return Snapshot(self.values.filled[:end], None if self.is_single else self.rows[:end], count)
+
+    def places_between(self, lo: int, hi: int) -> tuple[int, int]:
+        """Where the values of the rows from `lo` up to `hi` are."""
+        if self.is_single:
+            return lo, hi
+        # In the type of the rows, because otherwise all of them would be turned into that of the bounds.
+        begin, end = self.rows.searchsorted(np.array((lo, hi), np.int32)).tolist()
+        return begin, end
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -148,17 +155,22 @@ class WordColumn(Keywords, WordsColumn):
             order = np.argsort(codes, kind="stable")
             self._postings.append((codes[order], order + begin))
 
-    def places(self, code: int) -> NDArray[np.int64]:
+    def places(self, code: int, first: int = 0, end: int | None = None) -> NDArray[np.int64]:
+        """Where a word stands, ascending; of the places from `first` up to `end`, if only these are asked for."""
         found = []
+        words = self.values.filled[:end]
         # In the type of the codes, because otherwise all of them would be turned into that of the bounds.
         bounds = np.array((code, code + 1), np.int32)
-        for codes, places in self._postings:
-            begin, end = codes.searchsorted(bounds)
-            if begin < end:
-                found.append(places[begin:end])
-        behind = len(self._postings) * POSTING_WORDS
-        found.append(np.flatnonzero(self.values.filled[behind:] == code) + behind)
-        return np.concatenate(found)
+        posted = first // POSTING_WORDS
+        for codes, places in self._postings[posted : -(-len(words) // POSTING_WORDS)]:
+            begin, behind = codes.searchsorted(bounds)
+            if begin < behind:
+                found.append(places[begin:behind])
+        behind = max(len(self._postings) * POSTING_WORDS, first)
+        found.append(np.flatnonzero(words[behind:] == code) + behind)
+        every = np.concatenate(found)
+        # Those of the first and of the last postings may lie outside.
+        return every[slice(*every.searchsorted((first, len(words))))]
 
     def beginning(self, prefix: str) -> NDArray[np.int64]:
         return np.flatnonzero(self.dictionary.begin_with(prefix, self.values.filled))

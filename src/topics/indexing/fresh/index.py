@@ -20,7 +20,9 @@ from topics.indexing.fresh.scores import Scorer
 from topics.indexing.fresh.selection import first_hits
 from topics.indexing.fresh.sums import Sheet, add_up
 from topics.indexing.fresh.tallies import count_rows
+from topics.indexing.fresh.windows import Window
 from topics.indexing.parts import Ask, Budget, Count, Counted, Entry, Found, KeysFound, Span, Totalled
+from topics.indexing.pieces import Pieces
 from topics.indexing.predicates import Predicate, has_scores
 from topics.schema.pointers import MISSING
 from topics.schema.search import SearchConfig
@@ -119,18 +121,42 @@ class FreshPart:
         self.span = span
 
     def search(self, ask: Ask, budget: Budget) -> Found:
-        numbers, columns = self._numbers, self._index.columns
-        count = len(numbers)
-        judge = Judge(columns, count, budget)
+        found = Found(hits=[], candidates=0)
         try:
-            matching = np.flatnonzero(judge.mask(ask.predicate) & self._alive())
-            scorer = Scorer(columns, count, judge, ask.weights, matching)
-            scores = scorer.scores(ask.predicate) if has_scores(ask.predicate) else None
+            for lo, hi in self._pieces(ask):
+                self._look(ask, lo, hi, found, budget)
+                if ask.sort.by_offset is not None and not ask.count_all and len(found.hits) >= ask.size:
+                    break
         except Late:
-            return Found(hits=[], missed=self.span.rows, first_missed=self.span.first)
-        matched = len(matching)
-        hits = first_hits(ask, columns, count, Matches(matching, numbers.__getitem__, scores))
-        return Found(hits=hits, matched=matched, looked_at=self._looked_at(), candidates=matched)
+            found.missed = max(self.span.rows - found.looked_at, 0)
+            found.first_missed = self.span.first
+        return found
+
+    def _pieces(self, ask: Ask) -> Iterable[tuple[int, int]]:
+        """The rows that are looked at, those with the first hits first."""
+        lo, hi = self._rows_between(self.span.first, self.span.last)
+        key = ask.sort.by_offset
+        if key is None or ask.count_all:
+            return [(lo, hi)]
+        if ask.after is not None:
+            behind = int(self._numbers.searchsorted(ask.after[0], "right" if key.ascending else "left"))
+            lo, hi = (max(lo, behind), hi) if key.ascending else (lo, min(hi, behind))
+        return Pieces(key.ascending).of(lo, hi)
+
+    def _look(self, ask: Ask, lo: int, hi: int, found: Found, budget: Budget) -> None:
+        """Raises `Late`, and then nothing of these rows is among what was found."""
+        whole, count = self._index.columns, hi - lo
+        columns = whole if count == len(self._numbers) else Window(whole, lo, hi)
+        judge = Judge(columns, count, budget)
+        mask = judge.mask(ask.predicate)
+        matching = np.flatnonzero(mask & self._alive(lo, hi) if self._removed else mask)
+        scorer = Scorer(columns, count, judge, ask.weights, matching)
+        scores = scorer.scores(ask.predicate) if has_scores(ask.predicate) else None
+        numbers = self._numbers[lo:hi]
+        found.hits += first_hits(ask, columns, count, Matches(matching, numbers.__getitem__, scores))
+        found.matched += len(matching)
+        found.candidates = (found.candidates or 0) + len(matching)
+        found.looked_at += count
 
     def count(self, ask: Count, budget: Budget) -> Counted:
         judge = Judge(self._index.columns, len(self._numbers), budget)
@@ -140,9 +166,13 @@ class FreshPart:
             return Counted(numbers=[], missed=self.span.rows, first_missed=self.span.first)
         return Counted(numbers=numbers, looked_at=self._looked_at())
 
-    def _alive(self) -> Mask:
-        """The rows of the span that were not removed."""
-        numbers = self._numbers
+    def _rows_between(self, first: int, last: int) -> tuple[int, int]:
+        begin, end = self._numbers.searchsorted((first, last + 1)).tolist()
+        return begin, end
+
+    def _alive(self, lo: int = 0, hi: int | None = None) -> Mask:
+        """Which rows, from one up to another, are of the span and were not removed."""
+        numbers = self._numbers[lo:hi]
         mask = np.zeros(len(numbers), np.bool_)
         begin, end = np.searchsorted(numbers, (self.span.first, self.span.last + 1))
         mask[begin:end] = True
