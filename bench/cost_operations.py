@@ -45,7 +45,7 @@ def _append(place: Place, name: str, *, connections: int, records: int, durabili
 def _append_keyed(place: Place, name: str) -> Round:
     Topics("disk").make(place.address, name)
     talks, numbers = place.talks(_MANY), itertools.count()
-    unused, records = "f" * 32, '"records":[{"data":' + payload(200) + "}]"
+    unused, records = "f" * 20, '"records":[{"data":' + payload(200) + "}]"
     body = f'{{"idempotency_key":"{unused}","idempotency_check":true,{records}}}'
     # Written over in place. A request made anew would have the client sweep the caches that both share, and cost the
     # server more than its key does.
@@ -53,7 +53,7 @@ def _append_keyed(place: Place, name: str) -> Round:
     at = request.index(unused.encode())
 
     def with_next_key(number: int) -> bytearray:
-        request[at : at + len(unused)] = b"%032x" % next(numbers)
+        request[at : at + len(unused)] = b"%020x" % next(numbers)
         return request
 
     return partial(in_step, talks, with_next_key)

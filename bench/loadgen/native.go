@@ -18,7 +18,7 @@ type appends struct {
 }
 
 // What stands in a request where each time another idempotency key goes.
-var keyPlace = bytes.Repeat([]byte{'#'}, 32)
+var keyPlace = bytes.Repeat([]byte{'#'}, 20)
 
 // newAppends lets each connection begin with another one, so that they do not send the same all at once.
 func newAppends(wanted *order, index int) appends {
@@ -39,7 +39,7 @@ func (a *appends) next() []byte {
 	}
 	if at := a.keys[a.turn]; at >= 0 {
 		a.key++
-		copy(data[at:at+32], fmt.Sprintf("%016x%016x", a.key*0x9E3779B97F4A7C15, a.key))
+		copy(data[at:], fmt.Sprintf("%016x%04x", a.key*0x9E3779B97F4A7C15, a.key&0xFFFF))
 	}
 	if a.turn++; a.turn == len(a.all) {
 		a.turn = 0

@@ -1,6 +1,7 @@
 """One call over all its tries, without the waiting: what to send, what came, and whether and when to try again."""
 
 import logging
+from binascii import b2a_base64
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Generic, cast
 
@@ -30,7 +31,8 @@ from topics.wire.v0 import ErrorAnswer
 if TYPE_CHECKING:
     from topics.client.session import Session
 
-_KEY_BYTES = 16
+_KEY_BYTES = 15
+"""A multiple of three, so that base64 needs no padding."""
 _GZIP_BYTES_MIN = 1024
 _ANSWER_SHOWN_CHARS_MAX = 200
 _KEY_FIELDS = b'{"idempotency_key":"%b","idempotency_check":true,'
@@ -42,6 +44,11 @@ _HEAD_CODES = {401: "unauthorized", 403: "forbidden", 404: "topic_not_found", 41
 
 _log = logging.getLogger(__name__)
 _decode_error = msgspec.json.Decoder(ErrorAnswer).decode
+
+
+def new_key(dice: Dice) -> bytes:
+    """An idempotency key: as short as one can be that nobody else has, because a server keeps many of them."""
+    return b2a_base64(dice.token(_KEY_BYTES), newline=False)
 
 
 class Backoff:
@@ -98,7 +105,7 @@ class Attempts(Generic[A]):
         if request.wants_key and options.idempotent_appends:
             assert body is not None
             # In the body, and not as a header: a server knows a head again that is the same every time.
-            body = _KEY_FIELDS % session.dice.token(_KEY_BYTES).hex().encode() + body[1:]
+            body = _KEY_FIELDS % new_key(session.dice) + body[1:]
             self.repeatable = True
         if options.gzip and body is not None and len(body) >= _GZIP_BYTES_MIN:
             import gzip  # noqa: PLC0415 - few ask for it

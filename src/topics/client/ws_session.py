@@ -18,10 +18,10 @@ from topics.client.errors import ApiError, ClientError, ConnectionFailed, Shutti
 from topics.client.inbox import Inbox, TombstoneMessage
 from topics.client.records import Record
 from topics.client.requests import Request, given_only
+from topics.client.retry import new_key
 from topics.client.watch import Topics, expected_epochs, starts_of
 from topics.system.dice import Dice
 
-_KEY_BYTES = 16
 _STATUS_UNKNOWN = 0
 
 _log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class WsSession:
         fields: dict[str, object] = {"topic": unquote(path.rpartition("/")[2]), "return_seqs": not query}
         repeatable = append.repeatable
         if append.wants_key and self._idempotent:
-            fields["idempotency_key"] = self._dice.token(_KEY_BYTES).hex()
+            fields["idempotency_key"] = new_key(self._dice).decode()
             fields["idempotency_check"] = True
             repeatable = True
         return self._command("publish", fields, done, repeatable=repeatable, rest="," + append.body.decode()[1:])

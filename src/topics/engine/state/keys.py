@@ -11,12 +11,12 @@ thousands of them may come in a second and all of a block are of the same age.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 from xxhash import xxh3_64_digest
 
-from topics.core.records import Record
+from topics.core.records import PlainRecords
 from topics.engine.state.runs import Block
 from topics.formats.block import Keys
 from topics.formats.snapshot import KeyedState, KeyState
@@ -67,17 +67,17 @@ class KeyedBlock:
         written = 0 if self.written == self.ts else self.written
         return KeyedState(self.first_seq, self.count, self.ts, self.keys, self.digests, written, self.of_data)
 
-    def stands_for(self, block: Block, records: Sequence[Record] | None = None) -> Self:
-        """Says what was written under the keys; `records` are those of the block, for whoever still has them."""
+    def stands_for(self, block: Block, plain: PlainRecords | None = None) -> Self:
+        """Says what was written under the keys; `plain` is the data of the block, for whoever still has it."""
         keys = self.keys
         self.first_seq, self.ts, self.written = block.first_seq, block.ts, block.written
         if isinstance(keys, str):
             self.count, self.of_data, self.digests = block.count, False, xxh3_64_digest(block.text)
             return self
         self.count, self.of_data = 1, not block.traits
-        if self.of_data and records is not None and len(keys) == len(records):
+        if self.of_data and plain is not None and len(keys) == block.count:
             # What would be cut out of the text.
-            self.digests = b"".join([xxh3_64_digest(record.data) for record in records])
+            self.digests = b"".join(map(xxh3_64_digest, plain.datas))
         else:
             view, cut = block.view, data_of if self.of_data else _fragment
             self.digests = b"".join([xxh3_64_digest(cut(view, place)) for place in keys.values()])

@@ -25,7 +25,7 @@ from topics.engine.state.keys import KeyedBlock, KeyMemory, KnownAppend
 from topics.engine.state.runs import Block, block_head
 from topics.engine.topic import Topic
 from topics.engine.transaction import FrameDraft, Transaction
-from topics.engine.write.coalescing import AnswerAll, Coalescer, answer_each
+from topics.engine.write.coalescing import GROUP_MAX, AnswerAll, Coalescer, answer_each
 from topics.engine.write.seq_reserve import grant
 from topics.formats.block import BASE_MAX, Keys
 from topics.formats.control import encode_create
@@ -163,25 +163,26 @@ class Appender:
             or core.closed
             or len(record.data) > limits.max_record_bytes
             # Asked of the first record of a tick alone: what lets one in lets in those that share its block.
-            or (topic.coalesced is None and self._hindered())
+            or (topic.coalesced is None and self._hindered(topic))
+            or (key is not None and not (rules.keyed and 0 < len(key) <= limits.max_idempotency_key_chars))
         ):
             return False
-        if key is not None:
-            known = topic.keys
-            if (
-                (known is not None and 0 < limits.max_idempotency_keys <= len(known.by_key))
-                or not rules.keyed
-                or not 0 < len(key) <= limits.max_idempotency_key_chars
-            ):
-                return False
         if not ((record.tag is None and record.meta is None and record.node is None) or _is_right(record, limits)):
             return False
         return self.coalescer.take(topic, record, caller, answer, key)
 
-    def _hindered(self) -> bool:
-        """Whether anything besides its topic may be in the way of an append."""
-        core = self._core
-        return core.quiet or core.metered or self._gatekeeper.refusing or self._sealing.failures > 0
+    def _hindered(self, topic: Topic) -> bool:
+        """Whether anything may be in the way of appends that share a block, besides what its topic is."""
+        core, keys = self._core, topic.keys
+        most = core.limits.max_idempotency_keys
+        return (
+            core.quiet
+            or core.metered
+            or self._gatekeeper.refusing
+            or self._sealing.failures > 0
+            # Where there is no room for the keys of all, they are counted one by one.
+            or (keys is not None and 0 < most < len(keys.by_key) + GROUP_MAX)
+        )
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone, prepared: object = None) -> None:
         """Appends to `topic`, or to the one it makes where there is none of that name.
@@ -268,6 +269,9 @@ class Appender:
             # None where keys are not remembered, so that it may well be on its way: the last of them counts.
             keyed = topic.keys.begin(key)
         keys = key if keyed is None else keyed.keys
+        if keyed is not None and plain is None and batch.node is None and callers > 1:
+            # Who encodes them needs it as well.
+            plain = find_plain(batch.records)
         block = stage_block(core, topic, batch.records, batch.node, keys, given_ts, plain)
         created = not rules.created and core.by_name.get(topic.name) is not topic
         append = Append(core, topic, block, created, done, extension, callers)
@@ -287,7 +291,7 @@ class Appender:
             frames.append((extension.kind, extension.prefix(topic) + block_head(block), block.text))
         append.frames = frames
         if keyed is not None:
-            keyed.stands_for(block, batch.records).append = append
+            keyed.stands_for(block, plain).append = append
         core.path.log(append)
 
     def _new_topic(self, name: str, batch: Batch) -> Topic:

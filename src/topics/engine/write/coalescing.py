@@ -42,7 +42,7 @@ class Stage(Protocol):
 class Group:
     """What one tick brought for one topic."""
 
-    __slots__ = ("answer", "callers", "keyed", "places", "records")
+    __slots__ = ("answer", "by_key", "callers", "keyed", "places", "records")
 
     def __init__(self, answer: AnswerAll) -> None:
         self.answer = answer
@@ -50,22 +50,16 @@ class Group:
         self.callers: list[Any] = []
         self.places: dict[str, int] = {}
         """The idempotency keys among them, each with the place of its record."""
+        self.by_key: dict[str, KeyedBlock] | None = None
+        """All keys of the topic; None as long as nobody came with one."""
         self.keyed: KeyedBlock | None = None
-        """As what the topic has these keys; None while there are none."""
+        """As what the topic has those of the group."""
 
-    def takes_key(self, topic: Topic, key: str) -> bool:
-        """Whether a key is new; it is then taken for the next record."""
-        keys, keyed = topic.keys, self.keyed
-        if keys is None:
-            keys = topic.keys = KeyMemory()
-        if keyed is None:
-            keyed = KeyedBlock(self.places)
-        # One look tells of keys that are known or on their way, the other of those of this tick.
-        place = len(self.callers)
-        if keys.by_key.setdefault(key, keyed) is not keyed or self.places.setdefault(key, place) != place:
-            return False
-        self.keyed = keyed
-        return True
+    def begin_keys(self, topic: Topic) -> "dict[str, KeyedBlock]":
+        if topic.keys is None:
+            topic.keys = KeyMemory()
+        self.by_key, self.keyed = topic.keys.by_key, KeyedBlock(self.places)
+        return self.by_key
 
 
 class Coalescer:
@@ -90,8 +84,13 @@ class Coalescer:
             shard, group = self._core.shards[topic.shard], Group(answer)
             if not shard.coalesces:
                 return False
-        if key is not None and not group.takes_key(topic, key):
-            return False
+        if key is not None:
+            # One look tells of keys that are known, on their way, or of this tick.
+            by_key = group.by_key or group.begin_keys(topic)
+            if key in by_key:
+                return False
+            by_key[key] = group.keyed  # type: ignore[assignment]
+            group.places[key] = len(group.callers)
         group.records.append(record)
         group.callers.append(caller)
         if shard is not None:
@@ -106,7 +105,7 @@ class Coalescer:
         if group is None:
             return
         topic.coalesced = None
-        callers, keyed = len(group.callers), group.keyed
+        callers, keyed = len(group.callers), group.keyed if group.places else None
         if keyed is not None and callers == 1:
             # A block of one record has no places to tell apart: it is a batch like any other with a key.
             (keyed.keys,) = group.places
