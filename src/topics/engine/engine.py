@@ -167,7 +167,8 @@ class Engine:
         self.checkpointer.chain = recovery.chain
         self.checkpointer.number = recovery.chain[-1] if recovery.chain else 0
         self.checkpointer.dropped = recovery.dropped
-        self.checkpointer.full_bytes, self.checkpointer.added_bytes = sum(recovery.sizes[:1]), sum(recovery.sizes[1:])
+        self.checkpointer.first_new = core.next_topic_id
+        self.checkpointer.weight = recovery.weight
         self.checkpointer.retired = [
             WalPosition(number, end.next_number, end.next_lsn)
             for number, end in recovery.ends.items()

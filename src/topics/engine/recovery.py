@@ -22,6 +22,7 @@ from topics.engine.state.loading import load_block, load_state
 from topics.engine.state.names import SortedNames
 from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
+from topics.engine.upkeep.chain_weight import ChainWeight
 from topics.engine.upkeep.cold_store import drop_stale_copies, missing_near, topics_in_store
 from topics.engine.write.seq_reserve import grant
 from topics.formats import control
@@ -71,8 +72,7 @@ class Recovery:
         self._commits: set[int] | None = None
         """The numbers of all committed transactions in the log, once somebody had to ask."""
         self.chain: list[int] = []
-        self.sizes: list[int] = []
-        """The bytes of each snapshot of the chain."""
+        self.weight = ChainWeight()
         self.dropped: list[int] = []
         """The topics that the snapshots behind the full one took away."""
         self.ends: dict[int, ShardEnd] = {}
@@ -135,24 +135,30 @@ class Recovery:
         # The newest first, so that a topic is read once, and may be left where it is for as long as nobody asks.
         for number in reversed(self.chain):
             file = self._open_snapshot(number)
-            found = file.directories()
+            found, told, before = file.directories(), 0, self._known
             for at, end, directory in found:
                 for offset, size in directory.others:
                     self._load_topic(file.topic(offset, size), gone)
                 doubtful += self._leave(number, at, end, directory, gone)
+                told += len(directory.others) + len(directory.ids)
             for stored in file.walk() if not found else ():
                 self._load_topic(stored, gone)
+                told += 1
             head = file.head()
             gone.update(head.dropped)
-            self.sizes.append(file.size)
+            self.weight.found(file.size, told, self._known - before)
             self.dropped += head.dropped if head.chain else []
             if not found:
                 self._core.sleepers.places.files.pop(number)
-        self.sizes.reverse()
         for topic_id in doubtful if self._core.sleepers.wanted else list(self._core.sleepers.names.values()):
             self._core.topic_at(topic_id)
         self._core.next_topic_id = newest.next_topic_id
         return newest
+
+    @property
+    def _known(self) -> int:
+        """The topics that were found so far."""
+        return len(self._core.topics) + len(self._core.sleepers.places.by_id)
 
     def _open_snapshot(self, number: int) -> SnapshotFile:
         files = self._core.sleepers.places.files

@@ -34,6 +34,7 @@ from topics.engine.state.losses import join
 from topics.engine.state.runs import Block, Segment, block_head
 from topics.engine.topic import Topic
 from topics.engine.upkeep.catalog import CatalogKeeper
+from topics.engine.upkeep.chain_weight import ChainWeight
 from topics.engine.upkeep.sealing import Sealer
 from topics.engine.write.seq_reserve import needs_ceiling
 from topics.formats.snapshot import LostState, SnapshotHead, TopicState, WalPosition, encode_topic
@@ -90,17 +91,22 @@ class Checkpointer:
         """The newest snapshot there is."""
         self.chain: list[int] = []
         """The snapshots that make up the current state, the full one first."""
-        self.full_bytes = 0
-        self.added_bytes = 0
+        self.weight = ChainWeight()
         self.dropped: list[int] = []
         """The topics that the snapshots behind the full one took away."""
         self.retired: list[WalPosition] = []
         """Where the logs of shards ended that a smaller number of shards no longer uses."""
+        self.first_new = 1
+        """Topics from this number on are not in the snapshots, or will only be in the one that is being taken."""
         self.running = False
         self.error: Exception | None = None
         """Why the last one failed."""
         self.failures = 0
         self.completed = 0
+        self._known_before = 1
+        """Topics below this number were in snapshots before the one that is being taken, as far as they lived then."""
+        self._new = self._new_bytes = 0
+        """How many others that one has, and in how many bytes."""
         self._due: list[Topic] = []
         self._captures: list[Capture] = []
         self._dropped: list[int] = []
@@ -114,9 +120,11 @@ class Checkpointer:
     def job(self, full: bool = False, then: Callable[[bool], None] = lambda done: None) -> Job:
         """Takes a checkpoint; `then` is told whether it succeeded. A failed one leaves everything as it was."""
         self.running = True
+        self._known_before, self.first_new = self.first_new, self._core.next_topic_id
         full, kept = self._extent(full)
         trash, self._core.trash = self._core.trash, []
         self._due, self._captures, self._dropped, self._positions, self._absorbed = [], [], [], [], []
+        self._new = self._new_bytes = 0
         succeeded = False
         self._core.sleepers.hold()
         try:
@@ -158,10 +166,10 @@ class Checkpointer:
 
     def _extent(self, full: bool) -> tuple[bool, list[int]]:
         """Whether every topic that is awake is captured, and the snapshots that the new one adds to."""
-        # One that rewrites everything is due when what was added since outweighs it.
-        # On a full disk it would need more room than there is, and it is the small one that makes room.
+        # On a full disk one that rewrites everything would need more room than there is, and it is the small one that
+        # makes room.
         sleepers = self._core.sleepers
-        if not self.chain or (self.added_bytes > self.full_bytes and self._core.room.short is None):
+        if not self.chain or (self.weight.is_mostly_dead and self._core.room.short is None):
             return True, []
         if full:
             # Those that sleep are as the snapshots have them, whatever a recovery found.
@@ -255,7 +263,11 @@ class Checkpointer:
         try:
             for capture in self._captures:
                 tail = [(block_head(block), block.text) for block in capture.tail]
+                before = writer.size
                 writer.add_topic(capture.topic.id, capture.state, tail, capture.entry)
+                if capture.topic.id >= self._known_before:
+                    self._new += 1
+                    self._new_bytes += writer.size - before
             if sleepers.places.by_id:
                 captured = {capture.topic.id for capture in self._captures}
                 copy_topics(sleepers.places, writer, captured, set(sleepers.places.files) - set(head.chain))
@@ -266,9 +278,8 @@ class Checkpointer:
 
     def _finish(self, head: SnapshotHead, size: int) -> None:
         self.number = head.number
-        added = size + (self.added_bytes if head.chain == self.chain else 0)
+        self._weigh(head, size)
         self.chain = [*head.chain, head.number]
-        self.full_bytes, self.added_bytes = (self.full_bytes, added) if head.chain else (size, 0)
         self.dropped = self.dropped if head.chain else []
         self.dropped += self._dropped if head.chain else []
         for capture in self._captures:
@@ -281,6 +292,13 @@ class Checkpointer:
                 topic.ceiling_staged = max(topic.ceiling_staged, topic.ceiling)
             if topic.unlogged and topic.config.durability.logged and all(s.synced for s in topic.segments):
                 self._core.path.complete(topic)
+
+    def _weigh(self, head: SnapshotHead, size: int) -> None:
+        if not head.chain:
+            self.weight.rewritten(size, self._core.topic_count)
+            return
+        dropped = sum([topic_id < self._known_before for topic_id in self._dropped])
+        self.weight.added(len(head.chain), size, self._new_bytes, self._new, dropped)
 
     def _flip(self) -> set[SegmentKey]:
         """Step 3; off the loop. Returns the segments in an object store that could not be reached.

@@ -30,6 +30,9 @@ _MOVES_A_JOB = 16
 _COLD_RETRY_MS = 5_000
 _AWAKE_MS = 60_000
 """How long nobody must have asked for a topic that was woken before it sleeps again."""
+_NEW_TOPICS_MAX = 40_000
+"""After so many new topics a checkpoint is due: to make one out of the log takes a start ten times as long as to leave
+one asleep in the snapshots, and few of their bytes are in the log."""
 _OVERDUE_A_TICK = 500
 _PRESSED_MAX = 4
 
@@ -188,7 +191,10 @@ class Housekeeper:
         # Sealing and moves to the cold tier log nothing, but whoever reads the files waits for a catalog that tells.
         changed = logged > 0 or any(core.dirty)
         old = changed and now - self._last_checkpoint >= interval_ms
-        if self._checkpointer.running or not (old or logged >= core.options.snapshot_wal_bytes):
+        many = logged >= core.options.snapshot_wal_bytes or (
+            core.next_topic_id - self._checkpointer.first_new >= _NEW_TOPICS_MAX
+        )
+        if self._checkpointer.running or not (old or many):
             return
         self._checkpoint()
 

@@ -220,7 +220,7 @@ def test_a_full_snapshot_takes_them_along(disk: FakeDisk) -> None:
     for name in "abc":
         append(engine, name, name * 20)
     checkpoint(engine)
-    engine.checkpointer.added_bytes = engine.checkpointer.full_bytes + 1
+    engine.checkpointer.weight.live_bytes = 0
     append(engine, "b", "more")
     checkpoint(engine)
     assert engine.checkpointer.chain == [engine.checkpointer.number]
@@ -238,7 +238,7 @@ def test_what_is_deleted_while_it_is_copied_is_gone(disk: FakeDisk) -> None:
     append(engine, "a", 1)
     append(engine, "b", 1)
     checkpoint(engine)
-    engine.checkpointer.added_bytes = engine.checkpointer.full_bytes + 1
+    engine.checkpointer.weight.live_bytes = 0
     turned = engine.core.turned
 
     def meddle(shard: int) -> None:

@@ -48,6 +48,23 @@ def test_a_checkpoint_is_taken_when_the_log_has_grown(disk: FakeDisk) -> None:
     assert snapshot_numbers(disk, LAYOUT) == [1]
 
 
+def test_a_checkpoint_is_taken_when_there_are_many_new_topics(disk: FakeDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of which a start after a kill would make out of the log."""
+    monkeypatch.setattr(module, "_NEW_TOPICS_MAX", 3)
+    engine = open_engine(disk)
+    for number, expected in enumerate([[], [], [1], [1], [1], [1, 2]]):
+        append(engine, f"t{number}", 1)
+        engine.housekeeper.tick()
+        assert snapshot_numbers(disk, LAYOUT) == expected
+    append(engine, "t0", 2)
+    engine.housekeeper.tick()
+    assert snapshot_numbers(disk, LAYOUT) == [1, 2]
+    again = open_engine(left := killed(disk))
+    taken = snapshot_numbers(left, LAYOUT)
+    again.housekeeper.tick()
+    assert snapshot_numbers(left, LAYOUT) == taken
+
+
 def listed(disk: FakeDisk, name: str = "t") -> list[int]:
     """The segments that guests on the files know of."""
     catalog = read_catalog(disk, LAYOUT)
