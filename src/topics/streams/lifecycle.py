@@ -64,6 +64,8 @@ class StreamInfo(msgspec.Struct, frozen=True, gc=False):
     created_ms: int
     epoch: int
     head: int
+    sealed_through: int
+    """The last entry, counted from 0, that is in a sealed segment; -1 when none is."""
     profile: str = "generic"
 
 
@@ -313,14 +315,16 @@ def _inherited(source: Topic | None, point: ForkPoint | None) -> Description | N
 
 
 def describe(topic: Topic) -> StreamInfo:
-    state = stream_of(topic)
+    state, segments = stream_of(topic), topic.segments
+    sealed = segments[-1].last_seq - 1 if segments else -1
     if state is None:
         return StreamInfo(
-            topic.name, JSON_TYPE, tail_offset(topic), False, None, None, topic.created_ts, topic.epoch, topic.head
-        )
+            topic.name, JSON_TYPE, tail_offset(topic), False, None, None, topic.created_ts, topic.epoch, topic.head,
+            sealed,
+        )  # fmt: skip
     return StreamInfo(
         topic.name, state.content_type, tail_offset(topic), state.closed, state.ttl_s, state.deadline(topic),
-        topic.created_ts, topic.epoch, topic.head, contract_of(topic).profile.kind,
+        topic.created_ts, topic.epoch, topic.head, sealed, contract_of(topic).profile.kind,
     )  # fmt: skip
 
 

@@ -206,11 +206,6 @@ class Streams:
         guard = topic.guard
         return guard is None or (guard is self.engine.streams and not self.engine.streams.over(topic))
 
-    def sealed_through(self, name: str) -> int:
-        """The last entry, counted from 0, that is in a sealed segment; -1 when none is."""
-        segments = self.engine.core.by_name[name].segments
-        return segments[-1].last_seq - 1 if segments else -1
-
 
 def _promoter(topic: Topic) -> Promoter | None:
     """How entries of earlier versions are shown now; None where there are none."""

@@ -37,7 +37,7 @@ def list_streams(call: Call, streams: Streams) -> None:
         raise InvalidRequestError("query limit: must be at least 1", field="limit")
     limit = min(limit, _LIMIT_MAX)
     found = streams.listed(query.get("prefix", ""), query.get("after", ""), offset, call.key.prefixes)
-    page = [_listed(info, streams) for info in islice(found, limit)]
+    page = [_listed(info) for info in islice(found, limit)]
     answer(call, 200, (NO_STORE,), _encode(page), "application/json")
 
 
@@ -45,8 +45,8 @@ def _number(text: str, field: str, default: int) -> int:
     return read_integer(f"query {field}", text) if text else default
 
 
-def _listed(info: StreamInfo, streams: Streams) -> ListedStream:
-    sealed = str(streams.sealed_through(info.name))
+def _listed(info: StreamInfo) -> ListedStream:
+    sealed = str(info.sealed_through)
     return ListedStream(
         name=info.name, created_at=write_time(info.created_ms),
         expires_at=None if info.deadline_ms is None else write_time(info.deadline_ms), epoch=info.epoch,
