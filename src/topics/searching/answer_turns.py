@@ -6,6 +6,11 @@ is busy showing answers lets it have that late: appends would take several times
 So while something is on its way to the disk an answer waits, until that was answered, and for a few milliseconds at
 most: when they are over, those that came meanwhile have waited as well. A step of a query that has nothing to show yet
 takes no time to speak of, and waits for nobody: a long query has hundreds of them.
+
+Nor is it enough that an append goes first. Where clients search as fast as they are answered, server, searching process
+and clients have every core busy, and whoever is woken up for an append waits for one. So as long as somebody appends,
+the loop rests behind an answer, and with it those who ask. When many are in line several are handed on between two
+rests: nobody waits for more than a few of them, and with enough who search nothing is left of the rests.
 """
 
 import asyncio
@@ -17,6 +22,12 @@ from topics.searching.messages import Result
 
 PATIENCE_S = 0.003
 """How long the next answer waits for commits; most of them take a tenth of it."""
+REST_S = 0.002
+"""How long the next answer waits behind one, as long as others append."""
+_RESTS_MAX = 8
+"""For about so many rests an answer waits at most."""
+_APPENDING_S = 0.05
+"""Who was told of a commit is taken to append again within so long."""
 
 ResultDone = Callable[[Result | SearchUnavailableError], None]
 
@@ -33,6 +44,10 @@ class AnswerTurns:
         """Ends the waiting for commits; None while there is none."""
         self._waited = 0
         """How many of those that are first in line have waited long enough."""
+        self._commits = self._commits_seen = 0
+        self._appending_until = 0.0
+        self._left = 1
+        """How many more are handed on before the next rest."""
 
     def add(self, answers: list[tuple[ResultDone, Result | SearchUnavailableError]]) -> None:
         """Answers that came together, and who gets each."""
@@ -47,6 +62,7 @@ class AnswerTurns:
 
     def committed(self) -> None:
         """A commit was answered."""
+        self._commits += 1
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
@@ -67,10 +83,30 @@ class AnswerTurns:
     def _take(self) -> None:
         done, result = self._line.popleft()
         self._waited = max(self._waited - 1, 0)
+        self._left -= 1
+        loop = asyncio.get_running_loop()
+        if self._left <= 0 and self._is_appending(loop.time()):
+            self._due = True
+            loop.call_later(REST_S, self._rested)
+        elif self._line:
+            self._due = True
+            loop.call_soon(self._begin)
+        else:
+            self._due = False
+        done(result)
+
+    def _is_appending(self, now: float) -> bool:
+        """Whether somebody appends who waits for the disk."""
+        if self._commits != self._commits_seen:
+            self._commits_seen = self._commits
+            self._appending_until = now + _APPENDING_S
+        return now < self._appending_until
+
+    def _rested(self) -> None:
+        self._left = 1 + len(self._line) // _RESTS_MAX
         self._due = bool(self._line)
         if self._due:
-            asyncio.get_running_loop().call_soon(self._begin)
-        done(result)
+            self._begin()
 
 
 def _shows(result: Result | SearchUnavailableError) -> bool:

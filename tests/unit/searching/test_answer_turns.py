@@ -43,6 +43,81 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.fixture(autouse=True)
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody rests where a test is about something else."""
+    monkeypatch.setattr(answer_turns, "_APPENDING_S", 0.0)
+
+
+@pytest.fixture
+def resting(restless: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_turns, "_APPENDING_S", 3600.0)
+    monkeypatch.setattr(answer_turns, "REST_S", 0.02)
+
+
+@pytest.mark.usefixtures("resting")
+def test_while_somebody_appends_the_loop_rests_behind_an_answer() -> None:
+    async def test(world: World) -> None:
+        world.come(1, 2)
+        await turns(2)
+        assert world.seen == [1, 2], "nobody has appended"
+        world.commit()
+        world.come(3, 4)
+        assert world.seen == [1, 2, 3]
+        await turns(5)
+        assert world.seen == [1, 2, 3]
+        await asyncio.sleep(0.03)
+        assert world.seen == [1, 2, 3, 4]
+        await asyncio.sleep(0.03)
+        world.come(5)
+        assert world.seen[-1] == 5, "it has rested"
+        world.come(6)
+        await turns(5)
+        assert world.seen[-1] == 5, "and does again"
+
+    run(test)
+
+
+@pytest.mark.usefixtures("resting")
+def test_of_many_in_line_several_are_handed_on_between_two_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    left_at_rests: list[int] = []
+    rested = AnswerTurns._rested
+
+    def noted(turns: AnswerTurns) -> None:
+        left_at_rests.append(len(turns._line))
+        rested(turns)
+
+    monkeypatch.setattr(answer_turns, "REST_S", 0.001)
+    monkeypatch.setattr(AnswerTurns, "_rested", noted)
+
+    async def test(world: World) -> None:
+        world.commit()
+        world.come(*range(100))
+        while len(world.seen) < 100:
+            await asyncio.sleep(0.001)
+        assert world.seen == list(range(100))
+        # An eighth of all, then an eighth of the others, and so on.
+        assert left_at_rests[:3] == [99, 86, 75]
+        assert len(left_at_rests) < 30
+
+    run(test)
+
+
+@pytest.mark.usefixtures("resting")
+def test_who_has_long_not_appended_is_waited_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_turns, "_APPENDING_S", 0.01)
+
+    async def test(world: World) -> None:
+        world.commit()
+        world.come(1)
+        await asyncio.sleep(0.05)
+        world.come(2, 3, 4)
+        await turns(3)
+        assert world.seen == [1, 2, 3, 4]
+
+    run(test)
+
+
 def test_one_is_handed_on_in_each_turn() -> None:
     async def test(world: World) -> None:
         world.come(1, 2, 3)
