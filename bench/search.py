@@ -255,7 +255,7 @@ def report(sizes: list[Size], said: str) -> str:
         head = ["question", *ways, "processor time", *peers]
         lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
         for row in size.rows:
-            cells = [f"{row.cells[way]:.1f}" for way in ways]
+            cells = [_cell(row.cells[way]) for way in ways]
             beside = [_cell(size.peers[peer].get(row.name)) for peer in peers]
             lines.append(f"| {' | '.join([row.name, *cells, f'{row.cpu_ms:.1f}', *beside])} |")
         appends = ", ".join(f"{way} {value:.1f} ms" for way, value in size.appends.items())

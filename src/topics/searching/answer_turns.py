@@ -9,8 +9,8 @@ takes no time to speak of, and waits for nobody: a long query has hundreds of th
 
 Nor is it enough that an append goes first. Where clients search as fast as they are answered, server, searching process
 and clients have every core busy, and whoever is woken up for an append waits for one. So as long as somebody appends,
-the loop rests behind an answer, and with it those who ask. When many are in line several are handed on between two
-rests: nobody waits for more than a few of them, and with enough who search nothing is left of the rests.
+and several search, the loop rests behind an answer, and with it those who ask. When many are in line several are handed
+on between two rests: nobody waits for more than a few of them, and with enough who search nothing is left of the rests.
 """
 
 import asyncio
@@ -33,10 +33,12 @@ ResultDone = Callable[[Result | SearchUnavailableError], None]
 
 
 class AnswerTurns:
-    """`is_committing` tells whether something is on its way to the disk that somebody waits for."""
+    """`is_committing` tells whether something is on its way to the disk that somebody waits for, `is_asked` whether
+    answers are to come besides those that did."""
 
-    def __init__(self, is_committing: Callable[[], bool]) -> None:
+    def __init__(self, is_committing: Callable[[], bool], is_asked: Callable[[], bool]) -> None:
         self._is_committing = is_committing
+        self._is_asked = is_asked
         self._line: deque[tuple[ResultDone, Result | SearchUnavailableError]] = deque()
         self._due = False
         """Whether a turn is on its way, or waits for commits."""
@@ -85,7 +87,7 @@ class AnswerTurns:
         self._waited = max(self._waited - 1, 0)
         self._left -= 1
         loop = asyncio.get_running_loop()
-        if self._left <= 0 and self._is_appending(loop.time()):
+        if self._left <= 0 and (self._line or self._is_asked()) and self._is_appending(loop.time()):
             self._due = True
             loop.call_later(REST_S, self._rested)
         elif self._line:

@@ -34,7 +34,7 @@ class SearchProcess(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._messages = Messages()
         self._asked: dict[int, ResultDone] = {}
-        self.turns = AnswerTurns(is_committing)
+        self.turns = AnswerTurns(is_committing, lambda: self.is_asked)
         self._requests = 0
         self._paused = False
         self._waiting: deque[Callable[[], None]] = deque()

@@ -20,8 +20,9 @@ class World:
 
     def __init__(self) -> None:
         self.committing = False
+        self.asked = True
         self.seen: list[int] = []
-        self.turns = AnswerTurns(lambda: self.committing)
+        self.turns = AnswerTurns(lambda: self.committing, lambda: self.asked)
 
     def come(self, *numbers: int) -> None:
         self.turns.add([(lambda _, number=number: self.seen.append(number), SHOWN) for number in numbers])  # type: ignore[misc]
@@ -74,6 +75,21 @@ def test_while_somebody_appends_the_loop_rests_behind_an_answer() -> None:
         world.come(6)
         await turns(5)
         assert world.seen[-1] == 5, "and does again"
+
+    run(test)
+
+
+@pytest.mark.usefixtures("resting")
+def test_behind_who_searches_alone_nobody_rests() -> None:
+    async def test(world: World) -> None:
+        world.asked = False
+        for number in range(3):
+            world.commit()
+            world.come(number)
+            assert world.seen[-1] == number
+        world.come(3, 4)
+        await turns(5)
+        assert world.seen[-1] == 3, "two are two, whether they came together or not"
 
     run(test)
 
