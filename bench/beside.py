@@ -13,25 +13,32 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 
 from rich.console import Console
 
 from bench.command import end_with_servers
-from bench.install import Missing
+from bench.install import ROOT, Missing
 from bench.load import Load, Turns, Workload, order_for
-from bench.peers import OURS, OURS_V1, PEERS, Running, Server, own_cores, running
+from bench.peers import OURS, OURS_V1, PEERS, Launch, Running, Server, own_cores, running
 from bench.queue_peers import OUR_QUEUES, QUEUE_PEERS
 from bench.ratios import Ratio
 from bench.report import Sheet, machine, short, write_page
 
-_PEERS = {peer.key: peer for peer in PEERS}
+FLOOR = Server(
+    "floor", "a loop that only answers", ("disk",), OURS["disk"].speaker, product="uvloop",
+    install=lambda: version("uvloop"),
+    launch=lambda data, port: Launch([sys.executable, "-m", "bench.floor", str(port)], cwd=ROOT),
+)  # fmt: skip
+_PEERS = {peer.key: peer for peer in (*PEERS, FLOOR)}
 _QUEUES = {peer.key: peer for peer in QUEUE_PEERS}
 _METHOD = """\
 All servers of a row run at once, each as one process on one core; the load generator is on another. It turns from one
 to the next every {seconds:g} s, {turns} times, and a server is held (`SIGSTOP`) while it is not its turn, so that what
 it has put off costs its own time. Who is first in one round is last in the next. A ratio is the median of what each
 round says by itself; in brackets the interval that holds it in nineteen cases of twenty, whatever the distribution.
-Records are 200 bytes of JSON; what each workload is, `make bench-http` and `make bench-queue` say."""
+Records are 200 bytes of JSON; what each workload is, `make bench-http` and `make bench-queue` say. A loop that only
+answers (`bench.floor`) is what Python takes by itself: it reads requests and sends the same bytes each time."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +97,14 @@ def _protocols(connections: int) -> Row:
 DISK, FSYNC = OURS["disk"], OURS["fsync"]
 _IN_SOCKETS = "16 records in flight over a WebSocket"
 ROWS = (
-    _row("lone writer, class disk", _singles(1), DISK, redis_everysec=0.9, nats_debian=1.0, nats=1.0),
+    _row("lone writer, class disk", _singles(1), DISK, redis_everysec=0.9, nats_debian=1.0, nats=1.0, floor=0.0),
     _row("lone writer, class fsync", _singles(1), FSYNC, redis_always=0.95, nats_always=1.0),
     Row(
         "one record with a key, 16 connections",
         Side(DISK, _singles(16, keyed=True), "with a key"),
         (Side(DISK, _singles(16), "without", 0.9),),
     ),
-    _row("one record, 16 connections", _singles(16), DISK, redis_everysec=0.7, nats_debian=1.1, nats=1.1),
+    _row("one record, 16 connections", _singles(16), DISK, redis_everysec=0.7, nats_debian=1.1, nats=1.1, floor=0.0),
     _row("one record, 64 connections", _singles(64), DISK, redis_everysec=0.0, nats_debian=0.0, nats=0.0),
     _row("16 records in flight, 1 connection", _at_once(1), DISK, redis_everysec=0.0, nats_debian=1.0, nats=1.0),
     _row("16 records in flight, 16 connections", _at_once(16), DISK, redis_everysec=0.0, nats_debian=1.0, nats=1.0),
