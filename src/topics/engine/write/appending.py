@@ -173,15 +173,15 @@ class Appender:
 
     def _hindered(self, topic: Topic) -> bool:
         """Whether anything may be in the way of appends that share a block, besides what its topic is."""
-        core, keys = self._core, topic.keys
-        most = core.limits.max_idempotency_keys
+        core = self._core
+        most, taken = core.limits.max_idempotency_keys, 0 if topic.keys is None else len(topic.keys)
         return (
             core.quiet
             or core.metered
             or self._gatekeeper.refusing
             or self._sealing.failures > 0
             # Where there is no room for the keys of all, they are counted one by one.
-            or (keys is not None and 0 < most < len(keys.by_key) + GROUP_MAX)
+            or 0 < most < taken + GROUP_MAX
         )
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone, prepared: object = None) -> None:

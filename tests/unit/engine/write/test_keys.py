@@ -29,6 +29,7 @@ from topics.core.limits import Limits
 from topics.core.records import Record
 from topics.engine import AppendResult, Engine
 from topics.engine.results import deduped
+from topics.engine.write.coalescing import GROUP_MAX
 from topics.formats.frame import FrameKind
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
@@ -323,15 +324,29 @@ def test_a_topic_remembers_so_many_keys_and_forgets_none_early(clock: ManualCloc
 
 
 def test_single_records_that_share_a_block_are_counted_by_their_keys() -> None:
-    engine = open_engine(limits=Limits(max_idempotency_keys=2))
+    engine = open_engine(limits=Limits(max_idempotency_keys=GROUP_MAX + 1))
     callers = prepared(engine)
-    assert callers.ask_keyed("t", "a") and callers.ask_keyed("t", "b")
+    assert all(callers.ask_keyed("t", f"k{number}") for number in range(GROUP_MAX))
     flush(engine)
     gather(engine)
-    assert not callers.ask_keyed("t", "c")
+    assert not callers.ask_keyed("t", "c"), "there is no room for as many as may share a block"
+    answer = ask_append(engine, "t", 1, key="c")
+    flush(engine)
+    assert one(answer, AppendResult).last_seq == GROUP_MAX + 2, "the first has no key"
     with pytest.raises(ThrottledError):
-        append(engine, "t", 1, key="c")
-    assert append(engine, "t", 1, key="a").deduped
+        append(engine, "t", 1, key="d")
+    assert append(engine, "t", 1, key="c").deduped
+
+
+def test_no_tick_brings_more_keys_than_a_topic_may_have() -> None:
+    engine = open_engine(limits=Limits(max_idempotency_keys=2))
+    callers = prepared(engine)
+    assert not any(callers.ask_keyed("t", key) for key in "abc")
+    answers = [ask_append(engine, "t", 1, key=key) for key in "ab"]
+    with pytest.raises(ThrottledError):
+        ask_append(engine, "t", 1, key="c")
+    flush(engine)
+    assert [one(answer, AppendResult).first_seq for answer in answers] == [2, 3]
 
 
 @pytest.mark.parametrize("through_snapshot", [False, True])
