@@ -178,7 +178,8 @@ class FreshPart:
         mask[begin:end] = True
         if self._removed:
             bounds = np.searchsorted(numbers, np.array([(first, last + 1) for first, last in self._removed]))
-            for gone, until in bounds.tolist():
+            # Of many that were removed few are of these rows.
+            for gone, until in bounds[bounds[:, 0] < bounds[:, 1]].tolist():
                 mask[gone:until] = False
         return mask
 
