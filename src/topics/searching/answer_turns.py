@@ -11,6 +11,7 @@ Nor is it enough that an append goes first. Where clients search as fast as they
 and clients have every core busy, and whoever is woken up for an append waits for one. So as long as somebody appends,
 and several search, the loop rests behind an answer, and with it those who ask. When many are in line several are handed
 on between two rests: nobody waits for more than a few of them, and with enough who search nothing is left of the rests.
+Who reads by key or through a filter is told places and no more, which takes little, and is no reason to rest.
 """
 
 import asyncio
@@ -85,7 +86,7 @@ class AnswerTurns:
     def _take(self) -> None:
         done, result = self._line.popleft()
         self._waited = max(self._waited - 1, 0)
-        self._left -= 1
+        self._left -= _takes_a_while(result)
         loop = asyncio.get_running_loop()
         if self._left <= 0 and (self._line or self._is_asked()) and self._is_appending(loop.time()):
             self._due = True
@@ -109,6 +110,11 @@ class AnswerTurns:
         self._due = bool(self._line)
         if self._due:
             self._begin()
+
+
+def _takes_a_while(result: Result | SearchUnavailableError) -> bool:
+    """Whether there are entries or sums to be shown."""
+    return isinstance(result, Result) and (bool(result.hits) or result.buckets != b"[]")
 
 
 def _shows(result: Result | SearchUnavailableError) -> bool:

@@ -12,7 +12,8 @@ from topics.searching.answer_turns import AnswerTurns
 from topics.searching.hits import Hits
 from topics.searching.messages import Result
 
-SHOWN = Result(keys=("a",))
+SHOWN = Result(hits=Hits([1]))
+TOLD = Result(seqs=(1,))
 
 
 class World:
@@ -24,8 +25,8 @@ class World:
         self.seen: list[int] = []
         self.turns = AnswerTurns(lambda: self.committing, lambda: self.asked)
 
-    def come(self, *numbers: int) -> None:
-        self.turns.add([(lambda _, number=number: self.seen.append(number), SHOWN) for number in numbers])  # type: ignore[misc]
+    def come(self, *numbers: int, result: Result = SHOWN) -> None:
+        self.turns.add([(lambda _, number=number: self.seen.append(number), result) for number in numbers])  # type: ignore[misc]
 
     def commit(self) -> None:
         self.committing = False
@@ -90,6 +91,22 @@ def test_behind_who_searches_alone_nobody_rests() -> None:
         world.come(3, 4)
         await turns(5)
         assert world.seen[-1] == 3, "two are two, whether they came together or not"
+
+    run(test)
+
+
+@pytest.mark.usefixtures("resting")
+def test_behind_who_is_told_places_alone_nobody_rests() -> None:
+    async def test(world: World) -> None:
+        world.commit()
+        world.come(1, 2, 3, result=TOLD)
+        await turns(2)
+        assert world.seen == [1, 2, 3]
+        world.come(4)
+        await turns(3)
+        world.come(5, result=TOLD)
+        await turns(3)
+        assert world.seen == [1, 2, 3, 4], "but they wait in line with the others"
 
     run(test)
 
