@@ -46,5 +46,5 @@ def test_the_report_says_what_to_doubt() -> None:
         10, [Row("exact", {"1 client": 1.0}, 0.5)], {"SQLite": {"exact": 2.0}, "other": {}}, measured=1, disturbed=1
     )
     text = report([size], "a machine")
-    assert "| exact | 1.0 | 0.5 | 2.00 | - |" in text
+    assert "| exact | 1.00 | 0.5 | 2.00 | - |" in text
     assert "in 1 of 1 measurements" in text
