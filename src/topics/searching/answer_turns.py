@@ -10,7 +10,7 @@ takes no time to speak of, and waits for nobody: a long query has hundreds of th
 Nor is it enough that an append goes first. Where clients search as fast as they are answered, server, searching process
 and clients have every core busy, and whoever is woken up for an append waits for one. So as long as somebody appends,
 and several search, the loop rests behind an answer, and with it those who ask. When many are in line several are handed
-on between two rests: nobody waits for more than a few of them, and with enough who search nothing is left of the rests.
+on between two rests: the longer the line is, the less of the time is rest.
 Who reads by key or through a filter is told places and no more, which takes little, and is no reason to rest.
 """
 
@@ -25,8 +25,8 @@ PATIENCE_S = 0.003
 """How long the next answer waits for commits; most of them take a tenth of it."""
 REST_S = 0.002
 """How long the next answer waits behind one, as long as others append."""
-_RESTS_MAX = 8
-"""For about so many rests an answer waits at most."""
+_RESTS = 8
+"""For so many an answer waits in a line that stays as long as it is."""
 _APPENDING_S = 0.05
 """Who was told of a commit is taken to append again within so long."""
 
@@ -106,7 +106,7 @@ class AnswerTurns:
         return now < self._appending_until
 
     def _rested(self) -> None:
-        self._left = 1 + len(self._line) // _RESTS_MAX
+        self._left = 1 + len(self._line) // _RESTS
         self._due = bool(self._line)
         if self._due:
             self._begin()

@@ -25,7 +25,7 @@ from topics.engine.state.keys import KeyedBlock, KeyMemory, KnownAppend
 from topics.engine.state.runs import Block, block_head
 from topics.engine.topic import Topic
 from topics.engine.transaction import FrameDraft, Transaction
-from topics.engine.write.coalescing import GROUP_MAX, AnswerAll, Coalescer, answer_each
+from topics.engine.write.coalescing import AnswerAll, Coalescer, answer_each
 from topics.engine.write.seq_reserve import grant
 from topics.formats.block import BASE_MAX, Keys
 from topics.formats.control import encode_create
@@ -163,7 +163,7 @@ class Appender:
             or core.closed
             or len(record.data) > limits.max_record_bytes
             # Asked of the first record of a tick alone: what lets one in lets in those that share its block.
-            or (topic.coalesced is None and self._hindered(topic))
+            or (topic.coalesced is None and self._hindered())
             or (key is not None and not (rules.keyed and 0 < len(key) <= limits.max_idempotency_key_chars))
         ):
             return False
@@ -171,18 +171,10 @@ class Appender:
             return False
         return self.coalescer.take(topic, record, caller, answer, key)
 
-    def _hindered(self, topic: Topic) -> bool:
-        """Whether anything may be in the way of appends that share a block, besides what its topic is."""
+    def _hindered(self) -> bool:
+        """Whether anything besides its topic may be in the way of an append."""
         core = self._core
-        most, taken = core.limits.max_idempotency_keys, 0 if topic.keys is None else len(topic.keys)
-        return (
-            core.quiet
-            or core.metered
-            or self._gatekeeper.refusing
-            or self._sealing.failures > 0
-            # Where there is no room for the keys of all, they are counted one by one.
-            or 0 < most < taken + GROUP_MAX
-        )
+        return core.quiet or core.metered or self._gatekeeper.refusing or self._sealing.failures > 0
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone, prepared: object = None) -> None:
         """Appends to `topic`, or to the one it makes where there is none of that name.

@@ -55,7 +55,12 @@ class Group:
         self.keyed: KeyedBlock | None = None
         """As what the topic has those of the group."""
 
-    def begin_keys(self, topic: Topic) -> "dict[str, KeyedBlock]":
+    def begin_keys(self, topic: Topic, most: int) -> "dict[str, KeyedBlock] | None":
+        """All keys of the topic, for the first of this group; None where there is no room for as many as a group may
+        have. They are then counted one by one, by whoever takes them one by one."""
+        taken = 0 if topic.keys is None else len(topic.keys)
+        if 0 < most < taken + GROUP_MAX:
+            return None
         if topic.keys is None:
             topic.keys = KeyMemory()
         self.by_key, self.keyed = topic.keys.by_key, KeyedBlock(self.places)
@@ -73,7 +78,7 @@ class Coalescer:
         """Keeps a checked record for a plain topic until the end of the tick, or until something else is staged.
 
         False where the shard does not coalesce now, or where the key is one that the topic has, whether known, on its
-        way or of this tick; then nothing of it happened.
+        way or of this tick, or where few more have room; then nothing of it happened.
         """
         group: Group | None = topic.coalesced
         if group is not None and (group.answer is not answer or len(group.callers) == GROUP_MAX):
@@ -86,8 +91,8 @@ class Coalescer:
                 return False
         if key is not None:
             # One look tells of keys that are known, on their way, or of this tick.
-            by_key = group.by_key or group.begin_keys(topic)
-            if key in by_key:
+            by_key = group.by_key or group.begin_keys(topic, self._core.limits.max_idempotency_keys)
+            if by_key is None or key in by_key:
                 return False
             by_key[key] = group.keyed  # type: ignore[assignment]
             group.places[key] = len(group.callers)

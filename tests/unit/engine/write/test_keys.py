@@ -349,6 +349,14 @@ def test_no_tick_brings_more_keys_than_a_topic_may_have() -> None:
     assert [one(answer, AppendResult).first_seq for answer in answers] == [2, 3]
 
 
+def test_the_second_block_of_a_tick_is_counted_as_the_first() -> None:
+    engine = open_engine(limits=Limits(max_idempotency_keys=GROUP_MAX + 1))
+    callers = prepared(engine)
+    taken = [callers.ask_keyed("t", f"k{number}") for number in range(3 * GROUP_MAX)]
+    assert taken == [True] * GROUP_MAX + [False] * 2 * GROUP_MAX
+    assert callers.ask("t", "plain", Record.of(1)), "who has no key is not in need of room for one"
+
+
 @pytest.mark.parametrize("through_snapshot", [False, True])
 def test_a_start_with_a_lower_limit_keeps_the_keys_it_finds(
     disk: FakeDisk, clock: ManualClock, through_snapshot: bool
