@@ -1,7 +1,7 @@
 """A server that reads requests and answers them and does nothing else: what a loop in Python takes by itself.
 
 It is none that one would choose. Beside it one sees how much of a rate is left to be had without another language:
-nothing is looked at, decided, logged or counted, and every answer is the same bytes as long as those of an append.
+nothing is looked at, decided, logged or counted, and every answer is the same few bytes.
 """
 
 import asyncio
