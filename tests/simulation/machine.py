@@ -12,6 +12,7 @@ from topics.engine.workers import outcome_of
 from topics.storage.commit import Shard
 from topics.storage.log_requests import Locating, Reopening, Request, Rotation
 from topics.storage.log_writer import Submission
+from topics.storage.windows import COMPANY
 from topics.testing import ManualClock, PowerCut
 
 
@@ -124,7 +125,14 @@ class _Committer:
         """In the order in which it was asked for: what comes behind a rotation belongs into the next file."""
         self._due = self._closed = False
         self.outstanding = 0
+        self._asked = 0
         loop.call_later(sync_s, self._sync)
+
+    @property
+    def company(self) -> int:
+        """Many and few by turns, so that records are read together in one case and by themselves in the other."""
+        self._asked += 1
+        return COMPANY if self._asked % 2 else 1
 
     def expect(self) -> None:
         if not self._due:

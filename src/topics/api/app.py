@@ -29,6 +29,7 @@ from topics.engine import Engine
 from topics.http.application import OneRequest
 from topics.http.errors import Fault, HttpError
 from topics.http.exchange import Exchange
+from topics.http.head_cache import Gather
 from topics.http.messages import Refusal, RequestHead
 from topics.system.clock import Clock
 
@@ -54,6 +55,10 @@ class FastPath(Protocol):
 
     def fits(self, head: RequestHead) -> bool:
         """Whether requests with this head may go this way."""
+        ...
+
+    def gatherer(self, engine: Engine, match: "Match") -> Gather | None:
+        """What takes requests with this head before anybody has read them, if anything does; see `Application`."""
         ...
 
     def take(self, exchange: Exchange, engine: Engine, match: "Match") -> object:
@@ -90,8 +95,9 @@ class Route(NamedTuple):
     them may be long."""
     body_bytes_max: int = MIB
     """How long they may be."""
-    fast_path: Callable[[Seconds, int], FastPath] | None = None
-    """Made with the time and with how many requests of one key may be under way, 0 where that is not counted."""
+    fast_path: Callable[[Seconds, int, Callable[[Exchange], None]], FastPath] | None = None
+    """Made with the time, with how many requests of one key may be under way, 0 where that is not counted, and with
+    what takes a request after all."""
 
 
 _PREFLIGHT = Route("OPTIONS", "/", preflight, ops=True, open=True)
@@ -105,7 +111,7 @@ class Match(msgspec.Struct, eq=False, frozen=True):
     route: Route
     topic: str
     key: Key
-    fast_path: Callable[[Exchange, Engine, "Match"], object] | None
+    fast_path: FastPath | None
     version: object
     """Of the keys; None where it holds only once, as a token does not last."""
     span: object = None
@@ -256,6 +262,12 @@ class Api:
         passing = match.version is None  # type: ignore[attr-defined]
         return OneRequest(limit) if passing else limit
 
+    def gatherer(self, head: RequestHead) -> Gather | None:
+        match = match_of(head)
+        if match.fast_path is None or self._engine is None:
+            return None
+        return match.fast_path.gatherer(self._engine, match)
+
     def _match(self, head: RequestHead) -> Match:
         head.tally = self.tallies.nowhere
         if self.browsers is not None:
@@ -272,12 +284,13 @@ class Api:
         if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
             raise UnsupportedMediaTypeError
         fast_path = self._fast_path(route)
-        take = fast_path.take if fast_path is not None and fast_path.fits(head) else None
+        if fast_path is not None and not fast_path.fits(head):
+            fast_path = None
         in_query = _takes_token(route, head) and "token" in parse_query(head.query)
         span = None
         if b"traceparent" in head.headers.first and self.tracing is not None:
             span = self.tracing.admitted(head, route.path, route.scopes, topic)
-        return Match(route, topic, key, take, None if in_query else self._keys.version, span)
+        return Match(route, topic, key, fast_path, None if in_query else self._keys.version, span)
 
     def _fast_path(self, route: Route) -> FastPath | None:
         if route.fast_path is None:
@@ -285,15 +298,15 @@ class Api:
         found = self._fast_paths.get(route.handler)
         if found is None:
             counted = 0 if self._keys.is_open else self._inflight_max
-            found = self._fast_paths[route.handler] = route.fast_path(self._clock.monotonic, counted)
+            found = self._fast_paths[route.handler] = route.fast_path(self._clock.monotonic, counted, self.handle)
         return found
 
     def handle(self, exchange: Exchange) -> None:
         match: Match = exchange.head.context  # type: ignore[assignment]
-        engine, take, decoded = self._engine, match.fast_path, None
-        if take is not None and engine is not None:
+        engine, fast_path, decoded = self._engine, match.fast_path, None
+        if fast_path is not None and engine is not None:
             try:
-                decoded = take(exchange, engine, match)
+                decoded = fast_path.take(exchange, engine, match)
             except TopicsError as error:
                 refuse(exchange, error, self._clock.monotonic())
                 return

@@ -7,6 +7,7 @@ from topics.engine.read import ReadRequest, ReadResult
 from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult
 from topics.engine.stats import EngineStats
 from topics.engine.topic_info import TopicInfo
+from topics.engine.write.coalescing import Singles
 
 __all__ = [
     "AppendResult",
@@ -19,5 +20,6 @@ __all__ = [
     "PutResult",
     "ReadRequest",
     "ReadResult",
+    "Singles",
     "TopicInfo",
 ]

@@ -82,6 +82,8 @@ class Engine:
         self._appender = Appender(core, self.sealer, self.admission)
         self.append_lone = self._appender.append_lone
         """The shortest way for a lone record."""
+        self.append_unread = self._appender.append_unread
+        """A shorter one, for many of them at a time."""
         self.throttle = Throttle(core, self.admission, clock)
         self._controller = Controller(core)
         self._deleter = Deleter(core, self._background)

@@ -1,5 +1,6 @@
 """What the HTTP layer asks of the application it serves. All of it is called on the event loop and must not block."""
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from topics.http.errors import HttpError
@@ -31,6 +32,12 @@ class Application(Protocol):
 
     def handle(self, exchange: Exchange) -> None:
         """Takes a complete request. It may be answered before this returns or at any time later."""
+        ...
+
+    def gatherer(self, head: RequestHead) -> Callable[[Sequence[Exchange], int], bool] | None:
+        """What takes requests with this head, which is admitted, in fewer steps than `handle`; None where nothing does.
+        It is given some that came together, with the length that their bodies have, and takes all of them or none,
+        which are then for `handle`. It holds for as long as the head is admitted."""
         ...
 
     def refuse(self, error: HttpError, path: str) -> Refusal:

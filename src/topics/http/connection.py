@@ -109,9 +109,15 @@ class Connection(asyncio.Protocol):
             several = body is data
             if not several and (heads.admission is hub.application.admission or heads.are_admitted(hub.application)):
                 # Not called as a method of the hub, which it is not: the interpreter would look for one each time.
-                monotonic = hub.monotonic
+                monotonic, gather = hub.monotonic, heads.gather
+                hub.counters.requests += 1
+                self._requests += 1
+                exchange = Exchange(heads.head, pipeline, monotonic(), True, True, body)
+                pipeline.exchanges.append(exchange)
+                if gather is not None and gather((exchange,), len(body)):
+                    return
                 pipeline.corked = True
-                self._start_known(heads.head, body, monotonic())
+                hub.handle(exchange)
                 pipeline.corked = False
                 if not pipeline.exchanges:
                     pipeline.flush()
@@ -412,6 +418,8 @@ class Connection(asyncio.Protocol):
         them; what is left of it then. Only where the parser stands between two requests."""
         hub, pipeline, heads, at = self._hub, self._pipeline, self._heads, 0
         application, monotonic = hub.application, hub.monotonic
+        if heads.gather is not None and heads.admission is application.admission and pipeline.takes_more():
+            at = self._start_run(data)
         while not self._input_over and pipeline.takes_more() and (cut := heads.cut(data, at)) is not None:
             if heads.admission is not application.admission and not heads.are_admitted(application):
                 break
@@ -423,6 +431,24 @@ class Connection(asyncio.Protocol):
         data = data[at:]
         heads.begin(data, len(data))
         return data
+
+    def _start_run(self, data: bytes) -> int:
+        """Starts the requests that a piece begins with, as far as they have the same known head and are gathered: then
+        nothing is done for each of them now, and they need no time. How many bytes they are."""
+        hub, pipeline, heads = self._hub, self._pipeline, self._heads
+        bodies = heads.cut_run(data, hub.limits.pipeline_depth - len(pipeline.exchanges))
+        if not bodies:
+            return 0
+        head, now, gather = heads.head, hub.monotonic(), heads.gather
+        exchanges = [Exchange(head, pipeline, now, True, True, body) for body in bodies]
+        pipeline.exchanges += exchanges
+        if gather is None or not gather(exchanges, len(bodies[0])):
+            for _ in exchanges:
+                pipeline.exchanges.pop()
+            return 0
+        hub.counters.requests += len(bodies)
+        self._requests += len(bodies)
+        return len(bodies) * heads.cut_bytes
 
     def _throttle(self) -> None:
         """Tells the transport whether to read."""

@@ -43,6 +43,10 @@ class Channel(Protocol):
         """Sends a small answer in the usual form when the exchange's turn comes."""
         ...
 
+    def deliver_run(self, exchanges: Sequence["Exchange"], answers: Sequence[bytes]) -> None:
+        """Sends several such answers, to requests that came one after the other."""
+        ...
+
     def deliver(self, exchange: "Exchange", payload: tuple[bytes, ...]) -> None:
         """Sends the answer when the exchange's turn comes."""
         ...
@@ -240,10 +244,11 @@ class Exchange(msgspec.Struct, eq=False):
             callback()
 
     def lose(self) -> None:
-        """Tells that the client is gone. Called by the connection, any number of times."""
+        """Tells that the client is gone. Called by the connection, any number of times.
+
+        What it asked for is done nevertheless, once it was taken: its body may not be read yet."""
         self.channel = None
         self.payload = None
-        self.body = b""
         self.large_body = None
         if self.stream is not None:
             self.stream.lose()
@@ -263,14 +268,20 @@ class Exchange(msgspec.Struct, eq=False):
 
 def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None:
     """Answers many requests of one route, each with its JSON object and status 200, in fewer steps than `respond`
-    takes for one. They are counted together.
+    takes for one. They are counted together, and those that came together are answered so.
 
     One that cannot be answered does not keep the answers of the others.
     """
     tally, head, told, others = exchanges[0].head.tally, b"", -1, 0
     each = tally if tally is not None and not tally.mask else None
+    run: list[Exchange] = []
+    answers: list[bytes] = []
+    channel: Channel | None = None
     for exchange, body in zip(exchanges, bodies, strict=True):
-        channel, nbytes = exchange.channel, len(body)
+        before, channel, nbytes = channel, exchange.channel, len(body)
+        if channel is not before and before is not None and run:
+            _deliver(before, run, answers)
+            run, answers = [], []
         try:
             if channel is None or exchange.answered or not exchange.plain or nbytes >= channel.small_bytes:
                 others += 1
@@ -283,11 +294,24 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
                 each.count(exchange, 200)
             exchange.answered = True
             exchange.channel = None
-            channel.deliver_plain(exchange, head + body)
+            run.append(exchange)
+            answers.append(head + body)
         except Exception:
             _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
+    if channel is not None and run:
+        _deliver(channel, run, answers)
     if tally is not None and each is None:
         tally.count_many(exchanges[-1], 200, len(exchanges) - others)
+
+
+def _deliver(channel: Channel, run: list[Exchange], answers: list[bytes]) -> None:
+    try:
+        if len(run) == 1:
+            channel.deliver_plain(run[0], answers[0])
+        else:
+            channel.deliver_run(run, answers)
+    except Exception:
+        _logger.exception("an answer could not be given", extra={"path": run[0].head.path})
 
 
 def respond_bodiless(

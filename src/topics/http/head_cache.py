@@ -19,13 +19,19 @@ it, is known; and a connection that sends ever new heads is soon no longer liste
 memory.
 """
 
+from collections.abc import Callable, Sequence
+
 from msgspec.structs import replace
 
 from topics.http.application import Application, OneRequest
+from topics.http.exchange import Exchange
 from topics.http.headers import Headers
 from topics.http.messages import UNREAD_HEAD, RequestHead
 
 HEAD_END = b"\r\n\r\n"
+
+Gather = Callable[[Sequence[Exchange], int], bool]
+"""See `Application.gatherer`."""
 
 _KNOWN_MAX = 8
 _FRUITLESS_MAX = 64
@@ -41,7 +47,7 @@ _SPECIAL = (b"expect", b"content-encoding", b"transfer-encoding")
 
 
 class Known:
-    __slots__ = ("admission", "back", "front", "head", "head_nbytes")
+    __slots__ = ("admission", "back", "front", "gather", "head", "head_nbytes")
 
     def __init__(self, head: RequestHead, front: bytes, back: bytes) -> None:
         self.head = head
@@ -52,6 +58,8 @@ class Known:
         self.head_nbytes = len(front) + len(back)
         self.admission: object = None
         """Under which it was admitted; None when it is to be asked about."""
+        self.gather: Gather | None = None
+        """What takes requests with it in fewer steps, under that admission."""
 
 
 class HeadCache:
@@ -59,7 +67,7 @@ class HeadCache:
 
     __slots__ = (
         "_body_bytes_max", "_fruitless", "_known", "_last", "_last_cut", "_last_length", "_rest_bytes_max", "admission",
-        "head", "lead", "nbytes",
+        "gather", "head", "lead", "nbytes",
     )  # fmt: skip
 
     def __init__(self, body_bytes_max: int) -> None:
@@ -74,8 +82,9 @@ class HeadCache:
         self._last_cut = b""
         self._last_length = 0
         self.head = UNREAD_HEAD
-        """What of the last one is asked for each time, together with the one below."""
+        """What of the last one is asked for each time, together with the two below."""
         self.admission: object = None
+        self.gather: Gather | None = None
         self.lead = b""
         """Everything before the body of the last request that was found."""
         self.nbytes = -1
@@ -133,10 +142,31 @@ class HeadCache:
             return begin, begin + length
         return None
 
+    def cut_run(self, data: bytes, most: int) -> list[bytes]:
+        """The bodies of the requests that a piece begins with, as far as each has the very head of the last one that
+        was cut off, and is there whole; `most` of them."""
+        lead, length = self._last_cut, self._last_length
+        if not lead or not data.startswith(lead):
+            return []
+        bodies = data.split(lead, most)
+        del bodies[0]
+        sizes = list(map(len, bodies))
+        if sizes.count(length) < len(sizes):
+            # Up to the first that does not end where it should. A longer one has something else behind it; a shorter
+            # one is not all there, or has in it what looks like a head.
+            place = next(place for place, size in enumerate(sizes) if size != length)
+            bodies[place:] = [bodies[place][:length]] if sizes[place] > length else []
+        return bodies
+
+    @property
+    def cut_bytes(self) -> int:
+        """How long the last request was that was cut off."""
+        return len(self._last_cut) + self._last_length
+
     def _turn_to(self, known: Known) -> None:
         self._last_cut = b""
         self._last = known
-        self.head, self.admission = known.head, known.admission
+        self.head, self.admission, self.gather = known.head, known.admission, known.gather
 
     def are_admitted(self, application: Application) -> bool:
         """Asks the application about the last head, and remembers a yes for as long as it holds."""
@@ -148,7 +178,9 @@ class HeadCache:
         if not isinstance(verdict, int) or verdict < self._body_bytes_max:
             return False
         assert self._last is not None
-        self.admission = self._last.admission = None if isinstance(verdict, OneRequest) else admission
+        lasting = not isinstance(verdict, OneRequest)
+        self.admission = self._last.admission = admission if lasting else None
+        self.gather = self._last.gather = application.gatherer(self.head) if lasting else None
         return True
 
     def remember(self, candidate: bytes, head: RequestHead, length: int | None, limit: int) -> None:

@@ -10,14 +10,14 @@ write: while `corked`, answers are only collected, and whoever set it flushes in
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from topics.http.encodings import compress_later
 from topics.http.exchange import Exchange
 from topics.http.hub import Hub
 from topics.http.messages import RequestHead
-from topics.http.render import CONTINUE, LENGTH_LINES
+from topics.http.render import CONTINUE, JOINED_BYTES_MAX, LENGTH_LINES
 from topics.http.steps import Steps
 from topics.http.streams import Stream, Upgrade
 from topics.http.turns import Step
@@ -171,6 +171,17 @@ class Pipeline:
         self._transport.write(answer)
         self._owner.after_answer()
 
+    def deliver_run(self, exchanges: Sequence[Exchange], answers: Sequence[bytes]) -> None:
+        if len(exchanges) != len(self.exchanges) or self.corked or self._pieces:
+            for exchange, answer in zip(exchanges, answers, strict=True):
+                self.deliver_plain(exchange, answer)
+            return
+        # All that are due, so that none waits for another.
+        self.exchanges.clear()
+        self._pieces += answers
+        self.flush()
+        self._owner.after_answer()
+
     def _is_followed(self, exchange: Exchange) -> bool:
         """Whether an answer whose turn it is waits for those behind it, which mostly come with it: requests that were
         sent together are answered together. Whoever does not come in this turn of the loop is not waited for."""
@@ -298,7 +309,10 @@ class Pipeline:
             self._transport.write(pieces[0])
         else:
             nbytes = sum(map(len, pieces))
-            self._transport.writelines(pieces)
+            if nbytes <= JOINED_BYTES_MAX:
+                self._transport.write(b"".join(pieces))
+            else:
+                self._transport.writelines(pieces)
         self._counters.bytes_out += nbytes
         if nbytes > MUCH_BYTES:
             self.recount()

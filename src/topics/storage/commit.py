@@ -40,6 +40,11 @@ class Committer(Protocol):
     outstanding: int
     """Submissions and rotations that another thread has and that are not answered yet."""
 
+    @property
+    def company(self) -> int:
+        """How many callers the last group had."""
+        ...
+
     def expect(self) -> None:
         """Something is coalesced: at the end of the tick it has to be staged and committed."""
         ...
@@ -57,6 +62,19 @@ class Committer(Protocol):
     def locate(self, locating: Locating) -> None: ...
 
     def close(self) -> None: ...
+
+
+class PutOff(Protocol):
+    """Something that is staged at the end of the tick, or before."""
+
+    @property
+    def waiting(self) -> int:
+        """How many callers wait for that."""
+        ...
+
+    def stage(self) -> None:
+        """Stages it, unless that was done."""
+        ...
 
 
 class Shard:
@@ -87,8 +105,8 @@ class Shard:
         self.logged_bytes = 0
         """Bytes of log since the last snapshot began."""
         self._queue_bytes_max = queue_bytes_max
-        self.coalesced: deque[Callable[[], None]] = deque()
-        """Each stages something that was put off to the end of the tick (`engine.write.coalescing`)."""
+        self.coalesced: deque[PutOff] = deque()
+        """What was put off to the end of the tick (`engine.write.coalescing`)."""
         self.gathered: Callable[[], None] | None = None
         """Stages what appends may come before (`engine.queues.acks`); None while there is nothing."""
         self.after_heal: dict[object, Callable[[], None]] = {}
@@ -113,7 +131,7 @@ class Shard:
     def _stage_records(self) -> None:
         coalesced = self.coalesced
         while coalesced:
-            coalesced.popleft()()
+            coalesced.popleft().stage()
 
     @property
     def coalesces(self) -> bool:
@@ -210,6 +228,7 @@ class InlineCommitter:
         self.hold = False
         self.coalesces = False
         self.outstanding = 0
+        self.company = 0
 
     def expect(self) -> None:
         if not self.hold:

@@ -1,7 +1,8 @@
 """How long a commit stays open for more: decisions only, no thread and no clock. `storage.writers` carries them out.
 
 On the loop (`TickWindow`), after a group of several callers the next one stays open for two more ticks, if they are
-short. A small group that needs no sync is written by the loop itself, unless a write was made to wait not long ago.
+short, and as long as some of those are missing who came lately. A small group that needs no sync is written by the loop
+itself, unless a write was made to wait not long ago.
 
 On the thread (`CommitWindow`), after a commit that several waited for the next one lingers for half as many, a slice at
 a time. Under pressure every commit of its that syncs waits for company, for a wider window.
@@ -54,11 +55,14 @@ _UNKNOWN_S = 0.01
 class TickWindow:
     """Decides on the loop when a group is complete, and whether the loop may write it."""
 
-    __slots__ = ("_stalls", "_until", "_wary", "company", "ticks_left")
+    __slots__ = ("_most", "_stalls", "_until", "_wary", "company", "ticks_left")
 
     def __init__(self) -> None:
         self.company = 0
-        """How many callers the last group had; whoever hands one over says so."""
+        """How many callers the last group had."""
+        self._most = 0
+        """How many come, as far as the last groups tell: the most of them, and a little less with every smaller one.
+        By the last one alone groups would only ever get smaller."""
         self.ticks_left = 0
         """For how many ticks more the group may stay open; with none nobody needs to look at a clock."""
         self._until = 0.0
@@ -75,9 +79,14 @@ class TickWindow:
             self.ticks_left = COMPANY_TICKS
             self._until = seconds() + COMPANY_S
 
-    def stays_open(self, now: float) -> bool:
-        """A tick is over: whether the group waits for one more."""
-        if not self.ticks_left or now >= self._until:
+    def close(self, callers: int) -> None:
+        """A group of so many is handed over."""
+        self.company = callers
+        self._most = max(callers, self._most - (self._most >> 3) - 1)
+
+    def stays_open(self, now: float, callers: int = 0) -> bool:
+        """A tick is over: whether the group waits for one more. So many are in it, as far as that is known."""
+        if not self.ticks_left or now >= self._until or callers >= self._most > 0:
             return False
         self.ticks_left -= 1
         return True

@@ -2,7 +2,8 @@
 
 Towards the writer: submissions are collected for the rest of the loop's tick and put into the queue together. Where the
 last group was one of several callers, those of it who were answered last are just about to ask again: the group then
-stays open for two more ticks, if they are short, as a commit for all costs little more than one for some. Back to the
+stays open for two more ticks, if they are short and somebody is missing, as a commit for all costs little more than one
+for some. Back to the
 loop: each commit's answers are one wake-up, and none at all while an earlier wake-up is still being served.
 
 A group that needs no sync, while the thread has nothing to do but sync in the background, is written by the loop
@@ -29,6 +30,8 @@ from topics.storage.timing import CommitTiming
 from topics.storage.windows import AT_ONCE_BYTES, SYNC_AT_ONCE_BYTES, CommitWindow, LoopSyncs, TickWindow
 
 _log = logging.getLogger(__name__)
+
+_FEW = 8
 
 
 class _Stop:
@@ -83,6 +86,10 @@ class ThreadCommitter:
         self._thread = threading.Thread(target=self._run, name=f"wal-{shard.number}", daemon=True)
         self._thread.start()
 
+    @property
+    def company(self) -> int:
+        return self._tick_window.company
+
     def submit(self, submission: Submission) -> None:
         self._tick.append(submission)
         if not self._expecting:
@@ -128,10 +135,17 @@ class ThreadCommitter:
 
     def _tick_over(self) -> None:
         window = self._tick_window
-        if window.ticks_left and window.stays_open(self._writer.seconds()):
+        if window.ticks_left and window.stays_open(self._writer.seconds(), self._callers()):
             self._defer(self._tick_over)
         else:
             self._hand_over()
+
+    def _callers(self) -> int:
+        """How many are in the group so far; none where it would take long to tell."""
+        coalesced = self._shard.coalesced
+        if len(coalesced) > _FEW:
+            return 0
+        return sum([group.waiting for group in coalesced]) + sum([submission.callers for submission in self._tick])
 
     def _hand_over(self) -> None:
         try:
@@ -143,7 +157,7 @@ class ThreadCommitter:
             return
         batch, self._tick = self._tick, []
         callers = batch[0].callers if len(batch) == 1 else sum([submission.callers for submission in batch])
-        self._tick_window.company = callers
+        self._tick_window.close(callers)
         if self._may_write_at_once(batch):
             self._write_at_once(batch)
         elif self._may_sync_at_once(batch, callers):

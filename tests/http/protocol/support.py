@@ -7,13 +7,14 @@ client library would never send.
 import asyncio
 import gzip
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 import uvloop
 
 from topics.http import Exchange, HttpError, HttpLimits, HttpServer, Refusal, RequestHead
+from topics.http.head_cache import Gather
 from topics.system.clock import Clock
 
 # Far beyond what any test takes; it only turns a hang into a failure.
@@ -48,6 +49,7 @@ class App:
         """Heads that were new: one that is known by its bytes has its context already."""
         self.exchanges: list[Exchange] = []
         self.refusals: list[HttpError] = []
+        self.gather: Gather | None = None
 
     @property
     def admission(self) -> object:
@@ -60,6 +62,9 @@ class App:
             head.context = "found"
         return 1_000_000 if self._admit is None else self._admit(head)
 
+    def gatherer(self, head: RequestHead) -> Gather | None:
+        return self.gather
+
     def handle(self, exchange: Exchange) -> None:
         self.exchanges.append(exchange)
         (self._handler or echo)(exchange)
@@ -67,6 +72,25 @@ class App:
     def refuse(self, error: HttpError, path: str) -> Refusal:
         self.refusals.append(error)
         return Refusal(error.status, json.dumps({"code": error.code, "message": error.message}).encode())
+
+
+class Gathering(App):
+    """One whose decisions hold, and which takes requests with a known head together; otherwise the same."""
+
+    admission: object = "for good"
+
+    def __init__(self, handler: Handler | None = None) -> None:
+        super().__init__(handler)
+        self.gather = self._gather
+        self.gathered: list[int] = []
+        """How many were taken at a time."""
+
+    def _gather(self, exchanges: Sequence[Exchange], nbytes: int) -> bool:
+        assert {len(exchange.body) for exchange in exchanges} == {nbytes}
+        self.gathered.append(len(exchanges))
+        for exchange in exchanges:
+            self.handle(exchange)
+        return True
 
 
 def echo(exchange: Exchange) -> None:

@@ -11,6 +11,7 @@ from topics.api.app import Api, Routes
 from topics.api.auth import KeyRing
 from topics.api.v0.routes import V0_ROUTES
 from topics.http import Exchange, HttpError, Refusal, RequestHead
+from topics.http.head_cache import Gather
 from topics.system.clock import SystemClock
 
 
@@ -25,6 +26,9 @@ class Product(App):
 
     def admit(self, head: RequestHead) -> int | Refusal:
         return self.api.admit(head)
+
+    def gatherer(self, head: RequestHead) -> Gather | None:
+        return self.api.gatherer(head)
 
     def handle(self, exchange: Exchange) -> None:
         self.api.handle(exchange)

@@ -166,6 +166,8 @@ TABLE: dict[str, Row] = {
     "append of a batch": _APPEND,
     "lone append": _APPEND,
     "gathered append": _APPEND,
+    "unread append": _APPEND,
+    "unread keyed append": _APPEND,
     "keyed append": _APPEND,
     "lone keyed append": _APPEND,
     "gathered keyed append": _APPEND,

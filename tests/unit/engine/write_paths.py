@@ -23,7 +23,7 @@ from tests.unit.engine.routing.conftest import EXACTLY_ONCE, ask_route, route
 from tests.unit.engine.writing_world import JSON, LARGEST, SMALL, World, told
 from topics.core.errors import RouterNotFoundError, TopicsError
 from topics.core.records import Record
-from topics.engine import Engine
+from topics.engine import Engine, Singles
 from topics.engine.queues import (
     ClaimRequest,
     ClaimResult,
@@ -36,6 +36,7 @@ from topics.engine.queues.state import find_queue
 from topics.engine.streams.state import stream_of
 from topics.engine.transactions import BeginRequest, StageRequest, TransactionRef
 from topics.formats.stream import Producer
+from topics.storage.windows import COMPANY
 from topics.streams import AppendRequest, CreateRequest, ForkFrom
 
 TARGET, SOURCE, ROUTER, FORK = "target", "source", "source->target", "fork"
@@ -119,6 +120,39 @@ def _gather(world: World, key: str | None = None) -> Answers:
 
     taken = world.engine.append_lone(TARGET, Record.of(world.payload), "caller", answer, key)
     return answers if taken else _lone(world, key)
+
+
+class _Unread:
+    """One caller whose record is read at the end of the tick, as the API does it."""
+
+    def __init__(self, world: World, key: str | None) -> None:
+        self._world = world
+        self._key = key
+        self.answers: Answers = []
+
+    def read(self, callers: list[object]) -> Singles:
+        return Singles([Record.of(self._world.payload)], None if self._key is None else [self._key])
+
+    def take_each(self, callers: list[object]) -> None:
+        try:
+            batch = batch_of(self._world.payload, create=False, key=self._key)
+            self._world.engine.append(TARGET, batch, self.answers.append)
+        except TopicsError as error:
+            self.answers.append(error)
+
+    def answer(self, callers: list[object], outcome: object) -> None:
+        assert callers == ["caller"]
+        self.answers.append(outcome)
+
+
+def _unread(world: World, key: str | None = None) -> Answers:
+    _gathering(world)
+    for committer in committers(world.engine):
+        committer.company = COMPANY
+    unread = _Unread(world, key)
+    if not world.engine.append_unread(TARGET, ["caller"], unread):
+        unread.take_each(["caller"])
+    return unread.answers
 
 
 def _has_new(world: World) -> bool:
@@ -361,6 +395,8 @@ PATHS: dict[str, Path] = {
     "append of a batch": Path(TARGET, _log, _batch, _has_new),
     "lone append": Path(TARGET, _plain, _lone, _has_new),
     "gathered append": Path(TARGET, _plain, _gather, _has_new),
+    "unread append": Path(TARGET, _plain, _unread, _has_new),
+    "unread keyed append": Path(TARGET, _plain, lambda world: _unread(world, "k"), _has_new),
     "lone keyed append": Path(TARGET, _plain, lambda world: _lone(world, "k"), _has_new),
     "gathered keyed append": Path(TARGET, _plain, lambda world: _gather(world, "k"), _has_new),
     "keyed append": Path(TARGET, _log, lambda world: _batch(world, "k"), _has_new),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.http.protocol.memory import Memory
-from tests.http.protocol.support import App, get, keep, post, split_answers
+from tests.http.protocol.support import App, Gathering, get, keep, post, split_answers
 from topics.http import Refusal, RequestHead
 from topics.http.application import OneRequest
 
@@ -101,9 +101,9 @@ def test_a_large_body_is_read_as_ever() -> None:
     memory.leave()
 
 
-def seen(*requests: bytes) -> tuple[list[tuple[str, bytes, list[tuple[str, str]]]], list[int], bool]:
+def seen(app: App, *requests: bytes) -> tuple[list[tuple[str, bytes, list[tuple[str, str]]]], list[int], bool]:
     """What the application is shown of requests, each in a piece of its own, and what the client is answered."""
-    memory = Memory(App())
+    memory = Memory(app)
     memory.send(*requests)
     shown = [
         (
@@ -121,9 +121,13 @@ def seen(*requests: bytes) -> tuple[list[tuple[str, bytes, list[tuple[str, str]]
 
 def assert_read_alike(known: bytes, request: bytes) -> None:
     """A connection that knows a head takes a request for just what one does that knows nothing."""
-    shown, statuses, closing = seen(request)
-    first, first_statuses, _ = seen(known)
-    assert seen(known, request) == (first + shown, first_statuses + statuses, closing)
+    shown, statuses, closing = seen(App(), request)
+    first, first_statuses, _ = seen(App(), known)
+    expected = (first + shown, first_statuses + statuses, closing)
+    assert seen(App(), known, request) == expected
+    # Known three times: by its head, by what stands before the body of one, and by that of one that was cut off.
+    again = (first * 2 + expected[0], first_statuses * 2 + expected[1], closing)
+    assert seen(Gathering(), known, known + known, request) == again
 
 
 @pytest.mark.parametrize(
@@ -305,6 +309,52 @@ def test_empty_lines_between_requests_make_no_head_known(between: bytes) -> None
     one = post("/a", b"x" * 40 + inner)
     assert_read_alike(one + between + one + post("/a", inner), inner)
     assert_read_alike(one + between + one + post("/a", inner), one + between + inner + one)
+
+
+def test_requests_with_one_head_that_come_together_are_gathered_together() -> None:
+    app = Gathering(keep)
+    memory = Memory(app, pipeline_depth=8)
+    one = post("/", b"12345")
+    for place in range(2):
+        memory.send(one)
+        app.exchanges[place].respond(200, b"")
+    assert app.gathered == [1], "the first was read by the parser"
+    # What stands before a body that is cut off is known from the first one that was.
+    memory.send(one * 3)
+    memory.send(one * 3)
+    assert app.gathered == [1, 3]
+    memory.send(one * 4)
+    assert (app.gathered, len(app.exchanges)) == ([1, 3, 2], 10), "no more than have room"
+    for place in range(2, 12):
+        app.exchanges[place].respond(200, b"%d" % place)
+        memory.deliver()
+    assert [answer.body for answer in split_answers(memory.answered)] == [b"", b""] + [b"%d" % n for n in range(2, 12)]
+    memory.leave()
+
+
+def test_a_run_ends_where_another_request_begins() -> None:
+    lead = post("/", b"x" * 300).removesuffix(b"x" * 300)
+    plain, other, inner = post("/", b"x" * 300), post("/other", b"y"), post("/", lead + b"z" * (300 - len(lead)))
+    for piece in (plain * 3 + other + plain, plain + inner + plain * 2, inner * 3, plain * 2 + plain[:-7], plain[:70]):
+        app = Gathering()
+        memory = Memory(app)
+        memory.send(plain, plain * 2, piece)
+        expected = Memory(App())
+        expected.send(plain, plain * 2, piece)
+        assert bodies(memory) == bodies(expected)
+        assert memory.answered == expected.answered
+        memory.leave()
+
+
+def test_what_is_not_gathered_is_handled() -> None:
+    app = Gathering()
+    app.gather = lambda exchanges, nbytes: False
+    memory = Memory(app)
+    one = post("/", b"12345")
+    memory.send(one, one, one * 3, one * 3)
+    assert bodies(memory) == [b"12345"] * 8
+    assert len(split_answers(memory.answered)) == 8
+    memory.leave()
 
 
 def test_a_repeat_waits_for_the_answer_before_it() -> None:

@@ -6,6 +6,7 @@ import weakref
 from tests.http.protocol.memory import Memory
 from tests.http.protocol.support import App, get, keep, post, split_answers
 from topics.http import Exchange, Fault, HttpError, HttpLimits, Refusal
+from topics.http.exchange import respond_each
 
 
 def test_an_answer_is_one_write() -> None:
@@ -22,6 +23,31 @@ def test_a_large_answer_is_one_write() -> None:
     memory = Memory(App(lambda exchange: exchange.respond(200, bytes(1_000_000))))
     memory.send(get("/"))
     assert len(memory.wire.writes) == 1
+    memory.leave()
+
+
+def test_answers_that_are_given_together_share_a_write_a_connection() -> None:
+    app = App(keep)
+    memory = Memory(app)
+    memory.send(get("/") * 10)
+    respond_each(app.exchanges, [b"%d" % number for number in range(10)])
+    assert len(memory.wire.writes) == 1
+    assert [answer.body for answer in split_answers(memory.answered)] == [b"%d" % number for number in range(10)]
+    memory.leave()
+
+
+def test_answers_that_are_given_together_wait_for_one_between_them() -> None:
+    app = App(keep)
+    memory = Memory(app)
+    memory.send(get("/") * 5)
+    first, second, between, last, other = app.exchanges
+    respond_each([first, second, last], [b"1", b"2", b"4"])
+    memory.deliver()
+    assert [answer.body for answer in split_answers(memory.answered)] == [b"1", b"2"]
+    between.respond(200, b"3")
+    other.respond(200, b"5")
+    memory.deliver()
+    assert [answer.body for answer in split_answers(memory.answered)] == [b"1", b"2", b"3", b"4", b"5"]
     memory.leave()
 
 

@@ -65,6 +65,26 @@ def test_the_first_group_waits_for_nobody_and_a_small_one_ends_the_waiting() -> 
     assert ticks(window) == 0
 
 
+def test_a_group_that_is_complete_waits_for_nobody() -> None:
+    window = TickWindow()
+    window.close(16)
+    window.open(lambda: 5.0)
+    assert window.stays_open(5.0, 15)
+    assert not window.stays_open(5.0, 16)
+
+
+def test_a_smaller_group_does_not_make_the_next_one_smaller() -> None:
+    window = TickWindow()
+    window.close(16)
+    window.close(6)
+    window.open(lambda: 5.0)
+    assert window.stays_open(5.0, 6), "ten are missing"
+    for _ in range(10):
+        window.close(6)
+    window.open(lambda: 5.0)
+    assert not window.stays_open(5.0, 6), "they have gone"
+
+
 def test_each_stall_leaves_so_many_groups_to_the_thread() -> None:
     window = TickWindow()
     assert not window.is_wary(0)

@@ -30,6 +30,18 @@ decode_ascii: Callable[[bytes], Batch] = msgspec.json.Decoder(AppendBody).decode
 decode_append: Callable[[bytes], Batch] = partial(decode_body, "append", decode_ascii)
 
 
+class LoneBody(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
+    """The body of an append that brings one record and asks for nothing more, except perhaps for a key."""
+
+    records: tuple[Record]
+    idempotency_key: str | None = None
+    idempotency_check: bool = False
+    create: bool | None = None
+
+
+decode_lone = msgspec.json.Decoder(LoneBody).decode
+
+
 class _Data(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A record that is nothing but data."""
 

@@ -37,7 +37,7 @@ _NO_CONTENT = 204
 class StreamAppendFastPath:
     """`inflight_max` bounds the requests of one key at the same time; 0 where they are not counted."""
 
-    def __init__(self, seconds: Callable[[], float], inflight_max: int) -> None:
+    def __init__(self, seconds: Callable[[], float], inflight_max: int, handle: Callable[[Exchange], None]) -> None:
         self._inflight_max = inflight_max
         self._engine: Engine | None = None
         # One object for all: the engine tells by it who is answered together.
@@ -48,6 +48,9 @@ class StreamAppendFastPath:
         first = head.headers.first
         says_more = head.query or any(word in first for word in _WORDS)
         return not says_more and is_json(head.headers.get("content-type", ""))
+
+    def gatherer(self, engine: Engine, match: Match) -> None:
+        """They are taken one by one."""
 
     def take(self, exchange: Exchange, engine: Engine, match: Match) -> Literal[True] | None:
         counted, body = self._inflight_max, exchange.body

@@ -25,7 +25,7 @@ from topics.engine.state.keys import KeyedBlock, KeyMemory, KnownAppend
 from topics.engine.state.runs import Block, block_head
 from topics.engine.topic import Topic
 from topics.engine.transaction import FrameDraft, Transaction
-from topics.engine.write.coalescing import AnswerAll, Coalescer, answer_each
+from topics.engine.write.coalescing import GROUP_MAX, AnswerAll, Coalescer, Singles, Unread, answer_each
 from topics.engine.write.seq_reserve import grant
 from topics.formats.block import BASE_MAX, Keys
 from topics.formats.control import encode_create
@@ -134,7 +134,7 @@ class Appender:
         self._core = core
         self._sealing = sealing
         self._gatekeeper = gatekeeper
-        self.coalescer = Coalescer(core, self._stage)
+        self.coalescer = Coalescer(core, self._stage, self._stage_singles)
 
     def append_lone(
         self,
@@ -170,6 +170,59 @@ class Appender:
         if not ((record.tag is None and record.meta is None and record.node is None) or _is_right(record, limits)):
             return False
         return self.coalescer.take(topic, record, caller, answer, key)
+
+    def append_unread(self, name: str, callers: Sequence[object], unread: Unread) -> bool:
+        """Takes those who bring a single record each that nobody has read yet, if the topic is plain and nothing in
+        the way of appends. All of one tick are read, and decided on, together; False where these are to be looked at
+        one by one."""
+        topic = dict.get(self._core.by_name, name)
+        if topic is None or not topic.rules.plain or self._core.closed:
+            return False
+        group = topic.coalesced
+        if group is None:
+            return not self._hindered() and self.coalescer.begin_unread(topic, callers, unread)
+        if group.unread is not unread or len(group.callers) + len(callers) > GROUP_MAX:
+            # It ends with who takes its place, or with the next that comes by itself.
+            return group.unread is not None and self.coalescer.begin_unread(topic, callers, unread)
+        group.callers += callers
+        return True
+
+    def _stage_singles(self, topic: Topic, singles: Singles, done: AppendDone) -> bool:
+        """Stages single records that were read together. It is the decision that `append_lone` comes to for each."""
+        records, keys = singles
+        limits, plain, keyed = self._core.limits, find_plain(records), None
+        if plain is None:
+            if not all([_is_right(record, limits) for record in records]):
+                return False
+        elif max(plain.sizes) > limits.max_record_bytes:
+            return False
+        if keys is not None:
+            keyed = self._take_keys(topic, keys) if topic.rules.keyed else None
+            if keyed is None:
+                return False
+        self._stage(topic, Batch(records=records), done, None, None, plain, len(records), keyed)
+        return True
+
+    def _take_keys(self, topic: Topic, keys: list[str | None]) -> KeyedBlock | None:
+        """Takes the keys of a group for its topic; None where one is taken already or is none, or where there may be
+        no room for them."""
+        places = {key: place for place, key in enumerate(keys) if key is not None}
+        limits = self._core.limits
+        if len(places) + keys.count(None) != len(keys) or max(map(len, places)) > limits.max_idempotency_key_chars:
+            return None
+        if "" in places:
+            return None
+        taken = 0 if topic.keys is None else len(topic.keys)
+        if 0 < limits.max_idempotency_keys < taken + len(places):
+            return None
+        if topic.keys is None:
+            topic.keys = KeyMemory()
+        by_key = topic.keys.by_key
+        if not by_key.keys().isdisjoint(places):
+            return None
+        keyed = KeyedBlock(places if len(keys) > 1 else next(iter(places)))
+        by_key.update(dict.fromkeys(places, keyed))
+        return keyed
 
     def _hindered(self) -> bool:
         """Whether anything besides its topic may be in the way of an append."""

@@ -10,9 +10,9 @@ shard then has everything that was coalesced staged at once.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from topics.core.batch import Batch
 from topics.core.errors import TopicsError
@@ -21,6 +21,8 @@ from topics.engine.core import EngineCore
 from topics.engine.results import AppendDone, AppendResult
 from topics.engine.state.keys import KeyedBlock, KeyMemory
 from topics.engine.topic import Topic
+from topics.storage.commit import Shard
+from topics.storage.windows import COMPANY
 
 GROUP_MAX = 256
 """Records of one block: a longer one would only keep the first waiting."""
@@ -29,6 +31,37 @@ _log = logging.getLogger(__name__)
 
 AnswerAll = Callable[[list[Any], AppendResult | TopicsError], None]
 """Told what became of a block: who asked for its records, in their order, and the result for all of them together."""
+
+
+class Singles(NamedTuple):
+    """Single records of one tick."""
+
+    records: Sequence[Record]
+    keys: list[str | None] | None
+    """The idempotency key of each; None where none has one."""
+
+
+class Unread(Protocol):
+    """Whoever brings single records that nobody has read yet: at the end of the tick they are read together."""
+
+    def read(self, callers: list[Any]) -> Singles | None:
+        """What these callers ask for, if that is a record of each and no more."""
+        ...
+
+    def take_each(self, callers: list[Any]) -> None:
+        """Takes them one by one, as if they had never been gathered: one of them asks for something else, or may not
+        be let in."""
+        ...
+
+    def answer(self, callers: list[Any], outcome: AppendResult | TopicsError) -> None:
+        """Told what became of the block, as `AnswerAll` is."""
+        ...
+
+
+class StageUnread(Protocol):
+    """Stages records that were read together; False where one of them may not be let in, and nothing is done."""
+
+    def __call__(self, topic: Topic, singles: Singles, done: AppendDone) -> bool: ...
 
 
 class Stage(Protocol):
@@ -42,10 +75,16 @@ class Stage(Protocol):
 class Group:
     """What one tick brought for one topic."""
 
-    __slots__ = ("answer", "by_key", "callers", "keyed", "places", "records")
+    __slots__ = ("_stage", "answer", "by_key", "callers", "keyed", "places", "records", "topic", "unread")
 
-    def __init__(self, answer: AnswerAll) -> None:
+    def __init__(
+        self, topic: Topic, stage: "Callable[[Group], None]", answer: AnswerAll, unread: Unread | None = None
+    ) -> None:
+        self.topic = topic
+        self._stage = stage
         self.answer = answer
+        self.unread = unread
+        """Who reads what the callers ask for; None where their records are here."""
         self.records: list[Record] = []
         self.callers: list[Any] = []
         self.places: dict[str, int] = {}
@@ -55,9 +94,18 @@ class Group:
         self.keyed: KeyedBlock | None = None
         """As what the topic has those of the group."""
 
-    def begin_keys(self, topic: Topic, most: int) -> "dict[str, KeyedBlock] | None":
+    @property
+    def waiting(self) -> int:
+        return len(self.callers) if self.topic.coalesced is self else 0
+
+    def stage(self) -> None:
+        if self.topic.coalesced is self:
+            self._stage(self)
+
+    def begin_keys(self, most: int) -> "dict[str, KeyedBlock] | None":
         """All keys of the topic, for the first of this group; None where there is no room for as many as a group may
         have. They are then counted one by one, by whoever takes them one by one."""
+        topic = self.topic
         taken = 0 if topic.keys is None else len(topic.keys)
         if 0 < most < taken + GROUP_MAX:
             return None
@@ -70,9 +118,24 @@ class Group:
 class Coalescer:
     """Coalesces for every topic there is; each has its group (`Topic.coalesced`)."""
 
-    def __init__(self, core: EngineCore, stage: Stage) -> None:
+    def __init__(self, core: EngineCore, stage: Stage, stage_unread: StageUnread) -> None:
         self._core = core
         self._stage = stage
+        self._stage_unread = stage_unread
+
+    def begin_unread(self, topic: Topic, callers: Sequence[object], unread: Unread) -> bool:
+        """Keeps callers for a plain topic until the end of the tick, as the first of a group that others may join.
+        False where the shard does not coalesce now, and where it is one caller and few come at a time: then there is
+        nothing to share."""
+        shard = self._core.shards[topic.shard]
+        if (len(callers) == 1 and shard.committer.company < COMPANY) or not shard.coalesces:
+            return False
+        if topic.coalesced is not None:
+            topic.coalesced.stage()
+        group = Group(topic, self._stage_group, unread.answer, unread)
+        group.callers += callers
+        self._open(group, shard)
+        return True
 
     def take(self, topic: Topic, record: Record, caller: object, answer: AnswerAll, key: str | None = None) -> bool:
         """Keeps a checked record for a plain topic until the end of the tick, or until something else is staged.
@@ -81,17 +144,17 @@ class Coalescer:
         way or of this tick, or where few more have room; then nothing of it happened.
         """
         group: Group | None = topic.coalesced
-        if group is not None and (group.answer is not answer or len(group.callers) == GROUP_MAX):
-            self._stage_group(topic)
+        if group is not None and (group.answer is not answer or group.unread or len(group.callers) == GROUP_MAX):
+            group.stage()
             group = None
         shard = None
         if group is None:
-            shard, group = self._core.shards[topic.shard], Group(answer)
+            shard, group = self._core.shards[topic.shard], Group(topic, self._stage_group, answer)
             if not shard.coalesces:
                 return False
         if key is not None:
             # One look tells of keys that are known, on their way, or of this tick.
-            by_key = group.by_key or group.begin_keys(topic, self._core.limits.max_idempotency_keys)
+            by_key = group.by_key or group.begin_keys(self._core.limits.max_idempotency_keys)
             if by_key is None or key in by_key:
                 return False
             by_key[key] = group.keyed  # type: ignore[assignment]
@@ -99,23 +162,27 @@ class Coalescer:
         group.records.append(record)
         group.callers.append(caller)
         if shard is not None:
-            topic.coalesced = group
-            shard.coalesced.append(partial(self._stage_group, topic))
-            shard.committer.expect()
+            self._open(group, shard)
         return True
 
-    def _stage_group(self, topic: Topic) -> None:
-        """Stages what a topic has; nothing, where that was done already."""
-        group: Group | None = topic.coalesced
-        if group is None:
-            return
+    def _open(self, group: Group, shard: Shard) -> None:
+        group.topic.coalesced = group
+        shard.coalesced.append(group)
+        shard.committer.expect()
+
+    def _stage_group(self, group: Group) -> None:
+        topic, answered = group.topic, partial(group.answer, group.callers)
         topic.coalesced = None
+        if group.unread is not None:
+            singles = group.unread.read(group.callers)
+            if singles is None or not self._stage_unread(topic, singles, answered):
+                group.unread.take_each(group.callers)
+            return
         callers, keyed = len(group.callers), group.keyed if group.places else None
         if keyed is not None and callers == 1:
             # A block of one record has no places to tell apart: it is a batch like any other with a key.
             (keyed.keys,) = group.places
-        batch = Batch(records=group.records)
-        self._stage(topic, batch, partial(group.answer, group.callers), callers=callers, keyed=keyed)
+        self._stage(topic, Batch(records=group.records), answered, callers=callers, keyed=keyed)
 
 
 def answer_each(dones: list[AppendDone], outcome: AppendResult | TopicsError) -> None:

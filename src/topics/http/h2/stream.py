@@ -4,7 +4,7 @@ To the exchange it is the connection that the request came on (`exchange.Channel
 that is written to (`streams.StreamChannel`). There is no order among streams: an answer goes out when it is there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from topics.http.bodies import Body, open_body
@@ -127,6 +127,11 @@ class Http2Stream:
 
     def deliver_plain(self, exchange: Exchange, answer: bytes) -> None:
         self.deliver(exchange, (answer,))
+
+    def deliver_run(self, exchanges: Sequence[Exchange], answers: Sequence[bytes]) -> None:
+        """A stream has one request, so there is one answer."""
+        for exchange, answer in zip(exchanges, answers, strict=True):
+            self.deliver(exchange, (answer,))
 
     def deliver(self, exchange: Exchange, payload: tuple[bytes, ...]) -> None:
         fields, parts = split_answer(payload)

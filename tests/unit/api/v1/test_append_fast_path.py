@@ -65,7 +65,7 @@ class World:
         match = match_of(head)
         assert match.fast_path is not None
         exchange = Exchange(head, self.client, self.clock.monotonic(), True, True, body)
-        return match.fast_path(exchange, self.engine, match) is True
+        return match.fast_path.take(exchange, self.engine, match) is True
 
     def offsets(self) -> list[int]:
         """The counters of the offsets that were answered."""
