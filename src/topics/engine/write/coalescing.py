@@ -75,7 +75,7 @@ class Stage(Protocol):
 class Group:
     """What one tick brought for one topic."""
 
-    __slots__ = ("_stage", "answer", "by_key", "callers", "keyed", "places", "records", "topic", "unread")
+    __slots__ = ("_stage", "answer", "by_key", "callers", "keyed", "places", "records", "staged", "topic", "unread")
 
     def __init__(
         self, topic: Topic, stage: "Callable[[Group], None]", answer: AnswerAll, unread: Unread | None = None
@@ -85,6 +85,7 @@ class Group:
         self.answer = answer
         self.unread = unread
         """Who reads what the callers ask for; None where their records are here."""
+        self.staged = False
         self.records: list[Record] = []
         self.callers: list[Any] = []
         self.places: dict[str, int] = {}
@@ -96,10 +97,15 @@ class Group:
 
     @property
     def waiting(self) -> int:
-        return len(self.callers) if self.topic.coalesced is self else 0
+        return 0 if self.staged else len(self.callers)
 
     def stage(self) -> None:
-        if self.topic.coalesced is self:
+        # Once, and whether or not another one has taken its place meanwhile: it may be the one that was opened by those
+        # who are taken one by one.
+        if not self.staged:
+            self.staged = True
+            if self.topic.coalesced is self:
+                self.topic.coalesced = None
             self._stage(self)
 
     def begin_keys(self, most: int) -> "dict[str, KeyedBlock] | None":
@@ -172,7 +178,6 @@ class Coalescer:
 
     def _stage_group(self, group: Group) -> None:
         topic, answered = group.topic, partial(group.answer, group.callers)
-        topic.coalesced = None
         if group.unread is not None:
             singles = group.unread.read(group.callers)
             if singles is None or not self._stage_unread(topic, singles, answered):

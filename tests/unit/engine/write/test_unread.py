@@ -180,6 +180,22 @@ def test_who_comes_another_way_comes_behind_them_and_those_after_it_behind_it(en
     assert (told(source), told(other)) == ([(2, 2), (1, 6), (1, 8)], [(1, 7)])
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_those_who_are_taken_one_by_one_are_staged_before_who_made_them_so(engine: Engine, full: bool) -> None:
+    """They open a group of their own while another one is about to be opened, and must not be forgotten for it."""
+    source, other = gathering(engine), Source(engine)
+    singles: list[object] = []
+    source.take_each = lambda callers: singles.extend(  # type: ignore[method-assign]
+        ask_append(engine, "t", value) for value, _ in callers if value is not None
+    )
+    source.ask(("a", None), (None, None), ("b", None))
+    follows = [*plain(range(GROUP_MAX))] if full else plain("c")
+    assert (source if full else other).ask(*follows)
+    flush(engine)
+    assert len(singles) == 2
+    assert values(engine, "t") == [0, "a", "b", *(value for value, _ in follows)]
+
+
 def test_a_group_has_its_bound(engine: Engine) -> None:
     source = gathering(engine)
     source.ask(*plain(range(GROUP_MAX - 1)))
