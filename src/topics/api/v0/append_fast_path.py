@@ -1,18 +1,17 @@
 """The fast path of appends: one record, perhaps with an idempotency key, and nothing else that matters.
 
 Most appends bring one record and no wishes for the request as a whole, many clients at a time. Those of one tick share
-a block in the log (`engine.write.coalescing`), and here they share the rest: they are gathered as they come, read
-together at the end of the tick, and answered in one pass. Where one of them is not as plain as that, all of them are
-taken one by one, and what remains is left to `records.append`, which knows all of it and gets the body as it was
-decoded here.
+a block in the log (`engine.write.coalescing`), and here they share the rest: they are read together and answered in one
+pass (`api.gathering`), or at least answered so. Whatever is not as plain as that is left to `records.append`, which
+knows all of it and gets the body as it was decoded here.
 """
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal
 
-from topics.api.app import Match, match_of
+from topics.api.app import Match
 from topics.api.calls import refuse
+from topics.api.gathering import Gatherers
 from topics.api.v0.appends import decode_ascii, decode_lone, decode_many, lone_appended
 from topics.core.batch import Batch, lone_record
 from topics.core.errors import InvalidRequestError, TopicsError
@@ -24,17 +23,15 @@ from topics.http.messages import RequestHead
 _MANY_BYTES = 2_000
 """A body of so many usually has several records."""
 
-_log = logging.getLogger(__name__)
-
 
 class AppendFastPath:
     """`inflight_max` bounds the requests of one key at the same time; 0 where they are not counted. `handle` takes a
-    request that was gathered and is to be looked at by itself."""
+    request in the usual way."""
 
     def __init__(self, seconds: Callable[[], float], inflight_max: int, handle: Callable[[Exchange], None]) -> None:
         self._seconds = seconds
         self._inflight_max = inflight_max
-        self._handle = handle
+        self._gatherers = Gatherers(_MANY_BYTES, False, inflight_max, handle, self._refuse)
         # One object for all: the engine tells by it who is answered together.
         self._answer_all = self.answer
 
@@ -42,19 +39,7 @@ class AppendFastPath:
         return not head.query and b"idempotency-key" not in head.headers.first
 
     def gatherer(self, engine: Engine, match: Match) -> Gather:
-        """Gathers requests with a head that fits."""
-        topic, key, most, append_unread = match.topic, match.key, self._inflight_max, engine.append_unread
-
-        def gather(exchanges: Sequence[Exchange], nbytes: int) -> bool:
-            return 0 < nbytes < _MANY_BYTES and append_unread(topic, exchanges, self)
-
-        def gather_counted(exchanges: Sequence[Exchange], nbytes: int) -> bool:
-            if key.inflight + len(exchanges) > most or not gather(exchanges, nbytes):
-                return False
-            key.inflight += len(exchanges)
-            return True
-
-        return gather_counted if most else gather
+        return self._gatherers.of(self, engine, match)
 
     def read(self, exchanges: list[Exchange]) -> Singles | None:
         bodies = [exchange.body for exchange in exchanges]
@@ -70,16 +55,7 @@ class AppendFastPath:
         return Singles([each.records[0] for each in lone], None if keys.count(None) == len(keys) else keys)
 
     def take_each(self, exchanges: list[Exchange]) -> None:
-        self._count_out(exchanges)
-        for exchange in exchanges:
-            try:
-                self._handle(exchange)
-            except Exception:
-                # None of the others may be kept from its answer.
-                _log.exception("a request failed", extra={"path": exchange.head.path})
-                if not exchange.answered:
-                    error = TopicsError("the server made a mistake; it is in its log")
-                    refuse(exchange, error, self._seconds())
+        self._gatherers.handle_each(exchanges)
 
     def take(self, exchange: Exchange, engine: Engine, match: Match) -> Batch | Literal[True] | None:
         """Takes a request by itself."""
@@ -100,7 +76,7 @@ class AppendFastPath:
         return True
 
     def answer(self, exchanges: list[Exchange], outcome: AppendResult | TopicsError) -> None:
-        self._count_out(exchanges)
+        self._gatherers.count_out(exchanges)
         now = self._seconds()
         if isinstance(outcome, TopicsError):
             for exchange in exchanges:
@@ -114,7 +90,5 @@ class AppendFastPath:
         else:
             respond_each(exchanges, bodies)
 
-    def _count_out(self, exchanges: list[Exchange]) -> None:
-        if self._inflight_max:
-            for exchange in exchanges:
-                match_of(exchange.head).key.inflight -= 1
+    def _refuse(self, exchange: Exchange, error: TopicsError) -> None:
+        refuse(exchange, error, self._seconds())

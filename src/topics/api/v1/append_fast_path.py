@@ -9,13 +9,15 @@ from collections.abc import Callable
 from typing import Literal
 
 from topics.api.app import Match, match_of
+from topics.api.gathering import Gatherers
 from topics.api.v1.answers import EVERY, refuse_exchange
 from topics.api.v1.deadlines import ExchangeDeadlines
 from topics.api.v1.writes import APPEND_TIMEOUT_S
 from topics.core.errors import AppendTimeoutError, TopicsError
-from topics.core.records import Record
-from topics.engine import AppendResult, Engine
+from topics.core.records import Record, Values
+from topics.engine import AppendResult, Engine, Singles
 from topics.http.exchange import Exchange, respond_bodiless
+from topics.http.head_cache import Gather
 from topics.http.messages import RequestHead
 from topics.http.render import header_lines
 from topics.streams.contents import decode_value, is_json
@@ -35,13 +37,15 @@ _NO_CONTENT = 204
 
 
 class StreamAppendFastPath:
-    """`inflight_max` bounds the requests of one key at the same time; 0 where they are not counted."""
+    """`inflight_max` bounds the requests of one key at the same time; 0 where they are not counted. `handle` takes a
+    request in the usual way."""
 
     def __init__(self, seconds: Callable[[], float], inflight_max: int, handle: Callable[[Exchange], None]) -> None:
         self._inflight_max = inflight_max
         self._engine: Engine | None = None
+        self._gatherers = Gatherers(_BODY_BYTES_MAX + 1, True, inflight_max, handle, _refuse)
         # One object for all: the engine tells by it who is answered together.
-        self._answer_all = self._answer
+        self._answer_all = self.answer
         self._deadlines = ExchangeDeadlines(APPEND_TIMEOUT_S, seconds, self._miss)
 
     def fits(self, head: RequestHead) -> bool:
@@ -49,15 +53,35 @@ class StreamAppendFastPath:
         says_more = head.query or any(word in first for word in _WORDS)
         return not says_more and is_json(head.headers.get("content-type", ""))
 
-    def gatherer(self, engine: Engine, match: Match) -> None:
-        """They are taken one by one."""
+    def gatherer(self, engine: Engine, match: Match) -> Gather:
+        self._engine = engine
+        return self._gatherers.of(self, engine, match)
+
+    def read(self, exchanges: list[Exchange]) -> Singles | None:
+        bodies = [exchange.body for exchange in exchanges]
+        if not _NO_VALUE.isdisjoint([body[0] for body in bodies]):
+            return None
+        try:
+            for body in bodies:
+                if not body.isascii():
+                    # A Raw value is not looked at by the decoder, so bad UTF-8 in it must be found here.
+                    body.decode()
+            values = Values(list(map(decode_value, bodies)))
+        except (ValueError, RecursionError):
+            return None
+        for exchange in exchanges:
+            self._deadlines.begin(exchange)
+        return Singles(values, None)
+
+    def take_each(self, exchanges: list[Exchange]) -> None:
+        self._deadlines.forget(exchanges)
+        self._gatherers.handle_each(exchanges)
 
     def take(self, exchange: Exchange, engine: Engine, match: Match) -> Literal[True] | None:
         counted, body = self._inflight_max, exchange.body
         if (counted and match.key.inflight >= counted) or not 0 < len(body) <= _BODY_BYTES_MAX or body[0] in _NO_VALUE:
             return None
         try:
-            # A Raw value is not looked at by the decoder, so bad UTF-8 in it must be found here.
             if not body.isascii():
                 body.decode()
             record = Record(decode_value(body))
@@ -71,14 +95,12 @@ class StreamAppendFastPath:
         self._deadlines.begin(exchange)
         return True
 
-    def _answer(self, exchanges: list[Exchange], outcome: AppendResult | TopicsError) -> None:
-        if self._inflight_max:
-            for exchange in exchanges:
-                match_of(exchange.head).key.inflight -= 1
+    def answer(self, exchanges: list[Exchange], outcome: AppendResult | TopicsError) -> None:
+        self._gatherers.count_out(exchanges)
         if isinstance(outcome, TopicsError):
             for exchange in exchanges:
                 if not exchange.answered:
-                    refuse_exchange(exchange, match_of(exchange.head).key, outcome)
+                    _refuse(exchange, outcome)
             return
         assert self._engine is not None
         topic, first = self._engine.core.by_name[outcome.topic], outcome.first_seq
@@ -96,4 +118,8 @@ class StreamAppendFastPath:
         respond_bodiless(exchanges, _NO_CONTENT, lines, otherwise)
 
     def _miss(self, exchange: Exchange) -> None:
-        refuse_exchange(exchange, match_of(exchange.head).key, AppendTimeoutError())
+        _refuse(exchange, AppendTimeoutError())
+
+
+def _refuse(exchange: Exchange, error: TopicsError) -> None:
+    refuse_exchange(exchange, match_of(exchange.head).key, error)

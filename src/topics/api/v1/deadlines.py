@@ -75,6 +75,12 @@ class ExchangeDeadlines:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(_TICK_S, self._look, loop)
 
+    def forget(self, exchanges: list[Exchange]) -> None:
+        """Somebody else sees to these."""
+        others = set(map(id, exchanges))
+        if any(id(exchange) in others for exchange in self._waiting):
+            self._waiting = deque(exchange for exchange in self._waiting if id(exchange) not in others)
+
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting, late = self._waiting, self._now_s() - self._seconds
         while waiting:

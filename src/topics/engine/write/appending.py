@@ -171,12 +171,15 @@ class Appender:
             return False
         return self.coalescer.take(topic, record, caller, answer, key)
 
-    def append_unread(self, name: str, callers: Sequence[object], unread: Unread) -> bool:
+    def append_unread(self, name: str, callers: Sequence[object], unread: Unread, streams: bool = False) -> bool:
         """Takes those who bring a single record each that nobody has read yet, if the topic is plain and nothing in
         the way of appends. All of one tick are read, and decided on, together; False where these are to be looked at
         one by one."""
         topic = dict.get(self._core.by_name, name)
-        if topic is None or not topic.rules.plain or self._core.closed:
+        if topic is None or self._core.closed:
+            return False
+        rules = topic.rules
+        if not (rules.plain or (rules.shares and _is_indifferent(topic, streams))):
             return False
         group = topic.coalesced
         if group is None:
@@ -197,7 +200,9 @@ class Appender:
         elif max(plain.sizes) > limits.max_record_bytes:
             return False
         if keys is not None:
-            keyed = self._take_keys(topic, keys) if topic.rules.keyed else None
+            # Not asked of the rules, which by now may be those of a topic that is about to go.
+            remembers = not topic.rules.guarded and topic.staged_config.idempotency_window_ms > 0
+            keyed = self._take_keys(topic, keys) if remembers else None
             if keyed is None:
                 return False
         self._stage(topic, Batch(records=records), done, None, None, plain, len(records), keyed)

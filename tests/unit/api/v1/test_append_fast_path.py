@@ -19,13 +19,23 @@ from topics.engine.streams.state import StreamState, stream_of
 from topics.http.exchange import Exchange
 from topics.http.headers import Headers
 from topics.http.messages import RequestHead
+from topics.storage.windows import COMPANY
 from topics.streams import CreateRequest, Streams
 from topics.streams.offsets import decode_offset
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
 
+@pytest.fixture(params=["gathered", "alone"], autouse=True)
+def way(request: pytest.FixtureRequest) -> str:
+    """How requests come in: with a head that is known, or by themselves. Everything here holds for both."""
+    World.gathers = request.param == "gathered"
+    return str(request.param)
+
+
 class World:
     """A stream in an engine that gathers until `flush`, behind the API."""
+
+    gathers = False
 
     def __init__(self, engine: Engine | None = None) -> None:
         self.engine = engine or open_engine()
@@ -40,6 +50,7 @@ class World:
         assert outcomes
         for committer in committers(self.engine):
             committer.hold = committer.coalesces = True
+            committer.company = COMPANY
 
     @property
     def state(self) -> StreamState:
@@ -56,7 +67,9 @@ class World:
 
     def ask(self, head: RequestHead, body: bytes = b'{"n":1}') -> Exchange:
         exchange = Exchange(head, self.client, self.clock.monotonic(), True, True, body)
-        self.api.handle(exchange)
+        gather = self.api.gatherer(head) if self.gathers else None
+        if gather is None or not gather([exchange], len(body)):
+            self.api.handle(exchange)
         return exchange
 
     def is_taken(self, body: bytes = b"1") -> bool:
@@ -175,9 +188,12 @@ def test_a_failure_is_told_to_all_of_them() -> None:
 def test_a_log_that_does_not_answer_is_waited_for_so_long() -> None:
     async def play() -> None:
         world = World()
+        tick_over = world.engine.core.shards[0].stage_coalesced
         first = world.ask(world.head())
+        tick_over()
         world.clock.advance(2_000)
         second = world.ask(world.head())
+        tick_over()
         world.clock.advance(1_500)
         await asyncio.sleep(1.0)
         assert (first.answered, second.answered) == (True, False)
