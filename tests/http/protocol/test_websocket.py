@@ -292,6 +292,46 @@ def test_a_pause_of_the_receiver_stops_the_reading(loops: Loops) -> None:
     loops.run(scene, SocketApp())
 
 
+def test_texts_that_came_together_may_be_taken_so(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        peer = await Peer.open(site)
+        recorder = peer.recorder
+        recorder.together = 3
+
+        def some_at_a_time(text: bytes) -> None:
+            recorder.echo(text)
+            if len(recorder.texts) % 3 == 0:
+                recorder.socket.hold()
+
+        recorder.answer = some_at_a_time
+        texts = [b"%d" % number for number in range(10)]
+        peer.send(b"".join(frame(TEXT, text) for text in texts) + frame(PING, b"p") + frame(TEXT, b"last") + closing())
+        for count in (3, 6, 9):
+            await until(lambda count=count: len(recorder.texts) == count)  # type: ignore[misc]
+            await turns()
+            assert len(recorder.texts) == count
+            recorder.socket.release()
+        heard = [await peer.heard() for _ in range(13)]
+        assert [one.data for one in heard if one.opcode == TEXT] == [*texts, b"last"]
+        assert sorted(one.opcode for one in heard if one.opcode != TEXT) == [CLOSE, PONG]
+
+    loops.run(scene, SocketApp())
+
+
+def test_a_receiver_that_fails_with_several_gets_none_of_them_again(loops: Loops) -> None:
+    def fail(text: bytes) -> None:
+        if text == b"1":
+            raise RuntimeError("planted")
+
+    async def scene(site: Site) -> None:
+        peer = await Peer.open(site)
+        peer.recorder.together, peer.recorder.answer = 10, fail
+        assert (await peer.ask(b"".join(frame(TEXT, b"%d" % number) for number in range(5)))).code == 1011
+        assert peer.recorder.texts == [b"0", b"1"]
+
+    loops.run(scene, SocketApp(), logs=("the receiver of a WebSocket failed",))
+
+
 def test_a_peer_that_does_not_read_is_not_read_either(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         peer = await Peer.open(site)

@@ -2,7 +2,7 @@
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tests.http.protocol.support import App, Client, Site
@@ -82,6 +82,8 @@ class Recorder:
         self.gone = 0
         self.answer: Callable[[bytes], None] | None = self.echo
         self.finishes = True
+        # How many texts are taken at once.
+        self.together = 0
 
     def echo(self, text: bytes) -> None:
         self.socket.write(text_frame(text))
@@ -91,6 +93,12 @@ class Recorder:
         self.texts.append(text)
         if self.answer is not None:
             self.answer(text)
+
+    def on_texts(self, texts: Sequence[bytes]) -> int:
+        assert not self.gone and len(texts) > 1
+        for text in texts[: self.together]:
+            self.on_text(text)
+        return min(self.together, len(texts))
 
     def on_binary(self, data: bytes) -> None:
         assert not self.gone

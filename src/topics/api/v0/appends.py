@@ -78,9 +78,13 @@ def lone_appended(outcome: AppendResult, befores: Sequence[bytes], spent_s: Sequ
     """
     topic = _encode(outcome.topic).replace(b"%", b"%%")
     form, ready, answers = _LONE_APPENDED % (topic, outcome.wal_append_ms, outcome.fsync_ms), _READY_MS, []
+    told, spent_ms = -1.0, b""
     for seq, (before, spent) in enumerate(zip(befores, spent_s, strict=True), outcome.first_seq):
-        us, text = int(spent * 1e6 + 0.5), b"%d" % seq
-        spent_ms = ready[us] if 0 <= us < _READY_US else b"%.3f" % (spent * 1e3)
+        if spent != told:
+            # Those that came together took as long as each other.
+            told, us = spent, int(spent * 1e6 + 0.5)
+            spent_ms = ready[us] if 0 <= us < _READY_US else b"%.3f" % (spent * 1e3)
+        text = b"%d" % seq
         answers.append(form % (before, text, text, text, text, spent_ms))
     return answers
 

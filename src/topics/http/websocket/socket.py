@@ -20,8 +20,8 @@ The library's protocol reads the frames and knows the rules of the peers' handsh
 import asyncio
 import enum
 import logging
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from websockets.frames import CloseCode
 from websockets.protocol import State
@@ -42,12 +42,19 @@ _CLOSING = -2
 
 _logger = logging.getLogger(__name__)
 
+_Said = TypeVar("_Said")
+
 
 class Receiver(Protocol):
     """Who gets the messages. All of it is called on the loop's thread, one call at a time."""
 
     def on_text(self, text: bytes) -> None:
         """A text message. It is valid UTF-8."""
+        ...
+
+    def on_texts(self, texts: Sequence[bytes]) -> int:
+        """Several that came together. Takes as many of the first as can be taken together, and says how many: where it
+        is none, each of them comes by `on_text`."""
         ...
 
     def on_binary(self, data: bytes) -> None: ...
@@ -328,11 +335,12 @@ class WebSocket(asyncio.Protocol):
     def _give_out(self) -> None:
         messages, receiver = self._messages, self._receiver
         while self._stage is Stage.OPEN and not self._is_held_back:
-            message = messages.next_message()
-            if self._protocol.state is State.OPEN:
+            if messages.read_on() and self._protocol.state is State.OPEN:
                 # Only pongs. What ends the connection waits until the receiver has finished.
                 self._send_control()
-            if message is not None:
+            if texts := messages.texts():
+                messages.took(self._call(receiver.on_texts, texts) or 0)
+            elif (message := messages.next_message()) is not None:
                 self._call(receiver.on_text if message.is_text else receiver.on_binary, message.data)
             elif messages.is_over:
                 self._stage = Stage.FINISHING
@@ -409,10 +417,11 @@ class WebSocket(asyncio.Protocol):
             self._stuck_at, self._since = place, now
         return now - self._since
 
-    def _call(self, callback: Callable[..., None], *args: bytes) -> None:
+    def _call(self, callback: Callable[..., _Said], *args: bytes | Sequence[bytes]) -> _Said | None:
         try:
-            callback(*args)
+            return callback(*args)
         except Exception:
             _logger.exception("the receiver of a WebSocket failed")
             if self._stage is not Stage.GONE:
                 self.close(CloseCode.INTERNAL_ERROR, "the server made a mistake; it is in its log")
+            return None

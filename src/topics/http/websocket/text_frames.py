@@ -12,6 +12,8 @@ once and written to as many transports as there are. A frame with a text is its 
 every answer to every command would pay.
 """
 
+from collections.abc import Sequence
+
 _TEXT = 0x81
 _SHORT_MAX = 125
 _TWO_BYTES_MAX = 0xFFFF
@@ -19,9 +21,25 @@ _TWO_BYTES_MAX = 0xFFFF
 
 def text_frame(text: bytes) -> bytes:
     """A whole message as one frame. `text` has to be UTF-8; what makes it is trusted with that."""
-    nbytes = len(text)
+    return _head(len(text)) + text
+
+
+def text_frames(texts: Sequence[bytes]) -> bytes:
+    """Several of them, one behind the other."""
+    pieces: list[bytes] = []
+    told, head = -1, b""
+    for text in texts:
+        nbytes = len(text)
+        if nbytes != told:
+            # Most are as long as the one before.
+            told, head = nbytes, _head(nbytes)
+        pieces += (head, text)
+    return b"".join(pieces)
+
+
+def _head(nbytes: int) -> bytes:
     if nbytes <= _SHORT_MAX:
-        return bytes((_TEXT, nbytes)) + text
+        return bytes((_TEXT, nbytes))
     if nbytes <= _TWO_BYTES_MAX:
-        return b"\x81\x7e" + nbytes.to_bytes(2, "big") + text
-    return b"\x81\x7f" + nbytes.to_bytes(8, "big") + text
+        return b"\x81\x7e" + nbytes.to_bytes(2, "big")
+    return b"\x81\x7f" + nbytes.to_bytes(8, "big")

@@ -20,7 +20,9 @@ class ByTheLibrary(MessageReader):
         return 0
 
 
-def read(kind: type[MessageReader], pieces: list[bytes]) -> tuple[list[Message], State, list[bytes], int]:
+def read(
+    kind: type[MessageReader], pieces: list[bytes], *, together: bool = False
+) -> tuple[list[Message], State, list[bytes], int]:
     """The messages, and what is said to the peer."""
     protocol = ServerProtocol(state=State.OPEN, max_size=_MAX_BYTES)
     budget = Budget(1 << 30)
@@ -28,8 +30,12 @@ def read(kind: type[MessageReader], pieces: list[bytes]) -> tuple[list[Message],
     for piece in pieces:
         reader.feed(piece)
         while reader.has_more:
-            message = reader.next_message()
-            if message is not None:
+            reader.read_on()
+            several = reader.texts() if together else ()
+            # Whoever takes several need not take all of them at once.
+            reader.took(len(several) - len(several) // 3)
+            messages += [Message(text, True) for text in several[: len(several) - len(several) // 3]]
+            if not several and (message := reader.next_message()) is not None:
                 messages.append(message)
     state, said = protocol.state, protocol.data_to_send()
     reader.release()
@@ -69,7 +75,9 @@ def test_a_peer_is_read_as_the_library_reads_it(sent: list[bytes], cuts: list[in
     whole = b"".join(sent)
     places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
     pieces = [whole[begin:end] for begin, end in itertools.pairwise(places)]
-    assert read(MessageReader, pieces) == read(ByTheLibrary, pieces)
+    expected = read(ByTheLibrary, pieces)
+    assert read(MessageReader, pieces) == expected
+    assert read(MessageReader, pieces, together=True) == expected
 
 
 def test_texts_in_one_piece_never_reach_the_library() -> None:
@@ -80,6 +88,7 @@ def test_texts_in_one_piece_never_reach_the_library() -> None:
         reader.feed(frame(Opcode.TEXT, data))
     found = []
     while reader.has_more:
+        reader.read_on()
         message = reader.next_message()
         assert message is not None
         found.append(len(message.data))

@@ -8,7 +8,10 @@ Delivery is that of every live connection, see `topics.api.live`: the same frame
 and no queue. A socket that does not keep up falls behind and reads on by its cursors.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
 
 from topics.api.auth import ANYONE, Key, Scope
 from topics.api.calls import Call, Waiting
@@ -17,10 +20,18 @@ from topics.api.isolation import told_to
 from topics.api.live import Frame, Live, Sink, Subscription
 from topics.api.live.sessions import BEFORE_ALL
 from topics.api.v0.appends import with_config_of, with_key
-from topics.api.v0.ws.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
+from topics.api.v0.ws.ws_commands import (
+    BadCommand,
+    LonePublish,
+    names_of,
+    projection_of,
+    read_command,
+    read_publishes,
+    starts_of,
+)
 from topics.api.v0.ws.ws_framing import ack_frame, error_frame, pong_frame, subscribed_frame, unsubscribed_frame
-from topics.api.v0.ws.ws_published import Published, answer_published
-from topics.api.v0.ws.ws_replies import Replies
+from topics.api.v0.ws.ws_published import UNREAD_RUNS, Run, answer_runs
+from topics.api.v0.ws.ws_replies import Replies, Reply
 from topics.core.batch import lone_record
 from topics.core.config import check_inline_config
 from topics.core.errors import InvalidRequestError, ShuttingDownError, TopicsError
@@ -34,8 +45,10 @@ PUBLISHES_MAX = 64
 """Publishes of one socket that may be under way at once; the next ones stay in the socket."""
 PUBLISH_BYTES_MAX = 1024 * KIB
 """The bytes of their messages that may be under way at once. One message is always taken, however long."""
+_INTERNAL_ERROR = 1011
 _TRY_AGAIN_LATER = 1013
 _FORBIDDEN = 403
+_topic_of = attrgetter("topic")
 
 
 def open_socket(call: Call) -> None:
@@ -114,7 +127,10 @@ class Session(Sink):
             self._replies.now(error_frame(bad.cause, bad.request_id))
             return
         if isinstance(command, Publish):
-            self._publish(command, text)
+            self._publish_bytes += len(text)
+            self._publish(command, text, self._replies.later(), self.run_queue.seconds())
+            if self._is_busy:
+                self._socket.hold()
         elif isinstance(command, Subscribe):
             if self._replies:
                 self._waiting = command
@@ -127,6 +143,21 @@ class Session(Sink):
             assert isinstance(command, Ping)
             self._replies.now(pong_frame(command.request_id))
 
+    def on_texts(self, texts: Sequence[bytes]) -> int:
+        """Takes publishes of a single record each, as far as there are no other commands."""
+        texts = texts[: max(0, PUBLISHES_MAX - len(self._replies))]
+        if self._publish_bytes + sum(map(len, texts)) > PUBLISH_BYTES_MAX:
+            return 0
+        taken = 0
+        for topic, run in groupby(read_publishes(texts), _topic_of):
+            commands = list(run)
+            if not self._publish_run(topic, commands, texts[taken : taken + len(commands)]):
+                break
+            taken += len(commands)
+        if self._is_busy:
+            self._socket.hold()
+        return taken
+
     def on_binary(self, data: bytes) -> None:
         self._replies.now(error_frame(UnsupportedMessageError()))
 
@@ -136,7 +167,7 @@ class Session(Sink):
     def on_closing(self) -> None:
         self._peer_closed = True
         self._forget_subscriptions()
-        self.settle()
+        self._settle()
 
     def on_gone(self) -> None:
         self.close()
@@ -155,7 +186,7 @@ class Session(Sink):
             self._stopping = True
             self._send(error_frame(ShuttingDownError()))
             self._forget_subscriptions()
-            self.settle()
+            self._settle()
 
     # What delivery calls.
 
@@ -181,51 +212,80 @@ class Session(Sink):
 
     # Commands.
 
-    def _publish(self, command: Publish, text: bytes) -> None:
-        reply, nbytes = self._replies.later(), len(text)
-        started = self.run_queue.seconds()
-        self._publish_bytes += nbytes
-
-        def done(outcome: AppendResult | TopicsError) -> None:
-            self._publish_bytes -= nbytes
-            if isinstance(outcome, TopicsError):
-                frame = self.refusal(outcome, command.request_id)
-            else:
-                spent_ms = (self.run_queue.seconds() - started) * 1000.0
-                frame = ack_frame(outcome, command.request_id, command.return_seqs, spent_ms)
-            self._replies.give(reply, frame)
-            self.settle()
-
+    def _publish(self, command: Publish, text: bytes, reply: Reply, started: float) -> None:
+        """Carries a publish out whose place and bytes are kept."""
         try:
             if command.config is not None and self._strict:
                 check_inline_config(text)
-            if self.key is not ANYONE:
-                self.key.check(Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN, command.topic)
-            if self._stopping:
-                raise ShuttingDownError()
-            if not self._publishes_alone(command, Published(self, command, reply, started, nbytes)):
+            self._check(Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN, command.topic)
+            if not self._publishes_alone(command, text, reply, started):
                 batch = with_key(command, command.idempotency_key)
                 if self.key is not ANYONE and command.config is not None:
                     batch = with_config_of(self.key, self._engine, command.topic, batch)
+                done = partial(self._published, command, len(text), reply, started)
                 self._engine.append(command.topic, batch, done)
         except TopicsError as error:
-            done(error)
-            return
-        if self._is_busy:
-            self._socket.hold()
+            self._published(command, len(text), reply, started, error)
 
-    def _publishes_alone(self, command: Publish, published: Published) -> bool:
+    def _published(
+        self, command: Publish, nbytes: int, reply: Reply, started: float, outcome: AppendResult | TopicsError
+    ) -> None:
+        self._publish_bytes -= nbytes
+        if isinstance(outcome, TopicsError):
+            frame = self.refusal(outcome, command.request_id)
+        else:
+            spent_ms = (self.run_queue.seconds() - started) * 1000.0
+            frame = ack_frame(outcome, command.request_id, command.return_seqs, spent_ms)
+        self._replies.give(reply, frame)
+        self._settle()
+
+    def _check(self, scopes: Scope, topic: str) -> None:
+        """Whether a publish may be carried out now."""
+        if self.key is not ANYONE:
+            self.key.check(scopes, topic)
+        if self._stopping:
+            raise ShuttingDownError()
+
+    def _publishes_alone(self, command: Publish, text: bytes, reply: Reply, started: float) -> bool:
         """The fast path, as it is for requests (`api.v0.append_fast_path`): one record and nothing else that matters,
         answered together with the others of its tick. False where the long way is to be gone; then nothing happened."""
         record, append_lone = lone_record(command), self._engine.append_lone
-        return record is not None and append_lone(
-            command.topic, record, published, answer_published, command.idempotency_key
-        )
+        if record is None:
+            return False
+        run = Run(self, (command,), (text,), reply, started, len(text))
+        return append_lone(command.topic, record, run, answer_runs, command.idempotency_key)
 
-    def give(self, published: Published, frame: bytes) -> None:
-        """The answer to a publish that went alone."""
-        self._publish_bytes -= published.nbytes
-        self._replies.give(published.reply, frame)
+    def _publish_run(self, topic: str, commands: list[LonePublish], texts: Sequence[bytes]) -> bool:
+        """The same for several that came together. They are looked at together with the others of their tick; False
+        where each is to be looked at now."""
+        try:
+            self._check(Scope.WRITE, topic)
+        except TopicsError:
+            return False
+        reply, nbytes = self._replies.later(len(commands)), sum(map(len, texts))
+        run = Run(self, commands, texts, reply, self.run_queue.seconds(), nbytes)
+        if not self._engine.append_unread(topic, [run] * len(commands), UNREAD_RUNS):
+            self._replies.withdraw(reply)
+            return False
+        self._publish_bytes += nbytes
+        return True
+
+    def take_each(self, run: Run) -> None:
+        """Carries out a run that was looked at, and is not as plain as it has to be."""
+        for text, reply in zip(run.texts, self._replies.part(run.reply), strict=True):
+            command = read_command(text)
+            assert isinstance(command, Publish)
+            self._publish(command, text, reply, run.started)
+
+    def fail(self) -> None:
+        """Some of what was sent is never answered."""
+        self._socket.close(_INTERNAL_ERROR, "the server made a mistake; it is in its log")
+
+    def give(self, run: Run, frames: bytes) -> None:
+        """The answers to a run."""
+        self._publish_bytes -= run.nbytes
+        self._replies.give(run.reply, frames)
+        self._settle()
 
     @property
     def _is_busy(self) -> bool:
@@ -295,7 +355,7 @@ class Session(Sink):
         if not self._socket.write(frame):
             self.filled()
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Something is answered: what waited for it goes on."""
         if self._replies:
             if not self._is_busy and self._waiting is None:

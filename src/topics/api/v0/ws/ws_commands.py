@@ -5,7 +5,8 @@ with a known `op`, `invalid_request` where the `op` is known and something in it
 wherever it can be made out.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import msgspec
 
@@ -15,11 +16,29 @@ from topics.api.v0.bodies import check_number
 from topics.api.v0.ws.ws_framing import WS_FRAMING
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
 from topics.core.limits import MAX_U64, Limits
+from topics.core.records import Record
 from topics.wire.ws import COMMANDS, Command, RequestId, Subscribe, SubscribeFrom, Unsubscribe
 
 REQUEST_ID_CHARS_MAX = 256
 _DEFAULT_LIMIT = 1000
 _decode: "msgspec.json.Decoder[Command]" = msgspec.json.Decoder(Command)
+
+
+class LonePublish(
+    msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, tag_field="op", tag="publish"
+):
+    """A publish of one record that asks for nothing more, except perhaps for a key, as `appends.LoneBody` is."""
+
+    topic: str
+    records: tuple[Record]
+    request_id: Annotated[str, msgspec.Meta(max_length=REQUEST_ID_CHARS_MAX)] | int | None = None
+    return_seqs: bool = True
+    idempotency_key: str | None = None
+    idempotency_check: bool = False
+    create: bool | None = None
+
+
+_decode_lone = msgspec.json.Decoder(LonePublish).decode
 
 
 class _Envelope(msgspec.Struct):
@@ -54,6 +73,18 @@ def read_command(text: bytes) -> Command:
         )
         raise BadCommand(refusal, None)
     return command
+
+
+def read_publishes(texts: Sequence[bytes]) -> list[LonePublish]:
+    """The commands of the first of these texts, as far as each publishes a single record. `read_command` reads the same
+    in each of them, and tells what is wrong with another."""
+    publishes: list[LonePublish] = []
+    try:
+        # Those before one that is refused stay in the list.
+        publishes.extend(map(_decode_lone, texts))
+    except (ValueError, RecursionError):
+        pass
+    return publishes
 
 
 def _explain(text: bytes, error: Exception) -> BadCommand:

@@ -1,69 +1,111 @@
-"""Publishes of one record each, answered together: those of one tick share a block in the log, whoever sent them."""
+"""Publishes of one record each, answered together: those of one tick share a block in the log, whoever sent them.
+
+Those that one socket sent together for one topic are a run. A run is taken, kept and answered as one, so that most of
+what a publish costs is paid once for all of it. Where one of a block is not as plain as it looked, all of them are
+taken one by one, as it is with appends over HTTP (`api.v0.append_fast_path`).
+"""
 
 import logging
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import msgspec
 
 from topics.api.live import RunQueue
 from topics.api.v0.appends import lone_appended
+from topics.api.v0.ws.ws_commands import LonePublish
 from topics.api.v0.ws.ws_framing import ack_frame, said_id
 from topics.api.v0.ws.ws_replies import Reply
 from topics.core.errors import TopicsError
-from topics.engine import AppendResult
-from topics.http.websocket.text_frames import text_frame
+from topics.engine import AppendResult, Singles
+from topics.http.websocket.text_frames import text_frames
 from topics.wire.ws import Publish, RequestId
 
 _log = logging.getLogger(__name__)
 
 
 class Publisher(Protocol):
-    """Who sent a publish (`api.v0.ws.ws.Session`)."""
+    """Who sent a run (`api.v0.ws.ws.Session`)."""
 
     run_queue: RunQueue
 
-    def give(self, published: "Published", frame: bytes) -> None: ...
+    def give(self, run: "Run", frames: bytes) -> None: ...
 
     def refusal(self, error: TopicsError, request_id: RequestId) -> bytes: ...
 
-    def settle(self) -> None: ...
+    def take_each(self, run: "Run") -> None: ...
+
+    def fail(self) -> None: ...
 
 
-class Published(NamedTuple):
-    """A publish on its way."""
+class Run(msgspec.Struct, eq=False):
+    """Publishes on their way, for one topic."""
 
     publisher: Publisher
-    command: Publish
+    commands: Sequence[LonePublish | Publish]
+    texts: Sequence[bytes]
+    """What they were read from."""
     reply: Reply
     started: float
     nbytes: int
+    """Of the texts."""
 
 
-def answer_published(all_published: list[Published], outcome: AppendResult | TopicsError) -> None:
-    """Answers the publishes of one block. One that cannot be answered does not keep the answers of the others."""
-    publishers: dict[int, Publisher] = {}
-    now = all_published[0].publisher.run_queue.seconds()
-    answers: list[bytes] = []
+class UnreadRuns:
+    """Implements `Unread`. Each caller is the run of its record."""
+
+    def read(self, callers: list[Run]) -> Singles:
+        commands = [command for run in _runs(callers) for command in run.commands]
+        keys = [command.idempotency_key for command in commands]
+        records = [command.records[0] for command in commands]
+        return Singles(records, None if keys.count(None) == len(keys) else keys)
+
+    def take_each(self, callers: list[Run]) -> None:
+        for run in _runs(callers):
+            try:
+                run.publisher.take_each(run)
+            except Exception:
+                _log.exception("publishes could not be taken")
+                run.publisher.fail()
+
+    def answer(self, callers: list[Run], outcome: AppendResult | TopicsError) -> None:
+        answer_runs(callers, outcome)
+
+
+UNREAD_RUNS = UnreadRuns()
+"""The only one: the engine tells by it who is read together."""
+
+
+def answer_runs(callers: list[Run], outcome: AppendResult | TopicsError) -> None:
+    """Answers the publishes of one block. A run that cannot be answered does not keep the answers of the others."""
+    now = callers[0].publisher.run_queue.seconds()
+    runs, texts, at = list(_runs(callers)), [], 0
     if isinstance(outcome, AppendResult):
-        befores = [b'"op":"ack",%b' % said_id(published.command.request_id) for published in all_published]
-        answers = lone_appended(outcome, befores, [now - published.started for published in all_published])
-    for number, published in enumerate(all_published):
-        publisher, command = published.publisher, published.command
-        publishers[id(publisher)] = publisher
+        befores = [b'"op":"ack",%b' % said_id(command.request_id) for run in runs for command in run.commands]
+        texts = lone_appended(outcome, befores, [now - run.started for run in callers])
+    for run in runs:
+        begin, at = at, at + len(run.commands)
         try:
             if isinstance(outcome, TopicsError):
-                frame = publisher.refusal(outcome, command.request_id)
-            elif command.return_seqs:
-                frame = text_frame(answers[number])
+                frames = b"".join([run.publisher.refusal(outcome, command.request_id) for command in run.commands])
+            elif all([command.return_seqs for command in run.commands]):
+                frames = text_frames(texts[begin:at])
             else:
-                seq, spent_ms = outcome.first_seq + number, (now - published.started) * 1000.0
-                alone = msgspec.structs.replace(outcome, first_seq=seq, last_seq=seq, head_seq=seq)
-                frame = ack_frame(alone, command.request_id, False, spent_ms)
-            publisher.give(published, frame)
+                frames = b"".join(_acks(run, outcome, outcome.first_seq + begin, now))
+            run.publisher.give(run, frames)
         except Exception:
-            _log.exception("a publish could not be answered")
-    for publisher in publishers.values():
-        try:
-            publisher.settle()
-        except Exception:
-            _log.exception("a socket could not go on")
+            _log.exception("publishes could not be answered")
+
+
+def _acks(run: Run, outcome: AppendResult, first_seq: int, now: float) -> Iterator[bytes]:
+    """One by one, where not all of them are told their seqs."""
+    for seq, command in enumerate(run.commands, first_seq):
+        alone = msgspec.structs.replace(outcome, first_seq=seq, last_seq=seq, head_seq=seq)
+        yield ack_frame(alone, command.request_id, command.return_seqs, (now - run.started) * 1000.0)
+
+
+def _runs(callers: Sequence[Run]) -> Iterator[Run]:
+    at = 0
+    while at < len(callers):
+        yield callers[at]
+        at += len(callers[at].commands)

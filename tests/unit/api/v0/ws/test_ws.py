@@ -13,6 +13,7 @@ from topics.api.auth import KeyRing
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import OpsHandlers
 from topics.api.v0.ws.ws import Session
+from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
 from topics.http import HttpLimits, WebSocket
 from topics.http.connection import Connection
@@ -24,24 +25,26 @@ from topics.testing import FakeDisk, SeededDice
 class Site:
     """A server without a port, on the running loop."""
 
-    def __init__(self) -> None:
-        clock, keys = SystemClock(), KeyRing.parse("")
-        self.engine = Engine.recover(
-            FakeDisk(), EngineOptions(data_dir="data", wal_shards=1), clock, SeededDice(1), boot_id="a"
-        )
+    def __init__(self, keys: str = "", limits: Limits | None = None) -> None:
+        clock, ring = SystemClock(), KeyRing.parse(keys)
+        self.keys = ring
+        options = EngineOptions(data_dir="data", wal_shards=1, limits=limits or Limits())
+        self.engine = Engine.recover(FakeDisk(), options, clock, SeededDice(1), boot_id="a")
         self.engine.start(asyncio.get_running_loop())
         operations = OpsHandlers(clock)
-        self.live = Live(LiveLimits(), keys, clock, SeededDice(2))
+        self.live = Live(LiveLimits(), ring, clock, SeededDice(2))
         self.live.open(self.engine)
-        self.api = operations.api = Api(operations.routes(), keys, clock, 10**6, 0, self.live)
+        self.api = operations.api = Api(operations.routes(), ring, clock, 10**6, 0, self.live)
         self.api.engine = self.engine
         self.hub = Hub(self.api, HttpLimits(), clock)
 
-    def open(self) -> Wire:
+    def open(self, *headers: bytes) -> Wire:
         connection = Connection(self.hub)
         wire = Wire(connection)
         connection.connection_made(wire)
-        wire.protocol.data_received(HANDSHAKE.replace(b"/ws", b"/v0/ws"))
+        wire.protocol.data_received(
+            HANDSHAKE.replace(b"/ws", b"/v0/ws").replace(b"host:", b"".join(headers) + b"host:")
+        )
         assert isinstance(wire.protocol, WebSocket)
         return wire
 

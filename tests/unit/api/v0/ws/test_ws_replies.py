@@ -35,3 +35,47 @@ def test_an_answer_with_nothing_before_it_is_sent_at_once() -> None:
     assert sent == [b"a"]
     replies.give(reply, b"b")
     assert sent == [b"a", b"b", b"c"]
+
+
+def test_answers_that_come_together_count_each() -> None:
+    sent: list[bytes] = []
+    replies = Replies(sent.append)
+    first, several = replies.later(), replies.later(3)
+    replies.now(b"last")
+    assert len(replies) == 5
+    replies.give(several, b"234")
+    assert (sent, len(replies)) == ([], 5)
+    replies.give(first, b"1")
+    assert (sent, len(replies)) == ([b"1", b"234", b"last"], 0)
+
+
+def test_a_place_that_is_withdrawn_holds_nobody_up() -> None:
+    sent: list[bytes] = []
+    replies = Replies(sent.append)
+    first = replies.later()
+    replies.withdraw(replies.later(3))
+    assert len(replies) == 1
+    replies.give(first, b"1")
+    replies.now(b"2")
+    assert sent == [b"1", b"2"]
+
+
+def test_a_place_for_several_is_parted_where_it_is() -> None:
+    sent: list[bytes] = []
+    replies = Replies(sent.append)
+    first, several, last = replies.later(), replies.later(3), replies.later()
+    parts = replies.part(several)
+    assert len(replies) == 5
+    for reply, frame in ((last, b"5"), (parts[1], b"3"), (first, b"1"), (parts[0], b"2"), (parts[2], b"4")):
+        replies.give(reply, frame)
+    assert (sent, len(replies)) == ([b"1", b"2", b"3", b"4", b"5"], 0)
+
+
+def test_a_place_is_parted_when_nobody_hears_any_more() -> None:
+    sent: list[bytes] = []
+    replies = Replies(sent.append)
+    several = replies.later(2)
+    replies.close()
+    for part in replies.part(several):
+        replies.give(part, b"x")
+    assert (sent, len(replies)) == ([], 0)
