@@ -26,15 +26,12 @@ def text_frame(text: bytes) -> bytes:
 
 def text_frames(texts: Sequence[bytes]) -> bytes:
     """Several of them, one behind the other."""
-    pieces: list[bytes] = []
-    told, head = -1, b""
-    for text in texts:
-        nbytes = len(text)
-        if nbytes != told:
-            # Most are as long as the one before.
-            told, head = nbytes, _head(nbytes)
-        pieces += (head, text)
-    return b"".join(pieces)
+    sizes = set(map(len, texts))
+    if len(sizes) == 1:
+        # As most are that are said at once.
+        head = _head(sizes.pop())
+        return head + head.join(texts)
+    return b"".join(map(text_frame, texts))
 
 
 def _head(nbytes: int) -> bytes:

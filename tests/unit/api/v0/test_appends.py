@@ -50,7 +50,7 @@ def test_what_cannot_be_read_is_refused_alike(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("topic", ["orders", 'a"b', "100%d", "%%b", "ä/1"])
-@pytest.mark.parametrize("spent_us", [[0], [213, 4_999, 5_000, 5_001], [12_345_678, 7]], ids=len)
+@pytest.mark.parametrize("spent_us", [[0], [213, 4_999, 5_000, 5_001], [12_345_678, 7], [7, 7, 0]], ids=len)
 def test_those_who_share_a_block_are_answered_as_each_alone_would_be(topic: str, spent_us: list[int]) -> None:
     first, befores = 999, [b'"op":"ack","request_id":"%d",', b"", b'"op":"ack",', b""][: len(spent_us)]
     outcome = AppendResult(topic, first, first + len(spent_us) - 1, 5000, wal_append_ms=0.031, fsync_ms=1.5)

@@ -3,6 +3,8 @@
 Frames of delivery are made once and shared by every socket that gets them, so they say nothing of the socket.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from topics.api.live.frames import RecordBatch
@@ -68,13 +70,16 @@ def error_frame(error: TopicsError, request_id: RequestId = None, topic: str | N
 
 
 def ack_frame(outcome: AppendResult, request_id: RequestId, return_seqs: bool, spent_ms: float) -> bytes:
-    before = b'"op":"ack",%b' % said_id(request_id)
+    (before,) = ack_befores([request_id])
     return text_frame(encode_appended(outcome, return_seqs, spent_ms, before))
 
 
-def said_id(request_id: RequestId) -> bytes:
-    """The id as a member with its comma; nothing where the command had none."""
-    return b"" if request_id is None else b'"request_id":%b,' % _encode(request_id)
+def ack_befores(request_ids: Iterable[RequestId]) -> list[bytes]:
+    """What acks begin with: that they are some, and the id of the command where it had one, each with a comma."""
+    return [
+        b'"op":"ack",' if request_id is None else b'"op":"ack","request_id":%b,' % _encode(request_id)
+        for request_id in request_ids
+    ]
 
 
 def subscribed_frame(request_id: RequestId, topics: dict[str, Position]) -> bytes:

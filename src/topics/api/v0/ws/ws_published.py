@@ -14,7 +14,7 @@ import msgspec
 from topics.api.live import RunQueue
 from topics.api.v0.appends import lone_appended
 from topics.api.v0.ws.ws_commands import LonePublish
-from topics.api.v0.ws.ws_framing import ack_frame, said_id
+from topics.api.v0.ws.ws_framing import ack_befores, ack_frame
 from topics.api.v0.ws.ws_replies import Reply
 from topics.core.errors import TopicsError
 from topics.engine import AppendResult, Singles
@@ -81,7 +81,7 @@ def answer_runs(callers: list[Run], outcome: AppendResult | TopicsError) -> None
     now = callers[0].publisher.run_queue.seconds()
     runs, texts, at = list(_runs(callers)), [], 0
     if isinstance(outcome, AppendResult):
-        befores = [b'"op":"ack",%b' % said_id(command.request_id) for run in runs for command in run.commands]
+        befores = ack_befores([command.request_id for run in runs for command in run.commands])
         texts = lone_appended(outcome, befores, [now - run.started for run in callers])
     for run in runs:
         begin, at = at, at + len(run.commands)
