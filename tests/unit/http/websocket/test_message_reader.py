@@ -3,6 +3,7 @@
 import itertools
 import struct
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
@@ -18,6 +19,9 @@ _MAX_BYTES = 5000
 class ByTheLibrary(MessageReader):
     def _read_texts(self, data: bytes) -> int:
         return 0
+
+    def _is_begun(self, data: bytes) -> bool:
+        return False
 
 
 def read(
@@ -93,3 +97,30 @@ def test_texts_in_one_piece_never_reach_the_library() -> None:
         assert message is not None
         found.append(len(message.data))
     assert found == [1, 125, 126, 300, 0]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 5, 6, 7, 8, 100, 16_000, 16_384, 17_000, 40_000])
+def test_texts_that_are_cut_off_never_reach_the_library(cut: int) -> None:
+    protocol = ServerProtocol(state=State.OPEN)
+    reader, found = MessageReader(protocol, Budget(1 << 20), b""), []
+    protocol.receive_data = lambda data: pytest.fail("it was asked")  # type: ignore[method-assign]
+    texts = [b"%d" % number * (number % 90) for number in range(400)]
+    whole = b"".join(frame(Opcode.TEXT, text) for text in texts)
+    for begin in range(0, len(whole), cut):
+        reader.feed(whole[begin : begin + cut])
+        while reader.has_more:
+            reader.read_on()
+            if (message := reader.next_message()) is not None:
+                found.append(message.data)
+    assert found == texts
+
+
+@pytest.mark.parametrize("data", [b"\x81\x01", b"\x81\xff", b"\x81\xfe\x13\x89\0\0", b"\x01", b"\x89", b"\xc1"])
+def test_the_beginning_of_something_else_is_given_to_the_library_at_once(data: bytes) -> None:
+    protocol = ServerProtocol(state=State.OPEN, max_size=_MAX_BYTES)
+    reader = MessageReader(protocol, Budget(1 << 20), b"")
+    asked: list[bytes] = []
+    protocol.receive_data = asked.append  # type: ignore[assignment, method-assign]
+    reader.feed(frame(Opcode.TEXT, b"x") + data)
+    reader.read_on()
+    assert asked == [data]
