@@ -37,7 +37,6 @@ _IN_TWO_BYTES = 126
 _MASK_BYTES = 4
 _HEAD_BYTES_MIN = 2 + _MASK_BYTES
 _BEGUN_BYTES_MAX = _PIECE_BYTES - _HEAD_BYTES_MIN - 2
-_SEVERAL = 2
 
 
 class Message(NamedTuple):
@@ -50,8 +49,8 @@ class MessageReader:
     """Reads the messages of one connection. Everything a peer sent before it broke a rule counts, nothing after it."""
 
     __slots__ = (
-        "_begun", "_budget", "_frames", "_owed_bytes", "_parts", "_parts_are_text", "_taken_bytes", "_together",
-        "_unread", "protocol",
+        "_begun", "_budget", "_frames", "_owed_bytes", "_parts", "_parts_are_text", "_taken_bytes", "_unread",
+        "protocol", "together",
     )  # fmt: skip
 
     def __init__(self, protocol: ServerProtocol, budget: Budget, unread: bytes) -> None:
@@ -62,8 +61,8 @@ class MessageReader:
         self._begun = b""
         # Frames that are read and not yet given out; bytes are a text that is a frame by itself.
         self._frames: deque[Frame | bytes] = deque()
-        # How many of the first of them are such texts and may be taken together.
-        self._together = 0
+        self.together = 0
+        """How many of the next are such texts and may be taken together."""
         # What the library was given and has not made a frame of: 0 when it stands between two of them. A peer that
         # writes lengths longer than it must is never found there again.
         self._owed_bytes = 0
@@ -85,11 +84,9 @@ class MessageReader:
         return not self._frames and self._read_piece()
 
     def texts(self) -> Sequence[bytes]:
-        """Several texts that came together and are next, each of them valid UTF-8; none where there are no such. Say
-        with `took` what became of them."""
-        count, self._together = self._together, 0
-        if count < _SEVERAL:
-            return ()
+        """Those that may be taken together, each of them valid UTF-8; none where one is not. Say with `took` what
+        became of them."""
+        count, self.together = self.together, 0
         texts = cast("list[bytes]", list(islice(self._frames, count)))
         try:
             for text in texts:
@@ -98,13 +95,13 @@ class MessageReader:
         except UnicodeDecodeError:
             # Those before it count. Whoever takes them one by one finds it.
             return ()
-        self._together = count
+        self.together = count
         return texts
 
     def took(self, count: int) -> None:
         """So many of the `texts` are taken. Where it is none, they are to be taken one by one."""
         frames = self._frames
-        self._together = self._together - count if count else 0
+        self.together = self.together - count if count else 0
         if count >= len(frames):
             # More, where they were dropped meanwhile.
             frames.clear()
@@ -113,8 +110,8 @@ class MessageReader:
                 frames.popleft()
 
     def next_message(self) -> Message | None:
-        """The next one of what was read, or None: ask again while `has_more`, after `read_on`."""
-        self._together = 0
+        """The next one of what was read, or None. Ask after `read_on`, while anything is there."""
+        self.together = 0
         while self._frames:
             frame = self._frames.popleft()
             message = self._checked(frame, True) if isinstance(frame, bytes) else self._assemble(frame)
@@ -140,7 +137,7 @@ class MessageReader:
     def drop_messages(self) -> None:
         """Forgets what is not given out. Bytes stay: they may begin in the middle of a frame."""
         self._frames.clear()
-        self._together = 0
+        self.together = 0
         self._parts = bytearray()
         self._settle()
 
@@ -158,11 +155,11 @@ class MessageReader:
 
     def _read_piece(self) -> bool:
         """Reads some of the bytes that came. Returns whether there were any."""
-        piece = self._unread
+        piece = rest = self._unread
         if not piece:
             return False
-        rest = memoryview(piece)
         if len(piece) > _PIECE_BYTES:
+            rest = memoryview(piece)
             piece, self._unread = rest[:_PIECE_BYTES], rest[_PIECE_BYTES:]
         else:
             self._unread = b""
@@ -189,30 +186,26 @@ class MessageReader:
     def _read_texts(self, data: bytes) -> int:
         """Reads texts that are frames by themselves, as far as there is nothing else; where they end."""
         at, end, most = 0, len(data), self.protocol.max_message_size
-        head: bytes | None = None
-        begins = length = 0
         texts: list[bytes] = []
-        while True:
-            if head is None or not data.startswith(head, at):
-                # Most are as long as the one before, and begin with the same bytes.
-                if end - at < _HEAD_BYTES_MIN or data[at] != _WHOLE_TEXT:
-                    break
-                begins, length = _HEAD_BYTES_MIN, data[at + 1] - _MASKED
-                if length == _IN_TWO_BYTES:
-                    begins, length = begins + 2, data[at + 2] << 8 | data[at + 3]
-                elif not 0 <= length < _IN_TWO_BYTES:
-                    break
-                if most is not None and length > most:
-                    break
-                head = data[at : at + begins - _MASK_BYTES]
-            begin = at + begins
-            text_end = begin + length
-            if text_end > end:
+        while end - at >= _HEAD_BYTES_MIN and data[at] == _WHOLE_TEXT:
+            begin, length = at + _HEAD_BYTES_MIN, data[at + 1] - _MASKED
+            if length == _IN_TWO_BYTES:
+                begin, length = begin + 2, data[at + 2] << 8 | data[at + 3]
+            elif not 0 <= length < _IN_TWO_BYTES:
                 break
-            texts.append(apply_mask(data[begin:text_end], data[begin - _MASK_BYTES : begin]))
-            at = text_end
+            if begin + length > end or (most is not None and length > most):
+                break
+            texts.append(apply_mask(data[begin : begin + length], data[begin - _MASK_BYTES : begin]))
+            before, at = at, begin + length
+            if at == end:
+                break
+            # Most are as long as the one before, and begin with the same bytes.
+            head, begins, nbytes = data[before : begin - _MASK_BYTES], begin - before, at - before
+            while at + nbytes <= end and data.startswith(head, at):
+                begin, at = at + begins, at + nbytes
+                texts.append(apply_mask(data[begin:at], data[begin - _MASK_BYTES : begin]))
         self._frames.extend(texts)
-        self._together = len(texts)
+        self.together = len(texts)
         return at
 
     def _is_begun(self, data: bytes) -> bool:

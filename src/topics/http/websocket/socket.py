@@ -335,18 +335,18 @@ class WebSocket(asyncio.Protocol):
     def _give_out(self) -> None:
         messages, receiver = self._messages, self._receiver
         while self._stage is Stage.OPEN and not self._is_held_back:
+            if not messages.has_more and self._protocol.state is State.OPEN:
+                return
             if messages.read_on() and self._protocol.state is State.OPEN:
                 # Only pongs. What ends the connection waits until the receiver has finished.
                 self._send_control()
-            if texts := messages.texts():
+            if messages.together > 1 and (texts := messages.texts()):
                 messages.took(self._call(receiver.on_texts, texts) or 0)
             elif (message := messages.next_message()) is not None:
                 self._call(receiver.on_text if message.is_text else receiver.on_binary, message.data)
             elif messages.is_over:
                 self._stage = Stage.FINISHING
                 self._call(receiver.on_closing)
-            elif not messages.has_more:
-                return
 
     @property
     def _is_held_back(self) -> bool:

@@ -26,6 +26,8 @@ def text_frame(text: bytes) -> bytes:
 
 def text_frames(texts: Sequence[bytes]) -> bytes:
     """Several of them, one behind the other."""
+    if len(texts) == 1:
+        return text_frame(texts[0])
     sizes = set(map(len, texts))
     if len(sizes) == 1:
         # As most are that are said at once.

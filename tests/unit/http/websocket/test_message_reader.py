@@ -35,7 +35,7 @@ def read(
         reader.feed(piece)
         while reader.has_more:
             reader.read_on()
-            several = reader.texts() if together else ()
+            several = reader.texts() if together and reader.together > 1 else ()
             # Whoever takes several need not take all of them at once.
             reader.took(len(several) - len(several) // 3)
             messages += [Message(text, True) for text in several[: len(several) - len(several) // 3]]

@@ -79,16 +79,18 @@ UNREAD_RUNS = UnreadRuns()
 def answer_runs(callers: list[Run], outcome: AppendResult | TopicsError) -> None:
     """Answers the publishes of one block. A run that cannot be answered does not keep the answers of the others."""
     now = callers[0].publisher.run_queue.seconds()
-    runs, texts, at = list(_runs(callers)), [], 0
+    runs = list(_runs(callers))
+    commands = [command for run in runs for command in run.commands]
+    texts, told_seqs, at = [], all([command.return_seqs for command in commands]), 0
     if isinstance(outcome, AppendResult):
-        befores = ack_befores([command.request_id for run in runs for command in run.commands])
+        befores = ack_befores([command.request_id for command in commands])
         texts = lone_appended(outcome, befores, [now - run.started for run in callers])
     for run in runs:
         begin, at = at, at + len(run.commands)
         try:
             if isinstance(outcome, TopicsError):
                 frames = b"".join([run.publisher.refusal(outcome, command.request_id) for command in run.commands])
-            elif all([command.return_seqs for command in run.commands]):
+            elif told_seqs or all([command.return_seqs for command in run.commands]):
                 frames = text_frames(texts[begin:at])
             else:
                 frames = b"".join(_acks(run, outcome, outcome.first_seq + begin, now))
