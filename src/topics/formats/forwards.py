@@ -46,11 +46,10 @@ class Destination(NamedTuple):
     base: int
 
 
-def encode_forwards(pattern: bytes, destinations: Sequence[tuple[int, int, int, int]]) -> bytes:
-    """A FORWARDS to these, each the numbers of a `Destination`; `pattern` is the body of a FORWARD in which they do not
-    count."""
-    columns = [_encode_column(column) for column in zip(*destinations, strict=True)]
-    return b"".join([_HEAD.pack(len(destinations), len(pattern)), pattern, *columns])
+def encode_forwards(pattern: bytes, columns: Sequence[Sequence[int]]) -> bytes:
+    """A FORWARDS with these columns, in the order of the fields of `Destination`; `pattern` is the body of a FORWARD in
+    which they do not count."""
+    return b"".join([_HEAD.pack(len(columns[0]), len(pattern)), pattern, *map(_encode_column, columns)])
 
 
 def decode_forwards(body: memoryview) -> tuple[memoryview, list[Destination]]:
@@ -81,7 +80,7 @@ def _encode_column(numbers: Sequence[int]) -> bytes:
     if not span:
         return _COLUMN.pack(low, 0)
     width = next(width for width in _CODES if span < 1 << 8 * width)
-    return _COLUMN.pack(low, width) + array(_CODES[width], [number - low for number in numbers]).tobytes()
+    return _COLUMN.pack(low, width) + array(_CODES[width], map((-low).__add__, numbers)).tobytes()
 
 
 def parts_of(frame: Frame) -> Iterator[Frame]:

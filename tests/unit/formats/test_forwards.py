@@ -21,7 +21,8 @@ def with_numbers(destination: Destination) -> Forward:
 
 
 def framed(destinations: list[Destination], pattern: bytes | None = None) -> Frame:
-    body = encode_forwards(encode_forward(COMMON) if pattern is None else pattern, destinations)
+    columns = list(zip(*destinations, strict=True))
+    body = encode_forwards(encode_forward(COMMON) if pattern is None else pattern, columns)
     found = read_frame(memoryview(b"".join(seal_frame(FrameKind.FORWARDS, 3, 17, 16, body, b"", 5))), 0)
     assert isinstance(found, Frame)
     return found
@@ -32,7 +33,8 @@ def test_the_bytes_by_hand() -> None:
     low = [number.to_bytes(8, "little") for number in (7, 300, 5, 0)]
     columns = low[0] + bytes([1, *bytes(7), 0, 1, 3]) + low[1] + bytes([2, *bytes(7), 0, 0, 1, 0, 0x58, 2])
     columns += low[2] + bytes(8) + low[3] + bytes(8)
-    assert encode_forwards(b"pattern", destinations) == bytes([3, 0, 0, 0, 7, 0, 0, 0]) + b"pattern" + columns
+    body = encode_forwards(b"pattern", list(zip(*destinations, strict=True)))
+    assert body == bytes([3, 0, 0, 0, 7, 0, 0, 0]) + b"pattern" + columns
 
 
 def test_it_means_a_forward_for_each_destination(seed: int) -> None:

@@ -9,7 +9,8 @@ a tick forwards into the topics of one shard is one submission, staged in one lo
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from topics.core.errors import TopicsError
 from topics.core.loss import LossReason
@@ -18,7 +19,7 @@ from topics.engine.core import EngineCore
 from topics.engine.routing.registry import Router, make_part
 from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
-from topics.engine.transaction import FrameDraft, SharedFrame, Transaction
+from topics.engine.transaction import FrameDraft, SharedFrame, Transaction, WritePath
 from topics.formats.block import BASE_MAX
 from topics.formats.forwards import encode_forwards
 from topics.formats.frame import FrameKind
@@ -113,8 +114,9 @@ def _first_of(ranges: list[SeqRange], count: int) -> list[SeqRange]:
     return kept
 
 
-class Parcel(NamedTuple):
-    """A load for one destination, with everything checked that could refuse it."""
+class Parcel(msgspec.Struct, frozen=True, gc=False):
+    """A load for one destination, with everything checked that could refuse it. A thousand are made for one record, so
+    they are of the kind that is made the fastest."""
 
     router: Router
     dest: Topic
@@ -124,20 +126,21 @@ class Parcel(NamedTuple):
 class Forward(Transaction):
     """Publishes the copies for one destination and moves the router's cursor."""
 
-    __slots__ = ("_core", "base", "load", "router", "ts")
+    __slots__ = ("base", "load", "router", "ts")
 
     def __init__(
-        self, core: EngineCore, parcel: Parcel, first_seq: int, block: Block | None, ts: int, base: int
+        self, path: WritePath, parcel: Parcel, first_seq: int, block: Block | None, ts: int, base: int
     ) -> None:
         # Every field at once instead of through another constructor: a thousand of these are made for one record.
-        self.path = core.path
-        self.router, self.topic, self.load = parcel
+        self.path = path
+        self.router = parcel.router
+        self.topic = parcel.dest
+        self.load = parcel.load
         self.frames = ()
         self.block = block
         self.first_seq = first_seq
         self.ceiling = self.last_lsn = 0
         self.needs_sync = False
-        self._core = core
         self.ts = ts
         self.base = base
 
@@ -148,17 +151,17 @@ class Forward(Transaction):
         return FrameKind.FORWARD, load.frame(self.router, self.first_seq, self.ts, self.base, now, block), text
 
     def apply(self, timing: CommitTiming) -> None:
-        core, dest, router, load = self._core, self.topic, self.router, self.load
+        books, dest, router, load = self.path.books, self.topic, self.router, self.load
         if load.lost:
-            core.applier.gap(dest, self.first_seq, self.first_seq + load.lost - 1, LossReason.SOURCE_TRIM)
+            books.applier.gap(dest, self.first_seq, self.first_seq + load.lost - 1, LossReason.SOURCE_TRIM)
         if self.block is not None:
             if load.hops:
                 make_part(dest).note_hops(self.block.first_seq, self.block.last_seq, load.hops)
             self.publish()
             router.forwarded += load.count
         source = router.source
-        if core.topics.get(source.id) is source:
-            core.before_change(source)
+        if books.topics.get(source.id) is source:
+            books.before_change(source)
         if load.upto > router.cursor:
             router.cursor = load.upto
 
@@ -169,16 +172,19 @@ class Forward(Transaction):
 def _share_frames(forwards: list[Forward], now: int) -> list[SharedFrame]:
     """Gives each forward that is logged its frame, or a part of one that it shares with others."""
     groups: dict[tuple[int, int, int], list[Forward]] = {}
+    last: tuple[int, int, int] | None = None
+    alike: list[Forward] = []
     for forward in forwards:
-        if forward.topic.rules.logged and not forward.load.by_value:
-            length = len(forward.block.text) if forward.block is not None else 0
-            key = (id(forward.load), forward.ts, length)
-            if key in groups:
-                groups[key].append(forward)
-            else:
-                groups[key] = [forward]
-        elif forward.topic.rules.logged:
+        load, block = forward.load, forward.block
+        if not forward.topic.rules.logged:
+            continue
+        if load.by_value:
             forward.frames = [forward.frame(now)]
+            continue
+        key = (id(load), forward.ts, len(block.text) if block is not None else 0)
+        if key != last:
+            last, alike = key, groups.setdefault(key, [])
+        alike.append(forward)
     shared: list[SharedFrame] = []
     for group in groups.values():
         if len(group) < _SHARED_MIN:
@@ -186,7 +192,9 @@ def _share_frames(forwards: list[Forward], now: int) -> list[SharedFrame]:
                 forward.frames = [forward.frame(now)]
             continue
         source, pattern = group[0].router.source.id, group[0].frame(now)[1]
-        body = encode_forwards(pattern, [(one.router.id, one.topic.id, one.first_seq, one.base) for one in group])
+        routers, dests = [one.router.id for one in group], [one.topic.id for one in group]
+        columns = (routers, dests, [one.first_seq for one in group], [one.base for one in group])
+        body = encode_forwards(pattern, columns)
         shared.append((FrameKind.FORWARDS, source, body))
     return shared
 
@@ -200,10 +208,14 @@ class Forwarder:
     def send(self, parcels: list[Parcel], finished: Finished) -> None:
         """Gives out seqs and sends the frames on their way. No two parcels go to the same destination."""
         groups: dict[tuple[int, bool, bool], list[Parcel]] = {}
+        waits = self._core.path.waits
         for parcel in parcels:
             dest, load = parcel.dest, parcel.load
-            waits = self._core.path.waits(dest, dest.staged_head + load.lost + load.count, False)
-            groups.setdefault((dest.shard, waits, dest.rules.logged), []).append(parcel)
+            key = (dest.shard, waits(dest, dest.staged_head + load.lost + load.count, False), dest.rules.logged)
+            if key in groups:
+                groups[key].append(parcel)
+            else:
+                groups[key] = [parcel]
         # Those that need no sync go first: they are not to wait for the others.
         for group in sorted(groups):
             self._send(group[0], groups[group], finished)
@@ -212,7 +224,7 @@ class Forwarder:
         core = self._core
         core.path.stage_coalesced(shard)
         now = core.wall()
-        forwards = [self._stage(parcel, now) for parcel in parcels]
+        forwards = self._stage(parcels, now)
         shared = _share_frames(forwards, now)
         # Nothing waits to be let in: whoever forwards has looked whether it would be.
         core.cross_shard_gate.enter(lambda: None)
@@ -223,18 +235,25 @@ class Forwarder:
 
         core.path.log_together(forwards, done, shared=shared)
 
-    def _stage(self, parcel: Parcel, now: int) -> Forward:
-        _, dest, load = parcel
-        first = dest.staged_head + 1
-        ts = dest.staged_ts = now if now > dest.staged_ts else dest.staged_ts
-        base = dest.next_base if dest.next_base < BASE_MAX else 0
-        block: Block | None = None
-        if load.ranges:
-            text, rows, payload_bytes, traits = load.render(first + load.lost, ts, base)
-            block = Block(first + load.lost, ts, payload_bytes, base, traits, None, rows, text, now)
-            dest.next_base = block.next_base
-            dest.staged_count += block.count
-            dest.staged_bytes += payload_bytes
-            self._core.staged_bytes += payload_bytes
-        dest.staged_head += load.lost + load.count
-        return Forward(self._core, parcel, first, block, ts, base)
+    def _stage(self, parcels: list[Parcel], now: int) -> list[Forward]:
+        """Gives out seqs. In one loop, as there may be hundreds that differ in nothing but their destination."""
+        core, path = self._core, self._core.path
+        forwards: list[Forward] = []
+        for parcel in parcels:
+            dest, load = parcel.dest, parcel.load
+            first, ts, base = dest.staged_head + 1, dest.staged_ts, dest.next_base
+            if now > ts:
+                ts = dest.staged_ts = now
+            if base >= BASE_MAX:
+                base = 0
+            block: Block | None = None
+            if load.ranges:
+                text, rows, payload_bytes, traits = load.render(first + load.lost, ts, base)
+                block = Block(first + load.lost, ts, payload_bytes, base, traits, None, rows, text, now)
+                dest.next_base = block.next_base
+                dest.staged_count += block.count
+                dest.staged_bytes += payload_bytes
+                core.staged_bytes += payload_bytes
+            dest.staged_head += load.lost + load.count
+            forwards.append(Forward(path, parcel, first, block, ts, base))
+        return forwards

@@ -33,12 +33,13 @@ class Parcels:
         example = self._examples.get(dest.shard) if dest is not None else None
         if example is None or dest is None:
             return False
-        known, like, load = example
+        known, like = example.router, example.dest
         if (
             router.source is not known.source
             or router.cursor != known.cursor
             or (router.rules is not known.rules and router.rules != known.rules)
-            or (dest.staged_config is not like.staged_config and dest.staged_config != like.staged_config)
+            # The same rules come of the same config.
+            or (dest.rules is not like.rules and dest.staged_config != like.staged_config)
             or not dest.rules.usual
             or router.closing
             or router.inflight
@@ -47,8 +48,10 @@ class Parcels:
             or len(self._registry.into[dest.id]) > 1
         ):
             return False
+        # Every router comes with rules of its own; from now on it takes one look to see that they are the same.
+        router.rules = known.rules
         router.inflight = True
-        self._parcels.append(Parcel(router, dest, load))
+        self._parcels.append(Parcel(router, dest, example.load))
         return True
 
     def take(self) -> list[Parcel]:

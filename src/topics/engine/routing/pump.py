@@ -98,9 +98,11 @@ class Pump:
 
     def rouse(self, source: Topic) -> None:
         """Every router of a source may have something to do."""
-        part = part_of(source)
+        part, due = part_of(source), self._due
         for router in part.routers.values() if part is not None else ():
-            self._line_up(router)
+            if not (router.due or router.inflight or router.closing):
+                router.due = True
+                due.append(router)
         self._schedule()
 
     def due(self, router: Router) -> None:
@@ -143,13 +145,13 @@ class Pump:
     def _run(self) -> None:
         self._scheduled = self._passed = False
         self._running = True
-        cost = 0.0
+        cost, limit, due, goes_along = 0.0, self.cost_a_tick, self._due, self._parcels.goes_along
         try:
-            while self._due and cost < self.cost_a_tick:
-                while self._due and cost < self.cost_a_tick:
-                    router = self._due.popleft()
+            while due and cost < limit:
+                while due and cost < limit:
+                    router = due.popleft()
                     router.due = False
-                    cost += self._try(router)
+                    cost += _COST_OF_MORE if goes_along(router) else self._try_alone(router)
                 # On the caller's stack this makes routers due again.
                 self._send()
         finally:
@@ -193,8 +195,9 @@ class Pump:
         return router.due or not (router.blocked or router in self.stuck)
 
     def _try(self, router: Router) -> float:
-        if self._parcels.goes_along(router):
-            return _COST_OF_MORE
+        return _COST_OF_MORE if self._parcels.goes_along(router) else self._try_alone(router)
+
+    def _try_alone(self, router: Router) -> float:
         try:
             return self._advance(router)
         except TopicsError as error:
@@ -339,31 +342,36 @@ class Pump:
         """Nothing of it is for this destination. The cursor moves in memory, and in the next snapshot."""
         self._core.before_change(router.source)
         router.cursor = max(router.cursor, upto)
-        self._moved(router)
+        self._moved(router, part_of(router.source))
         self.due(router)
 
     def _finished(self, routers: list[Router], error: TopicsError | None) -> None:
         crowded, self._crowded = self._crowded, []
         for router in crowded:
             self._line_up(router)
+        source: Topic | None = None
+        part: RouterPart | None = None
         for router in routers:
             router.inflight = False
             if error is None:
-                self._moved(router)
-                if router.cursor < router.source.head:
+                if router.source is not source:
+                    source = router.source
+                    part = part_of(source)
+                self._moved(router, part)
+                if router.cursor < source.head:
                     self._line_up(router)
                 elif self._holding:
                     self._passed = True
             else:
                 self._hold_up(router, str(error), error.code)
         self._schedule()
-        for router in routers:
-            if router.when_idle is not None:
-                self._idle(router)
+        for router in [router for router in routers if router.when_idle is not None]:
+            self._idle(router)
 
-    def _moved(self, router: Router) -> None:
-        router.blocked, router.blocked_by, router.blocked_seq = False, "", 0
-        part = part_of(router.source)
+    def _moved(self, router: Router, part: RouterPart | None) -> None:
+        """A router has come further; `part` is its source's."""
+        if router.blocked:
+            router.blocked, router.blocked_by, router.blocked_seq = False, "", 0
         if part is not None and part.hops:
             part.forget_hops()
         if router.present is not None and router.cursor >= router.dedupe_upto:
