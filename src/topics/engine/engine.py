@@ -467,9 +467,10 @@ class Engine:
 
     def consumed(self, topic: Topic) -> None:
         """Somebody reads the topic, or has come to follow it: that raises its priority."""
-        topic.last_read_ts = topic.last_consumed_ts = now = self.core.wall()
-        if self.core.topics.get(topic.id) is not topic and topic.name in self.core.sleepers.names:
-            self.core.sleepers.consumed(topic, now)
+        core = self.core
+        topic.last_read_ts = topic.last_consumed_ts = now = core.wall()
+        if core.topics.get(topic.id) is not topic and topic.name in core.sleepers.names:
+            core.sleepers.consumed(topic, now)
 
     def _background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
         if self._workers is None:

@@ -82,7 +82,8 @@ class Transaction(Submission):
     def settle(self, timing: CommitTiming) -> None:
         """It is as safe as it has to be, and it is its turn."""
         topic, books = self.topic, self.path.books
-        topic.sync_inflight -= self.needs_sync
+        if self.needs_sync:
+            topic.sync_inflight -= 1
         books.before_change(topic)
         before = topic.live_bytes
         if self.ceiling:
@@ -348,11 +349,14 @@ class WritePath:
         needs_sync = unlogged = False
         for part in parts:
             topic = part.topic
-            sealed = self._seal(shard, part)
-            pieces += sealed
-            unlogged = unlogged or not topic.rules.logged
-            last = topic.staged_head if part.first_seq else 0
-            needs_sync = needs_sync or self.waits(topic, last, bool(sealed), gate)
+            # Most of what routers copy has no frame of its own, and seqs below the ceiling.
+            sealed: Sequence[bytes] = ()
+            if part.frames or topic.staged_head > topic.ceiling_staged or not topic.rules.logged:
+                sealed = self._seal(shard, part)
+                pieces += sealed
+                unlogged = unlogged or not topic.rules.logged
+            if not needs_sync:
+                needs_sync = self.waits(topic, topic.staged_head if part.first_seq else 0, bool(sealed), gate)
         # What an ephemeral topic is given with another's frames must not be overtaken by what comes without any.
         needs_sync = needs_sync or (bool(pieces) and unlogged)
         bundle = Bundle(pieces, needs_sync, parts, finished, decides)

@@ -17,6 +17,7 @@ import heapq
 import logging
 from collections.abc import Callable, Hashable, Iterable
 from itertools import count, islice
+from operator import attrgetter
 from typing import Final, Protocol
 
 from topics.core.priority import effective_priority
@@ -40,6 +41,9 @@ AGED_A_TICK: Final = 1000
 """How many of those that wait longest are looked at in an ageing tick, so that ageing itself stays cheap."""
 DEMOTION: Final = 1000
 """By how much background work, such as a router's, counts less than the topic it works for while pressure is high."""
+
+_CONFIG = attrgetter("config")
+_LAST_CONSUMED = attrgetter("last_consumed_ts")
 
 Run = Callable[[], None]
 
@@ -122,7 +126,8 @@ class Scheduler:
             return
         self._waiting[topic] = None
         self._fresh.append(topic)
-        self._arm()
+        if not self._armed:
+            self._arm()
 
     def priority(self, topic: Topic) -> int:
         """The topic's effective priority at this moment, with what it gained by waiting here."""
@@ -194,8 +199,9 @@ class Scheduler:
             fresh = self._in_rounds(fresh)
         begun, told = self._seconds(), 0
         self.backlog = 0
+        seconds = self._seconds
         for number, topic in enumerate(fresh):
-            if told >= DELIVERIES_A_TICK or self._seconds() - begun >= TICK_S:
+            if told >= DELIVERIES_A_TICK or seconds() - begun >= TICK_S:
                 self._fresh = fresh[number:] + self._fresh
                 self._place_fresh(self._now_ms())
                 self.backlog = len(fresh) - number
@@ -207,6 +213,12 @@ class Scheduler:
         """The same in the order in which rounds serve them. Of topics that a thousand routers copy into, most have the
         same config and were read at the same moment, so few are looked at."""
         now_ms = self._now_ms()
+        if len(set(map(id, map(_CONFIG, fresh)))) == 1:
+            # Of one config, those between who was read first and who was read last stand between those two.
+            ends = (min(fresh, key=_LAST_CONSUMED), max(fresh, key=_LAST_CONSUMED))
+            first, last = [band_of(self._priority(topic, None, now_ms)) for topic in ends]
+            if first == last:
+                return fresh
         kinds = {(id(topic.config), topic.last_consumed_ts): topic for topic in fresh}
         bands = {kind: band_of(self._priority(topic, None, now_ms)) for kind, topic in kinds.items()}
         if len(set(bands.values())) == 1:
