@@ -86,12 +86,13 @@ class Feed:
         """The topic, which is not deleted, changed; or the feed is new."""
         if self.gone:
             return
-        if not self.source.sees(self.topic):
+        source, topic = self.source, self.topic
+        if not source.sees(topic):
             self.end()
-        elif self.source.strong:
+        elif source.strong:
             self._ask_for_durable()
         else:
-            self._target = self.source.place(self.topic.head)
+            self._target = source.place(topic.head)
             self.topics.run_queue.add(self)
 
     def end(self) -> None:
@@ -145,16 +146,16 @@ class Feed:
 
     def _frame_at_hand(self) -> Frame | None:
         """The next frame where it takes no read: another feed just made it, or it is the topic's last block."""
-        topics, position, target = self.topics, self.position, self._target
+        topics, topic, position, target = self.topics, self.topic, self.position, self._target
         if self.look_if_gone():
             return None
         # As a read would: time may have taken records that the frame holds.
-        topics.engine.core.expire(self.topic)
+        topics.core.expire(topic)
         alone = len(self.kin.feeds) == 1
         shared = None if alone else topics.cache.find(self, position, target)
         if shared is not None:
             return shared
-        frame = self.source.newest(topics.engine, self.topic, position, target)
+        frame = self.source.newest(topics.engine, topic, position, target)
         if frame is not None and not alone:
             topics.cache.put(self, frame, False)
         return frame
@@ -288,7 +289,7 @@ class Feed:
     def shared_frame(self, cursor: Cursor, up_to: Cursor) -> Frame | None:
         """The frame from this cursor that somebody else just had, if reading up to a seq would give no more."""
         # As a read would: time may have taken records that the frame holds.
-        self.topics.engine.core.expire(self.topic)
+        self.topics.core.expire(self.topic)
         return self.topics.cache.find(self, cursor, up_to)
 
     def caught_up_frame(self) -> Frame:

@@ -20,6 +20,7 @@ class TopicFeeds:
     def __init__(self, feeds: "Feeds", topic: Topic) -> None:
         self._feeds = feeds
         self.engine = feeds.engine
+        self.core = feeds.engine.core
         self.run_queue = feeds.run_queue
         self.cache = feeds.cache
         self.topic = topic
@@ -60,7 +61,8 @@ class TopicFeeds:
 
     def look_if_gone(self) -> bool:
         """Whether the topic is deleted, and tells everyone the first time that it is."""
-        if not self._gone and self.engine.core.topics.get(self.topic.id) is not self.topic:
+        topic = self.topic
+        if not self._gone and self.core.topics.get(topic.id) is not topic:
             self._gone = True
             self._feeds.forget(self)
             for feed in list(self):
@@ -68,7 +70,7 @@ class TopicFeeds:
         return self._gone
 
     def when_durable(self, done: Callable[[int], None]) -> None:
-        when_durable(self.engine.core, self.topic, done)
+        when_durable(self.core, self.topic, done)
 
     def _woken(self) -> None:
         if self._left:
@@ -77,7 +79,7 @@ class TopicFeeds:
         if not self.look_if_gone():
             # Put back before anything is read: what happens from now on wakes us again.
             self.topic.tell_next(self._woken)
-            self.waited_ms = self.engine.core.scheduler.waited_ms
+            self.waited_ms = self.core.scheduler.waited_ms
             for kin in self._by_source.values():
                 for feed in kin.feeds:
                     feed.changed()

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 
@@ -34,6 +34,10 @@ class FrameKind(enum.Enum):
     """News is late because of pressure. It moves no cursor."""
 
 
+_RECORDS = FrameKind.RECORDS
+"""Not looked up for each frame: an enum's class takes its time to find a member."""
+
+
 class Frame(msgspec.Struct, frozen=True, gc=False):
     """One message to a subscriber. `data` is shared by everyone who gets it and must not be changed."""
 
@@ -45,7 +49,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     """The cursor behind it, also past records that were left out."""
 
 
-class RecordBatch(NamedTuple):
+class RecordBatch(msgspec.Struct, frozen=True, gc=False):
     """What a frame of records says. `body` is their JSON with commas between them, without brackets."""
 
     topic: str
@@ -183,7 +187,9 @@ class Projection(Source, frozen=True, kw_only=True):
         )  # fmt: skip
 
     def sees(self, topic: Topic) -> bool:
-        return topic.guard is None or not topic.guard.hides(topic)
+        # Asked for each frame of each topic, so by what takes no call where there is no guard.
+        guard = topic.guard if topic.rules.guarded else None
+        return guard is None or not guard.hides(topic)
 
     def within(self, room: int) -> Self:
         return self if room >= self.max_bytes else msgspec.structs.replace(self, max_bytes=room)
@@ -207,7 +213,7 @@ class Projection(Source, frozen=True, kw_only=True):
         engine.core.totals.reads += 1
         engine.consumed(topic)
         data = self.framing.records(RecordBatch(topic.name, text, cursor, up_to, up_to))
-        return Frame(FrameKind.RECORDS, data, cursor, up_to)
+        return Frame(_RECORDS, data, cursor, up_to)
 
     def behind(self, found: ReadResult) -> int:
         return found.next_from_seq

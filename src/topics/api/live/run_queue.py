@@ -71,7 +71,7 @@ class RunQueue:
         if not worker.queued:
             worker.queued = True
             self._queue.append(worker)
-            if not self.running:
+            if self._begun is None and not self.running:
                 self._begin()
 
     def go_on(self, worker: Worker) -> None:

@@ -4,6 +4,8 @@ A watch of one topic has ids that follow from the topic and the seq, so whole ev
 HTTP. The ids of a watch of several topics are its own: then only what follows the id is shared.
 """
 
+import functools
+
 import msgspec
 
 from topics.api.errors import status_of
@@ -21,8 +23,18 @@ _encode = msgspec.json.Encoder().encode
 def event(name: bytes, data: bytes) -> bytes:
     """An event without an id. A payload may hold line ends between its JSON tokens; each line is a field of its own."""
     if b"\n" in data or b"\r" in data:
-        data = b"\ndata: ".join(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"))
+        data = _in_fields(data)
     return b"event: %b\ndata: %b\n\n" % (name, data)
+
+
+def _in_fields(data: bytes) -> bytes:
+    return b"\ndata: ".join(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"))
+
+
+@functools.lru_cache(256)
+def _behind_records(from_seq: int, to_seq: int, head_seq: int) -> bytes:
+    """How an event of records ends. Kept, as topics that a router copies into mostly stand alike."""
+    return b'],"from_seq":%d,"to_seq":%d,"head_seq":%d}\n\n' % (from_seq, to_seq, head_seq)
 
 
 def error_event(code: int, text: str, retry_after_ms: int | None = None, topics: list[str] | None = None) -> bytes:
@@ -39,11 +51,10 @@ class SharedFraming:
     """Events without their ids."""
 
     def records(self, batch: RecordBatch) -> bytes:
-        return event(
-            b"record",
-            b'{"topic":%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d}'
-            % (_encode(batch.topic), batch.body, batch.from_seq, batch.to_seq, batch.head_seq),
-        )
+        body, behind = batch.body, _behind_records(batch.from_seq, batch.to_seq, batch.head_seq)
+        if b"\n" in body or b"\r" in body:
+            body = _in_fields(body)
+        return b"".join((b'event: record\ndata: {"topic":', _encode(batch.topic), b',"records":[', body, behind))
 
     def tombstone(self, topic: str, tombstone: Tombstone, reason: str, cursor: int) -> bytes:
         told = TombstoneEvent(
