@@ -204,6 +204,8 @@ class EngineCore(Listeners):
         return [name for detach in self.detach for name in detach(topic)]
 
     def remove_topic(self, topic: Topic) -> None:
+        # For good: whoever still holds it sees by its rules that it is not to be taken for granted.
+        topic.closing = True
         del self.topics[topic.id]
         self.sleepers.forget(topic.id)
         if self.by_name.get(topic.name) is topic:

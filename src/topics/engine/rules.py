@@ -30,7 +30,8 @@ class Rules:
         self.rejects = config.discard is Discard.REJECT and bool(config.cap_records or config.cap_bytes)
         """Whether it refuses what does not fit, instead of dropping the oldest."""
         self.usual = not guarded and not closing
-        """Whether nothing has to be asked before something is done to it."""
+        """Whether nothing has to be asked before something is done to it: it is there, for everyone. One that was
+        deleted stays one that is closing."""
         self.takes_all = not guarded and not self.rejects
         """Whether it takes any records that a server has room for."""
         self.shares = (

@@ -58,8 +58,8 @@ class EventSink(Sink):
     def flush(self) -> None:
         """Writes what was gathered, at the end of a turn or because something else comes behind it."""
         if self._gathered:
-            text, self._gathered, self._gathered_bytes = b"".join(self._gathered), [], 0
-            if not self._stream.write(text):
+            events, self._gathered, self._gathered_bytes = self._gathered, [], 0
+            if not self._stream.write_pieces(events):
                 self.filled()
 
     def waiting_bytes(self) -> int:

@@ -87,7 +87,7 @@ class Feed:
         if self.gone:
             return
         source, topic = self.source, self.topic
-        if not source.sees(topic):
+        if not topic.rules.usual and not source.sees(topic):
             self.end()
         elif source.strong:
             self._ask_for_durable()
@@ -120,8 +120,10 @@ class Feed:
 
     def look_if_gone(self) -> bool:
         """Whether the topic is not there any more, for anyone or for those who follow it here."""
-        if not self.gone and not self.topics.look_if_gone() and not self.source.sees(self.topic):
-            self.end()
+        # Asked for each frame of each topic. What is usual is not deleted, and has no guard that could hide it.
+        if not self.topic.rules.usual and not self.gone:
+            if not self.topics.look_if_gone() and not self.source.sees(self.topic):
+                self.end()
         return self.gone
 
     def work(self, run_queue: RunQueue) -> None:
@@ -149,8 +151,9 @@ class Feed:
         topics, topic, position, target = self.topics, self.topic, self.position, self._target
         if self.look_if_gone():
             return None
-        # As a read would: time may have taken records that the frame holds.
-        topics.core.expire(topic)
+        if topic.config.ttl_ms:
+            # As a read would: time may have taken records that the frame holds.
+            topics.core.expire(topic)
         alone = len(self.kin.feeds) == 1
         shared = None if alone else topics.cache.find(self, position, target)
         if shared is not None:

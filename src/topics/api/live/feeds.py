@@ -62,7 +62,7 @@ class TopicFeeds:
     def look_if_gone(self) -> bool:
         """Whether the topic is deleted, and tells everyone the first time that it is."""
         topic = self.topic
-        if not self._gone and self.core.topics.get(topic.id) is not topic:
+        if not topic.rules.usual and not self._gone and self.core.topics.get(topic.id) is not topic:
             self._gone = True
             self._feeds.forget(self)
             for feed in list(self):

@@ -154,9 +154,10 @@ class Forward(Transaction):
         books, dest, router, load = self.path.books, self.topic, self.router, self.load
         if load.lost:
             books.applier.gap(dest, self.first_seq, self.first_seq + load.lost - 1, LossReason.SOURCE_TRIM)
-        if self.block is not None:
+        block = self.block
+        if block is not None:
             if load.hops:
-                make_part(dest).note_hops(self.block.first_seq, self.block.last_seq, load.hops)
+                make_part(dest).note_hops(block.first_seq, block.last_seq, load.hops)
             self.publish()
             router.forwarded += load.count
         source = router.source
