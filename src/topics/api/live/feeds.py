@@ -1,6 +1,5 @@
 """All feeds, by topic: the one waiter of each topic, and the way in for subscribers."""
 
-import itertools
 from collections.abc import Callable, Iterator
 
 from topics.api.live.cache import FrameCache, Kin
@@ -17,6 +16,11 @@ from topics.engine.write.barrier import when_durable
 class TopicFeeds:
     """The feeds of one topic. A later topic of the same name has others."""
 
+    __slots__ = (
+        "_by_source", "_feeds", "_feeds_of_all", "_gone", "_left", "cache", "core", "engine", "run_queue", "topic",
+        "waited_ms",
+    )  # fmt: skip
+
     def __init__(self, feeds: "Feeds", topic: Topic) -> None:
         self._feeds = feeds
         self.engine = feeds.engine
@@ -25,6 +29,8 @@ class TopicFeeds:
         self.cache = feeds.cache
         self.topic = topic
         self._by_source: dict[Source, Kin] = {}
+        self._feeds_of_all: list[Feed] = []
+        """Those of all sources."""
         self.waited_ms = 0
         """How long pressure kept the last news back."""
         self._gone = False
@@ -40,17 +46,19 @@ class TopicFeeds:
         if found is None:
             found = Feed(self, source, kin)
             kin.feeds.append(found)
+            self._feeds_of_all.append(found)
             found.changed()
         return found
 
     def __iter__(self) -> Iterator[Feed]:
-        return itertools.chain.from_iterable([kin.feeds for kin in self._by_source.values()])
+        return iter(self._feeds_of_all)
 
     def forget(self, feed: Feed) -> None:
         """Nobody follows this feed any more."""
         kin = feed.kin
         if feed in kin.feeds:
             kin.feeds.remove(feed)
+            self._feeds_of_all.remove(feed)
         if not kin.feeds:
             self.cache.forget(kin)
             self._by_source.pop(feed.source, None)
@@ -80,9 +88,8 @@ class TopicFeeds:
             # Put back before anything is read: what happens from now on wakes us again.
             self.topic.tell_next(self._woken)
             self.waited_ms = self.core.scheduler.waited_ms
-            for kin in self._by_source.values():
-                for feed in kin.feeds:
-                    feed.changed()
+            for feed in self._feeds_of_all:
+                feed.changed()
 
 
 class Feeds:

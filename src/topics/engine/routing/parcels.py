@@ -45,7 +45,7 @@ class Parcels:
             or router.inflight
             or router.cyclic
             or router.dedupe_upto > router.cursor
-            or len(self._registry.into[dest.id]) > 1
+            or not router.alone
         ):
             return False
         # Every router comes with rules of its own; from now on it takes one look to see that they are the same.

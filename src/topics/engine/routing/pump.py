@@ -313,7 +313,7 @@ class Pump:
                 return
         elif core.quiet:
             core.begin()
-        if self._packer.takes_all(dest) and len(self._registry.into[dest.id]) == 1:
+        if self._packer.takes_all(dest) and router.alone:
             waits = dest.rules.acks_after_sync or core.scheduler.deferring
             self._parcels.add(Parcel(router, dest, wanted), wanted.shared and not waits and not router.cyclic)
             return

@@ -24,8 +24,9 @@ Hops = tuple[int, int, int]
 
 class Router:
     __slots__ = (
-        "blocked", "blocked_by", "blocked_seq", "closing", "created_ts", "cursor", "cyclic", "dedupe_upto", "dest",
-        "dest_id", "due", "forwarded", "id", "inflight", "listening", "name", "present", "rules", "source", "when_idle",
+        "alone", "blocked", "blocked_by", "blocked_seq", "closing", "created_ts", "cursor", "cyclic", "dedupe_upto",
+        "dest", "dest_id", "due", "forwarded", "id", "inflight", "listening", "name", "present", "rules", "source",
+        "when_idle",
     )  # fmt: skip
 
     def __init__(self, state: RouterState, source: Topic) -> None:
@@ -35,6 +36,8 @@ class Router:
         self.dest_id = state.dest_id
         self.dest: Topic | None = None
         """The destination; None only while recovery has not met it yet."""
+        self.alone = True
+        """Whether no other router goes to the same destination."""
         self.rules = rules_of(state)
         self.cursor = state.cursor
         """Every record of the source up to here was forwarded, filtered out, or told as lost."""
@@ -186,7 +189,7 @@ class Registry:
         part.routers[router.id] = router
         self.by_name[router.name] = router
         insort(self.names, router.name)
-        self.into.setdefault(dest.id, []).append(router)
+        self._lead_into(dest.id, [*self.into.get(dest.id, ()), router])
         self._cycles += router.rules.allow_cycle
         self.mark_cycles()
 
@@ -199,12 +202,17 @@ class Registry:
             del self.names[bisect_left(self.names, router.name)]
         others = [other for other in self.into.get(router.dest_id, ()) if other is not router]
         if others:
-            self.into[router.dest_id] = others
+            self._lead_into(router.dest_id, others)
         else:
             self.into.pop(router.dest_id, None)
         self._cycles -= router.rules.allow_cycle
         router.closing = True
         self.mark_cycles()
+
+    def _lead_into(self, dest_id: int, routers: list[Router]) -> None:
+        self.into[dest_id] = routers
+        for router in routers:
+            router.alone = len(routers) == 1
 
     def change(self, router: Router, rules: RouterRules) -> None:
         self._cycles += rules.allow_cycle - router.rules.allow_cycle

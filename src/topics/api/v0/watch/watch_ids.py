@@ -61,8 +61,7 @@ class IdWriter:
         self._cursors = cursors
         self._names = sorted(cursors)
         self._fingerprint = _fingerprint(self._names) if len(cursors) > MAPPED_TOPICS_MAX else b""
-        self._places: dict[str, tuple[int, slice, slice]] = {}
-        """Where each topic's seq stands in the packed id, the groups of three bytes around it, and their text."""
+        self._places = {name: _HEAD.size + _SEQ.size * number for number, name in enumerate(self._names)}
         self._packed = bytearray()
         self._text: bytearray | None = None
         """The last id, and the same before it became text, where its seqs are of four bytes: the next one differs in
@@ -80,7 +79,6 @@ class IdWriter:
         if kind == _NARROW:
             # To whole groups: what fills the last one up is not part of the text.
             self._packed, self._text = bytearray(packed + bytes(-len(packed) % 3)), bytearray(text)
-            self._places = self._places or {name: _place(number) for number, name in enumerate(self._names)}
         return text
 
     def move(self, topic: str, cursor: int) -> bytes | bytearray:
@@ -89,10 +87,11 @@ class IdWriter:
         text, packed = self._text, self._packed
         if text is None or cursor > _NARROW_MAX:
             return self.write()
-        place, groups, shown = self._places[topic]
+        place = self._places[topic]
         _SEQ.pack_into(packed, place, cursor)
-        length = len(text)
-        text[shown] = b2a_base64(packed[groups], newline=False).translate(_URL_SAFE)
+        # Four bytes always lie in two groups of three, which are eight letters.
+        first, length = place // 3, len(text)
+        text[4 * first : 4 * first + 8] = _in_base64(packed[3 * first : 3 * first + 6])
         # What fills the last group up is not part of the text.
         del text[length:]
         return text
@@ -122,12 +121,6 @@ def _unpack(raw: bytes, names: list[str]) -> Positions | None:
         return None
     seqs = array("I" if width == 4 else "Q", packed)
     return Positions(dict(zip(names, seqs, strict=True)), generation)
-
-
-def _place(number: int) -> tuple[int, slice, slice]:
-    place = _HEAD.size + _SEQ.size * number
-    first, end = place // 3, (place + _SEQ.size + 2) // 3
-    return place, slice(3 * first, 3 * end), slice(4 * first, 4 * end)
 
 
 def _in_base64(packed: bytes | bytearray) -> bytes:
