@@ -237,24 +237,31 @@ class Forwarder:
         core.path.log_together(forwards, done, shared=shared)
 
     def _stage(self, parcels: list[Parcel], now: int) -> list[Forward]:
-        """Gives out seqs. In one loop, as there may be hundreds that differ in nothing but their destination."""
+        """Gives out seqs. Destinations that stand alike are given the very same numbers: one of its own for each of a
+        thousand lies somewhere in memory when it is wanted next, and one for all of them is at hand."""
         core, path = self._core, self._core.path
         forwards: list[Forward] = []
+        like: Load | None = None
+        head = ts = begin = first = start = last = base = next_base = 0
+        text = rows = b""
+        payload_bytes = traits = 0
         for parcel in parcels:
             dest, load = parcel.dest, parcel.load
-            first, ts, base = dest.staged_head + 1, dest.staged_ts, dest.next_base
-            if now > ts:
-                ts = dest.staged_ts = now
-            if base >= BASE_MAX:
-                base = 0
+            moment = dest.staged_ts if dest.staged_ts > now else now
+            if load is not like or dest.staged_head != head or dest.next_base != begin or moment != ts:
+                like, head, begin, ts = load, dest.staged_head, dest.next_base, moment
+                first, start, last = head + 1, head + load.lost + 1, head + load.lost + load.count
+                base = begin if begin < BASE_MAX else 0
+                if load.ranges:
+                    text, rows, payload_bytes, traits = load.render(start, ts, base)
+                next_base = 0
             block: Block | None = None
             if load.ranges:
-                text, rows, payload_bytes, traits = load.render(first + load.lost, ts, base)
-                block = Block(first + load.lost, ts, payload_bytes, base, traits, None, rows, text, now)
-                dest.next_base = block.next_base
+                block = Block(start, ts, payload_bytes, base, traits, None, rows, text, now)
+                next_base = dest.next_base = next_base or block.next_base
                 dest.staged_count += block.count
                 dest.staged_bytes += payload_bytes
                 core.staged_bytes += payload_bytes
-            dest.staged_head += load.lost + load.count
+            dest.staged_head, dest.staged_ts = last, ts
             forwards.append(Forward(path, parcel, first, block, ts, base))
         return forwards

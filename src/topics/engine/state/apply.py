@@ -51,7 +51,7 @@ class Applier:
         size = len(block.text) + len(block.rows)
         topic.tail_bytes += size
         self._retention.tail_bytes += size
-        topic.head = first + count - 1
+        topic.head = first if count == 1 else first + count - 1
         topic.live_count += count
         totals = self._totals
         totals.records += count
