@@ -199,6 +199,15 @@ def test_a_read_during_a_drop_still_sees_the_topic(engine: Engine) -> None:
         read(engine, "t")
 
 
+def test_a_dropped_topic_is_never_taken_for_one_that_is_there(engine: Engine) -> None:
+    append(engine, "t", 1)
+    topic = engine.core.by_name["t"]
+    assert topic.rules.usual
+    drop(engine, "t")
+    append(engine, "t", 2)
+    assert not topic.rules.usual and engine.core.by_name["t"].rules.usual
+
+
 def test_what_waits_for_a_drop_keeps_its_order(engine: Engine) -> None:
     append(engine, "t", 1)
     hold(engine)

@@ -404,3 +404,23 @@ def test_background_work_is_allowed_once_it_has_waited(bench: Bench, priority: i
     assert not bench.scheduler.may_run(topic, since)
     bench.clock.advance(10)
     assert bench.scheduler.may_run(topic, since)
+
+
+def test_topics_of_one_config_are_told_apart_by_who_was_read(bench: Bench) -> None:
+    config = TopicConfig()
+    topics = [bench.topic(name) for name in "abcd"]
+    for topic in topics:
+        topic.configure(config)
+        topic.last_consumed_ts = 0
+    bench.clock.advance(1)
+    topics[2].last_consumed_ts = bench.clock.now_ms()
+    bench.wake(*topics)
+    bench.tick()
+    assert bench.told == ["c", "a", "b", "d"]
+    bench.told.clear()
+    for topic in topics:
+        topic.last_consumed_ts = bench.clock.now_ms()
+        bench.watch(topic)
+    bench.wake(*topics)
+    bench.tick()
+    assert bench.told == ["a", "b", "c", "d"]

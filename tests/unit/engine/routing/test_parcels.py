@@ -16,7 +16,7 @@ from tests.unit.engine.conftest import (
     read,
     values,
 )
-from tests.unit.engine.routing.conftest import EXACTLY_ONCE, go_on, route, router
+from tests.unit.engine.routing.conftest import EXACTLY_ONCE, go_on, route, router, unroute
 from topics.core.config import Discard
 from topics.core.records import Record
 from topics.core.selectors import TagMatch
@@ -114,6 +114,32 @@ def test_two_routers_into_one_topic_each_copy_everything(engine: Engine, pair: t
         route(engine, "source", "both", name=name)
     append(engine, "source", 1)
     assert values(engine, "both") == [1, 1]
+
+
+def test_a_router_knows_whether_it_is_alone(engine: Engine) -> None:
+    route(engine, "source", "both", name="one")
+    route(engine, "source", "both", name="two")
+    assert not router(engine, "one").alone and not router(engine, "two").alone
+    unroute(engine, "one")
+    assert router(engine, "two").alone
+
+
+def test_who_stands_elsewhere_is_given_numbers_of_its_own(disk: FakeDisk) -> None:
+    engine = open_engine(disk)
+    names = [f"d{number}" for number in range(6)]
+    for number, name in enumerate(names):
+        put(engine, name, durability=FSYNC)
+        # Two by two they have the same seqs, and texts of another length.
+        append(engine, name, *(["x" * number] * (number // 2 + 1)))
+        route(engine, "source", name)
+    before = {name: values(engine, name) for name in names}
+    append(engine, "source", 1)
+    append(engine, "source", 2, 3)
+    for known in (engine, go_on(open_engine(after_power_cut(disk)))):
+        for name in names:
+            records = read(known, name).records()
+            assert [record["data"] for record in records] == [*before[name], 1, 2, 3]
+            assert [record["$seq"] for record in records] == list(range(1, len(records) + 1))
 
 
 def test_what_travels_together_survives_together(disk: FakeDisk) -> None:
