@@ -21,9 +21,10 @@ from topics.core.config import Discard
 from topics.core.records import Record
 from topics.core.selectors import TagMatch
 from topics.engine import Batch, Engine
-from topics.engine.routing.forwarding import Load, Parcel
+from topics.engine.routing.forwarding import Forwarder, Load, Parcel
 from topics.engine.routing.parcels import Parcels
 from topics.engine.routing.registry import Router
+from topics.formats.block import BASE_MAX
 from topics.testing import FakeDisk
 
 RECORDS = [Record.of(1, tag="a", node="n"), Record.of(2, tag="b"), Record.of(3)]
@@ -124,22 +125,26 @@ def test_a_router_knows_whether_it_is_alone(engine: Engine) -> None:
     assert router(engine, "two").alone
 
 
-def test_who_stands_elsewhere_is_given_numbers_of_its_own(disk: FakeDisk) -> None:
-    engine = open_engine(disk)
-    names = [f"d{number}" for number in range(6)]
-    for number, name in enumerate(names):
-        put(engine, name, durability=FSYNC)
-        # Two by two they have the same seqs, and texts of another length.
-        append(engine, name, *(["x" * number] * (number // 2 + 1)))
-        route(engine, "source", name)
-    before = {name: values(engine, name) for name in names}
+def test_who_stands_elsewhere_is_given_numbers_of_its_own(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    late, now = 9_000_000_000_000, 5_000_000_000_000
+    # Seq, place in the text and time; each stands as the one before it, or differs from it in one of the three.
+    stands = [
+        (4, 0, 0), (4, 0, 0), (400, 0, 0), (400, 70, 0), (400, 70, 0), (400, 70, late), (4, 70, late), (4, 70, late),
+        (4, BASE_MAX, late), (4, BASE_MAX, 0), (5, BASE_MAX, 0), (5, 0, 0),
+    ]  # fmt: skip
+    for number in range(len(stands)):
+        route(engine, "source", f"d{number}")
+    parcels: list[Parcel] = []
+    monkeypatch.setattr(Forwarder, "send", lambda self, some, finished: parcels.extend(some))
     append(engine, "source", 1)
-    append(engine, "source", 2, 3)
-    for known in (engine, go_on(open_engine(after_power_cut(disk)))):
-        for name in names:
-            records = read(known, name).records()
-            assert [record["data"] for record in records] == [*before[name], 1, 2, 3]
-            assert [record["$seq"] for record in records] == list(range(1, len(records) + 1))
+    for one, (head, base, ts) in zip(parcels, stands, strict=True):
+        one.dest.staged_head, one.dest.next_base, one.dest.staged_ts = head, base, ts
+    for forward, (head, base, ts) in zip(Forwarder(engine.core)._stage(parcels, now), stands, strict=True):
+        block, dest = forward.block, forward.topic
+        assert block is not None and b'"$seq":%d,"$ts":%d,' % (head + 1, max(now, ts)) in block.text
+        assert (forward.first_seq, forward.ts, forward.base) == (head + 1, max(now, ts), base % BASE_MAX)
+        assert (block.first_seq, block.ts, block.base, block.written) == (head + 1, max(now, ts), base % BASE_MAX, now)
+        assert (dest.staged_head, dest.next_base, dest.staged_ts) == (head + 1, block.next_base, max(now, ts))
 
 
 def test_what_travels_together_survives_together(disk: FakeDisk) -> None:
