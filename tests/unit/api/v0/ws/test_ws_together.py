@@ -88,8 +88,8 @@ async def said(texts: list[bytes], *, together: bool) -> tuple[list[dict[str, An
     gathered: list[object] = []
     append_unread = site.engine.append_unread
 
-    def spy(name: str, callers: Sequence[object], unread: Any) -> bool:
-        took = append_unread(name, callers, unread)
+    def spy(name: str, callers: Sequence[object], unread: Any, streams: bool = False) -> bool:
+        took = append_unread(name, callers, unread, streams)
         gathered.extend(callers if took else [])
         return took
 
