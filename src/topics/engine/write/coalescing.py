@@ -21,7 +21,6 @@ from topics.engine.core import EngineCore
 from topics.engine.results import AppendDone, AppendResult
 from topics.engine.state.keys import KeyedBlock, KeyMemory
 from topics.engine.topic import Topic
-from topics.storage.commit import Shard
 from topics.storage.windows import COMPANY
 
 GROUP_MAX = 256
@@ -140,7 +139,7 @@ class Coalescer:
             topic.coalesced.stage()
         group = Group(topic, self._stage_group, unread.answer, unread)
         group.callers += callers
-        self._open(group, shard)
+        self._open(group)
         return True
 
     def take(self, topic: Topic, record: Record, caller: object, answer: AnswerAll, key: str | None = None) -> bool:
@@ -168,11 +167,11 @@ class Coalescer:
         group.records.append(record)
         group.callers.append(caller)
         if shard is not None:
-            self._open(group, shard)
+            self._open(group)
         return True
 
-    def _open(self, group: Group, shard: Shard) -> None:
-        group.topic.coalesced = group
+    def _open(self, group: Group) -> None:
+        group.topic.coalesced, shard = group, self._core.shards[group.topic.shard]
         shard.coalesced.append(group)
         shard.committer.expect()
 
