@@ -1,13 +1,22 @@
 """Moments as texts."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
+
+_MINUTE_MS = 60_000
 
 
 def write_time(millis: int) -> str:
     """A time as RFC 3339 has it, to the millisecond; the last one there is for those behind it."""
+    minute, rest = divmod(millis, _MINUTE_MS)
     try:
-        whole = datetime.fromtimestamp(millis // 1000, UTC)
+        return f"{_minute(minute)}{rest // 1000:02d}.{rest % 1000:03d}Z"
     except (ValueError, OverflowError, OSError):
         # Which of them depends on how far it is beyond the last date there is.
         return "9999-12-31T23:59:59.999Z"
-    return f"{whole:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _minute(minute: int) -> str:
+    """A page of a list is a hundred moments, and a day has few minutes: each is made a text once."""
+    return f"{datetime.fromtimestamp(minute * 60, UTC):%Y-%m-%dT%H:%M:}"
