@@ -132,6 +132,22 @@ class TopicState(msgspec.Struct, array_like=True, frozen=True):
     tail_live_bytes: int = 0
 
 
+class TopicGlance(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The first fields of a `TopicState`: what a list says of a topic that sleeps."""
+
+    topic_id: int
+    name: str
+    epoch: int
+    config: bytes
+    head: int
+    ceiling: int
+    earliest: int
+    evict_floor: int
+    cap_floor: int
+    ttl_floor: int
+    created_ts: int
+
+
 CLASSES = ("ephemeral", "memory", "disk", "fsync")
 """The classes in the order of their numbers in directories; never changed."""
 
@@ -164,6 +180,7 @@ class Directory(msgspec.Struct, array_like=True, frozen=True):
 _encoder = msgspec.msgpack.Encoder()
 _head_decoder = msgspec.msgpack.Decoder(SnapshotHead)
 _topic_decoder = msgspec.msgpack.Decoder(TopicState)
+_glance_decoder = msgspec.msgpack.Decoder(TopicGlance)
 _directory_decoder = msgspec.msgpack.Decoder(Directory)
 
 
@@ -181,6 +198,11 @@ def encode_topic(state: TopicState) -> bytes:
 
 def decode_topic(body: memoryview) -> TopicState:
     return _topic_decoder.decode(body)
+
+
+def decode_glance(body: memoryview) -> TopicGlance:
+    """The first fields of what `encode_topic` wrote; the rest is skipped."""
+    return _glance_decoder.decode(body)
 
 
 def encode_directory(directory: Directory) -> bytes:

@@ -54,10 +54,11 @@ class SnapshotFile:
         except FileNotFoundError:
             raise DamageError([Finding(self.path, "a snapshot that a newer one builds on is missing")]) from None
         try:
-            self._view = file.map()
+            self.view = file.map()
+            """All of it."""
         finally:
             file.close()
-        self.size = len(self._view)
+        self.size = len(self.view)
         end = self._frame(max(self.size - _END_BYTES, 0), self.size)
         indexed = end is not None and end.kind is FrameKind.SNAPSHOT_END
         self._topics = decode_end(end.body) if end is not None and indexed else 0
@@ -131,7 +132,7 @@ class SnapshotFile:
         end = offset + size
         frames = [self.state(offset)]
         while frames[-1].end < end:
-            found = read_frame(self._view, frames[-1].end)
+            found = read_frame(self.view, frames[-1].end)
             if not isinstance(found, Frame):
                 raise ValueError(f"what stands at {frames[-1].end} of {self.path} is no frame")
             frames.append(found)
@@ -139,13 +140,13 @@ class SnapshotFile:
 
     def state(self, offset: int) -> Frame:
         """The first of them alone: a topic without its tail."""
-        found = read_frame(self._view, offset)
+        found = read_frame(self.view, offset)
         if not isinstance(found, Frame) or found.kind is not FrameKind.TOPIC:
             raise ValueError(f"there is no topic at {offset} of {self.path}")
         return found
 
     def _frame(self, offset: int, end: int) -> Frame | None:
-        found = read_frame(self._view[:end], offset)
+        found = read_frame(self.view[:end], offset)
         return found if isinstance(found, Frame) else None
 
     def _damaged(self) -> DamageError:

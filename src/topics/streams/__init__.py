@@ -2,6 +2,7 @@
 
 from topics.streams.appending import Appended, AppendRequest
 from topics.streams.lifecycle import Created, CreateRequest, Deleted, ForkFrom, StreamInfo
+from topics.streams.listing import ListedInfo
 from topics.streams.offsets import Position
 from topics.streams.reading import CHUNK_BYTES, ReadSpec, StreamSlice
 from topics.streams.service import Streams
@@ -14,6 +15,7 @@ __all__ = [
     "Created",
     "Deleted",
     "ForkFrom",
+    "ListedInfo",
     "Position",
     "ReadSpec",
     "StreamInfo",

@@ -29,6 +29,7 @@ from topics.streams.contents import (
 )
 from topics.streams.contracts import contract_of
 from topics.streams.forks import ForkFrom, ForkPoint, find_fork_point
+from topics.streams.listing import sealed_through
 from topics.streams.offsets import tail_offset
 
 NAME_BYTES_MAX = 1024
@@ -53,7 +54,7 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamInfo(msgspec.Struct, frozen=True, gc=False):
-    """A stream as HEAD, PUT and lists tell of it."""
+    """A stream as HEAD and PUT tell of it."""
 
     name: str
     content_type: str
@@ -315,8 +316,7 @@ def _inherited(source: Topic | None, point: ForkPoint | None) -> Description | N
 
 
 def describe(topic: Topic) -> StreamInfo:
-    state, segments = stream_of(topic), topic.segments
-    sealed = segments[-1].last_seq - 1 if segments else -1
+    state, sealed = stream_of(topic), sealed_through(topic)
     if state is None:
         return StreamInfo(
             topic.name, JSON_TYPE, tail_offset(topic), False, None, None, topic.created_ts, topic.epoch, topic.head,

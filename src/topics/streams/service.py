@@ -18,7 +18,8 @@ from topics.schema.updates import SchemaUpdate
 from topics.streams.appending import AppendedDone, AppendRequest, StreamAppender
 from topics.streams.contracts import ContractDone, Contracts, contract_of
 from topics.streams.early import Later
-from topics.streams.lifecycle import CreatedDone, CreateRequest, DeletedDone, Lifecycle, StreamInfo, describe
+from topics.streams.lifecycle import CreatedDone, CreateRequest, DeletedDone, Lifecycle, StreamInfo
+from topics.streams.listing import ListedInfo, listed_asleep, listed_awake
 from topics.streams.offsets import NOW, START, Position, read_offset
 from topics.streams.own_names import is_own_stream
 from topics.streams.reading import ReadSpec, StreamSlice, cutter, joined
@@ -29,6 +30,7 @@ from topics.streams.search.service import StreamSearch
 from topics.streams.touch import StreamTouch, Touches
 from topics.system.clock import SystemClock
 
+_LISTED_MAX = 1000
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
 
 
@@ -179,9 +181,19 @@ class Streams:
         """The touches that somebody asked for."""
         return [] if self._touches is None else list(self._touches)
 
-    def listed(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[StreamInfo]:
-        """Streams as lists tell of them; see `topics`."""
-        return map(describe, self.topics(prefix, after, skip, allowed))
+    def listed(
+        self, prefix: str, after: str, skip: int, allowed: tuple[str, ...], limit: int = _LISTED_MAX
+    ) -> list[ListedInfo]:
+        """Streams as lists tell of them, no more than `limit`; see `topics`."""
+        core, found = self.engine.core, list[ListedInfo]()
+        names = self._names(prefix, after, skip, allowed)
+        while some := list(islice(names, limit - len(found))):
+            for name, asleep in zip(some, core.sleepers.glances(some), strict=True):
+                if asleep is not None:
+                    found.append(listed_asleep(asleep))
+                elif self.is_listed(topic := core.by_name[name]):
+                    found.append(listed_awake(topic))
+        return found
 
     def topics(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[Topic]:
         """Streams in the order of their names, those behind `after` and behind the first `skip` of them. They are there
@@ -189,17 +201,16 @@ class Streams:
 
         `allowed` are the prefixes that may be seen; none means all.
         """
+        look = self.engine.core.sleepers.look
+        return filter(self.is_listed, map(look, self._names(prefix, after, skip, allowed)))
+
+    def _names(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[str]:
         core = self.engine.core
         if not allowed and not prefix and not after:
             # By place in the list: whoever asks for the last page of a million does not pay for the pages before it.
-            names = core.names.at(skip)
-        else:
-            seen = (core.names_from(one, after) for one in _within(prefix, allowed))
-            names = (name for name in islice(chain.from_iterable(seen), skip, None))
-        for name in names:
-            topic = core.sleepers.look(name)
-            if self.is_listed(topic):
-                yield topic
+            return core.names.at(skip)
+        seen = (core.names_from(one, after) for one in _within(prefix, allowed))
+        return islice(chain.from_iterable(seen), skip, None)
 
     def is_listed(self, topic: Topic) -> bool:
         """Whether a topic that is there is there for users of streams."""

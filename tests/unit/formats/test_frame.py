@@ -10,6 +10,7 @@ from topics.formats.frame import (
     Frame,
     FrameKind,
     find_frames,
+    read_body,
     read_frame,
     seal_frame,
 )
@@ -203,3 +204,22 @@ def test_a_broken_frame_is_skipped_and_the_next_one_found() -> None:
 def test_nothing_before_the_start_is_found() -> None:
     data = sealed(lsn=4) + sealed(lsn=5)
     assert [frame.lsn for frame in find_frames(memoryview(data), 1)] == [5]
+
+
+@pytest.mark.parametrize("start", [0, 5])
+def test_a_body_is_read_where_its_frame_is_whole(start: int) -> None:
+    data = bytes(start) + sealed(FrameKind.TOPIC, b"body") + b"more"
+    assert bytes(read_body(memoryview(data), start, FrameKind.TOPIC)) == b"body"
+    assert bytes(read_body(memoryview(data[:-4]), start, FrameKind.TOPIC)) == b"body"
+
+
+def test_nothing_else_is_taken_for_one() -> None:
+    whole = sealed(FrameKind.TOPIC, b"body")
+    cut = [whole[:end] for end in range(len(whole))]
+    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
+    lengths = [whole[:4] + length.to_bytes(4, "little") + whole[8:] for length in (0, 47, 48, 2**32 - 1)]
+    for data in (*cut, *flipped, *lengths, sealed(FrameKind.APPEND, b"body"), bytes(100)):
+        with pytest.raises(ValueError, match="no whole frame of the kind TOPIC at 0"):
+            read_body(memoryview(data), 0, FrameKind.TOPIC)
+    with pytest.raises(ValueError, match="at 60"):
+        read_body(memoryview(whole), 60, FrameKind.TOPIC)

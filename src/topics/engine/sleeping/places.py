@@ -22,6 +22,14 @@ def place_of(number: int, offset: int, size: int) -> int:
     return number << _FILE_SHIFT | offset << _SIZE_BITS | size
 
 
+def snapshot_in(place: int) -> int:
+    return place >> _FILE_SHIFT
+
+
+def offset_in(place: int) -> int:
+    return place >> _SIZE_BITS & _OFFSET_MASK
+
+
 class Listed(NamedTuple):
     """One topic of a directory."""
 

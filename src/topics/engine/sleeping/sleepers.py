@@ -18,10 +18,9 @@ from typing import Protocol
 
 from topics.core.config import TopicType
 from topics.core.durability import Durability
-from topics.core.errors import DamageError
-from topics.core.findings import Finding
 from topics.core.names import is_server_name
 from topics.engine.features import Features
+from topics.engine.sleeping.glances import read_glances, unreadable
 from topics.engine.sleeping.places import SIZE_MAX, Places, place_of
 from topics.engine.state.apply import Applier
 from topics.engine.state.loading import load_block, load_state
@@ -29,7 +28,7 @@ from topics.engine.state.retention import Retention
 from topics.engine.state.runs import Block, RunReader
 from topics.engine.topic import Topic
 from topics.formats.block import decode_block
-from topics.formats.snapshot import CLASSES, Directory, decode_topic
+from topics.formats.snapshot import CLASSES, Directory, TopicGlance, decode_topic
 from topics.storage.snapshot_files import SnapshotFile
 from topics.storage.snapshots import SnapshotWriter, TopicEntry
 
@@ -177,6 +176,11 @@ class Sleepers:
         topic.last_read_ts = topic.last_consumed_ts = self._read_at.get(topic_id, 0)
         return topic
 
+    def glances(self, names: Iterable[str]) -> list[TopicGlance | None]:
+        """What a list says of topics that sleep; None for each that is awake. Nobody needs to look further: one that
+        sleeps is a log without segments and without an end, and nothing else is special about it, or it would not."""
+        return read_glances(self.places, list(map(self.names.get, names)))
+
     def consumed(self, topic: Topic, now: int) -> None:
         """Somebody looked at a topic that sleeps."""
         self._read_at[topic.id] = now
@@ -195,7 +199,7 @@ class Sleepers:
                 for frame, flags in zip(stored.tail, state.tail_flags, strict=True):
                     load_block(topic, Block.of(decode_block(frame.body)), flags, books.reader)
         except ValueError as error:
-            raise DamageError([Finding(self.places.path(place), f"a topic cannot be read: {error}")]) from error
+            raise unreadable(self.places, place, error) from error
         topic.staged_head, topic.staged_ts = topic.head, topic.last_ts
         topic.shard = books.shard_number(topic_id)
         return topic
@@ -203,7 +207,8 @@ class Sleepers:
     # Sleeping
 
     def entry(self, topic: Topic) -> TopicEntry | None:
-        """What a directory says of a topic that may sleep as it is now; None where it may not."""
+        """What a directory says of a topic that may sleep as it is now; None where it may not. Lists rely on what
+        may not (`glances`)."""
         config = topic.config
         if (
             topic.segments

@@ -19,7 +19,9 @@ from tests.unit.engine.conftest import (
 from topics.core.config import TopicType
 from topics.core.errors import DamageError
 from topics.engine import Engine
+from topics.engine.sleeping.places import offset_in
 from topics.storage.layout import Layout
+from topics.storage.snapshot_files import SnapshotFile
 from topics.testing import FakeDisk, ManualClock
 
 
@@ -322,18 +324,44 @@ def test_when_that_does_not_help_tails_are_sealed(disk: FakeDisk) -> None:
 
 
 def test_one_that_cannot_be_read_any_more_is_told(disk: FakeDisk) -> None:
+    again = damaged(disk, b"x" * 100, b"y")
+    with pytest.raises(DamageError):
+        values(again, "a")
+
+
+@pytest.mark.parametrize("hit", [b"named", b"TPF1"])
+def test_a_list_tells_of_it_as_well(disk: FakeDisk, hit: bytes) -> None:
+    again = damaged(disk, hit, b"?")
+    with pytest.raises(DamageError, match="a topic cannot be read"):
+        again.core.sleepers.glances(["a", "named"])
+
+
+def test_a_list_tells_of_one_that_is_not_where_it_should_be(disk: FakeDisk) -> None:
+    engine = start(disk)
+    for name in "ab":
+        append(engine, name, 1)
+    checkpoint(engine)
+    places, names = engine.core.sleepers.places, engine.core.sleepers.names
+    found = engine.core.sleepers.glances("bca")
+    assert [glance and glance.name for glance in found] == ["b", None, "a"]
+    places.by_id[names["a"]] = places.by_id[names["b"]]
+    with pytest.raises(DamageError, match="topic 2 is where topic 1 should be"):
+        engine.core.sleepers.glances("a")
+
+
+def damaged(disk: FakeDisk, found: bytes, written: bytes) -> Engine:
+    """An engine whose snapshot was changed under it."""
     engine = start(disk)
     append(engine, "a", "x" * 100)
+    append(engine, "named", 1)
     engine.close_inline()
     again = start(disk := disk.clone())
     number = again.checkpointer.number
+    places = again.core.sleepers.places
     file = disk.open(Layout("data").snapshot(number), write=True)
     whole = bytes(file.map())
-    file.write_at(whole.index(b"x" * 100), b"y")
+    file.write_at(whole.index(found, offset_in(places.by_id[again.core.sleepers.names["a"]])), written)
     file.close()
-    again.core.sleepers.places.files.clear()
-    from topics.storage.snapshot_files import SnapshotFile
-
-    again.core.sleepers.places.files[number] = SnapshotFile(disk, Layout("data"), number)
-    with pytest.raises(DamageError):
-        values(again, "a")
+    places.files.clear()
+    places.files[number] = SnapshotFile(disk, Layout("data"), number)
+    return again
