@@ -180,7 +180,6 @@ class Directory(msgspec.Struct, array_like=True, frozen=True):
 _encoder = msgspec.msgpack.Encoder()
 _head_decoder = msgspec.msgpack.Decoder(SnapshotHead)
 _topic_decoder = msgspec.msgpack.Decoder(TopicState)
-_glance_decoder = msgspec.msgpack.Decoder(TopicGlance)
 _directory_decoder = msgspec.msgpack.Decoder(Directory)
 
 
@@ -200,9 +199,8 @@ def decode_topic(body: memoryview) -> TopicState:
     return _topic_decoder.decode(body)
 
 
-def decode_glance(body: memoryview) -> TopicGlance:
-    """The first fields of what `encode_topic` wrote; the rest is skipped."""
-    return _glance_decoder.decode(body)
+decode_glance = msgspec.msgpack.Decoder(TopicGlance).decode
+"""The first fields of what `encode_topic` wrote; the rest is skipped."""
 
 
 def encode_directory(directory: Directory) -> bytes:

@@ -11,23 +11,15 @@ from topics.formats.frame import Frame
 from topics.formats.snapshot import Directory
 from topics.storage.snapshot_files import SnapshotFile, StoredTopic
 
-_SIZE_BITS, _OFFSET_BITS = 24, 44
-_SIZE_MASK, _OFFSET_MASK = (1 << _SIZE_BITS) - 1, (1 << _OFFSET_BITS) - 1
-_FILE_SHIFT = _SIZE_BITS + _OFFSET_BITS
+SIZE_BITS, _OFFSET_BITS = 24, 44
+_SIZE_MASK, OFFSET_MASK = (1 << SIZE_BITS) - 1, (1 << _OFFSET_BITS) - 1
+FILE_SHIFT = SIZE_BITS + _OFFSET_BITS
 SIZE_MAX = _SIZE_MASK
 
 
 def place_of(number: int, offset: int, size: int) -> int:
     """A snapshot, an offset in it and a size as one number: as tuples, a million would weigh three times as much."""
-    return number << _FILE_SHIFT | offset << _SIZE_BITS | size
-
-
-def snapshot_in(place: int) -> int:
-    return place >> _FILE_SHIFT
-
-
-def offset_in(place: int) -> int:
-    return place >> _SIZE_BITS & _OFFSET_MASK
+    return number << FILE_SHIFT | offset << SIZE_BITS | size
 
 
 class Listed(NamedTuple):
@@ -63,8 +55,8 @@ class Places:
     def add(self, number: int, at: int, end: int, directory: Directory, known: Collection[int]) -> Collection[int]:
         """Takes a directory in, but for topics of which something newer is known; the ids that were taken."""
         ids = directory.ids
-        base = number << _FILE_SHIFT
-        found = [base | o << _SIZE_BITS | s for o, s in zip(directory.offsets, directory.sizes, strict=True)]
+        base = number << FILE_SHIFT
+        found = [base | o << SIZE_BITS | s for o, s in zip(directory.offsets, directory.sizes, strict=True)]
         news = zip(ids, found, strict=True)
         if known:
             pairs = [pair for pair in news if pair[0] not in known]
@@ -80,24 +72,24 @@ class Places:
 
     def stored(self, place: int) -> StoredTopic:
         """The topic at a place. Raises ValueError or OSError where it cannot be read."""
-        return self.files[place >> _FILE_SHIFT].topic(place >> _SIZE_BITS & _OFFSET_MASK, place & _SIZE_MASK)
+        return self.files[place >> FILE_SHIFT].topic(place >> SIZE_BITS & OFFSET_MASK, place & _SIZE_MASK)
 
     def state(self, place: int) -> Frame:
         """The same without its tail."""
-        return self.files[place >> _FILE_SHIFT].state(place >> _SIZE_BITS & _OFFSET_MASK)
+        return self.files[place >> FILE_SHIFT].state(place >> SIZE_BITS & OFFSET_MASK)
 
     def path(self, place: int) -> str:
-        return self.files[place >> _FILE_SHIFT].path
+        return self.files[place >> FILE_SHIFT].path
 
     def listed(self, stretch: Stretch) -> Iterator[Listed]:
         """The topics of a stretch that are still there: no newer snapshot has them."""
-        file, by_id, base = self.files[stretch.number], self.by_id, stretch.number << _FILE_SHIFT
+        file, by_id, base = self.files[stretch.number], self.by_id, stretch.number << FILE_SHIFT
         one = file.directory(stretch.at, stretch.end)
         rows = zip(
             one.ids, one.offsets, one.sizes, one.names, one.classes, one.live, one.live_bytes, one.written, strict=True
         )
         for topic_id, offset, size, *rest in rows:
-            place = base | offset << _SIZE_BITS | size
+            place = base | offset << SIZE_BITS | size
             if by_id.get(topic_id) == place:
                 yield Listed(topic_id, place, *rest)
 

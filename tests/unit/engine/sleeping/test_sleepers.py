@@ -19,7 +19,7 @@ from tests.unit.engine.conftest import (
 from topics.core.config import TopicType
 from topics.core.errors import DamageError
 from topics.engine import Engine
-from topics.engine.sleeping.places import offset_in
+from topics.engine.sleeping.places import OFFSET_MASK, SIZE_BITS
 from topics.storage.layout import Layout
 from topics.storage.snapshot_files import SnapshotFile
 from topics.testing import FakeDisk, ManualClock
@@ -360,7 +360,8 @@ def damaged(disk: FakeDisk, found: bytes, written: bytes) -> Engine:
     places = again.core.sleepers.places
     file = disk.open(Layout("data").snapshot(number), write=True)
     whole = bytes(file.map())
-    file.write_at(whole.index(found, offset_in(places.by_id[again.core.sleepers.names["a"]])), written)
+    place = places.by_id[again.core.sleepers.names["a"]]
+    file.write_at(whole.index(found, place >> SIZE_BITS & OFFSET_MASK), written)
     file.close()
     places.files.clear()
     places.files[number] = SnapshotFile(disk, Layout("data"), number)
