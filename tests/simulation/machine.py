@@ -125,14 +125,9 @@ class _Committer:
         """In the order in which it was asked for: what comes behind a rotation belongs into the next file."""
         self._due = self._closed = False
         self.outstanding = 0
-        self._asked = 0
+        # Always several, so that records are read together: what comes alone is read alone in many other tests.
+        self.company = COMPANY
         loop.call_later(sync_s, self._sync)
-
-    @property
-    def company(self) -> int:
-        """Many and few by turns, so that records are read together in one case and by themselves in the other."""
-        self._asked += 1
-        return COMPANY if self._asked % 2 else 1
 
     def expect(self) -> None:
         if not self._due:

@@ -74,6 +74,7 @@ class ThreadCommitter:
         """Whether the tick's hand-over is on its way."""
         self._queue: SimpleQueue[_Work] = SimpleQueue()
         self._answers: deque[Run] = deque()
+        self.company = 0
         self.outstanding = 0
         """Submissions and rotations handed to the thread and not answered yet."""
         self._answering = False
@@ -85,10 +86,6 @@ class ThreadCommitter:
         self.resume.set()
         self._thread = threading.Thread(target=self._run, name=f"wal-{shard.number}", daemon=True)
         self._thread.start()
-
-    @property
-    def company(self) -> int:
-        return self._tick_window.company
 
     def submit(self, submission: Submission) -> None:
         self._tick.append(submission)
@@ -157,6 +154,7 @@ class ThreadCommitter:
             return
         batch, self._tick = self._tick, []
         callers = batch[0].callers if len(batch) == 1 else sum([submission.callers for submission in batch])
+        self.company = callers
         self._tick_window.close(callers)
         if self._may_write_at_once(batch):
             self._write_at_once(batch)

@@ -32,6 +32,7 @@ from topics.formats.control import encode_create
 from topics.formats.frame import FrameKind
 from topics.formats.queue import encode_delay
 from topics.storage.timing import CommitTiming
+from topics.storage.windows import COMPANY
 from topics.wire.drafts import Drafted, check_drafted
 from topics.wire.fragments import encode_fragments
 
@@ -183,6 +184,9 @@ class Appender:
             return False
         group = topic.coalesced
         if group is None:
+            if len(callers) == 1 and self._core.shards[topic.shard].committer.company < COMPANY:
+                # Few come at a time: then there is nothing to share.
+                return False
             return not self._hindered() and self.coalescer.begin_unread(topic, callers, unread)
         if group.unread is not unread or len(group.callers) + len(callers) > GROUP_MAX:
             # It ends with who takes its place, or with the next that comes by itself.

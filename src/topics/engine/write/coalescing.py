@@ -21,7 +21,6 @@ from topics.engine.core import EngineCore
 from topics.engine.results import AppendDone, AppendResult
 from topics.engine.state.keys import KeyedBlock, KeyMemory
 from topics.engine.topic import Topic
-from topics.storage.windows import COMPANY
 
 GROUP_MAX = 256
 """Records of one block: a longer one would only keep the first waiting."""
@@ -130,10 +129,9 @@ class Coalescer:
 
     def begin_unread(self, topic: Topic, callers: Sequence[object], unread: Unread) -> bool:
         """Keeps callers for a plain topic until the end of the tick, as the first of a group that others may join.
-        False where the shard does not coalesce now, and where it is one caller and few come at a time: then there is
-        nothing to share."""
+        False where the shard does not coalesce now."""
         shard = self._core.shards[topic.shard]
-        if (len(callers) == 1 and shard.committer.company < COMPANY) or not shard.coalesces:
+        if not shard.coalesces:
             return False
         if topic.coalesced is not None:
             topic.coalesced.stage()
