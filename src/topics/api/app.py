@@ -26,10 +26,9 @@ from topics.api.tracing import Tracing
 from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
 from topics.core.limits import MIB
 from topics.engine import Engine
-from topics.http.application import OneRequest
+from topics.http.application import Gather, OneRequest
 from topics.http.errors import Fault, HttpError
 from topics.http.exchange import Exchange
-from topics.http.head_cache import Gather
 from topics.http.messages import Refusal, RequestHead
 from topics.system.clock import Clock
 

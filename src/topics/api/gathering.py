@@ -7,25 +7,14 @@ as that, all are handled one by one, in their order, as if they had never been g
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from topics.api.app import Match, match_of
 from topics.core.errors import TopicsError
-from topics.engine import AppendResult, Engine, Singles
+from topics.engine import Engine, Unread
+from topics.http.application import Gather
 from topics.http.exchange import Exchange
-from topics.http.head_cache import Gather
 
 _log = logging.getLogger(__name__)
-
-
-class Reading(Protocol):
-    """What a protocol does with requests that were gathered: `engine.write.coalescing.Unread`."""
-
-    def read(self, callers: list[Exchange]) -> Singles | None: ...
-
-    def take_each(self, callers: list[Exchange]) -> None: ...
-
-    def answer(self, callers: list[Exchange], outcome: AppendResult | TopicsError) -> None: ...
 
 
 class Gatherers:
@@ -46,13 +35,13 @@ class Gatherers:
         self._handle = handle
         self._refuse = refuse
 
-    def of(self, reading: Reading, engine: Engine, match: Match) -> Gather:
+    def of(self, unread: Unread, engine: Engine, match: Match) -> Gather:
         """What gathers requests with one head."""
         topic, key, most, append_unread = match.topic, match.key, self._inflight_max, engine.append_unread
         bytes_max, streams = self._bytes_max, self._streams
 
         def gather(exchanges: Sequence[Exchange], nbytes: int) -> bool:
-            return 0 < nbytes < bytes_max and append_unread(topic, exchanges, reading, streams)
+            return 0 < nbytes < bytes_max and append_unread(topic, exchanges, unread, streams)
 
         def gather_counted(exchanges: Sequence[Exchange], nbytes: int) -> bool:
             if key.inflight + len(exchanges) > most or not gather(exchanges, nbytes):

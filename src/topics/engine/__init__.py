@@ -7,7 +7,7 @@ from topics.engine.read import ReadRequest, ReadResult
 from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult
 from topics.engine.stats import EngineStats
 from topics.engine.topic_info import TopicInfo
-from topics.engine.write.coalescing import Singles
+from topics.engine.write.coalescing import Singles, Unread
 
 __all__ = [
     "AppendResult",
@@ -22,4 +22,5 @@ __all__ = [
     "ReadResult",
     "Singles",
     "TopicInfo",
+    "Unread",
 ]

@@ -12,6 +12,10 @@ class OneRequest(int):
     """A limit that holds for one request, and says nothing of the next one with the same head."""
 
 
+Gather = Callable[[Sequence[Exchange], int], bool]
+"""See `Application.gatherer`."""
+
+
 class Application(Protocol):
     """The product, seen from HTTP."""
 
@@ -34,7 +38,7 @@ class Application(Protocol):
         """Takes a complete request. It may be answered before this returns or at any time later."""
         ...
 
-    def gatherer(self, head: RequestHead) -> Callable[[Sequence[Exchange], int], bool] | None:
+    def gatherer(self, head: RequestHead) -> Gather | None:
         """What takes requests with this head, which is admitted, in fewer steps than `handle`; None where nothing does.
         It is given some that came together, with the length that their bodies have, and takes all of them or none,
         which are then for `handle`. It holds for as long as the head is admitted."""

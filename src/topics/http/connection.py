@@ -109,15 +109,9 @@ class Connection(asyncio.Protocol):
             several = body is data
             if not several and (heads.admission is hub.application.admission or heads.are_admitted(hub.application)):
                 # Not called as a method of the hub, which it is not: the interpreter would look for one each time.
-                monotonic, gather = hub.monotonic, heads.gather
-                hub.counters.requests += 1
-                self._requests += 1
-                exchange = Exchange(heads.head, pipeline, monotonic(), True, True, body)
-                pipeline.exchanges.append(exchange)
-                if gather is not None and gather((exchange,), len(body)):
-                    return
+                monotonic = hub.monotonic
                 pipeline.corked = True
-                hub.handle(exchange)
+                self._start_known(heads.head, body, monotonic())
                 pipeline.corked = False
                 if not pipeline.exchanges:
                     pipeline.flush()
@@ -403,11 +397,13 @@ class Connection(asyncio.Protocol):
 
     def _start_known(self, head: RequestHead, body: bytes, now: float) -> None:
         """Starts a request that is there whole, with a head that was read before and is admitted."""
-        hub, pipeline = self._hub, self._pipeline
+        hub, pipeline, gather = self._hub, self._pipeline, self._heads.gather
         hub.counters.requests += 1
         self._requests += 1
         exchange = Exchange(head, pipeline, now, True, True, body)
         pipeline.exchanges.append(exchange)
+        if gather is not None and gather((exchange,), len(body)):
+            return
         try:
             hub.application.handle(exchange)
         except Exception:
@@ -419,7 +415,12 @@ class Connection(asyncio.Protocol):
         hub, pipeline, heads, at = self._hub, self._pipeline, self._heads, 0
         application, monotonic = hub.application, hub.monotonic
         if heads.gather is not None and heads.admission is application.admission and pipeline.takes_more():
-            at = self._start_run(data)
+            # Those with the same head, length and all: nothing is done for each of them now, so they need no time.
+            bodies = heads.cut_run(data, pipeline.room_left)
+            if bodies and pipeline.start_run(heads.head, bodies, monotonic(), heads.gather):
+                at = len(bodies) * heads.cut_bytes
+                hub.counters.requests += len(bodies)
+                self._requests += len(bodies)
         while not self._input_over and pipeline.takes_more() and (cut := heads.cut(data, at)) is not None:
             if heads.admission is not application.admission and not heads.are_admitted(application):
                 break
@@ -431,24 +432,6 @@ class Connection(asyncio.Protocol):
         data = data[at:]
         heads.begin(data, len(data))
         return data
-
-    def _start_run(self, data: bytes) -> int:
-        """Starts the requests that a piece begins with, as far as they have the same known head and are gathered: then
-        nothing is done for each of them now, and they need no time. How many bytes they are."""
-        hub, pipeline, heads = self._hub, self._pipeline, self._heads
-        bodies = heads.cut_run(data, hub.limits.pipeline_depth - len(pipeline.exchanges))
-        if not bodies:
-            return 0
-        head, now, gather = heads.head, hub.monotonic(), heads.gather
-        exchanges = [Exchange(head, pipeline, now, True, True, body) for body in bodies]
-        pipeline.exchanges += exchanges
-        if gather is None or not gather(exchanges, len(bodies[0])):
-            for _ in exchanges:
-                pipeline.exchanges.pop()
-            return 0
-        hub.counters.requests += len(bodies)
-        self._requests += len(bodies)
-        return len(bodies) * heads.cut_bytes
 
     def _throttle(self) -> None:
         """Tells the transport whether to read."""

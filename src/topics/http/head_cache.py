@@ -19,19 +19,13 @@ it, is known; and a connection that sends ever new heads is soon no longer liste
 memory.
 """
 
-from collections.abc import Callable, Sequence
-
 from msgspec.structs import replace
 
-from topics.http.application import Application, OneRequest
-from topics.http.exchange import Exchange
+from topics.http.application import Application, Gather, OneRequest
 from topics.http.headers import Headers
 from topics.http.messages import UNREAD_HEAD, RequestHead
 
 HEAD_END = b"\r\n\r\n"
-
-Gather = Callable[[Sequence[Exchange], int], bool]
-"""See `Application.gatherer`."""
 
 _KNOWN_MAX = 8
 _FRUITLESS_MAX = 64

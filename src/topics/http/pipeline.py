@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from topics.http.application import Gather
 from topics.http.encodings import compress_later
 from topics.http.exchange import Exchange
 from topics.http.hub import Hub
@@ -119,6 +120,20 @@ class Pipeline:
         exchange = Exchange(head, self, self._hub.monotonic(), plain, keep)
         self.exchanges.append(exchange)
         return exchange
+
+    @property
+    def room_left(self) -> int:
+        """How many more requests may be under way."""
+        return self._hub.limits.pipeline_depth - len(self.exchanges)
+
+    def start_run(self, head: RequestHead, bodies: Sequence[bytes], now: float, gather: Gather) -> bool:
+        """Starts requests with one head and bodies of one length, all of them or none."""
+        exchanges = [Exchange(head, self, now, True, True, body) for body in bodies]
+        self.exchanges += exchanges
+        taken = gather(exchanges, len(bodies[0]))
+        for _ in () if taken else exchanges:
+            self.exchanges.pop()
+        return taken
 
     def is_full(self) -> bool:
         """Whether no more requests are to be read for now."""

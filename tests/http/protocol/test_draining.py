@@ -11,7 +11,7 @@ from topics.api.app import Api, Routes
 from topics.api.auth import KeyRing
 from topics.api.v0.routes import V0_ROUTES
 from topics.http import Exchange, HttpError, Refusal, RequestHead
-from topics.http.head_cache import Gather
+from topics.http.application import Gather
 from topics.system.clock import SystemClock
 
 

@@ -16,8 +16,8 @@ from topics.api.v0.appends import decode_ascii, decode_lone, decode_many, lone_a
 from topics.core.batch import Batch, lone_record
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine import AppendResult, Engine, Singles
+from topics.http.application import Gather
 from topics.http.exchange import Exchange, respond_each
-from topics.http.head_cache import Gather
 from topics.http.messages import RequestHead
 
 _MANY_BYTES = 2_000

@@ -16,8 +16,8 @@ from topics.api.v1.writes import APPEND_TIMEOUT_S
 from topics.core.errors import AppendTimeoutError, TopicsError
 from topics.core.records import Record, Values
 from topics.engine import AppendResult, Engine, Singles
+from topics.http.application import Gather
 from topics.http.exchange import Exchange, respond_bodiless
-from topics.http.head_cache import Gather
 from topics.http.messages import RequestHead
 from topics.http.render import header_lines
 from topics.streams.contents import decode_value, is_json
