@@ -76,10 +76,10 @@ class ExchangeDeadlines:
             self._timer = loop.call_later(_TICK_S, self._look, loop)
 
     def forget(self, exchanges: list[Exchange]) -> None:
-        """Somebody else sees to these."""
+        """Somebody else sees to these, which were the last that were begun, if they were."""
         others = set(map(id, exchanges))
-        if any(id(exchange) in others for exchange in self._waiting):
-            self._waiting = deque(exchange for exchange in self._waiting if id(exchange) not in others)
+        while self._waiting and id(self._waiting[-1]) in others:
+            self._waiting.pop()
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting, late = self._waiting, self._now_s() - self._seconds
