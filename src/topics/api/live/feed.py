@@ -52,8 +52,8 @@ class Feed:
         self._target = self.position
         self._live: dict[Subscription, None] = {}
         self._members: set[Subscription] = set()
-        # Tuples, as mostly there is nobody and nothing: the empty one is everyone's.
-        self._ahead: tuple[Subscription, ...] = ()
+        # Mostly there is nobody and nothing: a list is made when there is, and the empty tuple is everyone's.
+        self._ahead: list[Subscription] | None = None
         self._frames: tuple[Frame, ...] = ()
         self._frame: Frame | None = None
         self._receivers: list[Subscription] = []
@@ -84,7 +84,9 @@ class Feed:
 
     def await_position(self, subscription: Subscription) -> None:
         """A subscription is ahead of the position, and goes on when that has come to it."""
-        self._ahead += (subscription,)
+        if self._ahead is None:
+            self._ahead = []
+        self._ahead.append(subscription)
 
     # What moves it.
 
@@ -107,7 +109,7 @@ class Feed:
         self._frames = ()
         self._frame, self._receivers = None, []
         self._live.clear()
-        self._ahead = ()
+        self._ahead = None
         for subscription in self._members:
             subscription.live = False
             if subscription not in subscription.sink.lagging:
@@ -257,7 +259,7 @@ class Feed:
         if position > self.position:
             self.position = position
         if self._ahead:
-            waiting, self._ahead = self._ahead, ()
+            waiting, self._ahead = self._ahead, None
             for subscription in waiting:
                 self.topics.run_queue.add(subscription)
 

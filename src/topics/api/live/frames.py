@@ -212,8 +212,7 @@ class Projection(Source, frozen=True, kw_only=True):
             return None
         core = engine.core
         core.totals.reads += 1
-        # As `Engine.consumed` does for a topic that is awake, as this one is that somebody follows.
-        topic.last_read_ts = topic.last_consumed_ts = core.wall()
+        engine.consumed(topic)
         data = self.framing.records(RecordBatch(topic.name, text, cursor, up_to, up_to))
         return Frame(_RECORDS, data, cursor, up_to)
 
