@@ -99,7 +99,9 @@ class KeyedState(msgspec.Struct, array_like=True, frozen=True):
     """The digests are those of the data of single records that have nothing else, instead of their text."""
 
 
-class TopicState(msgspec.Struct, array_like=True, frozen=True):
+class TopicGlance(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The first fields of what a snapshot has of a topic: what a list says of one that sleeps."""
+
     topic_id: int
     name: str
     epoch: int
@@ -111,6 +113,11 @@ class TopicState(msgspec.Struct, array_like=True, frozen=True):
     cap_floor: int
     ttl_floor: int
     created_ts: int
+
+
+class TopicState(TopicGlance, array_like=True, frozen=True, gc=True):
+    """What a snapshot has of a topic, behind what a glance sees of it."""
+
     last_ts: int
     last_write_ts: int
     next_base: int
@@ -130,22 +137,6 @@ class TopicState(msgspec.Struct, array_like=True, frozen=True):
     """Live records of the tail, and their payload, for whoever does not read the blocks; only where a directory names
     the topic."""
     tail_live_bytes: int = 0
-
-
-class TopicGlance(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The first fields of a `TopicState`: what a list says of a topic that sleeps."""
-
-    topic_id: int
-    name: str
-    epoch: int
-    config: bytes
-    head: int
-    ceiling: int
-    earliest: int
-    evict_floor: int
-    cap_floor: int
-    ttl_floor: int
-    created_ts: int
 
 
 CLASSES = ("ephemeral", "memory", "disk", "fsync")
