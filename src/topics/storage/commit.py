@@ -39,8 +39,11 @@ class Committer(Protocol):
     """Whether submissions wait for the end of a tick, so that it makes sense to gather until then."""
     outstanding: int
     """Submissions and rotations that another thread has and that are not answered yet."""
-    company: int
-    """How many callers the last group had."""
+
+    @property
+    def company(self) -> int:
+        """How many callers the last group had."""
+        ...
 
     def expect(self) -> None:
         """Something is coalesced: at the end of the tick it has to be staged and committed."""

@@ -32,6 +32,7 @@ from topics.storage.windows import AT_ONCE_BYTES, SYNC_AT_ONCE_BYTES, CommitWind
 _log = logging.getLogger(__name__)
 
 _FEW = 8
+"""Groups whose callers are counted while they wait; of more, that would cost what it saves."""
 
 
 class _Stop:
@@ -74,7 +75,6 @@ class ThreadCommitter:
         """Whether the tick's hand-over is on its way."""
         self._queue: SimpleQueue[_Work] = SimpleQueue()
         self._answers: deque[Run] = deque()
-        self.company = 0
         self.outstanding = 0
         """Submissions and rotations handed to the thread and not answered yet."""
         self._answering = False
@@ -86,6 +86,10 @@ class ThreadCommitter:
         self.resume.set()
         self._thread = threading.Thread(target=self._run, name=f"wal-{shard.number}", daemon=True)
         self._thread.start()
+
+    @property
+    def company(self) -> int:
+        return self._tick_window.company
 
     def submit(self, submission: Submission) -> None:
         self._tick.append(submission)
@@ -154,7 +158,6 @@ class ThreadCommitter:
             return
         batch, self._tick = self._tick, []
         callers = batch[0].callers if len(batch) == 1 else sum([submission.callers for submission in batch])
-        self.company = callers
         self._tick_window.close(callers)
         if self._may_write_at_once(batch):
             self._write_at_once(batch)
