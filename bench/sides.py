@@ -23,6 +23,7 @@ from bench.peers import BOTH, OURS, Launch, Running, launch_topics, own_cores, r
 from bench.protocols import PAYLOAD_BYTES
 from bench.ratios import Ratio
 
+_ROWS = "1x1,1x1k,1x1p,1x1w,16x1,16x1k,16x1v,16x1p,16x1w,64x1,64x1k,1x100,16x100"
 _HERE = Path(__file__).resolve().parent.parent
 
 
@@ -38,12 +39,17 @@ def launch_from(checkout: Path) -> Callable[[Path, int], Launch]:
 
 def parse_row(text: str) -> Workload:
     """`16x100` is 16 connections with batches of 100; `16x1v` has records of 100 to 300 bytes instead of 200; `16x1k`
-    has an idempotency key for each append, as our own client sends it."""
+    has an idempotency key for each append, as our own client sends it; `1x1p` sends 16 requests without waiting, and
+    `1x1w` so many over a WebSocket."""
     connections, _, rest = text.partition("x")
-    records = rest.removesuffix("k")
-    sizes = range(100, 301, 5) if records.endswith("v") else (PAYLOAD_BYTES,)
-    keyed = rest.endswith("k")
-    return Workload(text, text, int(connections), int(records.removesuffix("v")), sizes=sizes, keyed=keyed)
+    records, how = (rest[:-1], rest[-1]) if rest[-1] in "vkpw" else (rest, "")
+    return Workload(
+        text, text, int(connections), int(records),
+        sizes=range(100, 301, 5) if how == "v" else (PAYLOAD_BYTES,),
+        keyed=how == "k",
+        at_once=16 if how in ("p", "w") else 0,
+        socket=how == "w",
+    )  # fmt: skip
 
 
 def compare(title: str, before: Sequence[float], after: Sequence[float]) -> str:
@@ -82,8 +88,8 @@ class Sides:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, help="the other one, a folder with `src` in it")
-    help_rows = "connections x records of an append; v varies their size, k gives each append a key"
-    parser.add_argument("--rows", default="1x1,1x1k,16x1,16x1k,16x1v,64x1,64x1k,1x100,16x100", help=help_rows)
+    help_rows = "connections x records; v varies sizes, k gives keys, p has 16 in flight, w over a WebSocket"
+    parser.add_argument("--rows", default=_ROWS, help=help_rows)
     parser.add_argument("--durability", choices=BOTH, default="disk")
     parser.add_argument("--turns", type=int, default=150, help="of each side")
     parser.add_argument("--seconds", type=float, default=0.1, help="of one turn")

@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
                 self._feed(data)
             pipeline.corked = False
             pipeline.flush()
-            if not self._unparsed and not pipeline.waiting and not (pipeline.exchanges and pipeline.is_full()):
+            if not self._unparsed and not pipeline.waiting:
                 return
         else:
             self._unparsed = data if not self._unparsed else bytes(self._unparsed) + data
@@ -253,7 +253,7 @@ class Connection(asyncio.Protocol):
 
     def after_answer(self) -> None:
         """An answer is sent: goes on if anything waited for that."""
-        if self._unparsed or not self._reading or self._input_over:
+        if self._unparsed or self._pipeline.waiting or not self._reading or self._input_over:
             self.go_on()
 
     def finish(self) -> None:
@@ -307,7 +307,7 @@ class Connection(asyncio.Protocol):
         step = self._hub.limits.body_step_bytes if phase is Phase.BODY else 1
         stuck_s = self._progress.look(phase, progress, now, step)
         if phase is Phase.ANSWERING or stuck_s < limit_s(phase, self._hub.limits, bool(self._requests)):
-            if not self._reading:
+            if not self._reading or self._pipeline.waiting:
                 # It may only have been kept from going on by what others had left unread.
                 self.go_on()
             return
@@ -441,7 +441,8 @@ class Connection(asyncio.Protocol):
             # Only by reading on do we learn that the client went away.
             wanted = self._lingering or self._discarded_bytes <= self._hub.limits.linger_bytes
         else:
-            wanted = not self._unparsed and not self._put_off and not self._pipeline.is_full()
+            # One that has no room for more goes on reading until more comes: most that send so many then wait.
+            wanted = not self._unparsed and not self._put_off and not self._pipeline.write_paused
         if wanted == self._reading or self._eof:
             return
         self._reading = wanted

@@ -82,6 +82,7 @@ class Hub:
     """The state of a server that its connections read and change; the server itself only starts and stops."""
 
     __slots__ = (
+        "_soon",
         "application",
         "budget",
         "changed",
@@ -98,6 +99,7 @@ class Hub:
     )
 
     def __init__(self, application: Application, limits: HttpLimits, clock: Clock) -> None:
+        self._soon = _next_turns()
         self.application = application
         self.limits = limits
         self.monotonic = clock.monotonic
@@ -108,7 +110,7 @@ class Hub:
         self.connections: set[Served] = set()
         # Those that have not sent a whole head yet, the oldest first: where there is no room for more, they go.
         self.silent: dict[Served, None] = {}
-        self.spin = AdaptiveSpin(_soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
+        self.spin = AdaptiveSpin(self._soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
         self.turns = Turns(clock.monotonic)
         self.unread = Unread(limits.unread_bytes)
         self.draining = False
@@ -179,7 +181,7 @@ class Hub:
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Calls back in the next turn of the loop."""
-        _soon(callback)
+        self._soon(callback)
 
     def refusal(self, error: HttpError, path: str) -> Refusal:
         """The application's form of a refusal, or a bare one if it fails even at that."""
@@ -193,5 +195,14 @@ class Hub:
         return refusal
 
 
-def _soon(callback: Callable[[], None]) -> None:
-    asyncio.get_running_loop().call_soon(callback)
+def _next_turns() -> Callable[[Callable[[], None]], None]:
+    soon: Callable[[Callable[[], None]], object] | None = None
+
+    def call_soon(callback: Callable[[], None]) -> None:
+        nonlocal soon
+        if soon is None:
+            # Asked once: who asks each time which loop it is in makes the interpreter ask which process it is.
+            soon = asyncio.get_running_loop().call_soon
+        soon(callback)
+
+    return call_soon
