@@ -42,13 +42,14 @@ def parse_row(text: str) -> Workload:
     has an idempotency key for each append, as our own client sends it; `1x1p` sends 16 requests without waiting, and
     `1x1w` so many over a WebSocket."""
     connections, _, rest = text.partition("x")
-    records, how = (rest[:-1], rest[-1]) if rest[-1] in "vkpw" else (rest, "")
+    records = rest.rstrip("vkpw")
+    how = rest[len(records) :]
     return Workload(
         text, text, int(connections), int(records),
-        sizes=range(100, 301, 5) if how == "v" else (PAYLOAD_BYTES,),
-        keyed=how == "k",
-        at_once=16 if how in ("p", "w") else 0,
-        socket=how == "w",
+        sizes=range(100, 301, 5) if "v" in how else (PAYLOAD_BYTES,),
+        keyed="k" in how,
+        at_once=16 if "p" in how or "w" in how else 0,
+        socket="w" in how,
     )  # fmt: skip
 
 

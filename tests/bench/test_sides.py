@@ -22,7 +22,12 @@ def test_a_row_may_have_keys() -> None:
     assert (said["idempotency_key"], said["idempotency_check"], len(said["records"])) == ("#" * 20, True, 2)
 
 
-@pytest.mark.parametrize("text", ["16", "x", "ax1", "1x", "1xk"])
+def test_a_row_may_have_many_in_flight() -> None:
+    found = [(row.at_once, row.socket, row.keyed) for row in map(parse_row, ("1x1", "1x1p", "16x1w", "1x1pk"))]
+    assert found == [(0, False, False), (16, False, False), (16, True, False), (16, False, True)]
+
+
+@pytest.mark.parametrize("text", ["16", "x", "ax1", "1x", "1xk", "1xp"])
 def test_a_row_that_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         parse_row(text)
