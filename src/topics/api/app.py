@@ -103,6 +103,16 @@ _PREFLIGHT = Route("OPTIONS", "/", preflight, ops=True, open=True)
 _PREFLIGHTED = ("/v0/", "/v1/")
 
 
+class Habit:
+    """What requests with one head have turned out to be."""
+
+    __slots__ = ("apart",)
+
+    def __init__(self) -> None:
+        self.apart = 0
+        """How many more are each taken by itself, because one brought more than a record."""
+
+
 class Match(msgspec.Struct, eq=False, frozen=True):
     """What a head asks for, and who asks. It holds for every request with that head while the keys are the same.
     Whether the server serves at all does not, and is no part of it."""
@@ -115,6 +125,7 @@ class Match(msgspec.Struct, eq=False, frozen=True):
     """Of the keys; None where it holds only once, as a token does not last."""
     span: object = None
     """Of a request that is part of a trace: one request only has such a head."""
+    habit: Habit = msgspec.field(default_factory=Habit)
 
 
 def match_of(head: RequestHead) -> Match:

@@ -2,7 +2,8 @@
 
 A request with a head that is known is only gathered when it comes (`engine.write.coalescing`). At the end of the tick
 all of them are read at once, share a block in the log, and are answered in one pass. Where one of them is not as plain
-as that, all are handled one by one, in their order, as if they had never been gathered.
+as that, all are handled one by one, in their order, as if they had never been gathered. A client that brings several
+records at a time will go on doing so: its next requests are not gathered at all.
 """
 
 import logging
@@ -13,6 +14,9 @@ from topics.core.errors import TopicsError
 from topics.engine import Engine, Unread
 from topics.http.application import Gather
 from topics.http.exchange import Exchange
+
+APART = 64
+"""So many requests are not gathered after one that brought more than a record."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,9 +42,12 @@ class Gatherers:
     def of(self, unread: Unread, engine: Engine, match: Match) -> Gather:
         """What gathers requests with one head."""
         topic, key, most, append_unread = match.topic, match.key, self._inflight_max, engine.append_unread
-        bytes_max, streams = self._bytes_max, self._streams
+        bytes_max, streams, habit = self._bytes_max, self._streams, match.habit
 
         def gather(exchanges: Sequence[Exchange], nbytes: int) -> bool:
+            if habit.apart:
+                habit.apart -= 1
+                return False
             return 0 < nbytes < bytes_max and append_unread(topic, exchanges, unread, streams)
 
         def gather_counted(exchanges: Sequence[Exchange], nbytes: int) -> bool:

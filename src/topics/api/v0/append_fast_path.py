@@ -11,7 +11,7 @@ from typing import Literal
 
 from topics.api.app import Match
 from topics.api.calls import refuse
-from topics.api.gathering import Gatherers
+from topics.api.gathering import APART, Gatherers
 from topics.api.v0.appends import decode_ascii, decode_lone, decode_many, lone_appended
 from topics.core.batch import Batch, lone_record
 from topics.core.errors import InvalidRequestError, TopicsError
@@ -69,6 +69,8 @@ class AppendFastPath:
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError.from_decode("append", error, body) from error
         record, append_lone = lone_record(batch), engine.append_lone
+        if len(batch.records) > 1:
+            match.habit.apart = APART
         if record is None or not append_lone(match.topic, record, exchange, self._answer_all, batch.idempotency_key):
             return batch
         if counted:

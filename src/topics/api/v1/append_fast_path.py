@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from topics.api.app import Match, match_of
-from topics.api.gathering import Gatherers
+from topics.api.gathering import APART, Gatherers
 from topics.api.v1.answers import EVERY, refuse_exchange
 from topics.api.v1.deadlines import ExchangeDeadlines
 from topics.api.v1.writes import APPEND_TIMEOUT_S
@@ -79,6 +79,8 @@ class StreamAppendFastPath:
 
     def take(self, exchange: Exchange, engine: Engine, match: Match) -> Literal[True] | None:
         counted, body = self._inflight_max, exchange.body
+        if body and body[0] in _NO_VALUE:
+            match.habit.apart = APART
         if (counted and match.key.inflight >= counted) or not 0 < len(body) <= _BODY_BYTES_MAX or body[0] in _NO_VALUE:
             return None
         try:
