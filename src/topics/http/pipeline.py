@@ -173,17 +173,22 @@ class Pipeline:
 
     def deliver_plain(self, exchange: Exchange, answer: bytes) -> None:
         exchanges = self.exchanges
-        if len(exchanges) != 1 or self.corked or self._pieces:
+        if len(exchanges) != 1 or self.corked:
             if self._is_followed(exchange):
                 exchanges.popleft()
                 self._pieces.append(answer)
             else:
                 self.deliver(exchange, (answer,))
             return
-        # The usual case, the only request of its connection answered later, in fewer steps than below.
+        # The usual case, the last request of its connection answered later, in fewer steps than below.
         exchanges.popleft()
-        self._counters.bytes_out += len(answer)
-        self._transport.write(answer)
+        if self._pieces:
+            # Those before it have waited for it.
+            self._pieces.append(answer)
+            self.flush()
+        else:
+            self._counters.bytes_out += len(answer)
+            self._transport.write(answer)
         self._owner.after_answer()
 
     def deliver_run(self, exchanges: Sequence[Exchange], answers: Sequence[bytes]) -> None:
