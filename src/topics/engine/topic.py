@@ -246,10 +246,11 @@ class Topic:
             return segments[bisect_left(segments, seq, key=_last_seq)]
         if not tail:
             return None
-        # Where batches are single records, the place is the distance; a queue looks up each of its jobs here.
-        place = seq - tail[0].first_seq
-        if 0 <= place < len(tail) and tail[place].first_seq == seq:
-            return tail[place]
+        # Where batches are as large as each other, the distance says the place; a queue looks up its jobs here.
+        first = tail[0]
+        place = (seq - first.first_seq) // first.count
+        if 0 <= place < len(tail) and 0 <= seq - (guess := tail[place]).first_seq < guess.count:
+            return guess
         place = bisect_left(tail, seq, key=_last_seq)
         return tail[place] if place < len(tail) else None
 

@@ -227,7 +227,8 @@ class Pipeline:
         if self.exchanges[0] is exchange:
             self._advance()
             if not self.corked:
-                self._owner.go_on()
+                self.flush()
+                self._owner.after_answer()
         else:
             exchange.held_bytes = sum(map(len, payload))
             self._held_bytes += exchange.held_bytes
