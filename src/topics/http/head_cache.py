@@ -86,6 +86,9 @@ class HeadCache:
 
     def find(self, data: bytes, nbytes: int) -> bytes:
         """The body, if this is a whole request with a known head, which is the last one then; otherwise the data."""
+        if self._last_cut and nbytes > self.cut_bytes and data.startswith(self._last_cut):
+            # It begins with a request that says to be shorter: there are several.
+            return data
         for known in self._known:
             lead = known.front
             if known.back:
@@ -139,17 +142,14 @@ class HeadCache:
     def cut_run(self, data: bytes, most: int) -> list[bytes]:
         """The bodies of the requests that a piece begins with, as far as each has the very head of the last one that
         was cut off, and is there whole; `most` of them."""
-        lead, length = self._last_cut, self._last_length
-        if not lead or not data.startswith(lead):
-            return []
-        bodies = data.split(lead, most)
-        del bodies[0]
-        sizes = list(map(len, bodies))
-        if sizes.count(length) < len(sizes):
-            # Up to the first that does not end where it should. A longer one has something else behind it; a shorter
-            # one is not all there, or has in it what looks like a head.
-            place = next(place for place, size in enumerate(sizes) if size != length)
-            bodies[place:] = [bodies[place][:length]] if sizes[place] > length else []
+        lead, bodies, at = self._last_cut, [], 0
+        head_nbytes = len(lead)
+        nbytes = head_nbytes + self._last_length
+        # Where the last of them that could be there begins.
+        last = min(len(data), most * nbytes) - nbytes if lead else -1
+        while at <= last and data.startswith(lead, at):
+            bodies.append(data[at + head_nbytes : at + nbytes])
+            at += nbytes
         return bodies
 
     @property
