@@ -51,6 +51,49 @@ def test_answers_that_are_given_together_wait_for_one_between_them() -> None:
     memory.leave()
 
 
+def test_a_connection_without_room_is_read_until_more_comes() -> None:
+    app = App(keep)
+    memory = Memory(app, pipeline_depth=4)
+    memory.send(get("/") * 4)
+    assert (len(app.exchanges), memory.wire.reading) == (4, True), "most that send so many then wait"
+    memory.send(get("/") * 2, get("/"))
+    assert (len(app.exchanges), memory.wire.reading) == (4, False)
+    for number in range(7):
+        app.exchanges[number].respond(200, b"%d" % number)
+        memory.deliver()
+    assert [answer.body for answer in split_answers(memory.answered)] == [b"%d" % number for number in range(7)]
+    assert memory.wire.reading
+    memory.leave()
+
+
+def test_an_answer_takes_those_along_that_waited_for_it() -> None:
+    app = App(keep)
+    memory = Memory(app)
+    memory.send(get("/") * 3)
+    app.exchanges[1].respond(200, b"2")
+    app.exchanges[2].respond(200, b"3")
+    assert memory.wire.writes == []
+    app.exchanges[0].respond(200, b"1")
+    memory.deliver()
+    assert len(memory.wire.writes) == 1
+    assert [answer.body for answer in split_answers(memory.answered)] == [b"1", b"2", b"3"]
+    memory.leave()
+
+
+def test_the_last_of_several_answers_goes_out_with_those_before_it() -> None:
+    app = App(keep)
+    memory = Memory(app)
+    memory.send(get("/") * 2)
+    app.exchanges[0].respond(200, b"1")
+    assert memory.wire.writes == [], "those that were asked together are mostly answered together"
+    app.exchanges[1].respond(200, b"2")
+    assert len(memory.wire.writes) == 1
+    memory.deliver()
+    assert len(memory.wire.writes) == 1
+    assert [answer.body for answer in split_answers(memory.answered)] == [b"1", b"2"]
+    memory.leave()
+
+
 def test_answers_to_one_packet_share_a_write() -> None:
     memory = Memory(App())
     memory.send(get("/") * 10)

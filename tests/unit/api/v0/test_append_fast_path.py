@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.unit.engine.conftest import ask_append, ask_put, committers, flush, open_engine, put, read, values
 from topics.api.app import Api, Match, Routes, match_of
 from topics.api.auth import KeyRing
+from topics.api.gathering import APART
 from topics.api.v0 import append_fast_path, records
 from topics.api.v0.bodies import decode_body
 from topics.api.v0.routes import V0_ROUTES
@@ -152,6 +153,24 @@ def test_both_ways_answer_alike() -> None:
     ]
     short, _, long = (msgspec.json.decode(body)["performance"] for body in world.client.bodies())
     assert short.keys() == long.keys()
+
+
+def test_who_brings_several_records_is_not_gathered_for_a_while() -> None:
+    world = World()
+    head, other = world.head(), world.head()
+    several, one = b'{"records":[{"data":1},{"data":2}]}', b'{"records":[{"data":1}]}'
+    world.ask(head, several)
+    flush(world.engine)
+    assert world.client.statuses == [200]
+    habit = world.match(head).habit
+    assert (habit.apart, world.match(other).habit.apart) == (APART, 0)
+    exchange = Exchange(head, world.client, world.clock.monotonic(), True, True, one)
+    gather = world.api.gatherer(head)
+    assert gather is not None
+    assert [gather([exchange], len(one)) for _ in range(APART)] == [False] * APART
+    assert gather([exchange], len(one))
+    flush(world.engine)
+    assert values(world.engine, "a") == [0, 1, 2, 1]
 
 
 def test_the_time_a_request_was_here_is_its_own() -> None:

@@ -12,6 +12,7 @@ from tests.unit.engine.conftest import committers, flush, open_engine, values
 from tests.unit.timeless import run
 from topics.api.app import Api, Routes, match_of
 from topics.api.auth import KeyRing
+from topics.api.gathering import APART
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.core.durability import Durability
 from topics.engine import Engine
@@ -93,6 +94,21 @@ def in_world(play: Callable[[World], None]) -> None:
         play(World())
 
     run(begin())
+
+
+def test_who_sends_arrays_is_not_gathered_for_a_while() -> None:
+    def play(world: World) -> None:
+        head = world.head()
+        world.ask(head, b"[1,2]")
+        flush(world.engine)
+        assert (world.client.statuses, world.offsets()) == ([204], [2])
+        gather = world.api.gatherer(head)
+        assert gather is not None
+        exchange = Exchange(head, world.client, world.clock.monotonic(), True, True, b"3")
+        assert [gather([exchange], 1) for _ in range(APART)] == [False] * APART
+        assert gather([exchange], 1)
+
+    in_world(play)
 
 
 def test_both_ways_answer_alike() -> None:
