@@ -422,9 +422,7 @@ class Connection(asyncio.Protocol):
                 hub.counters.requests += len(bodies)
                 self._requests += len(bodies)
         end = len(data)
-        while (
-            at < end and not self._input_over and pipeline.takes_more() and (cut := heads.cut(data, at)) is not None
-        ):
+        while at < end and not self._input_over and pipeline.takes_more() and (cut := heads.cut(data, at)) is not None:
             if heads.admission is not application.admission and not heads.are_admitted(application):
                 break
             now = monotonic()
