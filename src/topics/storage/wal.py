@@ -6,7 +6,8 @@ so when frames stand in file n+1, every frame of file n was on disk.
 
 Reserved room that was never written costs a sync twice: besides the data, the file system has to note that the room is
 in use now. While syncs are small and each has somebody waiting, the room ahead is therefore filled with zeros, a piece
-at a time, which is what it reads as anyway.
+at a time, which is what it reads as anyway. Where much is written in small pieces it is filled as well, for the cache:
+one long write takes it less than many short ones, each of which has to find a new page.
 
 A call that fails for a reason that passes (`storage.shortages`) is tried again a few times. A sync is not simply
 repeated: the pages it could not write may count as clean by now, and the next sync would succeed over a hole. What the
@@ -30,6 +31,10 @@ _NARROW_BYTES = 64 * 1024
 _ZEROS = bytes(256 * 1024)
 _SMALL_SYNC_BYTES = 64 * 1024
 """A sync of more than this takes its time for the data."""
+_SMALL_WRITE_BYTES = 16 * 1024
+_PAGE_BYTES = 4096
+_PAGES_BYTES = 64 * 1024
+"""What is filled for writes of up to that size: more would be filled no faster, and keep the writer longer."""
 
 
 class LogMark(NamedTuple):
@@ -92,6 +97,9 @@ class ShardLog:
             self._open_next(size)
         file, offset = self._file, self._offset
         assert file is not None
+        # Where little was written since the last sync the zeros would often be on disk before what takes their place.
+        if offset + size > self._filled and size <= _SMALL_WRITE_BYTES and offset - self._synced >= _SMALL_SYNC_BYTES:
+            self._fill(max(self._filled, offset), _PAGES_BYTES)
         for part in parts:
             file.write_at(offset, part)
             offset += len(part)
@@ -108,15 +116,20 @@ class ShardLog:
         ahead = max(self._filled, self._offset)
         small = self._offset - self._synced <= _SMALL_SYNC_BYTES
         if self._file is not None and small and not self.is_filled(0):
-            filled = min(ahead + len(_ZEROS), self._room)
-            try:
-                self._file.write_at(ahead, _ZEROS[: filled - ahead])
-            except OSError as error:
-                # Nothing is lost by it but a little speed.
-                if not is_passing(error):
-                    raise
-            else:
-                self._filled = filled
+            self._fill(ahead, len(_ZEROS))
+
+    def _fill(self, begin: int, size: int) -> None:
+        """Writes zeros where nothing was written yet: about so many bytes, up to the end of a page."""
+        assert self._file is not None
+        end = min((begin + size) // _PAGE_BYTES * _PAGE_BYTES, self._room)
+        try:
+            self._file.write_at(begin, _ZEROS[: end - begin])
+        except OSError as error:
+            # Nothing is lost by it but a little speed.
+            if not is_passing(error):
+                raise
+        else:
+            self._filled = end
 
     def sync(self) -> None:
         """Makes everything written before this call durable; a write that comes meanwhile may or may not be."""

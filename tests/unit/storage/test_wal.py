@@ -279,3 +279,60 @@ def test_filling_ends_with_the_file_and_begins_again_with_the_next() -> None:
     log.write(b"b" * 600)
     log.fill_ahead()
     assert content(disk, 2) == b"b" * 600 + bytes(400)
+
+
+def test_small_writes_have_their_pages_filled_a_piece_at_a_time() -> None:
+    disk = FakeDisk()
+    log = roomy_log(disk)
+    written = 0
+    while written < 256 * 1024:
+        written += log.write(b"x" * 1000)
+    # The first piece is not, as nobody knows yet that much will be written.
+    assert operations(disk).count("write") - written // 1000 in (3, 4)
+    assert content(disk, 1) == b"x" * written + bytes(MIB - written)
+
+
+def test_pages_are_not_filled_for_a_log_that_grows_slowly() -> None:
+    disk = FakeDisk()
+    log = roomy_log(disk)
+    for _ in range(100):
+        log.write(b"x" * 2000)
+        log.sync()
+    assert operations(disk).count("write") == 100
+
+
+def test_pages_are_not_filled_for_long_writes() -> None:
+    disk = FakeDisk()
+    log = roomy_log(disk)
+    for _ in range(10):
+        log.write(b"x" * 20_000)
+    assert operations(disk).count("write") == 10
+
+
+def test_pages_filled_never_touch_what_was_written() -> None:
+    disk = FakeDisk()
+    log = roomy_log(disk)
+    written = b""
+    for number in range(1, 250):
+        frame = bytes([number]) * (number * 7919 % 20_000 if number % 11 == 0 else number * 31 % 5000)
+        if len(written) + len(frame) > MIB:
+            break
+        log.write(frame)
+        written += frame
+        if number % 40 == 0:
+            log.fill_ahead()
+            log.sync()
+    assert len(written) > 500_000
+    assert content(disk, 1) == written + bytes(MIB - len(written))
+
+
+def test_a_write_whose_pages_cannot_be_filled_is_written_all_the_same() -> None:
+    faulty = FaultyFileSystem(FakeDisk())
+    faulty.make_dirs(FOLDER)
+    log = ShardLog(faulty, FOLDER, 1, MIB)
+    log.write(b"x" * 16_000)
+    for _ in range(4):
+        log.write(b"x" * 12_500)
+    faulty.plan = FaultPlan(call=faulty.calls + 1, fault=Fault.ENOSPC)
+    log.write(b"y" * 1000)
+    assert (faulty.failed, log.position().offset) == (1, 67_000)
