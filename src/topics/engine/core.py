@@ -140,6 +140,11 @@ class EngineCore(Listeners):
         """The topic of that name for one who only looks at what it says of itself: one that sleeps goes on to."""
         return self.sleepers.look(name) if name in self.by_name else None
 
+    def glance_at(self, topic_id: int) -> Topic | None:
+        """The same by its number."""
+        topic = self.topics.get(topic_id)
+        return self.sleepers.look_at(topic_id) if topic is None and self.sleepers.sleeps(topic_id) else topic
+
     def topic_at(self, topic_id: int) -> Topic | None:
         """The topic of that number, awake; None where there is none."""
         topic = self.topics.get(topic_id)

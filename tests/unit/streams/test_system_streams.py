@@ -1,11 +1,12 @@
 """The streams that the server writes: what they hold, who may change them, and what becomes of them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.unit.engine.conftest import open_engine
+from tests.unit.engine.conftest import checkpoint, open_engine
 from tests.unit.streams.conftest import append, create, fork, reopened
 from tests.unit.streams.lifecycle_world import Turns, actual, believed, entries, opened
 from topics.core.config import TopicConfig, TopicConfigPatch
@@ -14,8 +15,9 @@ from topics.core.limits import Limits
 from topics.core.names import METRICS_STREAM, REGISTRY_STREAM
 from topics.engine.read import ReadRequest, execute_read, plan_read
 from topics.streams import AppendRequest, CreateRequest, Streams
-from topics.streams.system import Around, SystemOptions, SystemStreams
+from topics.streams.system import Around, SystemOptions, SystemStreams, reconciling
 from topics.streams.system import lifecycle_log as log_module
+from topics.streams.system.lifecycle_log import LifecycleLog
 from topics.streams.system.own_stream import OwnStream
 from topics.testing import FakeDisk, ManualClock
 
@@ -137,6 +139,57 @@ def test_more_than_can_be_kept_is_found_by_comparing(streams: Streams, monkeypat
         streams.delete(f"s{number}", lambda outcome: None)
     turns.run()
     assert believed(entries(streams)) == actual(streams)
+
+
+def test_what_was_not_told_of_streams_that_sleep_is_told_and_they_sleep_on(disk: FakeDisk, clock: ManualClock) -> None:
+    def start(disk: FakeDisk) -> Streams:
+        return Streams(open_engine(disk, clock, wal_shards=2, awake_topics=0))
+
+    streams = start(disk)
+    create(streams, "old")
+    _, turns = opened(streams)
+    create(streams, "told")
+    create(streams, "closed")
+    turns.run()
+    streams.engine.close_inline()
+    # Now without the registry: its log is there, and nobody writes it.
+    quiet = start(disk.clone())
+    quiet.append("closed", AppendRequest(body=b"", content_type="text/plain", close=True), lambda outcome: None)
+    create(quiet, "untold")
+    checkpoint(quiet.engine)
+    asleep = set(quiet.engine.core.sleepers.names)
+    assert asleep >= {"old", "told", "closed", "untold"}
+    opened(quiet)
+    assert told(quiet)[-2:] == [("closed", "closed"), ("created", "untold")]
+    assert believed(entries(quiet)) == {name: one for name, one in actual(quiet).items() if name != "old"}
+    assert set(quiet.engine.core.sleepers.names) == asleep
+
+
+def test_streams_are_compared_in_short_steps_with_a_pause_behind_each(
+    disk: FakeDisk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for setting, size in (("STEP", 2), ("_ENTRIES_A_STEP", 2), ("_NUMBERS_A_STEP", 5)):
+        monkeypatch.setattr(reconciling, setting, size)
+    streams = Streams(open_engine(disk, clock, wal_shards=2))
+    _, turns = opened(streams)
+    for number in range(7):
+        create(streams, f"told{number}")
+    turns.run()
+    quiet = reopened(disk, clock)
+    untold = [f"untold{number}" for number in reversed(range(8))]
+    for name in untold:
+        create(quiet, name)
+    pauses: list[float] = []
+
+    def later(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+        pauses.append(seconds)
+        return turns.later(seconds, function)
+
+    LifecycleLog(quiet, later).start()
+    turns.run()
+    assert told(quiet)[7:] == [("created", name) for name in untold], "each once, in the order in which they came"
+    # Four steps for the entries, three between those for their streams, and three at least for the new ones.
+    assert pauses.count(reconciling.PAUSE_S) >= 10
 
 
 def test_a_registry_that_cannot_be_written_is_written_later(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,8 +170,10 @@ class Sleepers:
         """A topic for one who only looks at what it says of itself: one that sleeps goes on to, and its tail is left
         where it is."""
         topic_id = self.names.get(name)
-        if topic_id is None:
-            return self._books.by_name[name]
+        return self._books.by_name[name] if topic_id is None else self.look_at(topic_id)
+
+    def look_at(self, topic_id: int) -> Topic:
+        """The same for the number of one that sleeps."""
         topic = self._loaded(topic_id, self.places.by_id[topic_id], whole=False)
         topic.last_read_ts = topic.last_consumed_ts = self._read_at.get(topic_id, 0)
         return topic

@@ -24,6 +24,7 @@ from topics.engine.topic import Topic
 from topics.schema.contract import Contract
 from topics.schema.documents import encode
 from topics.schema.registry import Registry, Version
+from topics.streams.contracts import contract_of
 from topics.streams.lifecycle import describe
 from topics.streams.own_names import own_title
 
@@ -97,8 +98,10 @@ def end_of(standing: Standing, at_ms: int) -> dict[str, Any]:
 
 def standing_of(topic: Topic) -> Standing:
     """How a stream stands now, as its next entry would say it."""
-    info = describe(topic)
-    return Standing(topic.name, topic.epoch, "created", info.profile, contract_digest(topic), info.closed)
+    # Not by `describe`: this is asked of every stream in the log, and of the offsets in there nothing is compared.
+    state, profile = stream_of(topic), contract_of(topic).profile.kind
+    closed = state is not None and state.closed
+    return Standing(topic.name, topic.epoch, "created", profile, contract_digest(topic), closed)
 
 
 def contract_digest(topic: Topic) -> str | None:

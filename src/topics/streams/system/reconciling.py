@@ -4,11 +4,11 @@ The last entry of each stream in the log is how a reader of the log believes it 
 is missing: it is told now, late and in the words of today. A stream that is older than the log, or than the oldest
 creation that its cap has left in it, counts as told; which of two is older their epochs say, and no clock.
 
-It goes by steps, with the requests of others in between. What happens meanwhile is told as it happens, and whatever it
-happens to is left out here.
+It goes by short steps with a pause behind each, since a request that finds one on its way waits for its end, and this
+is in no hurry. What happens meanwhile is told as it happens, and whatever it happens to is left out here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -23,7 +23,12 @@ from topics.streams.early import Later
 from topics.streams.service import Streams
 from topics.streams.system.lifecycle_event import Standing, end_of, event_of, standing_of
 
-STEP = 500
+STEP = 100
+"""Streams that are looked at in one step: about a millisecond, as the other steps are."""
+PAUSE_S = 0.01
+_ENTRIES_A_STEP = 500
+_NUMBERS_A_STEP = 2_000
+
 Told = Callable[[dict[str, Any]], None]
 Done = Callable[[TopicsError | None], None]
 
@@ -34,10 +39,13 @@ class Reconciler:
         self._core = streams.engine.core
         self._log = log
         self._upto = log.head
+        self._behind = streams.engine.core.next_topic_id
         self._told = told
         self._later = later
         self._done = done
         self._standing: dict[str, Standing] = {}
+        self._compared: set[int] = set()
+        """The streams of the log that are there, by their epochs."""
         self._first_epoch = log.epoch
         """Streams of lower epochs count as told."""
         self._is_cut = log.evict_floor > 1
@@ -53,7 +61,7 @@ class Reconciler:
         if cursor >= self._upto:
             self._compare(iter(list(self._standing.values())))
             return
-        request = ReadRequest(from_seq=cursor, limit=STEP, up_to=self._upto)
+        request = ReadRequest(from_seq=cursor, limit=_ENTRIES_A_STEP, up_to=self._upto)
         try:
             self._streams.engine.read_as(self._log, request, execute_read, lambda found: self._got(cursor, found))
         except TopicsError as error:
@@ -73,20 +81,20 @@ class Reconciler:
                 self._standing[standing.stream] = standing
         # Over a range that a crash took there are no entries, but it is passed.
         following = found.next_from_seq if found.next_from_seq > cursor else self._upto
-        self._later(0, lambda: self._read(following))
+        self._later(PAUSE_S, lambda: self._read(following))
 
     # The streams
 
-    def _compare(self, standing: Any) -> None:
+    def _compare(self, standing: Iterator[Standing]) -> None:
         """What the log believes to be there, against what is."""
         some = list(islice(standing, STEP))
         for one in some:
             if one.stream not in self.skip:
                 self._compare_one(one)
         if len(some) == STEP:
-            self._later(0, lambda: self._compare(standing))
+            self._later(PAUSE_S, lambda: self._compare(standing))
         else:
-            self._look_for_new("")
+            self._look_for_new(self._first_epoch + 1)
 
     def _compare_one(self, believed: Standing) -> None:
         topic = self._core.glance(believed.stream)
@@ -94,8 +102,8 @@ class Reconciler:
         if topic is None or not self._streams.is_listed(topic) or topic.epoch != believed.epoch:
             self._told(end_of(believed, now))
             # Another stream that has the name by now is looked for with the new ones.
-            del self._standing[believed.stream]
             return
+        self._compared.add(believed.epoch)
         stands = standing_of(topic)
         if stands.contract != believed.contract:
             self._told(event_of("profile" if stands.profile != believed.profile else "schema", topic, now))
@@ -103,19 +111,24 @@ class Reconciler:
             # A stream of a weaker class may have been closed, and told so, and be open after a power cut.
             self._told(event_of("closed" if stands.closed else "created", topic, now))
 
-    def _look_for_new(self, after: str) -> None:
-        """What is there, and not in the log."""
-        some = list(islice(self._core.names_from("", after), STEP))
-        for name in some:
-            if name in self._standing or name in self.skip or is_server_name(name):
-                continue
-            # A topic's number is its epoch: a million that sleep and are older than the log are not looked at.
-            if self._core.sleepers.names.get(name, self._first_epoch + 1) <= self._first_epoch:
-                continue
-            topic = self._core.glance(name)
-            if topic is not None and self._streams.is_listed(topic) and topic.epoch > self._first_epoch:
-                self._told(event_of("created", topic, self._core.wall()))
-        if len(some) == STEP:
-            self._later(0, lambda: self._look_for_new(some[-1]))
+    def _look_for_new(self, first: int) -> None:
+        """What is there, and not in the log. A topic's number is its epoch: those that are older than the log, which
+        may be a million, are not even counted."""
+        end = min(first + _NUMBERS_A_STEP, self._behind)
+        awake, sleeps = self._core.topics, self._core.sleepers.sleeps
+        unknown = [number for number in range(first, end) if number not in self._compared]
+        new = [number for number in unknown if number in awake or sleeps(number)]
+        for number in new[:STEP]:
+            self._look_at(number)
+        following = new[STEP] if len(new) > STEP else end
+        if following < self._behind:
+            self._later(PAUSE_S, lambda: self._look_for_new(following))
         else:
             self._done(None)
+
+    def _look_at(self, number: int) -> None:
+        topic = self._core.glance_at(number)
+        if topic is None or topic.name in self.skip or is_server_name(topic.name):
+            return
+        if self._streams.is_listed(topic):
+            self._told(event_of("created", topic, self._core.wall()))

@@ -137,6 +137,19 @@ def test_lists_leave_them_asleep(disk: FakeDisk) -> None:
     assert asleep(engine) == ["a", "b"]
 
 
+def test_a_look_by_number_leaves_them_asleep(disk: FakeDisk) -> None:
+    engine = start(disk)
+    append(engine, "a", 1, 2)
+    number = topic(engine, "a").id
+    checkpoint(engine)
+    append(engine, "b", 3)
+    core = engine.core
+    assert [one and (one.name, one.head) for one in map(core.glance_at, (number, number + 1, number + 2))] == [
+        ("a", 2), ("b", 1), None,
+    ]  # fmt: skip
+    assert asleep(engine) == ["a"]
+
+
 def test_a_look_that_counts_as_reading_is_remembered(disk: FakeDisk) -> None:
     engine = start(disk, clock := ManualClock())
     append(engine, "a", 1)
