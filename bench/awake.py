@@ -2,7 +2,8 @@
 setting that lets it stay awake between two requests (`awake_us`).
 
 The client appends one record and waits for the answer, as often as the row says or as fast as it can. Told are the
-processor time of the server as a part of a core, and how long an answer took.
+processor time of the server as a part of a core, and how long an answer took. With `--write` the report goes into
+docs/benchmarks.md.
 """
 
 import argparse
@@ -13,12 +14,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from rich.console import Console
+
 from bench.command import end_with_servers
 from bench.large import Caller, request
 from bench.load import Usage
 from bench.peers import OURS, Launch, launch_topics, running
 from bench.protocols import payload
+from bench.report import Sheet, machine, write_page
+from topics import __version__
 
+_METHOD = """\
+One client appends one record and waits for the answer, as often as a row says. A server without `awake_us` sleeps
+between two requests; with it, it looks for the next one for so many microseconds while they come densely."""
 RATES = (100, 1_000, 3_000, 0)
 AWAKE_US = (0, 200)
 
@@ -31,8 +39,9 @@ def launch(awake_us: int) -> Callable[[Path, int], Launch]:
     return start
 
 
-def measure(address: str, pid: int, rate: int, seconds: float) -> str:
-    """One row: the client at a rate, or without a pause where it is 0."""
+def measure(address: str, pid: int, rate: int, seconds: float) -> list[str]:
+    """One row: the client at a rate, or without a pause where it is 0. How many requests a second there were, what part
+    of a core they took, and how long an answer."""
     caller, waits = Caller(address), []
     said = request("POST", "/v0/topics/awake", "application/json", b'{"records":[{"data":%b}]}' % payload(200).encode())
     for _ in range(100):
@@ -50,24 +59,36 @@ def measure(address: str, pid: int, rate: int, seconds: float) -> str:
     share = (Usage(pid).server - before.server) / took
     caller.close()
     middle_us = statistics.median(waits) * 1e6
-    return f"{len(waits) / took:8.0f} requests/s: {share:5.1%} of a core, answered in {middle_us:.0f} us"
+    return [f"{len(waits) / took:,.0f}", f"{share:.0%}", f"{middle_us:.0f} µs"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="of one measurement")
+    parser.add_argument("--write", action="store_true", help="puts the report into docs/benchmarks.md")
     arguments = parser.parse_args()
     end_with_servers("bench.awake")
     cores = sorted(os.sched_getaffinity(0))
     apart = len(cores) > 1
     if apart:
         os.sched_setaffinity(0, {cores[1]})
+    rows = []
     for awake_us in AWAKE_US:
         server = replace(OURS["disk"], launch=launch(awake_us))
         with running(server, cores[0] if apart else None) as target:
             for rate in RATES:
-                told = measure(target.address, target.pid, rate, arguments.seconds)
-                print(f"awake_us {awake_us:3}, {told}", flush=True)
+                wanted = f"{rate:,} a second" if rate else "as fast as it can"
+                rows.append(
+                    [f"`awake_us` {awake_us}, {wanted}", *measure(target.address, target.pid, rate, arguments.seconds)]
+                )
+    sheet = Sheet(Console())
+    sheet.paragraph(f"Measured with `python -m bench.awake` on {machine({'topics': __version__})}.")
+    sheet.paragraph(_METHOD)
+    sheet.table(
+        "One client that waits for each answer", ["client", "requests/s", "of a core", "p50 of an answer"], rows
+    )
+    if arguments.write:
+        write_page(sheet.text, "awake", "Staying awake")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """`python -m bench.large`: appends of one to fourteen megabytes over /v1 beside the Node reference server, and what
-those wait who ask for little meanwhile.
+those wait who ask for little meanwhile. With `--write` the report goes into docs/benchmarks.md.
 
 Both servers run at once on one core and are measured in turns, so that whatever else the machine does happens to both.
 One connection uploads one body after the other; beside it a process of its own appends one short record every five
@@ -18,10 +18,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+from rich.console import Console
+
 from bench.command import end_with_servers
 from bench.load import Usage
 from bench.peers import OURS_V1, PEERS, Running, own_cores, running
 from bench.protocols import payload
+from bench.report import Sheet, machine, write_page
 
 MB = 1_000_000
 SIZES_MB = (1, 4, 14)
@@ -30,6 +33,12 @@ SERVERS = {server.key: server for server in (OURS_V1, *PEERS) if server.key in (
 _VALUE_BYTES = 1_000
 _EVERY_S = 0.005
 _TIMEOUT_S = 60
+_RATIO_AIM, _WAIT_AIM_MS = 1.5, 20.0
+_METHOD = """\
+Both servers run at once, each as one process on one core, and are measured in turns. One connection uploads one body
+after the other over /v1; beside it a process of its own appends a short record every five milliseconds to another
+stream and waits for its answer. A ratio is the median of what each round says by itself, in brackets the least and the
+most; waits are those of all rounds together."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,10 @@ def body_of(kind: str, nbytes: int) -> tuple[str, bytes]:
 def request(method: str, path: str, content_type: str, body: bytes = b"") -> bytes:
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}"
     return head.encode() + b"\r\n\r\n" + body
+
+
+Sides = dict[str, list[Found]]
+"""The rounds of each server."""
 
 
 class Caller:
@@ -105,19 +118,23 @@ class Bench:
         self._seconds = seconds
         self._places = 0
 
-    def run(self, keys: list[str], kinds: list[str], sizes_mb: list[float], rounds: int) -> None:
+    def run(self, keys: list[str], kinds: list[str], sizes_mb: list[float], rounds: int) -> dict[str, Sides]:
+        """What was found, by what was sent."""
+        rows: dict[str, Sides] = {}
         if self._load_core is not None:
             os.sched_setaffinity(0, {self._load_core})
         with contextlib.ExitStack() as up:
             targets = {key: up.enter_context(running(SERVERS[key], self._server_core)) for key in keys}
             for kind in kinds:
                 for size_mb in sizes_mb:
-                    found: dict[str, list[Found]] = {key: [] for key in keys}
+                    found: Sides = {key: [] for key in keys}
                     for number in range(rounds):
                         for key in keys if number % 2 else reversed(keys):
                             found[key].append(self._measure(targets[key], kind, int(size_mb * MB)))
                     for key in keys:
                         print(told(f"{kind} of {size_mb:g} MB, {key}", found[key]), flush=True)
+                    rows[f"{kind} of {size_mb:g} MB"] = found
+        return rows
 
     def _measure(self, target: Running, kind: str, nbytes: int) -> Found:
         self._places += 1
@@ -156,12 +173,44 @@ class Bench:
             process.kill()
 
 
+def together(found: list[Found]) -> Found:
+    """The waits of all rounds, and the medians of the rest."""
+    return Found(
+        statistics.median([one.mb_per_s for one in found]),
+        [wait for one in found for wait in one.waits_ms],
+        statistics.median([one.cpu_ms_per_mb for one in found]),
+    )
+
+
+def report(rows: dict[str, Sides], versions: dict[str, str]) -> str:
+    """The page's text, and the same on the terminal."""
+    sheet = Sheet(Console())
+    sheet.paragraph(f"Measured with `python -m bench.large` on {machine(versions)}.")
+    sheet.paragraph(_METHOD)
+    sheet.table("Long appends, and what others wait meanwhile", [
+        "appends of", "ours, MB/s", "Node, MB/s", "ratio", "aim 1.5",
+        "others beside ours: p50 (p99), ms", "aim p99 under 20", "others beside Node: p50 (p99), ms",
+    ], [_row(title, sides) for title, sides in rows.items()])  # fmt: skip
+    return sheet.text
+
+
+def _row(title: str, sides: Sides) -> list[str]:
+    ours, node = together(sides["topics-v1"]), together(sides["node"])
+    pairs = zip(sides["topics-v1"], sides["node"], strict=True)
+    ratios = sorted(here.mb_per_s / there.mb_per_s for here, there in pairs)
+    ratio, wait_ms = statistics.median(ratios), ours.wait_ms(0.99)
+    return [
+        title, f"{ours.mb_per_s:.0f}", f"{node.mb_per_s:.0f}", f"{ratio:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})",
+        "met" if ratio >= _RATIO_AIM else "missed", f"{ours.wait_ms(0.5):.1f} ({wait_ms:.1f})",
+        "met" if wait_ms < _WAIT_AIM_MS else "missed", f"{node.wait_ms(0.5):.1f} ({node.wait_ms(0.99):.1f})",
+    ]  # fmt: skip
+
+
 def told(title: str, found: list[Found]) -> str:
-    """A line of the report: medians of the rounds, and of the waits all of them."""
-    everyone = Found(0, [wait for one in found for wait in one.waits_ms], 0)
+    """A line while it runs."""
+    everyone = together(found)
     return (
-        f"{title:32} {statistics.median([one.mb_per_s for one in found]):7.1f} MB/s, "
-        f"{statistics.median([one.cpu_ms_per_mb for one in found]):6.2f} ms CPU a MB; others wait p50 "
+        f"{title:32} {everyone.mb_per_s:7.1f} MB/s, {everyone.cpu_ms_per_mb:6.2f} ms CPU a MB; others wait p50 "
         f"{everyone.wait_ms(0.5):6.2f}, p99 {everyone.wait_ms(0.99):7.2f}, at most {everyone.wait_ms(1):7.2f} ms"
     )
 
@@ -173,12 +222,17 @@ def main() -> None:
     parser.add_argument("--sizes", default=json.dumps(SIZES_MB), help="in megabytes, as a JSON array")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.5, help="of one measurement")
+    parser.add_argument("--write", action="store_true", help="puts the report into docs/benchmarks.md")
     arguments = parser.parse_args()
     end_with_servers("bench.large")
     keys = [key for key in SERVERS if key in arguments.only.split(",")]
-    for key in keys:
-        print(f"{key}: {SERVERS[key].install()}")
-    Bench(arguments.seconds).run(keys, arguments.kinds.split(","), json.loads(arguments.sizes), arguments.rounds)
+    versions = {SERVERS[key].product: SERVERS[key].install() for key in keys}
+    bench = Bench(arguments.seconds)
+    rows = bench.run(keys, arguments.kinds.split(","), json.loads(arguments.sizes), arguments.rounds)
+    if len(keys) == len(SERVERS):
+        text = report(rows, versions)
+        if arguments.write:
+            write_page(text, "large", "Long appends")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 One server with a clock in its loop (`bench.turns_server`), one kind of request after the other, each a few times; told
 is the longest turn of the loop in the best of them, in processor time, so that it means the same on a busy machine.
-What a row needs is made before it is measured. `--seen` tells what the loop was at in turns that were too long.
+What a row needs is made before it is measured. `--seen` tells what the loop was at in turns that were too long, and
+with `--write` the report goes into docs/benchmarks.md.
 """
 
 import argparse
@@ -22,8 +23,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+
+from bench.report import Sheet, machine, write_page
+from topics import __version__
+
 MB = 1_000_000
+_AIM_MS = 10.0
 _TIMEOUT_S = 120
+_METHOD = """\
+One server with a clock in its loop, one kind of request after the other, each at its largest and a few times. Told is
+the longest turn of the loop in the best of them, in processor time. Whoever else asks for something waits for so long
+at most."""
 _SETTINGS = {
     "TOPICS_AWAKE_US": "0", "TOPICS_MAX_TOPICS": "0", "TOPICS_LOG_LEVEL": "error",
     "TOPICS_PIPELINE": "off",
@@ -450,7 +461,8 @@ def served() -> Iterator[Server]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def measure(server: Server, row: Row, place: str, seen: bool) -> str:
+def measure(server: Server, row: Row, place: str, seen: bool) -> float:
+    """The longest turn, in milliseconds."""
     act = row.prepare(server, place)
     time.sleep(_REST_S)
     found = []
@@ -461,7 +473,19 @@ def measure(server: Server, row: Row, place: str, seen: bool) -> str:
         time.sleep(_REST_S)
         found.append(server.longest_turn())
     longest, what = min(found)
-    return f"| {row.title} | {longest:.1f} |" + (f"\n{what}" if seen and what else "")
+    print(f"{row.title}: {longest:.1f} ms" + (f"\n{what}" if seen and what else ""), flush=True)
+    return longest
+
+
+def report(found: dict[str, float], failed: dict[str, str]) -> str:
+    """The page's text, and the same on the terminal."""
+    sheet = Sheet(Console())
+    sheet.paragraph(f"Measured with `python -m bench.turns` on {machine({'topics': __version__})}.")
+    sheet.paragraph(_METHOD)
+    rows = [[title, f"{ms:.1f}", "met" if ms <= _AIM_MS else "missed"] for title, ms in found.items()]
+    rows += [[title, f"failed: {why}", ""] for title, why in failed.items()]
+    sheet.table("Longest turns of the loop", ["request", "longest turn, ms of processor time", "aim 10"], rows)
+    return sheet.text
 
 
 def main() -> None:
@@ -469,16 +493,21 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows with these words in their titles")
     parser.add_argument("--behind", type=int, default=0, help="leave out so many rows")
     parser.add_argument("--seen", action="store_true", help="tell what the loop was at in long turns")
+    parser.add_argument("--write", action="store_true", help="puts the report into docs/benchmarks.md")
     arguments = parser.parse_args()
-    print("| request | longest turn, ms of processor time |\n|---|---|", flush=True)
+    found: dict[str, float] = {}
+    failed: dict[str, str] = {}
     with served() as server:
         for number, row in enumerate(ROWS):
             if number >= arguments.behind and arguments.only in row.title:
                 try:
-                    print(measure(server, row, f"row{number}", arguments.seen), flush=True)
+                    found[row.title] = measure(server, row, f"row{number}", arguments.seen)
                 except (RuntimeError, OSError, KeyError) as error:
-                    print(f"| {row.title} | failed: {error!r} |", flush=True)
+                    failed[row.title] = repr(error)
                     server._connection.close()
+    text = report(found, failed)
+    if arguments.write:
+        write_page(text, "turns", "Turns of the loop")
 
 
 if __name__ == "__main__":
