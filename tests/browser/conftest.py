@@ -8,7 +8,6 @@ from playwright.sync_api import Browser
 
 from tests.browser.chromium import open_browser
 from tests.browser.sample import fill
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 
 
@@ -22,7 +21,6 @@ def browser() -> Iterator[Browser]:
 def sampled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """A server with a little of everything. Its pipeline is on and has nothing to do, as nothing is sealed."""
     with LiveServer(tmp_path_factory.mktemp("sampled"), archive="1") as live:
-        wait_until_ready(live.url)
         with httpx.Client(base_url=live.url, timeout=30.0) as api:
             fill(api)
         yield live

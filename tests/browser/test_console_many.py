@@ -7,7 +7,6 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.chromium import visit
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.http.pipelined import pipeline
 
@@ -23,7 +22,6 @@ def put(name: str, config: bytes) -> bytes:
 @pytest.mark.slow
 def test_a_hundred_thousand_topics_are_no_trouble(browser: Browser, tmp_path: Path) -> None:
     with LiveServer(tmp_path, max_topics="0") as live:
-        wait_until_ready(live.url)
         for first in range(0, TOPICS, A_WRITE):
             requests = [put(f"sensor.{n:06}", b'{"durability":"memory"}') for n in range(first, first + A_WRITE)]
             assert pipeline(live.url, requests).count(b"HTTP/1.1 201") == A_WRITE

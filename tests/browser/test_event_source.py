@@ -6,8 +6,7 @@ import httpx
 import pytest
 
 from tests.browser.chromium import open_page
-from tests.http.api.conftest import wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 
 # What an application would write. EventSource comes back by itself after a broken connection, with its last id; only
 # when the session is gone, as after a restart, does the page make another one, with that id as its cursor.
@@ -47,7 +46,6 @@ def append(live: LiveServer, first: int, last: int) -> None:
 
 def test_a_page_gets_records_as_they_come(tmp_path: Path) -> None:
     with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
         append(live, 1, 5)
         with open_page(live.url, PAGE) as page:
             page.wait_for_function("told.includes('caught-up')")
@@ -63,7 +61,6 @@ def test_a_page_gets_records_as_they_come(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
 def test_a_page_survives_a_restart_without_loss_or_repeat(tmp_path: Path, kill: bool) -> None:
     with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
         append(live, 1, 4)
         with open_page(live.url, PAGE) as page:
             page.wait_for_function("seen.length >= 4")
@@ -85,7 +82,6 @@ def test_a_page_survives_a_restart_without_loss_or_repeat(tmp_path: Path, kill: 
 
 def test_a_page_whose_stream_is_taken_over_comes_back_by_itself(tmp_path: Path) -> None:
     with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
         append(live, 1, 4)
         with open_page(live.url, PAGE) as page:
             page.wait_for_function("told.includes('caught-up')")

@@ -11,7 +11,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.chromium import keep, visit
 from tests.browser.sample import fill_queue, fill_streams
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import DOCS, PAGES
 from tools.demo import Demo
@@ -24,7 +23,6 @@ _BYTES_MAX = 150_000
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """A server that looks as if it were used."""
     with LiveServer(tmp_path_factory.mktemp("busy")) as live:
-        wait_until_ready(live.url)
         with httpx.Client(base_url=live.url, timeout=30.0) as api:
             fill_streams(api)
             fill_queue(api)

@@ -6,7 +6,6 @@ import httpx
 from playwright.sync_api import Browser, expect
 
 from tests.browser.chromium import keep, visit
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import read, rows
 from tools.demo import Demo
@@ -17,7 +16,6 @@ def test_every_stop_of_the_tour_shows_what_it_says(browser: Browser, tmp_path: P
     stops = [(cells[0].strip("`"), cells[2].strip("`")) for cells in rows(read("docs/tour.md")) if len(cells) == 3]
     assert len(stops) > 7
     with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
         demo = Demo(live.url, speed=25.0)
         demo.prepare()
         demo.prepare()  # A second time changes nothing.

@@ -14,7 +14,6 @@ from tests.cli.terminal import PATIENCE_S, Terminal, environment
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import blocks, read, rows
 from topics.cli import app
-from topics.client import Client
 
 PAGE = read("docs/cli.md")
 
@@ -48,8 +47,6 @@ def test_every_example_runs_and_prints_what_it_says(page: str, tmp_path: Path) -
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m topics "$@"\n')
     program.chmod(0o755)
     with LiveServer(tmp_path / "server") as server:
-        with Client(server.url) as client:
-            client.list_topics()  # It waits until the log is replayed.
         env = environment(home, server.url, TOPICS_PORT="0", TOPICS_DATA_DIR=str(tmp_path / "another"))
         env["PATH"] = f"{home / 'bin'}:{env['PATH']}"
         for command, output in examples(read(page)):

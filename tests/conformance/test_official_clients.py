@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.node import require_node, run_node
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(tmp_path_factory.mktemp("clients"), streams_long_poll_ms="300") as live:
-        wait_until_ready(live.url)
         yield live
 
 

@@ -8,14 +8,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+import httpx
+
 # Only to fail instead of hanging: no test looks at how long anything took.
 _PATIENCE_S = 60.0
 _SERVE = ("-c", "import sys; from topics.cli import main; sys.exit(main(['serve']))")
 
 
+def wait_until_ready(url: str, key: str = "") -> None:
+    """The port opens before the log is replayed. Whoever starts a server again, and asks it with nothing that waits by
+    itself, waits for the latter."""
+    give_up = time.monotonic() + _PATIENCE_S
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    with httpx.Client(base_url=url, headers=headers, verify=False, trust_env=False, timeout=_PATIENCE_S) as client:
+        while client.get("/readyz").status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            assert time.monotonic() < give_up, "the server never became ready"
+            time.sleep(0.005)
+
+
 class LiveServer:
-    """`topics serve` on a folder, or another program that does the same. Leaving the `with` block ends whatever still
-    runs.
+    """`topics serve` on a folder, or another program that does the same. In the `with` block it is ready until
+    somebody stops it, and leaving the block ends whatever still runs.
     """
 
     def __init__(self, folder: Path, program: Sequence[str] = _SERVE, **settings: str) -> None:
@@ -28,10 +41,11 @@ class LiveServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        scheme = "https" if "TOPICS_TLS_CERT_FILE" in self._settings else "http"
+        return f"{scheme}://127.0.0.1:{self._port}"
 
     def start(self) -> Self:
-        """Starts it; from the second time on at the port of the first."""
+        """Starts it, and does not wait for the log; from the second time on at the port of the first."""
         self._starts += 1
         port_file = self._folder / f"port-{self._starts}"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
@@ -83,7 +97,13 @@ class LiveServer:
         return (self._folder / "log").read_text(errors="replace")
 
     def __enter__(self) -> Self:
-        return self.start()
+        self.start()
+        try:
+            wait_until_ready(self.url)
+        except BaseException:
+            self.kill()
+            raise
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:

@@ -39,7 +39,15 @@ class Searched:
         self._entries: list[dict[str, Any]] = []
 
     def __enter__(self) -> "Searched":
-        assert self._http.put(self.path, headers=_JSON).status_code == 201
+        try:
+            return self._described()
+        except BaseException:
+            self._http.close()
+            raise
+
+    def _described(self) -> "Searched":
+        answer = self._http.put(self.path, headers=_JSON)
+        assert answer.status_code == 201, answer.text
         document = {
             "schema": {"type": "object"},
             "routingKey": {"jsonPointer": "/service", "required": True},

@@ -16,7 +16,6 @@ import pytest
 from tests.http.live import LiveServer
 from tests.s3 import S3Server
 from tests.unit.docs.pages import read, section
-from tests.unit.docs.test_api_page import wait_until_ready
 
 _PATIENCE_S = 60.0
 LAST = {"from_seq": 0, "limit": 1000}
@@ -131,7 +130,6 @@ def test_a_server_under_load_is_restored_at_any_point(tmp_path: Path, seed: int)
     place = tmp_path / "place"
     (tmp_path / "one").mkdir()
     with LiveServer(tmp_path / "one", backup_dir=str(place), wal_shards="2", segment_max_events="50") as server:
-        wait_until_ready(server.url)
         writers = Writers(server.url)
         with httpx.Client(base_url=server.url, trust_env=False) as client:
             taken = []
@@ -195,11 +193,9 @@ def check(
     done = topics("backup", "restore", str(folder / "data"), "--at", str(place), "--gap", "0", "-o", "json", *options)
     assert done.returncode == 0, done.stderr
     assert topics("verify", str(folder / "data")).returncode == 0
-    with LiveServer(folder) as server:
-        wait_until_ready(server.url)
-        with httpx.Client(base_url=server.url, trust_env=False) as client:
-            found = values(client)
-            look(client)
+    with LiveServer(folder) as server, httpx.Client(base_url=server.url, trust_env=False) as client:
+        found = values(client)
+        look(client)
     for got, acked, least in zip(found, writers.acked, answered or at_least, strict=True):
         written = [value for _, value in acked]
         # One more may have been logged whose answer the writer did not wait for.
@@ -214,7 +210,6 @@ def test_an_object_store_is_a_place(tmp_path: Path, s3: S3Server, monkeypatch: p
         monkeypatch.setenv(name, value)
     (tmp_path / "one").mkdir()
     with LiveServer(tmp_path / "one", backup_dir=place) as server:
-        wait_until_ready(server.url)
         writers = Writers(server.url)
         with httpx.Client(base_url=server.url, trust_env=False) as client:
             time.sleep(0.2)
@@ -227,7 +222,6 @@ def test_an_object_store_is_a_place(tmp_path: Path, s3: S3Server, monkeypatch: p
 
 def test_without_a_place_it_is_refused(tmp_path: Path) -> None:
     with LiveServer(tmp_path) as server:
-        wait_until_ready(server.url)
         answer = httpx.post(f"{server.url}/v0/backups", trust_env=False)
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "no_backup_place")
 
@@ -237,22 +231,21 @@ def test_a_cursor_beyond_the_restored_head_is_told(tmp_path: Path) -> None:
     place, behind = tmp_path / "place", tmp_path / "behind"
     (tmp_path / "one").mkdir()
     behind.mkdir()
-    with LiveServer(tmp_path / "one", backup_dir=str(place)) as server:
-        wait_until_ready(server.url)
-        with httpx.Client(base_url=server.url, trust_env=False) as client:
-            client.put("/v1/stream/chat", headers={"content-type": "application/json"}).raise_for_status()
-            at_backup = client.post("/v1/stream/chat", json=["kept"]).headers["stream-next-offset"]
-            client.post("/v0/backups")
-            wait_for_backup(client, 1)
-            beyond = client.post("/v1/stream/chat", json=["lost", "lost"]).headers["stream-next-offset"]
+    with (
+        LiveServer(tmp_path / "one", backup_dir=str(place)) as server,
+        httpx.Client(base_url=server.url, trust_env=False) as client,
+    ):
+        client.put("/v1/stream/chat", headers={"content-type": "application/json"}).raise_for_status()
+        at_backup = client.post("/v1/stream/chat", json=["kept"]).headers["stream-next-offset"]
+        client.post("/v0/backups")
+        wait_for_backup(client, 1)
+        beyond = client.post("/v1/stream/chat", json=["lost", "lost"]).headers["stream-next-offset"]
     restored = topics("backup", "restore", str(behind / "data"), "--at", str(place))
     assert restored.returncode == 0, restored.stderr
-    with LiveServer(behind) as server:
-        wait_until_ready(server.url)
-        with httpx.Client(base_url=server.url, trust_env=False) as client:
-            client.post("/v1/stream/chat", json=["new"] * 3).raise_for_status()
-            answers = [client.get("/v1/stream/chat", params={"offset": offset}) for offset in (at_backup, beyond)]
-            tombstone = client.post("/v0/topics/chat/diff", json={"from_seq": 3}).json()["tombstone"]
+    with LiveServer(behind) as server, httpx.Client(base_url=server.url, trust_env=False) as client:
+        client.post("/v1/stream/chat", json=["new"] * 3).raise_for_status()
+        answers = [client.get("/v1/stream/chat", params={"offset": offset}) for offset in (at_backup, beyond)]
+        tombstone = client.post("/v0/topics/chat/diff", json={"from_seq": 3}).json()["tombstone"]
     assert [answer.status_code for answer in answers] == [200, 410]
     assert answers[0].json() == ["new"] * 3
     assert answers[0].headers["stream-gap"].endswith("reason=restored")
@@ -263,7 +256,6 @@ def test_a_lost_machine_costs_what_was_not_shipped_yet(tmp_path: Path) -> None:
     place = tmp_path / "place"
     (tmp_path / "one").mkdir()
     with LiveServer(tmp_path / "one", backup_dir=str(place), backup_ship_ms="1", wal_shards="2") as server:
-        wait_until_ready(server.url)
         with httpx.Client(base_url=server.url, trust_env=False) as client:
             client.post("/v0/backups")
             wait_for_backup(client, 1)

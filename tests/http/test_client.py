@@ -82,8 +82,6 @@ class Caller:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(tmp_path_factory.mktemp("server"), max_body_bytes="4000000") as running:
-        with Client(running.url, options=PATIENT) as client:
-            client.list_topics()
         yield running
 
 

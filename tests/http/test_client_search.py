@@ -73,7 +73,6 @@ LOGS: list[dict[str, Any]] = [
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(tmp_path_factory.mktemp("server")) as running:
         with Client(running.url, options=PATIENT) as client:
-            client.list_topics()
             client.put_stream("shop/logs ü")
             client.update_schema("shop/logs ü", schema={"type": "object"}, search=SEARCH)
             client.append_stream("shop/logs ü", LOGS)

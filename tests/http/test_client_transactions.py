@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from topics.client import (
     AsyncClient,
@@ -23,7 +22,6 @@ from topics.client import (
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(tmp_path_factory.mktemp("server"), wal_shards="3") as live:
-        wait_until_ready(live.url)
         yield live
 
 

@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 from tests.http import counted_server
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.http.searched import Searched
 
@@ -81,7 +80,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, census: Path) -> Iterator[L
     program = [counted_server.__file__, str(census)]
     folder = tmp_path_factory.mktemp("garbage")
     with LiveServer(folder, program=program, streams_long_poll_ms="5") as live:
-        wait_until_ready(live.url)
         yield live
 
 

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import pytest
 
 from tests.http import counted_server
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.http.soak import Plan, soak, until_nobody_is_left
 
@@ -89,7 +88,6 @@ def test_everyone_sees_everything_once_and_memory_comes_back(tmp_path: Path, see
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     soaked = Soaked(tmp_path)
     with soaked.live as live:
-        wait_until_ready(live.url)
         soaked.soak(seed + 1_000_000, WHOLE._replace(seconds=SECONDS / 6))
         before = soaked.weigh()
         happened = soaked.soak(seed, WHOLE)
@@ -108,8 +106,7 @@ def test_everyone_sees_everything_once_and_memory_comes_back(tmp_path: Path, see
 @pytest.mark.parametrize("mistake", [*counted_server.MISTAKES])
 def test_the_soak_notices(tmp_path: Path, mistake: str) -> None:
     soaked = Soaked(tmp_path, mistake)
-    with soaked.live as live, pytest.raises(AssertionError) as noticed:
-        wait_until_ready(live.url)
+    with soaked.live, pytest.raises(AssertionError) as noticed:
         before = soaked.weigh()
         soaked.soak(1, SMALL)
         assert not grown(before, soaked.weigh())

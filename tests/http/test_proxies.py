@@ -12,7 +12,6 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.http.proxies import PROXIES, Proxy, proxied
 from tests.http.streams.authority import Authority
@@ -38,13 +37,12 @@ def behind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     pair = authority.certificate("localhost")
     trust = ssl.create_default_context(cafile=str(authority.file))
     settings = {"api_keys": KEY, "access_log": "1", "log_format": "json", "trusted_proxies": "127.0.0.1"}
-    with LiveServer(folder, **settings) as live:
-        wait_until_ready(live.url)
-        with (
-            proxied(request.param, folder, live.url, (pair, pair)) as proxy,
-            httpx.Client(base_url=proxy.url, verify=trust, headers=HEADERS, timeout=60.0, trust_env=False) as api,
-        ):
-            yield Behind(proxy, trust, api, live)
+    with (
+        LiveServer(folder, **settings) as live,
+        proxied(request.param, folder, live.url, (pair, pair)) as proxy,
+        httpx.Client(base_url=proxy.url, verify=trust, headers=HEADERS, timeout=60.0, trust_env=False) as api,
+    ):
+        yield Behind(proxy, trust, api, live)
 
 
 def append(api: httpx.Client, topic: str, *values: object) -> None:

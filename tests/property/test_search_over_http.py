@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.property.effort import effort
 from tests.property.search_model import SortItems, configs, entries, judge, plain_search, queries, sorts
@@ -29,7 +28,6 @@ JSON = {"content-type": "application/json"}
 @pytest.fixture(scope="module")
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     with LiveServer(tmp_path_factory.mktemp("search"), segment_max_events="5") as live:
-        wait_until_ready(live.url)
         with httpx.Client(base_url=live.url, timeout=60) as client:
             yield client
         assert '"level":"error"' not in live.log()

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 from tests.s3 import S3Server
 from tests.spark.looking import wait_until
 from topics.cli import main
@@ -127,11 +127,7 @@ def restart(server: LiveServer) -> None:
 
 def start(server: LiveServer) -> None:
     server.start()
-    wait_ready(server)
-
-
-def wait_ready(server: LiveServer) -> None:
-    wait_until(lambda: httpx.get(f"{server.url}/readyz").status_code == 200, "the log is replayed")
+    wait_until_ready(server.url)
 
 
 def in_the_cold_tier(cold: Cold) -> None:
@@ -153,7 +149,6 @@ def test_companions_in_a_cold_folder_answer_as_those_in_the_data_folder(
     url = str(tmp_path / "cold")
     cold = Cold(tmp_path, url, InlineExecutor(guest_files(url)))
     with LiveServer(tmp_path, **COLD, cold_dir=url) as server:
-        wait_ready(server)
         cold.fill(server)
         assert answers(server)[0] == expected()
         cold.run()
@@ -178,7 +173,6 @@ def test_companions_in_an_object_store_answer_from_a_bounded_cache(
     url = s3.make_bucket("families") + "/cold"
     cold = Cold(tmp_path, url, SparkExecutor(spark, url))
     with LiveServer(tmp_path, **COLD, cold_dir=url) as server:
-        wait_ready(server)
         cold.fill(server)
         assert answers(server)[0] == expected()
         cold.run()
@@ -203,7 +197,6 @@ def test_companions_in_an_object_store_answer_from_a_bounded_cache(
     for told in tmp_path.glob("port-*"):
         told.unlink()  # Another server is to tell its port there.
     with LiveServer(tmp_path, **COLD, cold_dir=url, search_cache_bytes="100") as server:
-        wait_ready(server)
         assert answers(server) == (expected(), 0)
         assert fetches(server) == {}
         httpx.delete(f"{server.url}/v1/stream/logs")

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 from tests.spark.looking import checkpointed, sealed_to, wait_until
 from topics.client import Client
 from topics.spark.families.planning import FamilyRules
@@ -218,8 +218,7 @@ def test_answers_stay_what_they_were(spark: SparkSession, live: LiveServer, tmp_
     live.kill()
     live.start()
     stream = Stream(live.url, "logs")
-    with Client(live.url) as client:
-        client.list_topics()
+    wait_until_ready(live.url)
     assert stream.answers() == grown
     assert stream.coverage(QUESTIONS[2])["indexed_segments"] > 0
     stream.close()

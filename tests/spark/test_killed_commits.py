@@ -97,8 +97,6 @@ class World:
 def world(tmp_path: Path) -> World:
     options = {"segment_max_events": "50", "snapshot_interval_ms": "200", "pipeline": "off", "archive": "1"}
     with LiveServer(tmp_path, **options) as server:
-        with Client(server.url) as client:
-            client.list_topics()  # Waits until the log is replayed.
         made = World(server, tmp_path)
     made.keep()
     return made

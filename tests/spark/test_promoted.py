@@ -28,8 +28,6 @@ def archiving(tmp_path: Path) -> Iterator[LiveServer]:
     with LiveServer(
         tmp_path, archive="1", pipeline="off", segment_max_events="50", snapshot_interval_ms="200"
     ) as live:  # fmt: skip
-        with Client(live.url) as client:
-            client.list_topics()
         evolve_twice(live.url)
         wait_until(lambda: sealed_to(tmp_path / "data", STREAM) >= 100, "most of it is sealed")
         yield live

@@ -32,8 +32,6 @@ FIELDS: dict[str, Any] = {
 def server(tmp_path: Path) -> Iterator[LiveServer]:
     options = {"segment_max_events": "20", "snapshot_interval_ms": "200", "pipeline": "off", "archive": "1"}
     with LiveServer(tmp_path, **options) as live:
-        with Client(live.url) as client:
-            client.list_topics()
         yield live
 
 

@@ -14,17 +14,7 @@ Append = Callable[..., dict[str, Any]]
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(tmp_path_factory.mktemp("server")) as live:
-        wait_until_ready(live.url)
         yield live
-
-
-def wait_until_ready(url: str) -> None:
-    """The port opens before the log is replayed; tests of the API want the latter."""
-    with httpx.Client(base_url=url) as client:
-        for _ in range(10_000):
-            if client.get("/v0/ready").status_code == 200:
-                return
-    raise AssertionError("the server never became ready")
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
 
@@ -53,7 +52,6 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     made = Site(tmp_path_factory.mktemp("audit"))
     with made.live:
-        wait_until_ready(made.live.url)
         yield made
 
 
@@ -139,7 +137,6 @@ def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     made = Site(tmp_path)
     made.file.symlink_to("/dev/full")
     with made.live, made.client(None) as nobody, made.client("secret-boss") as boss:
-        wait_until_ready(made.live.url)
         for number in range(50):
             assert nobody.get(f"/v0/topics/{number}").status_code == 401
         assert boss.post("/v0/topics/t", json=ONE).status_code == 201

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
+from tests.http.api.conftest import refused
 from tests.http.live import LiveServer
 
 KEYS = (
@@ -22,7 +22,6 @@ ONE = {"records": [{"data": 1}]}
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(tmp_path_factory.mktemp("guarded"), api_keys=" , ".join(KEYS)) as live:
-        wait_until_ready(live.url)
         yield live
 
 
@@ -143,25 +142,28 @@ def test_probes_can_be_guarded_too(tmp_path: Path) -> None:
 
 
 def test_a_key_has_a_limit_of_requests_at_once(tmp_path: Path) -> None:
-    with LiveServer(tmp_path, api_keys="k,other", max_inflight_per_key="1") as live:
-        wait_until_ready(live.url)
-        with as_key(live, "k") as client, as_key(live, "k") as second, as_key(live, "other") as other:
-            assert client.post("/v0/topics/t", json=ONE).is_success
-            answers: list[httpx.Response] = []
+    with (
+        LiveServer(tmp_path, api_keys="k,other", max_inflight_per_key="1") as live,
+        as_key(live, "k") as client,
+        as_key(live, "k") as second,
+        as_key(live, "other") as other,
+    ):
+        assert client.post("/v0/topics/t", json=ONE).is_success
+        answers: list[httpx.Response] = []
 
-            def wait() -> None:
-                answers.append(client.post("/v0/topics/t/diff", json={"from_seq": 1, "wait_ms": 30_000}))
+        def wait() -> None:
+            answers.append(client.post("/v0/topics/t/diff", json={"from_seq": 1, "wait_ms": 30_000}))
 
-            waiting = threading.Thread(target=wait)
-            waiting.start()
-            # The waiting request is the one the key may have; until it has arrived the second is let through.
-            for _ in range(10_000):
-                answer = second.get("/v0/topics/t")
-                if answer.status_code != 200:
-                    break
-            assert refused(answer, 429, "throttled") == {"limit": "max_inflight_per_key", "max": 1}
-            assert other.post("/v0/topics/t", json=ONE).is_success
-            waiting.join(40.0)
-            assert answers[0].json()["records"][0]["$seq"] == 2
-            # The slot is free again.
-            assert second.get("/v0/topics/t").status_code == 200
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        # The waiting request is the one the key may have; until it has arrived the second is let through.
+        for _ in range(10_000):
+            answer = second.get("/v0/topics/t")
+            if answer.status_code != 200:
+                break
+        assert refused(answer, 429, "throttled") == {"limit": "max_inflight_per_key", "max": 1}
+        assert other.post("/v0/topics/t", json=ONE).is_success
+        waiting.join(40.0)
+        assert answers[0].json()["records"][0]["$seq"] == 2
+        # The slot is free again.
+        assert second.get("/v0/topics/t").status_code == 200

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
+from tests.http.api.conftest import refused
 from tests.http.api.events import EventStream
 from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
@@ -99,7 +99,6 @@ def test_the_socket_is_closed_to_a_name_that_was_made_to_lead_here(api: httpx.Cl
 
 def test_other_hosts_can_be_allowed(tmp_path: Path) -> None:
     with LiveServer(tmp_path, allowed_hosts="topics.lan", cors_origins=APP) as live, httpx.Client() as client:
-        wait_until_ready(live.url)
         url = f"{live.url}/v0/topics"
         assert client.get(url, headers={"host": "topics.lan:4000"}).status_code == 200
         assert client.get(url, headers={"host": "other.lan"}).status_code == 403
@@ -109,7 +108,6 @@ def test_other_hosts_can_be_allowed(tmp_path: Path) -> None:
 
 def test_a_server_for_everyone_answers_to_every_name(tmp_path: Path) -> None:
     with LiveServer(tmp_path, host="0.0.0.0", allow_insecure_no_auth="1") as live, httpx.Client() as client:
-        wait_until_ready(live.url)
         assert client.get(f"{live.url}/v0/topics", headers={"host": "box.lan"}).status_code == 200
         assert client.get(f"{live.url}/v0/topics", headers={"host": "box.lan", **ELSEWHERE}).status_code == 403
 
@@ -129,7 +127,6 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(
         tmp_path_factory.mktemp("keyed"), api_keys=keys, cors_origins=APP, max_inflight_per_key="3"
     ) as live:
-        wait_until_ready(live.url)
         yield live
 
 

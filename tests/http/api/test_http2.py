@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.http.protocol.http2 import DATA, END_STREAM, NO_ERROR, PREFACE, Http2Client, frame, reset, settings
 from tests.http.protocol.support import Client
@@ -159,7 +158,6 @@ def test_random_requests_have_the_same_answers_in_both_versions(server: LiveServ
 
 def test_keys_and_scopes_are_asked_for_on_each_stream(tmp_path: Path) -> None:
     with LiveServer(tmp_path, api_keys="reader:read:open.,writer:write", pipeline="off") as live:
-        wait_until_ready(live.url)
         first, second = clients(live.url)
         rows = [
             row("GET", "/v0/topics/open.T"), Row("GET", "/v0/topics/open.T", KEY), Row("GET", "/v0/topics/T", KEY),
@@ -274,6 +272,5 @@ def test_a_stop_ends_event_streams_and_then_the_connection(tmp_path: Path) -> No
             assert b"the server is shutting down" in (await client.answer(1)).body
 
     with LiveServer(tmp_path, pipeline="off") as live:
-        wait_until_ready(live.url)
         asyncio.run(asyncio.wait_for(play(live), 60.0))
         assert "cut off" not in live.log()

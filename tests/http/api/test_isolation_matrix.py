@@ -13,7 +13,6 @@ import httpx
 import msgspec
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.api.isolation_rows import COMMANDS, NAMED_FIELDS, PLAIN_FIELDS, ROWS, Ask
 from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
@@ -111,7 +110,6 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with LiveServer(tmp_path_factory.mktemp("matrix"), api_keys=KEYS) as live:
-        wait_until_ready(live.url)
         made = World(live)
         yield made
         made.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
+from tests.http.api.conftest import refused
 from tests.http.api.events import EventStream
 from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
@@ -61,7 +61,6 @@ def reload(live: LiveServer, word: str) -> None:
 def test_a_life_of_keys(tmp_path: Path, keys: Keys) -> None:
     boss = keys.create("boss")
     with LiveServer(tmp_path, key_file=str(keys.path), api_keys="fixed") as live:
-        wait_until_ready(live.url)
         assert [status(live, secret) for secret in (boss, "fixed", "other")] == [200, 200, 401]
         till = keys.create("till", "--scopes", "read+write", "--prefix", "shop.", "--prefix", "jobs.")
         assert status(live, till) == 401, "not before the server is told"
@@ -81,7 +80,6 @@ def test_what_is_open_with_a_key_ends_with_it(tmp_path: Path, keys: Keys) -> Non
     """On connections that are kept, whose heads the server knows; other keys notice nothing."""
     stays, goes = keys.create("stays"), keys.create("goes")
     with LiveServer(tmp_path, key_file=str(keys.path)) as live:
-        wait_until_ready(live.url)
         clients = [
             httpx.Client(base_url=live.url, headers={"authorization": f"Bearer {secret}"}) for secret in (stays, goes)
         ]
@@ -117,7 +115,6 @@ def test_what_is_open_with_a_key_ends_with_it(tmp_path: Path, keys: Keys) -> Non
 def test_a_file_that_makes_no_sense_changes_nothing(tmp_path: Path, keys: Keys, spoilt: str | None) -> None:
     secret = keys.create("k")
     with LiveServer(tmp_path, key_file=str(keys.path)) as live:
-        wait_until_ready(live.url)
         keys.path.unlink() if spoilt is None else keys.path.write_text(spoilt)
         reload(live, "the keys were not read again")
         assert [status(live, secret), status(live, "other")] == [200, 401]
@@ -142,7 +139,6 @@ def test_no_plaintext_of_a_key_is_held_by_a_running_server(tmp_path: Path, keys:
     os.environ["HUNT_BACKWARDS"], os.environ["HUNT_RESULT"] = f"{secret[::-1]},{setting[::-1]}", str(result)
     try:
         with LiveServer(tmp_path, program, key_file=str(keys.path), api_keys=f"{setting}:rw:shop.") as live:
-            wait_until_ready(live.url)
             result.with_suffix(".go").touch()
             until(result.exists)
             # Not before: a request with it would be found as well.

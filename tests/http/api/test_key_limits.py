@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
+from tests.http.api.conftest import refused
 from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
 
@@ -19,7 +19,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         tmp_path_factory.mktemp("limits"), api_keys="boss,acme::acme:,acme2::acme:,zeta::zeta:", max_topics_per_key="4",
         max_routers_per_key="1", max_bytes_per_key="1000", max_transaction_ids_per_key="2", pipeline="off",
     ) as live:  # fmt: skip
-        wait_until_ready(live.url)
         with client(live, "acme") as acme:
             for name in ("acme:1", "acme:2", "acme:3"):
                 acme.post(f"/v0/topics/{name}", json=ONE).raise_for_status()

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.api.conftest import refused
+from tests.http.live import LiveServer, wait_until_ready
 
 JSON = {"content-type": "application/json"}
 MIB = 1024 * 1024
@@ -167,7 +167,6 @@ def test_whoever_reads_records_reads_those_of_a_long_batch(tmp_path: Path) -> No
         LiveServer(tmp_path, pipeline="off", snapshot_interval_ms="200") as live,
         httpx.Client(base_url=live.url, timeout=60.0) as api,
     ):
-        wait_until_ready(live.url)
         api.put("/v0/topics/copy", json={}).raise_for_status()
         api.put("/v0/routers/r", json={"source": "long", "dest": "copy"}).raise_for_status()
         api.put("/v0/topics/jobs", json={"type": "queue"}).raise_for_status()
@@ -240,7 +239,6 @@ def test_long_bodies_that_wait_for_segments_keep_their_order(tmp_path: Path) -> 
         LiveServer(tmp_path, pipeline="off", segment_max_bytes=str(2 * MIB)) as live,
         httpx.Client(base_url=live.url, timeout=60.0) as api,
     ):
-        wait_until_ready(live.url)
         api.put("/v1/stream/long", headers={"content-type": "image/png"}).raise_for_status()
         host, port = live.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=60) as connection:

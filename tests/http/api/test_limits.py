@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
+from tests.http.api.conftest import refused
 from tests.http.live import LiveServer
 
 LIMITS = {
@@ -18,10 +18,8 @@ LIMITS = {
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[httpx.Client]:
-    with LiveServer(tmp_path, **LIMITS) as live:
-        wait_until_ready(live.url)
-        with httpx.Client(base_url=live.url, timeout=30.0) as client:
-            yield client
+    with LiveServer(tmp_path, **LIMITS) as live, httpx.Client(base_url=live.url, timeout=30.0) as client:
+        yield client
 
 
 def test_each_limit_is_a_setting(small: httpx.Client) -> None:

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, Phase, assume, settings
 from schemathesis.checks import not_a_server_error, response_schema_conformance, status_code_conformance
 from schemathesis.config import SchemathesisConfig
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.seeds import SEED
 from tests.unit.docs.pages import ROOT
@@ -28,7 +27,6 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(
         tmp_path_factory.mktemp("described"), max_body_bytes="1000000", streams_long_poll_max_ms="20"
     ) as live:
-        wait_until_ready(live.url)
         for name, content_type in STREAMS.items():
             headers = {"content-type": content_type}
             assert httpx.put(f"{live.url}/v1/stream/{name}", headers=headers, content=b"[1]").status_code == 201

@@ -5,8 +5,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.api.conftest import refused
+from tests.http.live import LiveServer, wait_until_ready
 
 
 def test_the_page_and_its_files_are_there(api: httpx.Client) -> None:
@@ -71,7 +71,7 @@ def test_another_path_that_begins_alike_is_another_path(api: httpx.Client) -> No
 
 def test_with_keys_the_files_are_for_everybody_and_the_rest_is_not(tmp_path: Path) -> None:
     with LiveServer(tmp_path, api_keys="boss,till:rw:shop.|common.", probe_auth="1", max_topics="77") as live:
-        wait_until_ready_with(live.url, "boss")
+        wait_until_ready(live.url, "boss")
         with httpx.Client(base_url=live.url) as api:
             assert api.get("/console").status_code == 200
             assert api.get("/console/api.js").status_code == 200
@@ -82,14 +82,6 @@ def test_with_keys_the_files_are_for_everybody_and_the_rest_is_not(tmp_path: Pat
             assert told["limits"]["max_topics"] == 77
 
 
-def wait_until_ready_with(url: str, key: str) -> None:
-    with httpx.Client(base_url=url, headers={"authorization": f"Bearer {key}"}) as client:
-        for _ in range(10_000):
-            if client.get("/v0/ready").status_code == 200:
-                return
-    raise AssertionError("the server never became ready")
-
-
 def test_without_keys_everybody_may_do_everything_and_is_told_so(api: httpx.Client) -> None:
     told = api.get("/v0/self").json()
     assert told["key"] == {"name": "", "scopes": ["read", "write", "delete", "admin"], "prefixes": []}
@@ -98,7 +90,6 @@ def test_without_keys_everybody_may_do_everything_and_is_told_so(api: httpx.Clie
 
 def test_without_keys_a_name_of_elsewhere_gets_no_page(tmp_path: Path) -> None:
     with LiveServer(tmp_path, allowed_hosts="console.example") as live:
-        wait_until_ready(live.url)
         refused(httpx.get(f"{live.url}/console", headers={"host": "evil.example"}), 403, "forbidden")
         assert httpx.get(f"{live.url}/console", headers={"host": "console.example"}).status_code == 200
         elsewhere = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}

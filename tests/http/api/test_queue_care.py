@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
+from tests.http.api.conftest import refused
 from tests.http.live import LiveServer
 
 # Only to fail instead of hanging.
@@ -274,7 +274,6 @@ _KEYS = {
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     folder: Path = tmp_path_factory.mktemp("guarded")
     with LiveServer(folder, api_keys=",".join(_KEYS.values()), max_claim="3") as live:
-        wait_until_ready(live.url)
         yield live
 
 

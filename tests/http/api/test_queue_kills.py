@@ -11,8 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 
 WORKERS = 16
 LEASE_MS = 700
@@ -106,7 +105,6 @@ def kill_again_and_again(folder: Path, seed: int, kills: int, config: dict[str, 
     print(f"seed {seed}")
     luck = random.Random(seed)
     with LiveServer(folder) as live:
-        wait_until_ready(live.url)
         httpx.put(f"{live.url}/v0/topics/jobs", json={"type": "queue", **config}).raise_for_status()
         work = Work(live.url, seed)
         threads = work.run()

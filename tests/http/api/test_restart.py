@@ -7,8 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 
 CLASSES = ("ephemeral", "memory", "disk", "fsync")
 
@@ -27,7 +26,6 @@ def records(client: httpx.Client, name: str) -> list[Any]:
 def test_acknowledged_appends_deletes_and_keys_are_there_again(tmp_path: Path, ending: str) -> None:
     live = LiveServer(tmp_path, wal_shards="2", segment_max_events="50")
     with live:
-        wait_until_ready(live.url)
         with httpx.Client(base_url=live.url, timeout=30.0) as client:
             for durability in CLASSES:
                 client.put(f"/v0/topics/{durability}", json={"durability": durability})
@@ -59,21 +57,19 @@ def test_acknowledged_appends_deletes_and_keys_are_there_again(tmp_path: Path, e
 
 
 def test_a_stopping_server_answers_who_waits(tmp_path: Path) -> None:
-    with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
-        with httpx.Client(base_url=live.url, timeout=60.0) as client:
-            client.post("/v0/topics/t", json={"records": [{"data": 1}]})
-            answers: list[httpx.Response] = []
+    with LiveServer(tmp_path) as live, httpx.Client(base_url=live.url, timeout=60.0) as client:
+        client.post("/v0/topics/t", json={"records": [{"data": 1}]})
+        answers: list[httpx.Response] = []
 
-            def wait() -> None:
-                answers.append(client.post("/v0/topics/t/diff", json={"from_seq": 1, "wait_ms": 30_000}))
+        def wait() -> None:
+            answers.append(client.post("/v0/topics/t/diff", json={"from_seq": 1, "wait_ms": 30_000}))
 
-            waiting = threading.Thread(target=wait)
-            waiting.start()
-            with httpx.Client(base_url=live.url) as other:
-                # Reading is what leaves this mark, so the one that waits has arrived.
-                while other.get("/v0/topics/t?touch=false").json()["last_read_ts"] is None:
-                    pass
-            live.stop()
-            waiting.join(60.0)
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        with httpx.Client(base_url=live.url) as other:
+            # Reading is what leaves this mark, so the one that waits has arrived.
+            while other.get("/v0/topics/t?touch=false").json()["last_read_ts"] is None:
+                pass
+        live.stop()
+        waiting.join(60.0)
     assert (answers[0].status_code, answers[0].json()["records"], answers[0].json()["caught_up"]) == (200, [], True)

@@ -7,8 +7,7 @@ from typing import Any
 
 import httpx
 
-from tests.http.api.conftest import wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 from tests.http.pipelined import pipeline
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -24,7 +23,6 @@ def counted(live: LiveServer, **headers: str) -> dict[tuple[str, str, str], int]
 
 def test_every_way_of_answering_is_counted_once(tmp_path: Path) -> None:
     with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
         with httpx.Client(base_url=live.url) as api:
             for _ in range(3):
                 api.post("/v0/topics/a", json={"records": [{"data": 1}]}).raise_for_status()
@@ -92,6 +90,5 @@ def test_the_access_log_has_every_answer_and_no_secret(tmp_path: Path) -> None:
 
 def test_the_level_says_how_much_is_logged(tmp_path: Path) -> None:
     with LiveServer(tmp_path, log_level="error", access_log="1") as live:
-        wait_until_ready(live.url)
         live.stop()
         assert live.log() == ""

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.api.conftest import refused
+from tests.http.live import LiveServer, wait_until_ready
 
 DEFAULTS: dict[str, Any] = {
     "preserve_node": True, "preserve_tag": True, "filter": None, "allow_cycle": False, "guarantee": "at_least_once",
@@ -276,24 +276,24 @@ def test_a_cursor_that_nobody_gave_out(api: httpx.Client, cursor: str) -> None:
 
 
 def test_caps(tmp_path: Path) -> None:
-    with LiveServer(tmp_path, max_routers="1", max_topics="3") as server:
-        wait_until_ready(server.url)
-        with httpx.Client(base_url=server.url, timeout=30.0) as api:
-            assert put(api, "a", "b").status_code == 201
-            answer = put(api, "c", "d")
-            assert refused(answer, 429, "throttled") == {"limit": "max_routers", "max": 1}
-            assert answer.headers["retry-after"] == "1"
-            assert put(api, "a", "b", preserve_tag=False).status_code == 200
-            api.delete("/v0/routers/a->b")
-            assert refused(put(api, "c", "d"), 429, "throttled") == {"limit": "max_topics", "max": 3}
-            assert [topic["topic"] for topic in api.get("/v0/topics").json()["topics"]] == ["a", "b"]
-            assert api.get("/v0/metrics", headers={"accept": "application/json"}).json()["topics_routers"] == 0
+    with (
+        LiveServer(tmp_path, max_routers="1", max_topics="3") as server,
+        httpx.Client(base_url=server.url, timeout=30.0) as api,
+    ):
+        assert put(api, "a", "b").status_code == 201
+        answer = put(api, "c", "d")
+        assert refused(answer, 429, "throttled") == {"limit": "max_routers", "max": 1}
+        assert answer.headers["retry-after"] == "1"
+        assert put(api, "a", "b", preserve_tag=False).status_code == 200
+        api.delete("/v0/routers/a->b")
+        assert refused(put(api, "c", "d"), 429, "throttled") == {"limit": "max_topics", "max": 3}
+        assert [topic["topic"] for topic in api.get("/v0/topics").json()["topics"]] == ["a", "b"]
+        assert api.get("/v0/metrics", headers={"accept": "application/json"}).json()["topics_routers"] == 0
 
 
 def test_keys(tmp_path: Path) -> None:
     keys = "root,reader:read,mine::m.,writer:write"
     with LiveServer(tmp_path, api_keys=keys) as server:
-        wait_until_ready(server.url)
 
         def client(key: str) -> httpx.Client:
             return httpx.Client(base_url=server.url, headers={"authorization": f"Bearer {key}"}, timeout=30.0)
@@ -319,7 +319,6 @@ def test_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stop", ["stop", "kill"])
 def test_routers_and_copies_are_there_after_a_restart(tmp_path: Path, stop: str) -> None:
     with LiveServer(tmp_path, wal_shards="3") as server:
-        wait_until_ready(server.url)
         with httpx.Client(base_url=server.url, timeout=30.0) as api:
             put(api, "a", "b", filter=["tag", "Eq", "x"], guarantee="exactly_once")
             put(api, "b", "c")

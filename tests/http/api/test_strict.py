@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
+from tests.http.api.conftest import refused
 from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
 
@@ -49,7 +49,6 @@ def test_a_typo_is_refused_where_it_is_asked_and_changes_nothing(
 @pytest.fixture
 def strict(tmp_path: Path) -> Iterator[LiveServer]:
     with LiveServer(tmp_path, strict_config="1") as server:
-        wait_until_ready(server.url)
         yield server
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
+from tests.http.api.conftest import refused
 from tests.http.api.sockets import open_socket
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 
 KEYS = "boss,acme::acme:,zeta::zeta:,reader:read:acme:"
 ONE = {"records": [{"data": 1}]}
@@ -18,7 +18,6 @@ ONE = {"records": [{"data": 1}]}
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(tmp_path_factory.mktemp("tenants"), api_keys=KEYS) as live:
-        wait_until_ready(live.url)
         yield live
 
 
@@ -198,7 +197,6 @@ def test_a_foreign_stream_is_neither_linked_nor_unlinked(acme: httpx.Client, zet
 
 def test_owners_are_kept_over_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
     with LiveServer(tmp_path_factory.mktemp("kept"), api_keys=KEYS) as live:
-        wait_until_ready(live.url)
         for token, name, stream in (("acme", "a", "acme:s"), ("zeta", "z", "zeta:s"), ("boss", "b", "zeta:s")):
             with httpx.Client(base_url=live.url, headers={"authorization": f"Bearer {token}"}) as client:
                 assert _subscribe(client, name, {"streams": [stream], "wake_stream": stream}).status_code == 201
@@ -222,7 +220,6 @@ def test_whether_webhooks_may_call_this_machine_is_a_setting(
 ) -> None:
     given = {"api_keys": keys, "streams_webhook_loopback": setting}
     with LiveServer(tmp_path, **{name: value for name, value in given.items() if value is not None}) as live:
-        wait_until_ready(live.url)
         body = {"type": "webhook", "pattern": "a*", "webhook": {"url": "http://127.0.0.1:9/"}}
         headers = {"authorization": "Bearer boss"}
         assert httpx.put(f"{live.url}{_DS}/w", json=body, headers=headers).status_code == status

@@ -7,7 +7,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.collector import Collector, attributes
 from tests.http.live import LiveServer
 from tests.http.streams.receivers import Receiver
@@ -44,7 +43,6 @@ def wake(api: httpx.Client, receiver: Receiver) -> dict[str, str]:
 
 def test_a_trace_is_passed_on_to_answers_and_webhooks(tmp_path: Path, receiver: Receiver) -> None:
     with LiveServer(tmp_path) as live, httpx.Client(base_url=live.url) as api:
-        wait_until_ready(live.url)
         for path, body in (("/v0/topics/a", {"records": [{"data": 1}]}), ("/v0/topics/a/diff", {})):
             assert api.post(path, json=body, headers=TRACED).headers["traceresponse"] == PARENT
             assert api.post(path, json=body, headers=TRACED).headers["traceresponse"] == PARENT
@@ -61,7 +59,6 @@ def test_a_trace_is_passed_on_to_answers_and_webhooks(tmp_path: Path, receiver: 
 
 def test_where_traces_are_left_alone_nothing_is_said(tmp_path: Path, receiver: Receiver) -> None:
     with LiveServer(tmp_path, tracing="off") as live, httpx.Client(base_url=live.url) as api:
-        wait_until_ready(live.url)
         assert "traceresponse" not in api.get("/v0/topics", headers=TRACED).headers
         assert "traceparent" not in wake(api, receiver)
 
@@ -73,7 +70,6 @@ def test_spans_are_exported(tmp_path: Path, receiver: Receiver, collector: Colle
         LiveServer(tmp_path, **settings, streams_webhook_loopback="1") as live,
         httpx.Client(base_url=live.url, headers=headers) as api,
     ):
-        wait_until_ready(live.url)
         answer = api.post("/v0/topics/a", json={"records": [{"data": 1}]}, headers=TRACED)
         told = re.fullmatch(rf"00-{TRACE}-([0-9a-f]{{16}})-01", answer.headers["traceresponse"])
         assert told is not None and told[1] != SPAN
@@ -109,7 +105,6 @@ def test_spans_are_exported(tmp_path: Path, receiver: Receiver, collector: Colle
 def test_a_collector_that_is_away_is_nobodys_problem(tmp_path: Path) -> None:
     """Nobody listens there. Requests are answered, and the server stops."""
     with LiveServer(tmp_path, tracing="export", otel_endpoint="http://127.0.0.1:9/v1/traces") as live:
-        wait_until_ready(live.url)
         for _ in range(20):
             httpx.post(f"{live.url}/v0/topics/a", json={"records": [{"data": 1}]}).raise_for_status()
         live.stop()

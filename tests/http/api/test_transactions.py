@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.api.conftest import refused
+from tests.http.live import LiveServer, wait_until_ready
 
 
 def begin(api: httpx.Client, name: str, sequence: int = 1, **fields: object) -> httpx.Response:
@@ -134,7 +134,6 @@ def test_a_large_body_of_parts_and_a_bad_method(api: httpx.Client, name: str) ->
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     keys = "all,one:write:one.,uno:write:one.,both:write:one.|two.,reader:read"
     with LiveServer(tmp_path_factory.mktemp("keys"), api_keys=keys) as live:
-        wait_until_ready(live.url)
         yield live
 
 
@@ -169,7 +168,6 @@ def test_each_tenant_has_ids_of_its_own(guarded: LiveServer) -> None:
 
 def test_a_key_keeps_its_transaction_over_a_kill(tmp_path: Path) -> None:
     with LiveServer(tmp_path, api_keys="one,two") as server:
-        wait_until_ready(server.url)
         with as_key(server, "one") as one:
             begin(one, "t")
             assert stage(one, "t", "x", 1).is_success

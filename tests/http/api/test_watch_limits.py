@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
+from tests.http.api.conftest import refused
 from tests.http.api.events import PATIENCE_S, Event, EventStream, Watch, watch
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 from topics.api.v0.watch.watch_ids import encode_map
 
 KEYS = "full,reader:read,writer:w,tenant:r:acme:"
@@ -20,7 +20,6 @@ KEYS = "full,reader:read,writer:w,tenant:r:acme:"
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     settings = {"api_keys": KEYS, "max_watch_sessions": "30", "max_sse_connections_per_key": "2"}
     with LiveServer(tmp_path_factory.mktemp("guarded"), **settings) as live:
-        wait_until_ready(live.url)
         for topic in ("acme:a", "other"):
             append(live, topic, 1, key="full")
         yield live
@@ -100,7 +99,6 @@ def test_the_connections_of_a_key_are_counted_until_they_close(guarded: LiveServ
 
 def test_a_stream_is_no_request_under_way(tmp_path: Path) -> None:
     with LiveServer(tmp_path, api_keys="k", max_inflight_per_key="1") as live:
-        wait_until_ready(live.url)
         append(live, "t", 1, key="k")
         with watch(live.url, "t", key="k").open() as stream:
             stream.events(2)
@@ -110,7 +108,6 @@ def test_a_stream_is_no_request_under_way(tmp_path: Path) -> None:
 
 def test_connections_and_sessions_have_a_limit_and_are_told_by_metrics(tmp_path: Path) -> None:
     with LiveServer(tmp_path, max_sse_connections="2", max_watch_sessions="3", max_watch_topics="2") as live:
-        wait_until_ready(live.url)
         for topic in ("a", "b", "c"):
             append(live, topic, 1)
         detail = refused(watch(live.url, "a", "b", "c").answer, 400, "invalid_request")
@@ -133,7 +130,6 @@ def test_connections_and_sessions_have_a_limit_and_are_told_by_metrics(tmp_path:
 
 def test_an_idle_session_ends_and_one_with_a_stream_does_not(tmp_path: Path) -> None:
     with LiveServer(tmp_path, watch_session_ttl_ms="300") as live:
-        wait_until_ready(live.url)
         append(live, "t", 1)
         idle, busy = watch(live.url, "t"), watch(live.url, "t")
         assert idle.made["session_ttl_ms"] == 300
@@ -157,7 +153,6 @@ def gone(live: LiveServer, session: Watch) -> bool:
 
 def test_a_reader_that_takes_nothing_is_cut_off_and_its_session_stays(tmp_path: Path) -> None:
     with LiveServer(tmp_path, slow_consumer_timeout_ms="700") as live:
-        wait_until_ready(live.url)
         append(live, "t", 1)
         session = watch(live.url, "t")
         with session.open(buffer_bytes=4096) as slow, watch(live.url, "t").open() as quick:
@@ -179,7 +174,6 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_its_session_stays(tmp_path: 
 def test_a_client_that_reads_slowly_is_not_cut_off_in_the_middle_of_a_large_frame(tmp_path: Path) -> None:
     """It would come back for the same frame and be cut off again, for ever."""
     with LiveServer(tmp_path, slow_consumer_timeout_ms="2000") as live:
-        wait_until_ready(live.url)
         for _ in range(40):
             append(live, "t", "x" * 200_000)
         with watch(live.url, "t", max_batch_bytes=8 * 1024 * 1024).open(buffer_bytes=65536) as slow:
@@ -194,7 +188,6 @@ def test_a_client_that_reads_slowly_is_not_cut_off_in_the_middle_of_a_large_fram
 
 def test_a_slow_reader_of_a_lossy_topic_is_told_what_it_missed(tmp_path: Path) -> None:
     with LiveServer(tmp_path, buffer_grace_ms="300") as live:
-        wait_until_ready(live.url)
         httpx.put(f"{live.url}/v0/topics/t", json={"cap_records": 3})
         with watch(live.url, "t").open(buffer_bytes=4096) as slow:
             slow.events(1)
@@ -217,7 +210,6 @@ def test_a_slow_reader_of_a_lossy_topic_is_told_what_it_missed(tmp_path: Path) -
 
 def test_memory_does_not_grow_with_what_a_slow_reader_has_not_read(tmp_path: Path) -> None:
     with LiveServer(tmp_path, tail_memory_bytes="1000000", segment_max_bytes="500000") as live:
-        wait_until_ready(live.url)
         append(live, "t", 1)
         with contextlib.ExitStack() as stack:
             streams = [stack.enter_context(watch(live.url, "t").open(buffer_bytes=4096)) for _ in range(30)]
@@ -235,7 +227,6 @@ def test_memory_does_not_grow_with_what_a_slow_reader_has_not_read(tmp_path: Pat
 
 def test_a_stopping_server_says_so_and_ends_the_streams(tmp_path: Path) -> None:
     with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
         append(live, "a", 1)
         append(live, "b", 1)
         with watch(live.url, "a").open() as solo, watch(live.url, "a", "b").open() as several:
@@ -252,7 +243,6 @@ def test_a_stopping_server_says_so_and_ends_the_streams(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kill", [False, True])
 def test_after_a_restart_an_id_resumes_without_loss_or_repeat(tmp_path: Path, kill: bool) -> None:
     with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
         append(live, "t", *range(10))
         session = watch(live.url, "t", limit=4)
         with session.open() as stream:
@@ -270,6 +260,8 @@ def test_after_a_restart_an_id_resumes_without_loss_or_repeat(tmp_path: Path, ki
 
 def test_a_server_that_replays_makes_no_sessions(tmp_path: Path) -> None:
     with LiveServer(tmp_path) as live:
+        live.kill()
+        live.start()
         answers = [watch(live.url, "t").answer.status_code for _ in range(3)]
         assert set(answers) <= {404, 503}
 

@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused, wait_until_ready
+from tests.http.api.conftest import refused
 from tests.http.api.events import PATIENCE_S, Event, EventStream
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 
 Stream = Callable[..., EventStream]
 
@@ -223,7 +223,6 @@ def test_a_client_that_never_reads_is_cut_off_and_its_jobs_are_free(tmp_path: An
         LiveServer(tmp_path, slow_consumer_timeout_ms="300") as live,
         httpx.Client(base_url=live.url, timeout=PATIENCE_S) as api,
     ):
-        wait_until_ready(live.url)
         queue = Jobs(api, name)
         for _ in range(20):
             queue.append(*["x" * 100_000] * 10)
@@ -308,7 +307,6 @@ def test_streams_take_turns(jobs: Callable[..., Jobs], work: Stream) -> None:
 
 def test_heartbeats_come_while_nothing_else_does(tmp_path: Any) -> None:
     with LiveServer(tmp_path, test_min_heartbeat_ms="20") as live, httpx.Client(base_url=live.url) as api:
-        wait_until_ready(live.url)
         Jobs(api, "jobs")
         with EventStream(live.url, "/v0/topics/jobs/work?node=w&heartbeat_ms=1") as stream:
             beats = [stream.next() for _ in range(4)][1:]
@@ -346,7 +344,6 @@ def test_a_queue_that_became_a_log_ends_its_streams(jobs: Callable[..., Jobs], w
 @pytest.mark.parametrize("durable", [False, True])
 def test_a_stop_tells_and_a_start_has_the_jobs_again(tmp_path: Any, durable: bool) -> None:
     with LiveServer(tmp_path) as live, httpx.Client(base_url=live.url, timeout=PATIENCE_S) as api:
-        wait_until_ready(live.url)
         queue = Jobs(api, "jobs", lease_ms=86_400_000, leases_durable=durable)
         queue.append(1)
         with EventStream(live.url, "/v0/topics/jobs/work?node=w") as stream:
@@ -406,7 +403,6 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(
         tmp_path_factory.mktemp("guarded"), api_keys=keys, max_sse_connections="3", max_sse_connections_per_key="2"
     ) as live:
-        wait_until_ready(live.url)
         httpx.put(
             f"{live.url}/v0/topics/jobs", json={"type": "queue"}, headers={"authorization": "Bearer all"}
         ).raise_for_status()

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.api.events import PATIENCE_S, EventStream
 from tests.http.live import LiveServer
 
@@ -121,14 +120,12 @@ def run_crowd(url: str, seed: int, **config: object) -> None:
 @pytest.mark.parametrize("config", [{}, {"leases_durable": True}, {"claim_jitter_ms": 20}], ids=str)
 def test_no_job_and_no_wake_up_is_lost(tmp_path: Any, config: dict[str, object], seed: int) -> None:
     with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
         run_crowd(live.url, seed, **config)
 
 
 @pytest.mark.slow
 def test_no_job_and_no_wake_up_is_lost_for_long(tmp_path: Any, seed: int) -> None:
     with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
         for number in range(seed, seed + 30):
             luck = random.Random(number)
             run_crowd(live.url, number, leases_durable=luck.random() < 0.3, claim_jitter_ms=luck.choice([0, 0, 5, 50]))

@@ -11,10 +11,10 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.http.api.conftest import refused, wait_until_ready
+from tests.http.api.conftest import refused
 from tests.http.api.events import EventStream, watch
 from tests.http.api.sockets import Socket, open_socket
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 
 KEYS = "full,reader:read,writer:w,admin:a,maker:w+a,tenant:rw:acme:"
 
@@ -22,7 +22,6 @@ KEYS = "full,reader:read,writer:w,admin:a,maker:w+a,tenant:rw:acme:"
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(tmp_path_factory.mktemp("guarded"), api_keys=KEYS, max_inflight_per_key="2") as live:
-        wait_until_ready(live.url)
         with httpx.Client(base_url=live.url, headers={"authorization": "Bearer full"}) as client:
             for topic in ("t", "acme:t"):
                 client.post(f"/v0/topics/{topic}", json={"records": [{"data": 1}]})
@@ -110,7 +109,6 @@ def test_open_sockets_are_no_requests_under_way(guarded: LiveServer) -> None:
 
 def test_connections_are_counted_in_all_and_by_key(tmp_path: Path) -> None:
     with LiveServer(tmp_path, api_keys="a,b", max_sse_connections="3", max_sse_connections_per_key="2") as live:
-        wait_until_ready(live.url)
 
         def gauge(name: str) -> float:
             headers = {"authorization": "Bearer a", "accept": "application/json"}
@@ -131,7 +129,6 @@ def test_connections_are_counted_in_all_and_by_key(tmp_path: Path) -> None:
 
 def test_sockets_watches_and_work_streams_share_one_limit(tmp_path: Path) -> None:
     with LiveServer(tmp_path, max_sse_connections="3") as live:
-        wait_until_ready(live.url)
         httpx.put(f"{live.url}/v0/topics/jobs", json={"type": "queue"})
         work = "/v0/topics/jobs/work?node=w"
         session = watch(live.url, "jobs")
@@ -144,21 +141,18 @@ def test_sockets_watches_and_work_streams_share_one_limit(tmp_path: Path) -> Non
 
 
 def test_a_socket_follows_only_so_many_topics(tmp_path: Path) -> None:
-    with LiveServer(tmp_path, max_watch_topics="2") as live:
-        wait_until_ready(live.url)
-        with open_socket(live.url) as socket:
-            for name in "abc":
-                socket.ask(publish(name))
-            socket.ask({"op": "subscribe", "topics": {"a": {"tail": True}, "b": {"tail": True}}})
-            socket.frames(2)
-            assert socket.refused(subscribe("c"), "invalid_request")["max"] == 2
-            socket.ask({"op": "unsubscribe", "topic": "a"})
-            assert socket.ask(subscribe("c"))["op"] == "subscribed"
+    with LiveServer(tmp_path, max_watch_topics="2") as live, open_socket(live.url) as socket:
+        for name in "abc":
+            socket.ask(publish(name))
+        socket.ask({"op": "subscribe", "topics": {"a": {"tail": True}, "b": {"tail": True}}})
+        socket.frames(2)
+        assert socket.refused(subscribe("c"), "invalid_request")["max"] == 2
+        socket.ask({"op": "unsubscribe", "topic": "a"})
+        assert socket.ask(subscribe("c"))["op"] == "subscribed"
 
 
 def test_a_message_over_the_limit_ends_the_socket(tmp_path: Path) -> None:
     with LiveServer(tmp_path, max_body_bytes="10000") as live:
-        wait_until_ready(live.url)
         with open_socket(live.url) as socket:
             assert socket.ask(publish("t", request_id="x" * 200))["op"] == "ack"
             socket.send(publish("t", node="x" * 10_000))
@@ -183,7 +177,6 @@ def follow_without_reading(socket: Socket, client: httpx.Client, batches: int) -
 
 def test_a_slow_client_costs_no_memory_and_loses_nothing(tmp_path: Path) -> None:
     with LiveServer(tmp_path) as live, httpx.Client(base_url=live.url, timeout=30.0) as client:
-        wait_until_ready(live.url)
         client.put("/v0/topics/t", json={})
         # The end of the slow one is not waited for: its client does not read while it has unread frames.
         with open_socket(live.url, max_queue=1, close_timeout=0.1) as slow, open_socket(live.url) as quick:
@@ -200,15 +193,17 @@ def test_a_slow_client_costs_no_memory_and_loses_nothing(tmp_path: Path) -> None
 
 
 def test_a_client_that_never_reads_is_told_and_closed(tmp_path: Path) -> None:
-    with LiveServer(tmp_path, slow_consumer_timeout_ms="300", buffer_grace_ms="100") as live:
-        wait_until_ready(live.url)
-        with httpx.Client(base_url=live.url, timeout=30.0) as client, open_socket(live.url, max_queue=1) as slow:
-            client.put("/v0/topics/t", json={})
-            follow_without_reading(slow, client, 40)
-            headers = {"accept": "application/json"}
-            until(lambda: client.get("/v0/metrics", headers=headers).json()["topics_sse_connections"] == 0)
-            # The end is behind megabytes, so it may have been cut off before it was sent.
-            assert slow.closed() in (1013, 1006)
+    with (
+        LiveServer(tmp_path, slow_consumer_timeout_ms="300", buffer_grace_ms="100") as live,
+        httpx.Client(base_url=live.url, timeout=30.0) as client,
+        open_socket(live.url, max_queue=1) as slow,
+    ):
+        client.put("/v0/topics/t", json={})
+        follow_without_reading(slow, client, 40)
+        headers = {"accept": "application/json"}
+        until(lambda: client.get("/v0/metrics", headers=headers).json()["topics_sse_connections"] == 0)
+        # The end is behind megabytes, so it may have been cut off before it was sent.
+        assert slow.closed() in (1013, 1006)
 
 
 # The end
@@ -216,7 +211,6 @@ def test_a_client_that_never_reads_is_told_and_closed(tmp_path: Path) -> None:
 
 def test_a_stopping_server_says_so_and_answers_what_it_took(tmp_path: Path) -> None:
     with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
         with httpx.Client(base_url=live.url) as client, open_socket(live.url) as socket:
             client.put("/v0/topics/t", json={"durability": "fsync"})
             socket.ask(subscribe("t"))
@@ -241,9 +235,7 @@ def test_a_stopping_server_says_so_and_answers_what_it_took(tmp_path: Path) -> N
 
 
 def test_a_killed_server_is_noticed(tmp_path: Path) -> None:
-    with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
-        with open_socket(live.url) as socket:
-            socket.quiet()
-            live.kill()
-            assert socket.closed() == 1006
+    with LiveServer(tmp_path) as live, open_socket(live.url) as socket:
+        socket.quiet()
+        live.kill()
+        assert socket.closed() == 1006

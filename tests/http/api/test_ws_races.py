@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.http.talkers import Talker
 
@@ -126,13 +125,11 @@ async def play(url: str, seed: int, players: int, rounds: int) -> None:
 @pytest.mark.parametrize("run", range(2))
 def test_every_record_comes_once_and_in_order(tmp_path: Path, run: int, seed: int) -> None:
     with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
         asyncio.run(play(live.url, seed + run, players=6, rounds=80))
 
 
 @pytest.mark.slow
 def test_every_record_comes_once_and_in_order_for_long(tmp_path: Path, seed: int) -> None:
     with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
         for number in range(20):
             asyncio.run(play(live.url, seed + number, players=20, rounds=300))

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.hostile.attacks import REPORT
 from tests.http.live import LiveServer
 
@@ -13,7 +12,6 @@ from tests.http.live import LiveServer
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[LiveServer]:
     with LiveServer(tmp_path, pipeline="off") as live:
-        wait_until_ready(live.url)
         yield live
 
 

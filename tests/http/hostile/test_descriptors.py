@@ -6,7 +6,6 @@ from pathlib import Path
 
 import httpx
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 
 LIMIT = 160
@@ -23,7 +22,6 @@ def test_idle_connections_leave_the_log_and_its_segments_alone(tmp_path: Path) -
         tmp_path, SERVE, wal_file_bytes="65536", segment_max_events="20", map_cache_bytes="1000000000", pipeline="off"
     )
     with server, contextlib.ExitStack() as idle, httpx.Client(base_url=server.url, timeout=60.0) as client:
-        wait_until_ready(server.url)
         port = int(server.url.rpartition(":")[2])
         for _ in range(2 * LIMIT):
             idle.enter_context(socket.create_connection(("127.0.0.1", port)))

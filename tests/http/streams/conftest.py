@@ -7,7 +7,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 
 _numbers = itertools.count(1)
@@ -17,7 +16,6 @@ _numbers = itertools.count(1)
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     folder: Path = tmp_path_factory.mktemp("streams")
     with LiveServer(folder, streams_long_poll_ms="300", segment_max_events="50") as live:
-        wait_until_ready(live.url)
         yield live
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 from tests.http.streams.conftest import append, create, create_with, offset_of
 
 JSON = "application/json"
@@ -153,7 +152,6 @@ def test_a_key_that_lost_an_entry_has_another_tag(http: httpx.Client, name: str,
 @pytest.mark.parametrize("clean", [True, False])
 def test_tags_hold_across_a_restart(tmp_path: Path, clean: bool) -> None:
     with LiveServer(tmp_path, segment_max_events="2") as server:
-        wait_until_ready(server.url)
         with httpx.Client(base_url=server.url) as http:
             for name in ("whole", "less", "key"):
                 fill(http, f"/v1/stream/{name}")
@@ -239,10 +237,11 @@ def test_so_is_one_that_lost_something_anywhere(http: httpx.Client, name: str, p
 @pytest.fixture(scope="module")
 def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A server of somebody who erases."""
-    with LiveServer(tmp_path_factory.mktemp("forgetful"), streams_immutable="0") as server:
-        wait_until_ready(server.url)
-        with httpx.Client(base_url=server.url, timeout=30.0) as http:
-            yield http
+    with (
+        LiveServer(tmp_path_factory.mktemp("forgetful"), streams_immutable="0") as server,
+        httpx.Client(base_url=server.url, timeout=30.0) as http,
+    ):
+        yield http
 
 
 def test_a_setting_keeps_caches_from_keeping_anything_for_good(forgetful: httpx.Client, path: str) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.http.streams.conftest import append, code_of, create
 
@@ -318,7 +317,6 @@ def test_the_memory_of_the_server(http: httpx.Client, path: str, name: str) -> N
 
 def test_the_server_names_only_streams_that_a_key_may_see(tmp_path: Path) -> None:
     with LiveServer(tmp_path, api_keys="boss,acme:read:acme-,writer:write") as live:
-        wait_until_ready(live.url)
 
         def ask(key: str, path: str) -> httpx.Response:
             return httpx.get(f"{live.url}{path}", headers={"authorization": f"Bearer {key}"}, timeout=PATIENCE_S)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 
 KEYS = "all,reader:read,writer:write,remover:delete,mine:rw+delete:mine/"
@@ -14,7 +13,6 @@ KEYS = "all,reader:read,writer:write,remover:delete,mine:rw+delete:mine/"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(tmp_path_factory.mktemp("keys"), api_keys=KEYS) as live:
-        wait_until_ready(live.url)
         yield live
 
 

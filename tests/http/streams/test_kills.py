@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 from tests.http.streams.families import Families
 from tests.http.streams.players import (
     JSON,
@@ -103,7 +102,6 @@ def kill_again_and_again(folder: Path, seed: int, kills: int, classes: tuple[str
     """Two streams, one of values and one of bytes, each of a class that loses nothing when its process is killed."""
     luck = random.Random(seed)
     with LiveServer(folder, wal_shards="2", **SETTINGS) as live:
-        wait_until_ready(live.url)
         stage = Stage(live.url)
         shows = [Show(stage, JSON, classes[0], seed), Show(stage, TEXT, classes[1], seed + 100)]
         families = Families(stage, seed)

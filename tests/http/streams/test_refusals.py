@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.http.streams.conftest import append, code_of, create, offset_of, reason_of
 
@@ -16,7 +15,6 @@ BODY_MAX = 4096
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     folder = tmp_path_factory.mktemp("refusals")
     with LiveServer(folder, api_keys="all,reader:read", max_body_bytes=str(BODY_MAX), max_record_bytes="1024") as live:
-        wait_until_ready(live.url)
         yield live
 
 

@@ -5,15 +5,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 from tests.http.streams.conftest import append, create, offset_of
 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_everything_about_a_stream_is_there_again(tmp_path: Path, clean: bool) -> None:
     with LiveServer(tmp_path) as server:
-        wait_until_ready(server.url)
         producer = {"producer_id": "p", "producer_epoch": "1", "producer_seq": "0"}
         with httpx.Client(base_url=server.url) as http:
             create(http, "/v1/stream/a", body=b"one", stream_ttl="1h")
@@ -40,7 +38,6 @@ def test_everything_about_a_stream_is_there_again(tmp_path: Path, clean: bool) -
 
 def test_a_producer_goes_on_after_a_kill(tmp_path: Path) -> None:
     with LiveServer(tmp_path) as server:
-        wait_until_ready(server.url)
         with httpx.Client(base_url=server.url) as http:
             create(http, "/v1/stream/a")
             for seq in range(3):
@@ -59,7 +56,6 @@ def test_a_producer_goes_on_after_a_kill(tmp_path: Path) -> None:
 def test_subscriptions_and_their_key_are_there_again(tmp_path: Path) -> None:
     subscription = "/v1/stream/__ds/subscriptions/s"
     with LiveServer(tmp_path) as server:
-        wait_until_ready(server.url)
         with httpx.Client(base_url=server.url) as http:
             create(http, "/v1/stream/wake", "application/json")
             body = {"type": "pull-wake", "pattern": "jobs/*", "wake_stream": "wake"}

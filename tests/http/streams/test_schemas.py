@@ -7,9 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.api.sockets import open_socket
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 from tests.http.streams.conftest import append, create, offset_of
 from tests.http.streams.test_read import events
 from tests.unit.streams.describing import JSON, NUMBERED, RENAMED, lens, rename
@@ -242,7 +241,6 @@ def test_state_changes_are_checked_and_kept_as_they_came(http: httpx.Client, pat
 def test_everything_is_there_again_after_a_kill(tmp_path: Path) -> None:
     path = "/v1/stream/a"
     with LiveServer(tmp_path) as server:
-        wait_until_ready(server.url)
         with httpx.Client(base_url=server.url) as http:
             create(http, path, JSON)
             http.post(f"{path}/_schema", json={"schema": NUMBERED, "routingKey": KEY})

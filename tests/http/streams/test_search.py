@@ -12,8 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 from tests.http.streams.conftest import append, code_of, create, offset_of
 from tests.unit.indexing.helpers import LOGS
 from tests.unit.streams.describing import JSON, lens, rename
@@ -340,10 +339,8 @@ def test_a_process_that_died_is_begun_again(server: LiveServer, http: httpx.Clie
 def small(tmp_path: Path) -> Iterator[tuple[LiveServer, httpx.Client]]:
     """A server that keeps little in memory for searches, and looks at little besides."""
     settings = {"search_stream_bytes": "65536", "search_memory_bytes": "65536", "segment_max_events": "100"}
-    with LiveServer(tmp_path, **settings) as live:
-        wait_until_ready(live.url)
-        with httpx.Client(base_url=live.url, timeout=30) as client:
-            yield live, client
+    with LiveServer(tmp_path, **settings) as live, httpx.Client(base_url=live.url, timeout=30) as client:
+        yield live, client
 
 
 def test_what_does_not_fit_is_scanned_and_what_nobody_asks_for_makes_room(
@@ -390,7 +387,6 @@ def test_searching_survives_a_restart_and_ends_with_the_server(small: tuple[Live
 
 def test_searching_needs_the_scope_to_read(tmp_path: Path) -> None:
     with LiveServer(tmp_path, api_keys="all,reader:read,writer:write,mine:rw:mine/") as live:
-        wait_until_ready(live.url)
         with httpx.Client(base_url=live.url, headers={"authorization": "Bearer all"}) as http:
             path = described(http, "/v1/stream/theirs")
             put(http, path, {"status": 1})
@@ -407,26 +403,24 @@ def test_searching_needs_the_scope_to_read(tmp_path: Path) -> None:
 
 def test_what_a_budget_leaves_out_is_told(tmp_path: Path) -> None:
     settings = {"search_stream_bytes": "65536", "search_scan_bytes": "65536", "segment_max_events": "100"}
-    with LiveServer(tmp_path, **settings) as live:
-        wait_until_ready(live.url)
-        with httpx.Client(base_url=live.url, timeout=30) as http:
-            path = described(http, "/v1/stream/one")
-            for begin in range(0, 3000, 100):
-                put(http, path, *({"status": n, "message": "x" * 100} for n in range(begin, begin + 100)))
-            answer = find(http, path, "status:>=0", track_total=True)
-            coverage = answer["coverage"]
-            assert sources(answer)[0]["status"] == 2999, "the newest are looked at first"
-            assert (coverage["complete"], coverage["mode"]) == (False, "published")
-            missed = coverage["possible_missing_events_upper_bound"]
-            assert answer["total"] == {"value": 3000 - missed, "relation": "gte"}
-            assert missed == coverage["possible_missing_sealed_rows"] > 1000
-            assert coverage["possible_missing_uploaded_segments"] > 10
-            assert coverage["oldest_omitted_append_at"] is not None
-            assert coverage["segment_payload_bytes_fetched"] <= 65536
-            # A page that is full misses nothing.
-            assert find(http, path, "status:>=0", size=10)["coverage"]["complete"] is True
-            metrics = http.get("/v0/metrics").text
-            assert 'topics_search_budgets_spent_total{budget="bytes"} 1.0' in metrics
+    with LiveServer(tmp_path, **settings) as live, httpx.Client(base_url=live.url, timeout=30) as http:
+        path = described(http, "/v1/stream/one")
+        for begin in range(0, 3000, 100):
+            put(http, path, *({"status": n, "message": "x" * 100} for n in range(begin, begin + 100)))
+        answer = find(http, path, "status:>=0", track_total=True)
+        coverage = answer["coverage"]
+        assert sources(answer)[0]["status"] == 2999, "the newest are looked at first"
+        assert (coverage["complete"], coverage["mode"]) == (False, "published")
+        missed = coverage["possible_missing_events_upper_bound"]
+        assert answer["total"] == {"value": 3000 - missed, "relation": "gte"}
+        assert missed == coverage["possible_missing_sealed_rows"] > 1000
+        assert coverage["possible_missing_uploaded_segments"] > 10
+        assert coverage["oldest_omitted_append_at"] is not None
+        assert coverage["segment_payload_bytes_fetched"] <= 65536
+        # A page that is full misses nothing.
+        assert find(http, path, "status:>=0", size=10)["coverage"]["complete"] is True
+        metrics = http.get("/v0/metrics").text
+        assert 'topics_search_budgets_spent_total{budget="bytes"} 1.0' in metrics
 
 
 def test_an_aggregation_that_nobody_declared(http: httpx.Client, logs: str) -> None:

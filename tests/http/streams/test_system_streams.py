@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 from tests.http.streams.conftest import append, create, offset_of, reason_of
 
 REGISTRY, METRICS = "/v1/stream/__registry__", "/v1/stream/__stream_metrics__"
@@ -23,7 +22,6 @@ PATIENCE_S = 30.0
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     folder = tmp_path_factory.mktemp("system")
     with LiveServer(folder, streams_metrics_ms="100", api_keys="boss,acme::acme-,own:read:__registry__") as live:
-        wait_until_ready(live.url)
         yield live
 
 
@@ -193,7 +191,6 @@ def test_a_pattern_means_neither(http: httpx.Client, name: str, path: str) -> No
 
 def test_a_kill_leaves_nothing_untold(tmp_path: Path) -> None:
     with LiveServer(tmp_path, streams_metrics="0") as live, httpx.Client(timeout=PATIENCE_S) as http:
-        wait_until_ready(live.url)
         for number in range(40):
             http.put(f"{live.url}/v1/stream/s{number}").raise_for_status()
             if number % 3 == 0:
@@ -214,7 +211,6 @@ def test_a_kill_leaves_nothing_untold(tmp_path: Path) -> None:
 
 def test_they_can_be_switched_off(tmp_path: Path) -> None:
     with LiveServer(tmp_path, streams_metrics="0", streams_registry="0") as live:
-        wait_until_ready(live.url)
         httpx.put(f"{live.url}/v1/stream/a").raise_for_status()
         assert [one["name"] for one in httpx.get(f"{live.url}/v1/streams").json()] == ["a"]
         for path in (REGISTRY, METRICS):

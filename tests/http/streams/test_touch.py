@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
-from tests.http.live import LiveServer
+from tests.http.live import LiveServer, wait_until_ready
 from tests.http.streams.conftest import append, code_of, create
 from topics.schema.touch_keys import table_key
 
@@ -106,7 +105,6 @@ def test_a_change_of_the_profile_ends_waits(http: httpx.Client, touched: str) ->
 def test_a_cursor_from_before_a_restart_is_stale_and_a_stop_ends_waits(tmp_path: Path) -> None:
     path = "/v1/stream/s"
     with LiveServer(tmp_path) as server:
-        wait_until_ready(server.url)
         with httpx.Client(base_url=server.url, timeout=60.0) as http, ThreadPoolExecutor(1) as pool:
             enable(http, path)
             cursor = meta(http, path)["cursor"]

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.http.streams.authority import Authority
 from tests.http.streams.conftest import append, create
@@ -35,7 +34,6 @@ def ours(folder: Path) -> Authority:
 @pytest.fixture(scope="module")
 def server(folder: Path, ours: Authority) -> Iterator[LiveServer]:
     with LiveServer(folder, streams_webhook_ca_file=str(ours.file)) as live:
-        wait_until_ready(live.url)
         yield live
 
 
@@ -165,7 +163,6 @@ def test_without_the_setting_only_public_authorities_are_trusted(
 ) -> None:
     receiver = opened(ours.certificate(ADDRESS))
     with LiveServer(tmp_path) as live, httpx.Client(base_url=live.url, timeout=30.0) as http:
-        wait_until_ready(live.url)
         hook = Hook(http, name, receiver.url)
         hook.wake()
         assert "certificate verify failed" in hook.failure()

@@ -352,17 +352,8 @@ def check_example(example: Example, run: Runner, url: str) -> None:
 def run_all(text: str, run: Runner, server: LiveServer) -> None:
     found = examples(text)
     assert found
-    wait_until_ready(server.url)
     for example in found:
         check_example(example, run, server.url)
-
-
-def wait_until_ready(url: str) -> None:
-    with httpx.Client(base_url=url, trust_env=False) as client:
-        for _ in range(10_000):
-            if client.get("/readyz").status_code == 200:
-                return
-    raise AssertionError("the server never became ready")
 
 
 @pytest.mark.parametrize("run", RUNNERS)

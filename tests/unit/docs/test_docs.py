@@ -94,7 +94,6 @@ def test_the_worker_of_the_readme_works(tmp_path: Path) -> None:
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     (tmp_path / "server").mkdir()
     with LiveServer(tmp_path / "server") as server, Client(server.url) as client:
-        client.list_topics()
         script = tmp_path / "worker.py"
         script.write_text(code.replace("Client()", f"Client({server.url!r})"), encoding="utf-8")
         with subprocess.Popen(
@@ -124,8 +123,6 @@ def test_the_requests_of_the_readme_are_answered(tmp_path: Path) -> None:
     commands = [shlex.split(line) for line in block.replace("\\\n", " ").splitlines()]
     assert [command[0] for command in commands] == ["curl", "curl"]
     with LiveServer(tmp_path) as server:
-        with Client(server.url) as client:
-            client.list_topics()  # It waits, as a person does, until the log is replayed.
         answers = []
         for command in commands:
             options = dict(itertools.pairwise(command))

@@ -11,7 +11,7 @@ import pytest
 from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import blocks, read, rows, section
-from tests.unit.docs.test_api_page import check_same, wait_until_ready
+from tests.unit.docs.test_api_page import check_same
 from topics.api.v0.ws import ws, ws_commands
 from topics.http.limits import HttpLimits
 from topics.wire.ws import COMMANDS, Command, Position, Publish, ServerFrame, Subscribe, SubscribeFrom, Unsubscribe
@@ -61,14 +61,12 @@ def test_the_numbers_are_those_in_force() -> None:
 
 def test_the_conversation_is_real(tmp_path: Path) -> None:
     [block] = [block for block in blocks(PAGE) if block.startswith(">")]
-    with LiveServer(tmp_path) as live:
-        wait_until_ready(live.url)
-        with open_socket(live.url) as socket:
-            for line in block.splitlines():
-                if line.startswith("> "):
-                    socket.send(line[2:])
-                else:
-                    check_same(json.loads(line.removeprefix("< ")), socket.frame())
+    with LiveServer(tmp_path) as live, open_socket(live.url) as socket:
+        for line in block.splitlines():
+            if line.startswith("> "):
+                socket.send(line[2:])
+            else:
+                check_same(json.loads(line.removeprefix("< ")), socket.frame())
 
 
 @pytest.mark.parametrize("code", [1001, 1002, 1007, 1009, 1011, 1013])
