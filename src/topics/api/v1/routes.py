@@ -52,9 +52,10 @@ from topics.system.clock import SystemClock
 LIST = "/v1/streams"
 SERVER = "/v1/server/"
 STREAM = "/v1/stream/{stream}"
-
-
 MANY = "/v1/_search"
+
+Handler = Callable[[Call, Streams], None]
+"""What answers a request, by the streams of the engine that it concerns."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,61 +96,37 @@ class StreamsApi:
         self.webhooks = WebhookCaller(options.webhook_loopback, options.streams_webhook_ca_file)
         self.deadlines = Deadlines(REQUEST_TIMEOUT_S)
         self._writes = Writes(self.deadlines)
-        get = self._route("GET", self._get, Scope.READ)
-        itself = {
-            "GET": get,
-            "HEAD": self._route("HEAD", self._head, Scope.READ),
-            "PUT": self._route("PUT", lambda call: self._writes.create(call, self._of(call)), Scope.WRITE, True),
-            "POST": self._route("POST", lambda call: self._writes.append(call, self._of(call)), Scope.WRITE, True),
-            "DELETE": self._route("DELETE", lambda call: self._writes.delete(call, self._of(call)), Scope.DELETE),
-        }
-        itself["POST"] = itself["POST"]._replace(fast_path=StreamAppendFastPath)
-        contracts = ContractRoutes(self.deadlines)
-        self._tables: dict[str, dict[str, Route]] = {
-            "": itself,
-            "pk": {"GET": get},
-            "_schema": {
-                "GET": self._route("GET", lambda call: contracts.show_schema(call, self._of(call)), Scope.READ),
-                "POST": self._route("POST", lambda call: contracts.update_schema(call, self._of(call)), Scope.ADMIN),
-            },
-            "_profile": {
-                "GET": self._route("GET", lambda call: contracts.show_profile(call, self._of(call)), Scope.READ),
-                "POST": self._route("POST", lambda call: contracts.update_profile(call, self._of(call)), Scope.ADMIN),
-            },
-            "touch/meta": {"GET": self._route("GET", lambda call: show_touch(call, self._of(call)), Scope.READ)},
-            "touch/wait": {"POST": self._route("POST", lambda call: wait_for_touch(call, self._of(call)), Scope.READ)},
-            "touch/templates/activate": {
-                "POST": self._route("POST", lambda call: activate_templates(call, self._of(call)), Scope.READ)
-            },
-        }
-        searches = SearchRoutes(self.deadlines)
-        self._tables |= {
-            "_search": {
-                "GET": self._route("GET", lambda call: searches.search(call, self._of(call)), Scope.READ),
-                "POST": self._route("POST", lambda call: searches.search(call, self._of(call)), Scope.READ),
-            },
-            "_aggregate": {
-                "POST": self._route("POST", lambda call: searches.aggregate(call, self._of(call)), Scope.READ)
-            },
-            "_routing_keys": {
-                "GET": self._route("GET", lambda call: searches.routing_keys(call, self._of(call)), Scope.READ)
-            },
-        }
+        contracts, searches = ContractRoutes(self.deadlines), SearchRoutes(self.deadlines)
         waits = (options.streams_long_poll_ms, options.streams_long_poll_max_ms)
         details = Inspected("details", stream_details, *waits)
         status = Inspected("index_status", lambda topic, streams: index_status(topic, streams.coverage), *waits)
-        self._tables |= {
-            "_details": {"GET": self._route("GET", lambda call: details.show(call, self._of(call)), Scope.READ)},
-            "_index_status": {"GET": self._route("GET", lambda call: status.show(call, self._of(call)), Scope.READ)},
-        }
+        self._tables = self._routed([
+            ("", "GET", self._get, Scope.READ),
+            ("", "HEAD", self._head, Scope.READ),
+            ("", "PUT", self._writes.create, Scope.WRITE),
+            ("", "POST", self._writes.append, Scope.WRITE),
+            ("", "DELETE", self._writes.delete, Scope.DELETE),
+            ("pk", "GET", self._get, Scope.READ),
+            ("_schema", "GET", contracts.show_schema, Scope.READ),
+            ("_schema", "POST", contracts.update_schema, Scope.ADMIN),
+            ("_profile", "GET", contracts.show_profile, Scope.READ),
+            ("_profile", "POST", contracts.update_profile, Scope.ADMIN),
+            ("touch/meta", "GET", show_touch, Scope.READ),
+            ("touch/wait", "POST", wait_for_touch, Scope.READ),
+            ("touch/templates/activate", "POST", activate_templates, Scope.READ),
+            ("_search", "GET", searches.search, Scope.READ),
+            ("_search", "POST", searches.search, Scope.READ),
+            ("_aggregate", "POST", searches.aggregate, Scope.READ),
+            ("_routing_keys", "GET", searches.routing_keys, Scope.READ),
+            ("_details", "GET", details.show, Scope.READ),
+            ("_index_status", "GET", status.show, Scope.READ),
+        ])  # fmt: skip
         server = server or ServerRoutes(Settings(), 1)
-        fixed: dict[str, Callable[[Call, Streams], None]] = {
+        fixed: dict[str, Handler] = {
             LIST: list_streams, f"{SERVER}_details": server.details, f"{SERVER}_mem": server.memory,
         }  # fmt: skip
         self._fixed = {path: self._without_stream(path, handler) for path, handler in fixed.items()}
-        self._many = Route(
-            "POST", MANY, guarded(lambda call: searches.search_many(call, self._of(call))), Scope.READ
-        )  # fmt: skip
+        self._many = Route("POST", MANY, self._handled(searches.search_many), Scope.READ)
         self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
 
     def tell_held_up(self, ask: Callable[[Topic], HeldUp | None]) -> None:
@@ -190,12 +167,23 @@ class StreamsApi:
             yield from ((method, STREAM + below) for method in table)
         yield from self._subscription_routes.listed()
 
-    def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope, large_body: bool = False) -> Route:
-        token = method == "GET"
-        return Route(method, STREAM, guarded(handler), scopes, query_short_token=token, large_body=large_body)
+    def _routed(self, rows: list[tuple[str, str, Handler, Scope]]) -> dict[str, dict[str, Route]]:
+        """The routes of each resource of a stream, by their methods."""
+        tables: dict[str, dict[str, Route]] = {}
+        for resource, method, handler, scope in rows:
+            # Whoever writes brings entries, which may be many.
+            writes = scope is Scope.WRITE
+            tables.setdefault(resource, {})[method] = Route(
+                method, STREAM, self._handled(handler), scope, query_short_token=method == "GET", large_body=writes,
+                fast_path=StreamAppendFastPath if writes and method == "POST" else None,
+            )  # fmt: skip
+        return tables
 
-    def _without_stream(self, path: str, handler: Callable[[Call, Streams], None]) -> Route:
-        return Route("GET", path, guarded(lambda call: handler(call, self._of(call))), Scope.READ)
+    def _without_stream(self, path: str, handler: Handler) -> Route:
+        return Route("GET", path, self._handled(handler), Scope.READ)
+
+    def _handled(self, handler: Handler) -> Callable[[Call], None]:
+        return guarded(lambda call: handler(call, self._of(call)))
 
     def _of(self, call: Call) -> Streams:
         return self.streams(call.engine)
@@ -260,8 +248,7 @@ class StreamsApi:
             # A piece of a companion may be on its way: nobody waits for it on the loop.
             await asyncio.get_running_loop().run_in_executor(None, companions.cache.close)
 
-    def _get(self, call: Call) -> None:
-        streams = self._of(call)
+    def _get(self, call: Call, streams: Streams) -> None:
         read = parse_read(call, streams)
         streams.touch(read.topic)
         if not read.live:
@@ -275,8 +262,8 @@ class StreamsApi:
             source = PollSource(streams=streams, spec=msgspec.structs.replace(read.spec, position=Position(0)))
             LongPoll(call, read.topic, source, wait_s, told).begin(read.spec.position)
 
-    def _head(self, call: Call) -> None:
-        info = self._of(call).info(call.topic)
+    def _head(self, call: Call, streams: Streams) -> None:
+        info = streams.info(call.topic)
         headers: list[Header] = [
             ("stream-next-offset", info.next_offset), ("stream-end-offset", info.next_offset),
             *expiry(info.deadline_ms), NO_STORE,
