@@ -84,17 +84,17 @@ def engine_options(settings: Settings) -> EngineOptions:
     return msgspec.convert(values, EngineOptions)
 
 
-def run(settings: Settings, on_listening: Callable[[str], None] | None = None) -> None:
+def run(settings: Settings, on_ready: Callable[[str], None] | None = None) -> None:
     """Serves until SIGTERM or SIGINT. Raises `TopicsError` or `OSError` when the server cannot start or not go on.
 
-    `on_listening` is called with the bound host:port once it is known.
+    `on_ready` is called with the bound host:port once requests are taken.
     """
     configure_logs(settings.log_format, level=settings.log_level)
     # Neither this process nor one that it starts has any use for them: the settings were read.
     forget_variable("TOPICS_API_KEYS")
     tune_allocator()
     tune_threads()
-    uvloop.run(_serve_until_signalled(settings, on_listening))
+    uvloop.run(_serve_until_signalled(settings, on_ready))
 
 
 class Front(NamedTuple):
@@ -151,7 +151,7 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> 
 async def serve(
     settings: Settings,
     stop: asyncio.Event,
-    on_listening: Callable[[str], None] | None = None,
+    on_ready: Callable[[str], None] | None = None,
     on_reload: Callable[[Callable[[], None]], None] | None = None,
 ) -> None:
     """Serves on the running loop until `stop` is set and everything accepted is safe.
@@ -171,9 +171,7 @@ async def serve(
     addresses = await front.http.start(settings.host, settings.port, certificate)
     try:
         shown = _announce(addresses[0], settings, with_keys=not store.ring.is_open)
-        if on_listening is not None:
-            on_listening(shown)
-        await _run_engine(settings, front, stop)
+        await _run_engine(settings, front, stop, None if on_ready is None else partial(on_ready, shown))
     finally:
         await front.streams.close()
         await front.http.drain(0.0)
@@ -314,12 +312,12 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-async def _serve_until_signalled(settings: Settings, on_listening: Callable[[str], None] | None) -> None:
+async def _serve_until_signalled(settings: Settings, on_ready: Callable[[str], None] | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     reloading = partial(asyncio.get_running_loop().add_signal_handler, signal.SIGHUP)
-    await serve(settings, stop, on_listening, reloading)
+    await serve(settings, stop, on_ready, reloading)
 
 
 def _reload(settings: Settings, keys: KeyStore, api: Api, certificate: Certificate | None) -> None:
@@ -348,7 +346,9 @@ def _reload_keys(keys: KeyStore, api: Api) -> None:
     _logger.info("the keys were read again", extra={"keys": len(keys.ring), "gone": [key.name for key in gone]})
 
 
-async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> None:
+async def _run_engine(
+    settings: Settings, front: Front, stop: asyncio.Event, on_ready: Callable[[], None] | None
+) -> None:
     api, ops = front.api, front.ops
     recovery = _recover_in_thread(settings, lambda done: setattr(api, "replay_progress", done))
     stopping = asyncio.create_task(stop.wait())
@@ -368,6 +368,8 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
     front.streams.tell_held_up(lambda topic: held_up(supervisor, topic.name))
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.core.topic_count})
+    if on_ready is not None:
+        on_ready()
     await stopping
     _logger.info("shutting down")
     # The port stays open until the end, so that whoever asks is told to go elsewhere instead of being turned away.

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import PATIENCE_S, environment
+from tests.http.live import wait_until_ready
 from tests.unit.docs.pages import ROOT
 from topics import __version__
 
@@ -134,6 +135,7 @@ def test_a_server_runs_and_commands_talk_to_it(empty: dict[str, str], tmp_path: 
         while not (tmp_path / "port").exists():
             assert server.poll() is None, (tmp_path / "log").read_text()
         url = f"http://{(tmp_path / 'port').read_text()}"
+        wait_until_ready(url)
         appended = topics(empty, tmp_path, "append", "orders", '{"order":1}', "--url", url)
         assert (appended.returncode, appended.stdout) == (0, "1 in orders\n")
         assert topics(empty, tmp_path, "read", "orders", "--url", url).stdout == '{"order":1}\n'

@@ -89,7 +89,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     return fake
 
 
-def play(folder: Path, scene: Scene) -> None:
+def play(folder: Path, scene: Scene, on_ready: Callable[[str], None] | None = None) -> None:
     """Runs a server and, beside it, `scene` with a way to probe it and the event that stops it."""
     port_file = folder / "port"
     # The engine is none that could be written to.
@@ -107,7 +107,7 @@ def play(folder: Path, scene: Scene) -> None:
 
     async def both() -> None:
         stop = asyncio.Event()
-        running = asyncio.create_task(serve(settings, stop))
+        running = asyncio.create_task(serve(settings, stop, on_ready))
         while not port_file.exists() and not running.done():
             await asyncio.sleep(0.001)
         await scene(probe, stop)
@@ -122,6 +122,8 @@ async def ready(probe: Probe) -> None:
 
 
 def test_a_life(tmp_path: Path, engine: FakeEngine) -> None:
+    greeted: list[str] = []
+
     async def scene(probe: Probe, stop: asyncio.Event) -> None:
         assert engine.reported.wait(10)
         for path in ("/v0/ready", "/readyz"):
@@ -132,9 +134,12 @@ def test_a_life(tmp_path: Path, engine: FakeEngine) -> None:
             status, body = await probe(path)
             assert (status, body["status"]) == (200, "ok")
 
+        assert greeted == []
+
         engine.may_recover.set()
         await ready(probe)
         assert engine.happened == ["recovered", "started"]
+        assert greeted == [(tmp_path / "port").read_text()]
         for path in ("/v0/ready", "/readyz"):
             status, body = await probe(path)
             told = {
@@ -154,7 +159,7 @@ def test_a_life(tmp_path: Path, engine: FakeEngine) -> None:
         assert (await probe("/v0/health"))[0] == 200
         engine.may_close.set()
 
-    play(tmp_path, scene)
+    play(tmp_path, scene, greeted.append)
     assert engine.happened == ["recovered", "started", "closed"]
 
 

@@ -15,7 +15,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings that the server was run with."""
     runs: list[Settings] = []
 
-    monkeypatch.setattr(server, "run", lambda settings, on_listening: runs.append(settings))
+    monkeypatch.setattr(server, "run", lambda settings, on_ready: runs.append(settings))
     for setting in SETTINGS:
         monkeypatch.delenv(setting.env, raising=False)
     return runs
@@ -103,7 +103,7 @@ def test_a_wrong_variable_exits_with_2_and_says_which(
 def test_what_an_operator_can_mend_is_a_sentence_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception, code: int
 ) -> None:
-    def fail(settings: Settings, on_listening: object) -> None:
+    def fail(settings: Settings, on_ready: object) -> None:
         raise failure
 
     monkeypatch.setattr(server, "run", fail)
@@ -112,7 +112,7 @@ def test_what_an_operator_can_mend_is_a_sentence_and_an_exit_code(
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(settings: Settings, on_listening: object) -> None:
+    def fail(settings: Settings, on_ready: object) -> None:
         raise KeyError("a bug")
 
     monkeypatch.setattr(server, "run", fail)
