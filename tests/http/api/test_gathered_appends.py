@@ -26,18 +26,22 @@ class Line:
         self._host = f"host: {parts.netloc}"
         self._name = name
 
-    def append(self, body: bytes) -> bytes:
-        return self._request("POST", "", body)
+    def append(self, body: bytes, *headers: str) -> bytes:
+        return self._request("POST", "", body, *headers)
 
     def configure(self, body: bytes) -> bytes:
         return self._request("PUT", "", body)
 
-    def drop(self) -> bytes:
-        return f"DELETE /v0/topics/{self._name} HTTP/1.1\r\n{self._host}\r\n\r\n".encode()
+    def delete(self, body: bytes) -> bytes:
+        return self._request("POST", "/delete", body)
 
-    def _request(self, method: str, rest: str, body: bytes) -> bytes:
+    def drop(self, query: str = "") -> bytes:
+        return f"DELETE /v0/topics/{self._name}{query} HTTP/1.1\r\n{self._host}\r\n\r\n".encode()
+
+    def _request(self, method: str, rest: str, body: bytes, *headers: str) -> bytes:
         target = f"/v0/topics/{self._name}{rest}"
-        return post(target, body, JSON).replace(b"POST", method.encode(), 1).replace(b"host: x", self._host.encode())
+        request = post(target, body, JSON, *headers).replace(b"POST", method.encode(), 1)
+        return request.replace(b"host: x", self._host.encode())
 
     def ask(self, *requests: bytes) -> list[Reply]:
         self._socket.sendall(b"".join(requests))
@@ -69,8 +73,8 @@ class Sender:
     def next(self) -> bytes:
         self._number += 1
         kind = self._luck.choices(
-            ("plain", "keyed", "again", "other", "two", "tagged", "broken", "no text", "put", "drop"),
-            (40, 15, 8, 4, 6, 6, 3, 2, 2, 1),
+            ("plain", "keyed", "again", "other", "two", "tagged", "broken", "no text", "put", "drop", "headed"),
+            (40, 15, 8, 4, 6, 6, 3, 2, 2, 1, 8),
         )[0]
         number = 1_000_000 + self._number
         if kind == "put":
@@ -78,6 +82,10 @@ class Sender:
         if kind == "drop":
             self._keys.clear()
             return self._line.drop()
+        if kind == "headed" and self._keys:
+            # The key stands elsewhere, so that the request does not go the way of those before it.
+            key, first = self._luck.choice(self._keys[-8:])
+            return self._line.append(b'{"records":[{"data":%d}]}' % first, f"idempotency-key: {key}")
         return self._line.append(self._body(kind, number))
 
     def _body(self, kind: str, number: int) -> bytes:
@@ -131,6 +139,18 @@ def test_requests_in_one_piece_are_answered_as_one_by_one(server: LiveServer, na
     assert stored[0] == stored[1]
     single.close()
     many.close()
+
+
+def test_a_topic_is_not_empty_while_what_came_before_waits(server: LiveServer, name: str) -> None:
+    line = Line(server.url, name)
+    for number in (1, 1, 2):
+        line.ask(*[line.append(b'{"records":[{"data":0}]}')] * number)
+    line.ask(line.delete(b'{"before_seq":100}'))
+    replies = line.ask(*[line.append(b'{"records":[{"data":1}]}')] * 3, line.drop("?if_empty=true"))
+    assert [reply.status for reply in replies] == [200, 200, 200, 409]
+    page = httpx.post(f"{server.url}/v0/topics/{name}/diff", json={}).json()
+    assert [each["data"] for each in page["records"]] == [1, 1, 1]
+    line.close()
 
 
 def test_many_connections_at_a_time_keep_their_order_and_lose_nothing(server: LiveServer, name: str) -> None:

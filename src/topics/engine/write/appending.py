@@ -361,10 +361,11 @@ class Appender:
     def _answered_before(self, topic: Topic, key: str, batch: Batch, done: AppendDone) -> bool:
         if not topic.staged_config.idempotency_window_ms:
             return False
+        while topic.coalesced is not None and topic.coalesced.may_bring(key):
+            # It came earlier in this tick, or may have. On its way it can be followed. Those who are then taken one by
+            # one are a group again.
+            topic.coalesced.stage()
         taken = topic.keys.by_key.get(key) if topic.keys else None
-        if taken is not None and not taken.known and taken.append is None:
-            # It came earlier in this tick. On its way it can be followed.
-            self._core.path.stage_coalesced(topic.shard)
         if taken is not None and taken.append is not None:
             flying: Append = taken.append
             repeated = Repeated(topic, taken.find(key), batch, done)

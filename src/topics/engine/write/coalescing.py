@@ -97,6 +97,10 @@ class Group:
     def waiting(self) -> int:
         return 0 if self.staged else len(self.callers)
 
+    def may_bring(self, key: str) -> bool:
+        """Whether the key is among those of the group, as far as anybody has read them."""
+        return self.unread is not None or key in self.places
+
     def stage(self) -> None:
         # Once, and whether or not another one has taken its place meanwhile: it may be the one that was opened by those
         # who are taken one by one.
@@ -133,7 +137,7 @@ class Coalescer:
         shard = self._core.shards[topic.shard]
         if not shard.coalesces:
             return False
-        if topic.coalesced is not None:
+        while topic.coalesced is not None:
             topic.coalesced.stage()
         group = Group(topic, self._stage_group, unread.answer, unread)
         group.callers += callers
@@ -147,9 +151,10 @@ class Coalescer:
         way or of this tick, or where few more have room; then nothing of it happened.
         """
         group: Group | None = topic.coalesced
-        if group is not None and (group.answer is not answer or group.unread or len(group.callers) == GROUP_MAX):
+        while group is not None and (group.answer is not answer or group.unread or len(group.callers) == GROUP_MAX):
             group.stage()
-            group = None
+            # Those who were then taken one by one are a group again. A topic has one that waits, and no more.
+            group = topic.coalesced
         shard = None
         if group is None:
             shard, group = self._core.shards[topic.shard], Group(topic, self._stage_group, answer)

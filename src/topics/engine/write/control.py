@@ -119,6 +119,9 @@ class Controller:
             done(DropResult(name, False))
             return
         core.expire(topic)
+        if if_empty:
+            # Records that came earlier in this tick are in it, though they wait for its end.
+            core.path.stage_coalesced(topic.shard)
         if if_empty and topic.live_count + topic.staged_count:
             raise TopicNotEmptyError(name, topic.live_count + topic.staged_count)
         if topic.guard is not None:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.engine.conftest import (
     ask_append,
+    ask_delete,
     ask_drop,
     committers,
     flush,
@@ -17,9 +18,9 @@ from tests.unit.engine.conftest import (
     topic,
     values,
 )
-from tests.unit.engine.write.test_coalescing import known_as_plain
+from tests.unit.engine.write.test_coalescing import gather, known_as_plain
 from topics.core.config import Discard
-from topics.core.errors import ReadOnlyError, TopicsError
+from topics.core.errors import ReadOnlyError, TopicNotEmptyError, TopicsError
 from topics.core.limits import Limits
 from topics.core.records import Record
 from topics.engine import AppendResult, Engine, Singles
@@ -128,6 +129,57 @@ def test_new_keys_are_taken_and_known_after_a_kill(engine: Engine, disk: FakeDis
         flush(each)
         assert one(first, AppendResult) == deduped("t", 2, 2)
         assert one(last, AppendResult) == deduped("t", 4, 4, differs=True)
+
+
+class OneByOne(Source):
+    """Those who are taken one by one share a block after all, in the usual way."""
+
+    def take_each(self, callers: list[Asked]) -> None:
+        super().take_each(callers)
+        for value, key in callers:
+            if value is not None:
+                assert self._engine.append_lone("t", Record.of(value), (value, key), self.answer, key)
+
+
+@pytest.mark.parametrize("readable", [True, False])
+@pytest.mark.parametrize("again", [("a",), ("a", "b")], ids=["one", "several"])
+def test_a_key_that_nobody_has_read_yet_is_used_once(engine: Engine, readable: bool, again: tuple[str, ...]) -> None:
+    gathering(engine)
+    source = OneByOne(engine)
+    source.ask(("a", "k"), ("b" if readable else None, "l"))
+    repeated = ask_append(engine, "t", *again, key="k")
+    flush(engine)
+    assert one(repeated, AppendResult) == deduped("t", 2, 2, differs=len(again) > 1)
+    assert values(engine, "t") == ([0, "a", "b"] if readable else [0, "a"])
+
+
+@pytest.mark.parametrize("between", ["unread", "lone"])
+def test_those_who_are_taken_one_by_one_are_not_forgotten_behind_the_next(engine: Engine, between: str) -> None:
+    gathering(engine)
+    first, second = OneByOne(engine), Source(engine)
+    first.ask(("a", "k"), (None, None))
+    if between == "unread":
+        assert second.ask(("b", None))
+    else:
+        assert engine.append_lone("t", Record.of("b"), ("b", None), second.answer)
+    repeated = ask_append(engine, "t", "a", key="k")
+    flush(engine)
+    assert one(repeated, AppendResult) == deduped("t", 2, 2)
+    assert values(engine, "t") == [0, "a", "b"]
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_topic_with_records_that_nobody_has_read_yet_is_not_empty(engine: Engine, readable: bool) -> None:
+    gathering(engine)
+    source = OneByOne(engine)
+    ask_delete(engine, "t", before_seq=2)
+    flush(engine)
+    gather(engine)
+    source.ask(("a", None), ("b" if readable else None, None))
+    with pytest.raises(TopicNotEmptyError):
+        ask_drop(engine, "t", if_empty=True)
+    flush(engine)
+    assert values(engine, "t") == (["a", "b"] if readable else ["a"])
 
 
 @pytest.mark.parametrize("asked", [[("a", "k"), ("b", "k")], [("a", "known")], [("a", "on its way")], [("a", "")]])
