@@ -62,17 +62,18 @@ class Drop(Transaction):
         topic = self.topic
         routers = self._core.remove_routers(topic)
         self._core.remove_topic(topic)
-        self._done(DropResult(topic.name, True, routers))
         self._retry_others()
+        self._done(DropResult(topic.name, True, routers))
 
     def undo(self, error: TopicsError) -> None:
         topic = self.topic
         topic.closing = False
         self._core.wake(topic)
-        self._done(error)
         self._retry_others()
+        self._done(error)
 
     def _retry_others(self) -> None:
+        # Before the answer is given: a client that hears it goes on with its next requests, which came after these.
         waiting, self.topic.when_gone = self.topic.when_gone, None
         for retry in waiting or ():
             retry()

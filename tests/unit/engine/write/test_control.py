@@ -12,6 +12,7 @@ from tests.unit.engine.conftest import (
     ask_delete,
     ask_drop,
     ask_put,
+    batch_of,
     catch_up,
     checkpoint,
     delete,
@@ -176,6 +177,16 @@ def test_a_closed_engine_takes_no_changes(engine: Engine) -> None:
     for ask in (ask_put, ask_drop, lambda engine, name: ask_delete(engine, name, before_seq=1)):
         with pytest.raises(ShuttingDownError):
             ask(engine, "t")
+
+
+def test_who_waited_for_the_end_of_a_topic_comes_before_who_hears_of_it(engine: Engine) -> None:
+    append(engine, "t", 0)
+    hold(engine)
+    late: list[object] = []
+    engine.drop_topic("t", False, lambda outcome: engine.append("t", batch_of("late"), late.append))
+    waited = ask_append(engine, "t", "waited")
+    flush(engine)
+    assert (one(waited, AppendResult).first_seq, values(engine, "t")) == (1, ["waited", "late"])
 
 
 # Changing the class in place
