@@ -28,7 +28,7 @@ from topics.engine.routing.registry import Registry, Router, part_of
 from topics.engine.streams.feature import check_visible
 from topics.engine.topic import Topic
 from topics.engine.transaction import Change, FrameDraft, Gate
-from topics.engine.write.control import Controller
+from topics.engine.write.control import Controller, wait_while_in_motion
 from topics.formats.frame import FrameKind
 from topics.formats.routing import RouterState, encode_router, encode_unroute
 
@@ -150,7 +150,7 @@ class RouterController:
         again: Begin = lambda: self._try(lambda: self._put(name, wish, finish), finish)  # noqa: E731
         source, dest = core.by_name.get(wish.source), core.by_name.get(wish.dest)
         for topic in (source, dest):
-            if topic is not None and self._in_motion(topic, again, finish):
+            if topic is not None and wait_while_in_motion(core, topic, again, finish):
                 return
         router = self._registry.by_name.get(name)
         if router is not None:
@@ -164,19 +164,6 @@ class RouterController:
             self._make(wish.dest, again, finish)
         else:
             self._create(name, wish, source, dest, finish)
-
-    def _in_motion(self, topic: Topic, again: Begin, finish: Finish) -> bool:
-        """Whether the topic is being created or deleted; then the change is tried again once that is over."""
-        if topic.closing:
-            topic.when_gone = [*(topic.when_gone or ()), again]
-        elif not topic.created:
-            path = self._core.path
-            path.check(topic)
-            # Without a frame: it waits until everything before it is through.
-            path.log(Change(path, topic, (), lambda timing: again(), finish), Gate.SYNC)
-        else:
-            return False
-        return True
 
     def _make(self, name: str, again: Begin, finish: Finish) -> None:
         def made(outcome: object) -> None:

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -26,6 +27,7 @@ from topics.engine.transactions.messages import (
     shown,
 )
 from topics.engine.transactions.staging import Stager, Write, check_creatable, check_owner, is_missing
+from topics.engine.write.control import wait_while_in_motion
 from topics.formats.transaction import PartState, Placed
 
 PutTopic = Callable[[str, TopicConfigPatch, PutDone], None]
@@ -113,38 +115,40 @@ class Transactions:
         chosen = _choose(entry, parts)
         for name in {part.topic for part in chosen}:
             permit(name)
-        missing = self._missing(chosen)
+        firsts = list({part.topic: part for part in reversed(chosen)}.values())
+        for part in firsts:
+            if is_missing(self._core.by_name.get(part.topic)):
+                _config_of(part)
         entry.committing = [done]
-        self._make(missing, entry, chosen)
+        self._make(firsts, entry, chosen)
 
-    def _missing(self, parts: Sequence[PartState]) -> dict[str, TopicConfigPatch]:
-        """The topics that have to be made first; raises where one may not be."""
-        missing: dict[str, TopicConfigPatch] = {}
-        for part in parts:
-            if part.topic not in missing and is_missing(self._core.by_name.get(part.topic)):
-                patch = parse_config(part.config or b"")
-                check_creatable(part.topic, part.create, patch)
-                missing[part.topic] = patch
-        return missing
-
-    def _make(self, missing: dict[str, TopicConfigPatch], entry: Open, parts: list[PartState]) -> None:
-        """Makes the topics that are missing, one after the other, then commits."""
-        if not missing:
-            self._queue.append((entry, parts))
-            self._next()
-            return
-        name, patch = missing.popitem()
+    def _make(self, wanted: list[PartState], entry: Open, parts: list[PartState]) -> None:
+        """Makes the topics that are missing, one after the other, then commits. `wanted` has the first part of each
+        topic that was not looked at yet: who else makes one meanwhile gives it its config."""
+        core = self._core
+        again, failed = partial(self._make, wanted, entry, parts), partial(self._answer, entry)
 
         def made(outcome: PutResult | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
-                self._answer(entry, outcome)
+                failed(outcome)
             else:
-                self._make(missing, entry, parts)
+                again()
 
         try:
-            self._put_topic(name, patch, made)
+            while wanted:
+                part = wanted[-1]
+                topic = core.by_name.get(part.topic)
+                if topic is None:
+                    self._put_topic(part.topic, _config_of(part), made)
+                    return
+                if wait_while_in_motion(core, topic, again, failed):
+                    return
+                wanted.pop()
         except TopicsError as error:
-            self._answer(entry, error)
+            failed(error)
+            return
+        self._queue.append((entry, parts))
+        self._next()
 
     def _next(self) -> None:
         """One at a time: the next begins when the one before is decided."""
@@ -183,3 +187,10 @@ def _choose(entry: Open, names: Sequence[str] | None) -> list[PartState]:
     if missing:
         raise TransactionIncompleteError(shown(entry.id), missing)
     return [entry.parts[name] for name in wanted]
+
+
+def _config_of(part: PartState) -> TopicConfigPatch:
+    """What the topic of a part is made with. Raises where it may not be made."""
+    patch = parse_config(part.config or b"")
+    check_creatable(part.topic, part.create, patch)
+    return patch

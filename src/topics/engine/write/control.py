@@ -11,7 +11,7 @@ from topics.core.names import check_topic_name
 from topics.engine.core import EngineCore
 from topics.engine.results import DropDone, DropResult, PutDone, PutResult
 from topics.engine.topic import Topic
-from topics.engine.transaction import FrameDraft, Gate, Transaction
+from topics.engine.transaction import Change, FrameDraft, Gate, Transaction
 from topics.engine.write.appending import creation_body, make_topic
 from topics.formats.control import encode_config_change
 from topics.formats.frame import FrameKind
@@ -156,4 +156,20 @@ def wait_for_drop(
             done(error)
 
     topic.when_gone = [*(topic.when_gone or ()), again]
+    return True
+
+
+def wait_while_in_motion(
+    core: EngineCore, topic: Topic, again: Callable[[], None], failed: Callable[[TopicsError], None]
+) -> bool:
+    """Puts off what needs the topic to be there or not to be there, while it is being created or deleted. Raises where
+    nothing can be logged."""
+    if topic.closing:
+        topic.when_gone = [*(topic.when_gone or ()), again]
+    elif not topic.created:
+        core.path.check(topic)
+        # Without a frame: it waits until everything before it is through.
+        core.path.log(Change(core.path, topic, (), lambda timing: again(), failed), Gate.SYNC)
+    else:
+        return False
     return True

@@ -10,6 +10,7 @@ from tests.unit.engine.conftest import (
     append,
     ask_append,
     ask_drop,
+    ask_put,
     checkpoint,
     delete,
     drop,
@@ -17,6 +18,7 @@ from tests.unit.engine.conftest import (
     hold,
     killed,
     logged,
+    one,
     open_engine,
     put,
     seqs,
@@ -45,7 +47,7 @@ from topics.core.transaction_errors import (
     TransactionSequenceError,
     TransactionTooLargeError,
 )
-from topics.engine import ReadRequest
+from topics.engine import PutResult, ReadRequest
 from topics.engine.topic import Topic
 from topics.engine.transactions import BeginRequest, TransactionResult, committing
 from topics.engine.transactions.feature import TOPIC_NAME
@@ -315,6 +317,33 @@ def test_a_topic_that_is_missing_is_made_by_the_commit() -> None:
     assert values(engine, "b") == [1]
 
 
+@pytest.mark.parametrize("meanwhile", ["again", "another is made", "on its way"])
+def test_a_topic_that_somebody_else_makes_meanwhile_keeps_its_config(meanwhile: str) -> None:
+    engine = open_engine()
+    begin(engine)
+    if meanwhile == "again":
+        put(engine, "t")
+    stage(engine, "t", 1)
+    if meanwhile == "another is made":
+        stage(engine, "u", 2)
+    hold(engine)
+    if meanwhile == "again":
+        ask_drop(engine, "t")
+    if meanwhile == "another is made":
+        outcome = ask_commit(engine)
+        made = {"t", "u"} - set(engine.core.by_name)
+        asked = [ask_put(engine, name, durability=FSYNC, cap_records=7) for name in made]
+    else:
+        made = {"t"}
+        asked = [ask_put(engine, "t", durability=FSYNC, cap_records=7)]
+        outcome = ask_commit(engine)
+    flush(engine)
+    assert [one(answers, PutResult).created for answers in asked] == [True]
+    assert one(outcome, TransactionResult).state == "committed"
+    assert values(engine, "t") == [1]
+    assert [engine.info(name).config.cap_records for name in made] == [7]
+
+
 def test_a_topic_that_refuses_refuses_all_of_it_and_the_transaction_stays() -> None:
     engine = open_engine()
     put(engine, "a")
@@ -440,10 +469,10 @@ def test_a_topic_that_goes_between_two_rounds_ends_it(monkeypatch: pytest.Monkey
     assert isinstance(error, TopicNotFoundError)
     assert (len(dropped), len(behind)) == (1, 1)
     # What was prepared for b is skipped: its seq belongs to nobody, and nothing is told as lost.
-    for one in (engine, open_engine(killed(disk), wal_shards=3)):
-        assert (values(one, "b"), seqs(one, "b")) == (["before", "behind"], [1, 3])
-        assert topic(one, "b").lost is None
-        assert one.core.staged_bytes == topic(one, "b").staged_count == 0
+    for each in (engine, open_engine(killed(disk), wal_shards=3)):
+        assert (values(each, "b"), seqs(each, "b")) == (["before", "behind"], [1, 3])
+        assert topic(each, "b").lost is None
+        assert each.core.staged_bytes == topic(each, "b").staged_count == 0
 
 
 # Limits and time
@@ -606,6 +635,6 @@ def test_a_commit_that_meets_a_full_disk_was_not_made_and_can_be_made_later() ->
     assert append(engine, "a", "behind").first_seq == 2
     engine.housekeeper.tick()
     assert commit(engine).records == 2
-    for one in (engine, open_engine(killed(disk), wal_shards=3)):
-        assert (values(one, "a"), seqs(one, "a")) == (["behind", 1], [2, 3])
-        assert values(one, "b") == [2]
+    for each in (engine, open_engine(killed(disk), wal_shards=3)):
+        assert (values(each, "a"), seqs(each, "a")) == (["behind", 1], [2, 3])
+        assert values(each, "b") == [2]
