@@ -216,6 +216,19 @@ def test_only_what_is_asked_for_and_has_a_schema(described: Described) -> None:
     assert not every_file(folder.disk, f"{ROOT}/typed")
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+def test_no_stream_is_called_so_that_its_table_is_elsewhere(described: Described, name: str) -> None:
+    """The protocol lets streams be called so, and one of them must not cost all others their tables."""
+    folder = described.folder
+    described.create(name)
+    described.append(name, {"id": 1}, {"id": 2})
+    folder.seal()
+    run_typed(folder.disk, folder, 1)
+    assert folder_of(name) == f"typed/{'~2e' * len(name)}"
+    assert shown(described, name) == {1: {"id": 1}, 2: {"id": 2}}
+    assert shown(described) == described.promoted("orders")
+
+
 def test_a_run_that_finds_nothing_to_do_changes_nothing(described: Described) -> None:
     folder = described.folder
     run_typed(folder.disk, folder, 1)

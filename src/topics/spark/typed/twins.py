@@ -68,6 +68,9 @@ def subject_of(contract: bytes) -> Subject | None:
 def folder_of(stream: str) -> str:
     """The folder of a stream's table below the archive: its name, where a path can have it."""
     plain = "".join(char if _PLAIN.fullmatch(char) else f"~{char.encode().hex()}" for char in stream)
+    if plain in (".", ".."):
+        # These mean something else in a path: the table of the second would be the archive itself.
+        plain = plain.replace(".", "~2e")
     if len(plain) > _NAME_CHARS_MAX:
         plain = f"{plain[:_NAME_CHARS_MAX]}~~{xxh3_64_hexdigest(stream.encode())}"
     return f"typed/{plain}"
