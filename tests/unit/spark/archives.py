@@ -79,9 +79,9 @@ def names_in(fs: FileSystem, folder: str) -> list[str]:
         return []
 
 
-def archived(fs: FileSystem, topic: str) -> dict[int, str]:
+def archived(fs: FileSystem, topic: str, root: str = ROOT) -> dict[int, str]:
     """What the archive shows of a topic: seq -> data."""
-    store = ArchiveStore(fs, ROOT)
+    store = ArchiveStore(fs, root)
     state = store.load()
     found: dict[int, str] = {}
     for one in topics_named(state, topic):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -145,6 +146,33 @@ def test_the_archive_is_where_the_settings_say(tmp_path: Path) -> None:
         InlineExecutor(PosixFileSystem()),
         ManualClock(),
     )._products
+
+
+def test_deletes_wait_for_an_archive_that_is_turned_off(tmp_path: Path) -> None:
+    """Other products go on working meanwhile, and cannot say that a delete has reached the archive."""
+    folder = Folder(PosixFileSystem(), ManualClock(), Layout(str(tmp_path / "data")))
+    folder.append("orders", *range(10))
+    folder.seal()
+
+    def run(archive: Literal["0", "1"]) -> None:
+        settings = Settings(data_dir=str(tmp_path / "data"), archive=archive)
+        pipeline = make_pipeline(settings, folder.disk, InlineExecutor(folder.disk), folder.clock)
+        run_until_idle(pipeline, settings, folder.clock, lambda seconds: None, once=True)
+
+    def shown() -> list[int]:
+        return sorted(archived(folder.disk, "orders", str(tmp_path / "data" / "archive")))
+
+    run("1")
+    assert shown() == list(range(1, 11))
+    folder.delete("orders", before_seq=4)
+    for _ in range(3):
+        folder.checkpoint()
+        run("0")
+    folder.append("orders", 10)
+    folder.checkpoint()
+    run("1")
+    assert shown() == list(range(4, 11))
+    folder.engine.close_inline()
 
 
 def test_a_failure_is_noted_and_a_good_round_forgets_it() -> None:

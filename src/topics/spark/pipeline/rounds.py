@@ -61,7 +61,7 @@ class Pipeline:
         rules: FrameRules | None = None,
         confirms: bool = True,
     ) -> None:
-        """It `confirms` deletes where a product, or one of an earlier run, keeps copies that they must reach."""
+        """It `confirms` deletes where a product keeps copies that they must reach."""
         self._confirms = confirms
         self._fs = fs
         self._layout = layout

@@ -140,7 +140,8 @@ def make_pipeline(
             # Behind the archive: it shows what the archive has, and hides what the archive's round hides.
             make = typed_tables(settings, fs, rules)
             products.append(TypedProduct(fs, root, patterns, lambda: archive.state, make))
-    confirms = bool(products) or fs.exists(layout.pipeline_seen)
+    # Only whoever keeps copies can say that deletes have reached them. Those of an archive that is turned off wait.
+    confirms = bool(products)
     if settings.search_families == "auto":
         families = FamilyRules(erase_ms=0 if compact else settings.search_erase_ms)
         products.append(FamilyProduct(fs, layout, families, SystemDice()))
