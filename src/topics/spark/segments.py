@@ -111,7 +111,12 @@ def _ttl_of(config: bytes) -> int:
 def plan_topic(topic: CatalogTopic, options: ScanOptions, now_ms: int) -> list[SegmentRef]:
     """The segments of a topic that hold anything wanted, in order."""
     live = live_window(topic, now_ms)
-    from_seq, from_ts = max(live.from_seq, options.from_seq), max(live.from_ts, options.from_ts)
+    return plan_segments(topic, options, live.from_seq, max(live.from_ts, options.from_ts))
+
+
+def plan_segments(topic: CatalogTopic, options: ScanOptions, first_seq: int, from_ts: int) -> list[SegmentRef]:
+    """The segments that hold anything wanted from a seq and from a moment on."""
+    from_seq = max(first_seq, options.from_seq)
     wanted = [
         segment
         for segment in topic.segments

@@ -8,10 +8,14 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tests.unit.spark.folders import Folder
+from topics.client import Gap
+from topics.client.requests import Request
 from topics.spark.archive.planning import ArchiveRules
-from topics.spark.connector import origins
+from topics.spark.connector import origins, reading
 from topics.spark.connector.loss import DataLossError
-from topics.spark.connector.options import OptionError
+from topics.spark.connector.options import OptionError, read_options
+from topics.spark.connector.pages import RawPage
+from topics.spark.connector.planning import SeqSpan
 from topics.spark.connector.source import TopicsDataSource, TopicsReader, TopicsStreamReader
 from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.executors import InlineExecutor
@@ -19,7 +23,8 @@ from topics.spark.pipeline.rounds import Pipeline
 from topics.spark.segments import NoColdFolderError, load_catalog
 from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
-from topics.testing import SeededDice
+from topics.system.clock import SystemClock
+from topics.testing import ManualClock, SeededDice
 
 SCHEMA = StructType([StructField("seq", LongType(), False)])
 
@@ -214,6 +219,89 @@ def test_forgetting_where_the_cold_tier_is_names_the_option(tmp_path: Path) -> N
             seqs(reader, found)
     told = place.reader(coldDir=str(tmp_path / "cold"))
     assert seqs(told, told.partitions()) == list(range(1, 21))
+
+
+# What has become too old since the last checkpoint
+
+
+class Aged:
+    """Two segments and a clock for readers, by which ten records of the first are too old, and ten are not."""
+
+    def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = place.folder.clock
+        assert isinstance(clock, ManualClock)
+        place.folder.put("orders", ttl_ms=1000)
+        place.folder.append("orders", *range(10))
+        clock.advance(600)
+        place.folder.append("orders", *range(10))
+        place.folder.seal("orders")
+        place.fill(1)
+        place.run_pipeline()
+        self.stream = place.stream(startingOffsets='{"orders": 0}', recordsPerPartition="15")
+        self.start = self.stream.initialOffset()
+        self.end = self.stream.latestOffset(self.start, self.stream.getDefaultReadLimit())
+        monkeypatch.setattr(SystemClock, "now_ms", lambda _: clock.now_ms())
+        assert seqs(self.stream, self.pieces()) == list(range(1, 31))
+        clock.advance(600)
+
+    def pieces(self) -> object:
+        return self.stream.partitions(self.start, self.end)
+
+
+def test_records_that_became_too_old_before_they_were_read_are_a_loss(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged = Aged(place, monkeypatch)
+    with pytest.raises(DataLossError, match="records 1 to 10 are gone \\(ttl\\)"):
+        seqs(aged.stream, aged.pieces())
+    lenient = place.stream(failOnDataLoss="false")
+    assert seqs(lenient, lenient.partitions(aged.start, aged.end)) == list(range(11, 31))
+    # Whoever begins with the first live record has lost nothing.
+    fresh = place.stream()
+    begin = fresh.initialOffset()
+    assert begin["orders"]["seq"] == 10
+    assert seqs(fresh, fresh.partitions(begin, aged.end)) == list(range(11, 31))
+    assert seqs(place.reader(), place.reader().partitions()) == list(range(11, 31))
+
+
+def test_what_became_too_old_is_asked_of_the_server_where_there_is_one(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes by its own clock, and tells the loss as it tells every other."""
+    aged, asked = Aged(place, monkeypatch), []
+
+    class Server:
+        def send(self, request: Request[RawPage]) -> RawPage:
+            asked.append(request.target)
+            gap = Gap(gap_from=1, gap_to=10, missed_estimate=10, reason="ttl", earliest_seq=11, head_seq=30)
+            return RawPage(records=[], next_from_seq=10, tombstone=gap)
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    monkeypatch.setattr(reading, "open_client", lambda access: Server())
+    options = read_options({**place.given, "mode": "auto", "url": "http://nobody"}, streaming=True)
+    spans = [SeqSpan("orders", aged.end["orders"]["epoch"], 0, 30)]
+    with reading.SpanReader(options) as strict, pytest.raises(DataLossError, match="records 1 to 10 are gone"):
+        list(strict.read(spans))
+    with reading.SpanReader(msgspec.structs.replace(options, fail_on_loss=False)) as lenient:
+        found = [seq for batch in lenient.read(spans) for seq in batch["seq"].to_pylist()]
+    assert found == list(range(11, 31))
+    assert len(asked) == 2
+
+
+def test_what_was_deleted_does_not_become_too_old(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    aged = Aged(place, monkeypatch)
+    place.folder.clock.jump(-600)  # type: ignore[attr-defined]
+    place.folder.delete("orders", before_seq=11)
+    place.folder.checkpoint()
+    place.folder.clock.jump(600)  # type: ignore[attr-defined]
+    assert seqs(aged.stream, aged.pieces()) == list(range(11, 31))
+
+
+def test_the_archive_has_what_became_too_old(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    Aged(place, monkeypatch)
+    assert archived(place) == list(range(1, 31))
 
 
 # The archive

@@ -11,8 +11,11 @@ from topics.client import Client, Diff, TopicNotFound
 from topics.core.ranges import Ranges, SeqRange, intersection, union
 from topics.formats.catalog import Catalog, CatalogTopic
 from topics.spark.connector.options import Access, OptionError, ReadOptions
-from topics.spark.segments import load_catalog
+from topics.spark.expiry import expired
+from topics.spark.segments import ScanOptions, load_catalog
+from topics.storage.objects.tiers import guest_files
 from topics.storage.posix import PosixFileSystem
+from topics.system.clock import SystemClock
 
 _PAGE_TOPICS = 1000
 _ASKED_ONE_BY_ONE = 64
@@ -142,7 +145,7 @@ class SegmentOrigin:
 
     def positions(self, options: ReadOptions) -> dict[str, Position]:
         topics = self._look().topics
-        return {topic.name: _position(topic) for topic in topics if options.wants(topic.name)}
+        return {topic.name: _position(topic, self._expired(topic)) for topic in topics if options.wants(topic.name)}
 
     def first_at(self, position: Position, ts: int) -> int:
         topic = self._known(position.topic, position.epoch)
@@ -160,7 +163,7 @@ class SegmentOrigin:
         topic = self._known(position.topic, position.epoch)
         if topic is None:
             return []
-        return intersection(lost_of(topic), [(1, position.earliest - 1)])
+        return intersection(union(lost_of(topic), self._expired(topic)), [(1, position.earliest - 1)])
 
     def report(self, spans: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, SeqRange, str]]:
         self._look()
@@ -170,6 +173,10 @@ class SegmentOrigin:
             if topic is not None:
                 told += [(name, part, reason) for part, reason in losses_within(topic, [(after + 1, to)])]
         return told
+
+    def _expired(self, topic: CatalogTopic) -> Ranges:
+        files = guest_files(self._layout.cold_root)
+        return expired(files, self._layout, topic, ScanOptions(), SystemClock().now_ms())
 
     def _look(self) -> Catalog:
         catalog = self.catalog = load_catalog(PosixFileSystem(), self._layout)
@@ -194,11 +201,12 @@ def losses_within(topic: CatalogTopic, ranges: Ranges) -> list[tuple[SeqRange, s
     return told + [(part, "crash or corrupt") for part in intersection(ranges, union(topic.lost))]
 
 
-def _position(topic: CatalogTopic) -> Position:
+def _position(topic: CatalogTopic, old: Ranges) -> Position:
     segments = topic.segments
+    earliest = max(topic.earliest, old[-1][1] + 1 if old else 0)
     count = sum([segment.count for segment in segments])
     each = sum([segment.text_bytes for segment in segments]) // count if count else 0
-    return Position(topic.name, topic.epoch, topic.earliest, segments[-1].last_seq if segments else 0, each)
+    return Position(topic.name, topic.epoch, earliest, segments[-1].last_seq if segments else 0, each)
 
 
 def _one_by_one(client: Client, names: Iterable[str]) -> dict[str, Position]:

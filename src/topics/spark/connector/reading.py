@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,6 +16,7 @@ from topics.spark.connector.options import ReadOptions
 from topics.spark.connector.origins import losses_within
 from topics.spark.connector.pages import as_batch, open_client, page_request
 from topics.spark.connector.planning import SeqSpan
+from topics.spark.expiry import expired
 from topics.spark.promotion import Versions, ask_versions, catalogued_versions
 from topics.spark.segments import (
     SEQ_MAX,
@@ -34,6 +36,7 @@ from topics.system.clock import SystemClock
 
 _DELETED = "the topic was deleted"
 _RECREATED = "recreated"
+_EXPIRED = "ttl"
 
 
 class SpanReader:
@@ -106,14 +109,19 @@ class SpanReader:
             return list(whole)
         topic = self._catalog().get(span.topic)
         known = topic if topic is not None and topic.epoch == span.epoch else None
-        refs = self._segments(known, span) if known is not None else []
+        refs, old = self._segments(self._layout, known, span) if known is not None else ([], [])
         missing = difference(whole, _held(known) if known is not None else [])
         if self._options.access.http is None:
             self._tell(topic, span.topic, span.epoch, missing)
+            for first, last in old:
+                self._losses.met(span.topic, first, last, _EXPIRED)
             return list(refs)
+        # The server goes by its own clock, and tells the loss.
+        missing = union(missing, old)
         return sorted([*refs, *missing], key=lambda part: part.first_seq if isinstance(part, SegmentRef) else part[0])
 
-    def _segments(self, topic: CatalogTopic, span: SeqSpan) -> list[SegmentRef]:
+    def _segments(self, layout: Layout, topic: CatalogTopic, span: SeqSpan) -> tuple[list[SegmentRef], Ranges]:
+        """The segments of a span with what is live in them, and the seqs in front that have become too old."""
         options = self._options
         wanted = ScanOptions(
             from_seq=max(span.after + 1, topic.evict_floor),
@@ -123,7 +131,11 @@ class SpanReader:
             tag_prefix=options.tag_prefix,
             include_deleted=options.include_deleted,
         )
-        return plan_topic(topic, wanted, SystemClock().now_ms())
+        now = SystemClock().now_ms()
+        refs, old = plan_topic(topic, wanted, now), expired(self._files, layout, topic, wanted, now)
+        if not old:
+            return refs, old
+        return [msgspec.structs.replace(ref, from_seq=max(ref.from_seq, old[-1][1] + 1)) for ref in refs], old
 
     def _catalog(self, anew: bool = False) -> dict[str, CatalogTopic]:
         if self._topics is None or anew:
