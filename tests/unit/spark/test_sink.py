@@ -53,6 +53,25 @@ def test_a_row_without_data_or_topic_is_refused() -> None:
         list(made.add(pa.RecordBatch.from_pydict({"topic": ["a"], "data": pa.array([None], pa.string())})))
 
 
+@pytest.mark.parametrize("text", ['1},{"data":2', '1,"tag":"a"', "", "x", "[1", "1 2", '"\\x"'])
+@pytest.mark.parametrize("column", ["data", "meta"])
+def test_what_is_not_one_value_of_json_is_refused(column: str, text: str) -> None:
+    """Sent as it stands, text that ends a record and begins another would be two of them."""
+    rows = {"data": ["1", "1"], "meta": ["{}", "{}"]}
+    rows[column][1] = text
+    with pytest.raises(OptionError, match=f"column {column} has .* no JSON text"):
+        list(Chunks(write_options({"topic": "a"})).all([pa.RecordBatch.from_pydict(rows)]))
+
+
+def test_a_request_is_bounded_by_all_of_its_bytes() -> None:
+    """Headers count as payloads do, and letters by the bytes that they take."""
+    rows = {"data": [f'"{"ü" * 10_000}"'] * 1000, "meta": [f'{{"a":"{"x" * 10_000}"}}'] * 1000}
+    found = list(Chunks(write_options({"topic": "a"})).all([pa.RecordBatch.from_pydict(rows)]))
+    sizes = [sum(len(record.data) + len(record.meta or b"") for record in records) for _, records in found]
+    assert sum(len(records) for _, records in found) == 1000
+    assert len(sizes) > 1 and max(sizes) < 9 * 1024 * 1024
+
+
 def test_a_frame_is_checked_before_any_task_runs() -> None:
     text, number = StringType(), IntegerType()
     check_schema(StructType().add("data", text).add("other", number), write_options({"topic": "a"}))

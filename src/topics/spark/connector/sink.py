@@ -29,6 +29,7 @@ from topics.system.dice import SystemDice
 
 _CHUNK_BYTES = 8 * 1024 * 1024
 _COLUMNS = ("topic", "tag", "node", "meta", "data")
+_decode_value = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 @dataclass(frozen=True)
@@ -207,9 +208,9 @@ class Chunks:
             if target is None or data is None:
                 raise OptionError("a record to write needs data, and a topic from its column or from the option topic")
             waiting = self._waiting.setdefault(target, [])
-            raw_meta = None if meta is None else msgspec.Raw(meta)
-            waiting.append(NewRecord(msgspec.Raw(data), tag, node, raw_meta))  # type: ignore[arg-type]
-            self._bytes[target] = self._bytes.get(target, 0) + len(data)
+            raw, raw_meta = _checked("data", data), None if meta is None else _checked("meta", meta)
+            waiting.append(NewRecord(raw, tag, node, raw_meta))  # type: ignore[arg-type]
+            self._bytes[target] = self._bytes.get(target, 0) + len(raw) + (0 if raw_meta is None else len(raw_meta))
             if len(waiting) >= self._options.batch_records or self._bytes[target] >= _CHUNK_BYTES:
                 yield self._take(target)
 
@@ -222,6 +223,15 @@ class Chunks:
         self._bytes[topic] = 0
         records, self._waiting[topic] = self._waiting[topic], []
         return topic, records
+
+
+def _checked(column: str, text: str) -> msgspec.Raw:
+    """A value as it is sent: as it stands. What is more or less than one value would be another request there."""
+    try:
+        _decode_value(text)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise OptionError(f"column {column} has {text[:100]!r}, which is no JSON text: {error}") from error
+    return msgspec.Raw(text)
 
 
 def check_schema(schema: StructType, options: WriteOptions) -> None:
