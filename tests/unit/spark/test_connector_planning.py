@@ -76,6 +76,8 @@ def test_bounds_become_offsets_of_the_topics_that_are_there() -> None:
     assert resolve(Bound("latest"), options, positions, origin, False) == {"a": offset(3, 40), "b": offset(4, 0)}
     given = Bound("earliest", {"a": Point(20, 3)})
     assert resolve(given, options, positions, origin, True)["a"] == offset(3, 20)
+    # A batch is a snapshot: it does not reach beyond what is there.
+    assert resolve(Bound("latest", {"a": Point(50)}), options, positions, origin, False)["a"] == offset(3, 40)
     with pytest.raises(OptionError, match="made again"):
         resolve(Bound("earliest", {"a": Point(20, 2)}), options, positions, origin, True)
     timed = read_options({"topics": "a", "startingTimestamp": "2026-01-01T00:00:00Z"}, streaming=False)

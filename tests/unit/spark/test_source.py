@@ -221,6 +221,24 @@ def test_forgetting_where_the_cold_tier_is_names_the_option(tmp_path: Path) -> N
     assert seqs(told, told.partitions()) == list(range(1, 21))
 
 
+def test_a_batch_that_was_planned_with_the_server_is_not_passed_over_without_it(place: Place) -> None:
+    """A query that goes on with files alone repeats the batch that was under way, which may reach beyond them."""
+    place.fill(2)
+    place.folder.append("orders", *range(10))
+    place.folder.checkpoint()
+    strict, lenient = place.stream(), place.stream(failOnDataLoss="false")
+    start, end = {"orders": {"epoch": 1, "seq": 10}}, {"orders": {"epoch": 1, "seq": 30}}
+    pieces = strict.partitions(start, end)
+    with pytest.raises(DataLossError, match="records 21 to 30 are gone \\(no segment has them"):
+        seqs(strict, pieces)
+    assert seqs(lenient, pieces) == list(range(11, 21))
+    place.folder.seal("orders")
+    assert seqs(strict, pieces) == list(range(11, 31))
+    place.folder.delete("orders", before_seq=31)
+    place.folder.checkpoint()
+    assert seqs(strict, pieces) == []
+
+
 # What has become too old since the last checkpoint
 
 

@@ -32,7 +32,8 @@ def resolve(bound: Bound, options: ReadOptions, positions: dict[str, Position], 
         if isinstance(wish, Point):
             if wish.epoch not in (0, position.epoch):
                 raise OptionError(f"topic {name} has epoch {position.epoch} now, not {wish.epoch}: it was made again")
-            seq = wish.seq
+            # A batch is what there is now, whatever comes to be until it is read.
+            seq = wish.seq if start else min(wish.seq, position.head)
         elif wish == "latest":
             seq = position.head
         else:

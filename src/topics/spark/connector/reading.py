@@ -37,6 +37,7 @@ from topics.system.clock import SystemClock
 _DELETED = "the topic was deleted"
 _RECREATED = "recreated"
 _EXPIRED = "ttl"
+_UNSEALED = "no segment has them: they are not sealed yet, which mode=auto can read, or they were deleted since"
 
 
 class SpanReader:
@@ -115,6 +116,8 @@ class SpanReader:
             self._tell(topic, span.topic, span.epoch, missing)
             for first, last in old:
                 self._losses.met(span.topic, first, last, _EXPIRED)
+            for first, last in _unsealed(known, span) if known is not None else ():
+                self._losses.met(span.topic, first, last, _UNSEALED)
             return list(refs)
         # The server goes by its own clock, and tells the loss.
         missing = union(missing, old)
@@ -186,6 +189,14 @@ def _held(topic: CatalogTopic) -> Ranges:
     whoever asks for it is to be told of a loss."""
     ranges = union([(max(one.first_seq, topic.evict_floor), one.last_seq) for one in topic.segments])
     return difference(ranges, union(topic.lost))
+
+
+def _unsealed(topic: CatalogTopic, span: SeqSpan) -> Ranges:
+    """What of a span no segment of a topic has come to yet. Files alone do not plan so far; a batch that was planned
+    with the help of the server does."""
+    sealed_to = topic.segments[-1].last_seq if topic.segments else 0
+    first = max(span.after, sealed_to, topic.earliest - 1) + 1
+    return difference([(first, span.to)], union(topic.lost)) if first <= span.to else []
 
 
 def _topics_of(layout: Layout | None, options: ReadOptions) -> dict[str, CatalogTopic]:
