@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.cli.terminal import PATIENCE_S, run
@@ -118,6 +119,17 @@ def test_an_export_comes_back_as_it_was(env: dict[str, str], client: Client, tmp
     assert run("import", "back-2", "-", env=env, stdin=file.read_bytes()).code == 0
     assert run("export", "back-2", "-", env=env).out.count("\n") == 3
     assert client.get_topic("back-2").count == 3
+
+
+def test_a_payload_of_several_lines_is_one_line_of_an_export(
+    env: dict[str, str], client: Client, tmp_path: Path
+) -> None:
+    client.append_many("broken", [msgspec.Raw(b'{"a":\n 1,\r\n "b": "x"}'), 2])
+    file = tmp_path / "out.jsonl"
+    run("export", "broken", str(file), env=env)
+    assert file.read_bytes().count(b"\n") == 2
+    assert run("import", "mended", str(file), env=env).out == "2 records appended to mended\n"
+    assert [record.data for record in client.diff("mended").records] == [{"a": 1, "b": "x"}, 2]
 
 
 def test_an_import_names_the_bad_line(env: dict[str, str], client: Client, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Topics to files and back, through the connector. Imports pyspark.
 
-Parquet files hold the columns of the connector. A line of JSON is one record, with its payload as it was written:
+Parquet files hold the columns of the connector. A line of JSON is one record, with its payload as it was
+written, but for line breaks:
 
     {"seq":7,"ts":1748470000123,"node":"a","tag":"t","meta":{"k":1},"data":{"order":7}}
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
+from topics.core.lines import in_one_line
 from topics.spark.connector.source import TopicsDataSource
 
 Format = Literal["parquet", "jsonl"]
@@ -101,8 +103,10 @@ def _as_lines(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         times = batch["ts"].cast(pa.int64()).to_pylist()
         columns = [batch[name].to_pylist() for name in ("seq", "node", "tag", "meta", "data")]
         lines = [
-            msgspec.json.encode(
-                _Line(seq, ts // 1000, node, tag, _NONE if meta is None else msgspec.Raw(meta), msgspec.Raw(data))
+            in_one_line(
+                msgspec.json.encode(
+                    _Line(seq, ts // 1000, node, tag, _NONE if meta is None else msgspec.Raw(meta), msgspec.Raw(data))
+                )
             ).decode()
             for ts, (seq, node, tag, meta, data) in zip(times, zip(*columns, strict=True), strict=True)
         ]

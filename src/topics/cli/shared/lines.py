@@ -14,6 +14,7 @@ import msgspec
 
 from topics.cli.shared.failures import CommandError
 from topics.client import Gap, Record
+from topics.core.lines import in_one_line
 
 BATCH_RECORDS = 1000
 BATCH_BYTES = 4 * 1024 * 1024
@@ -23,7 +24,7 @@ _check = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class Line(msgspec.Struct, omit_defaults=True):
-    """A record as it is printed and exported; the payload is as its writer sent it."""
+    """A record as it is printed and exported; the payload is as its writer sent it, but for line breaks."""
 
     seq: int
     ts: int
@@ -34,7 +35,7 @@ class Line(msgspec.Struct, omit_defaults=True):
 
     @classmethod
     def of(cls, record: Record) -> "Line":
-        return cls(record.seq, record.ts, record.node, record.tag, record.meta, msgspec.Raw(record.raw))
+        return cls(record.seq, record.ts, record.node, record.tag, record.meta, msgspec.Raw(in_one_line(record.raw)))
 
 
 class LostLine(msgspec.Struct, tag="lost", tag_field="type"):
