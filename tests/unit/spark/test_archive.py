@@ -30,6 +30,7 @@ from topics.spark.archive.store import ArchiveDamagedError, ArchiveStore
 from topics.spark.pipeline.status import load_status
 from topics.spark.placement import bucket_of
 from topics.storage.replaced import read_whole, replace_file
+from topics.testing import ManualClock
 
 DAY_MS = 86_400_000
 
@@ -220,6 +221,31 @@ def test_an_erasure_has_a_deadline_also_when_nothing_else_happens(folder: Folder
     assert after != before
     assert load_status(folder.disk, folder.layout).due_ms is None
     assert archived(folder.disk, "orders").keys() == set(range(1, 11)) - {4}
+
+
+def test_an_erasure_does_not_wait_for_a_clock_that_was_wrong(folder: Folder) -> None:
+    """A delete that was heard of while the clock was a year ahead is due within the time that it has all the same."""
+    clock = folder.clock
+    assert isinstance(clock, ManualClock)
+    folder.append("orders", *range(30))
+    folder.seal()
+    run_all(folder.disk, folder)
+    year = 365 * 86_400_000
+    clock.jump(year)
+    folder.delete("orders", before_seq=3)
+    folder.checkpoint()
+    run_all(folder.disk, folder)
+    assert rows_of(folder.disk, "orders") == 30
+    clock.jump(-year)
+    # The supervisor sees that what the status says of times is of no use.
+    assert load_status(folder.disk, folder.layout).is_ahead(clock.now_ms())
+    run_all(folder.disk, folder)
+    assert not load_status(folder.disk, folder.layout).is_ahead(clock.now_ms())
+    assert rows_of(folder.disk, "orders") == 28
+    clock.advance(600_000)
+    run_all(folder.disk, folder)
+    assert len(data_files(folder.disk)) == 1
+    check_archive(folder.disk)
 
 
 def test_a_folder_that_is_left_out_is_no_reason_to_look_again(folder: Folder) -> None:

@@ -158,6 +158,10 @@ def test_what_counts_as_work(tmp_path: Path) -> None:
     assert not wanted(done)
     assert not wanted(msgspec.structs.replace(done, due_ms=clock.now_ms() + 1))
     assert wanted(msgspec.structs.replace(done, due_ms=clock.now_ms()))
+    # What was told while the clock was ahead is not waited for.
+    ahead = msgspec.structs.replace(done, updated_ms=clock.now_ms() + 86_400_000)
+    assert wanted(msgspec.structs.replace(ahead, due_ms=clock.now_ms() + 86_400_001))
+    assert not wanted(ahead)
     clock.advance(3_600_001)
     assert wanted(done)
 

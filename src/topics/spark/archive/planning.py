@@ -21,6 +21,7 @@ from topics.spark.archive.events import Dropped, Event, Expired, Masked, Removed
 from topics.spark.archive.files import DataFile, folder_of
 from topics.spark.archive.masks import Mask
 from topics.spark.archive.state import ArchivedTopic, ArchiveState
+from topics.spark.deadlines import is_over
 from topics.spark.segments import SEQ_MAX, SegmentRef
 
 FILE_BYTES = 128 * 1024 * 1024
@@ -100,7 +101,7 @@ def settle(
         old = [path for path, file in state.files.items() if file.last_ts < before]
         if old:
             events.append(Expired(old))
-    gone = [path for path, since_ms in state.retired.items() if since_ms + rules.retire_ms <= now_ms]
+    gone = [path for path, since_ms in state.retired.items() if is_over(since_ms, rules.retire_ms, now_ms)]
     if gone:
         events.append(Removed(gone))
     return events
@@ -210,7 +211,7 @@ def _tier(size: int) -> int:
 def _is_spoiled(file: DataFile, state: ArchiveState, rules: ArchiveRules, now_ms: int) -> bool:
     if not file.hidden_ms:
         return False
-    if now_ms - file.hidden_ms >= rules.erase_ms:
+    if is_over(file.hidden_ms, rules.erase_ms, now_ms):
         return True
     hidden = sum(_hidden_rows(state.hidden_in(run), run.rows) for run in file.runs)
     return hidden > rules.deleted_share * file.rows

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from topics.formats.catalog import CatalogSegment, CatalogTopic
+from topics.spark.deadlines import is_over
 from topics.spark.segments import SEQ_MAX, SegmentRef
 from topics.storage.companions import CompanionFile, FamilyManifest
 
@@ -72,7 +73,7 @@ def due_ms(manifest: FamilyManifest, erase_ms: int) -> int | None:
 
 def rewrites(manifest: FamilyManifest, topic: CatalogTopic, erase_ms: int, now_ms: int) -> Iterator[Rewrite]:
     for file in manifest.of(manifest.generation):
-        if file.spoiled_ms is not None and file.spoiled_ms + erase_ms <= now_ms:
+        if file.spoiled_ms is not None and is_over(file.spoiled_ms, erase_ms, now_ms):
             refs = tuple(ref_of(topic, segment) for segment in within(topic, file.first, file.last))
             yield Rewrite(
                 manifest.topic_id, manifest.topic, manifest.epoch, manifest.generation, topic.contract, file, refs

@@ -11,6 +11,7 @@ from topics.formats.catalog import CatalogTopic
 from topics.indexing.companions.identity import Plan, plan_of
 from topics.schema.contract import decode_contract
 from topics.schema.registry import Registry
+from topics.spark.deadlines import is_over
 from topics.spark.families.erasing import noted, ref_of
 from topics.spark.segments import SegmentRef
 from topics.storage.companions import CompanionFile, FamilyManifest, Retired, left_uncovered
@@ -140,7 +141,7 @@ def outdated(manifest: FamilyManifest, now_ms: int) -> FamilyManifest:
 
 def over(manifest: FamilyManifest, now_ms: int, rules: FamilyRules) -> list[Retired]:
     """The retired files whose time is over."""
-    return [one for one in manifest.retired if one.since_ms + rules.retire_ms <= now_ms]
+    return [one for one in manifest.retired if is_over(one.since_ms, rules.retire_ms, now_ms)]
 
 
 class Merge(msgspec.Struct, frozen=True, tag="merge"):

@@ -103,7 +103,7 @@ class Pipeline:
     # Looking
 
     def _shut_out(self, product: str, now: int) -> ShutOut:
-        found = [one for one in self.status.quarantined if one.product == product and one.retry_at_ms > now]
+        found = [one for one in self.status.quarantined if one.product == product and one.waits(now)]
         return ShutOut(
             frozenset(one.topic_id for one in found if one.topic_id),
             frozenset(one.topic for one in found if not one.topic_id),
@@ -220,7 +220,7 @@ class Pipeline:
         known = tuple(
             one
             for one in self.status.quarantined
-            if one.retry_at_ms > started_ms
+            if one.waits(started_ms)
             or one.product in self._sick
             or (one.topic_id, one.topic) in failed.get(one.product, ())
         )
@@ -260,7 +260,11 @@ class Pipeline:
         if worked or self._sick:
             well: dict[str, object] = {"failures": 0, "error": None} if not self._sick else {}
             self._update(running=False, due_ms=self._due(), **well, **self._lag())
-        elif self.status.catalog != number or self.status.due_ms != self._due():
+        elif (
+            self.status.catalog != number
+            or self.status.due_ms != self._due()
+            or self.status.is_ahead(self._clock.now_ms())
+        ):
             # Only now is the catalog done with: a round has a bound, and the next one may find more to do.
             self._update(running=False, catalog=number, due_ms=self._due(), **self._lag())
 

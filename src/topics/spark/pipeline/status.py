@@ -10,6 +10,8 @@ FAMILIES = "families"
 """What the product of index families is called."""
 FIRST_RETRY_MS = 60_000
 LAST_RETRY_MS = 3_600_000
+CLOCK_SLACK_MS = 600_000
+"""A status from further ahead was written while the clock was wrong: what it says of times is not to be waited for."""
 
 
 class Quarantine(msgspec.Struct, frozen=True):
@@ -22,6 +24,11 @@ class Quarantine(msgspec.Struct, frozen=True):
     since_ms: int
     attempts: int
     retry_at_ms: int
+
+    def waits(self, now_ms: int) -> bool:
+        """Whether it is left alone now. What would wait for longer than anything ever does was noted by a clock that
+        was wrong."""
+        return 0 < self.retry_at_ms - now_ms <= LAST_RETRY_MS
 
 
 class LastRun(msgspec.Struct, frozen=True):
@@ -87,6 +94,10 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     products: tuple[ProductStatus, ...] = ()
     worker: WorkerStatus | None = None
     """Of the last process that started Spark; None where none has, or where it runs on another machine."""
+
+    def is_ahead(self, now_ms: int) -> bool:
+        """Whether the clock was set back since it was written."""
+        return self.updated_ms - now_ms > CLOCK_SLACK_MS
 
 
 def load_status(fs: FileSystem, layout: Layout) -> PipelineStatus:

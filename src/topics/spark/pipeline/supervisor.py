@@ -119,9 +119,9 @@ class Supervisor:
     def wanted(self) -> bool:
         """Whether there is anything that the process would do."""
         status, now = self._status, self._clock.now_ms()
-        if self._work_number() > status.catalog or any(one.retry_at_ms <= now for one in status.quarantined):
+        if self._work_number() > status.catalog or not all(one.waits(now) for one in status.quarantined):
             return True
-        if status.due_ms is not None and status.due_ms <= now:
+        if status.due_ms is not None and (status.due_ms <= now or status.is_ahead(now)):
             return True
         return bool(self._settings.archive_retention_ms) and now - status.updated_ms > _RETENTION_EVERY_MS
 

@@ -8,6 +8,7 @@ from pyiceberg.types import LongType, TimestamptzType
 
 from topics.spark.archive.files import DataFile, Run
 from topics.spark.archive.state import ArchivedTopic, ArchiveState
+from topics.spark.deadlines import is_over
 from topics.spark.table.files import Wanted
 from topics.spark.table.schema import Shape
 from topics.spark.table.table import ArchiveTable
@@ -85,7 +86,7 @@ class TypedTable:
 
     def clean(self, now_ms: int) -> None:
         """Removes files whose time is over, and before that the snapshots that named them."""
-        over = [path for path, since in self._retired.items() if since + self._keep_ms <= now_ms]
+        over = [path for path, since in self._retired.items() if is_over(since, self._keep_ms, now_ms)]
         if over:
             self._table.expire(now_ms)
         for path in over:

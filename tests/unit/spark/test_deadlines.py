@@ -1,0 +1,23 @@
+"""Times that are over, by a clock that may have been wrong."""
+
+import pytest
+
+from topics.spark.deadlines import is_over
+from topics.spark.families.planning import FamilyRules, over
+from topics.storage.companions import FamilyManifest, Retired
+
+
+@pytest.mark.parametrize(
+    ("since", "now", "done"),
+    [(100, 100, False), (100, 109, False), (100, 110, True), (100, 91, False), (100, 90, True), (100, 0, True)],
+)
+def test_a_moment_further_ahead_than_the_time_is_long_is_over(since: int, now: int, done: bool) -> None:
+    assert is_over(since, 10, now) is done
+
+
+def test_retired_companions_go_by_it() -> None:
+    manifest = FamilyManifest(
+        topic_id=1, epoch=1, topic="a", generation="g", plans={},
+        retired=(Retired("ahead", 10**9), Retired("now", 1000), Retired("past", 0)),
+    )  # fmt: skip
+    assert [one.name for one in over(manifest, 1000, FamilyRules(retire_ms=500))] == ["ahead", "past"]
