@@ -7,3 +7,5 @@ class History(NamedTuple):
     name: str
     takes_over: bool = False
     """Whether products of another history are this one's, to be made anew."""
+    told: int = 0
+    """The newest catalog of which deletes were confirmed, by whichever archive."""

@@ -104,6 +104,12 @@ class Layout(NamedTuple):
         return f"{self.root}/pipeline/seen"
 
     @property
+    def pipeline_told(self) -> str:
+        """The number of the newest catalog of which deletes were confirmed: an archive that has heard of less missed
+        some."""
+        return f"{self.root}/pipeline/told"
+
+    @property
     def backup(self) -> str:
         return f"{self.root}/backup"
 

@@ -15,6 +15,7 @@ import pytest
 from tests.unit.spark.archives import archived
 from tests.unit.spark.folders import Folder
 from topics.config.settings import Settings
+from topics.spark.archive.owning import MissedDeletesError
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.status import load_status
 from topics.spark.pipeline.worker import (
@@ -172,6 +173,35 @@ def test_deletes_wait_for_an_archive_that_is_turned_off(tmp_path: Path) -> None:
     folder.checkpoint()
     run("1")
     assert shown() == list(range(4, 11))
+    folder.engine.close_inline()
+
+
+def test_an_archive_that_was_left_for_another_does_not_show_what_was_deleted_meanwhile(tmp_path: Path) -> None:
+    folder = Folder(PosixFileSystem(), ManualClock(), Layout(str(tmp_path / "data")))
+    folder.append("orders", *range(10))
+    folder.seal()
+
+    def run(archive: str) -> list[int]:
+        place = str(tmp_path / archive)
+        settings = Settings(data_dir=str(tmp_path / "data"), archive="1", archive_dir=place)
+        pipeline = make_pipeline(settings, folder.disk, InlineExecutor(folder.disk), folder.clock)
+        run_until_idle(pipeline, settings, folder.clock, lambda seconds: None, once=True)
+        return sorted(archived(folder.disk, "orders", place))
+
+    assert run("one") == run("other") == list(range(1, 11))
+    # Nothing was deleted in between.
+    folder.delete("orders", before_seq=3)
+    folder.checkpoint()
+    assert run("one") == list(range(3, 11))
+    (tmp_path / "one").rename(tmp_path / "moved")
+    folder.delete("orders", before_seq=4)
+    for _ in range(3):
+        folder.checkpoint()
+        assert run("moved") == list(range(4, 11))
+    with pytest.raises(MissedDeletesError, match="Move it away"):
+        run("other")
+    assert run("moved") == list(range(4, 11))
+    assert run("third") == list(range(4, 11))
     folder.engine.close_inline()
 
 

@@ -9,6 +9,9 @@ import msgspec
 from topics.core.ranges import SeqRange
 from topics.spark.archive.files import DataFile
 
+UNHEARD = -1
+"""Where an earlier version did not note it."""
+
 
 class Covered(msgspec.Struct, frozen=True, array_like=True):
     """Seqs of a topic that are archived: nothing of them is ever read from the log again."""
@@ -65,9 +68,10 @@ class Removed(msgspec.Struct, frozen=True, array_like=True, tag="removed"):
 
 
 class Owned(msgspec.Struct, frozen=True, array_like=True, tag="owned"):
-    """From now on the archive is that of the log with this history."""
+    """From now on the archive is that of the log with this history, and has heard of all deletes up to a catalog."""
 
     history: str
+    heard: int = UNHEARD
 
 
 Event = Copied | Masked | Dropped | Expired | Rewritten | Removed | Owned

@@ -1,11 +1,12 @@
 """An archive is that of one log, and does not go on with another one's records."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from topics.formats.catalog import CatalogTopic
-from topics.spark.archive.events import Dropped, Event, Owned
+from topics.spark.archive.events import UNHEARD, Dropped, Event, Owned
 from topics.spark.archive.masks import Mask
+from topics.spark.archive.planning import newest_delete
 from topics.spark.archive.state import ArchiveState
 from topics.spark.history import History
 
@@ -17,14 +18,31 @@ class OtherHistoryError(Exception):
     that are nowhere else."""
 
 
+class MissedDeletesError(Exception):
+    """The archive was left for another one, and deletes since then are forgotten."""
+
+
+def heard(state: ArchiveState, changed: Iterable[CatalogTopic]) -> Sequence[Event]:
+    """What notes that all deletes are taken over that a catalog tells of; nothing where it tells of none."""
+    newest = newest_delete(changed)
+    return [Owned(state.history, newest)] if newest > state.heard else ()
+
+
 def owned(state: ArchiveState, history: History, topics: Mapping[int, CatalogTopic]) -> Sequence[Event]:
     """What makes an archive that of a log. One that another log left is begun anew: with all of its topics all of its
     files go, so that none is left to hold a record twice.
     """
     if state.history == history.name:
+        if state.heard == UNHEARD:
+            return [Owned(history.name, history.told)]
+        if state.topics and state.heard < history.told:
+            raise MissedDeletesError(
+                f"deletes were confirmed for another archive, up to catalog {history.told}, and this one has heard of "
+                f"those up to {state.heard}: it would show what was deleted. Move it away, and a new one is begun"
+            )
         return ()
     if not state.topics or not (state.history or history.takes_over):
-        return [Owned(history.name)]
+        return [Owned(history.name, history.told)]
     if not history.takes_over:
         raise OtherHistoryError(
             f"the archive is of the log {state.history}, and this data folder is another "
@@ -38,7 +56,7 @@ def owned(state: ArchiveState, history: History, topics: Mapping[int, CatalogTop
                 "that the log no longer has: move the archive away to keep them, and a new one is begun"
             )
     _log.warning("the archive is begun anew: the log has another history", extra={"topics": len(state.topics)})
-    return [Dropped(sorted(state.topics)), Owned(history.name)]
+    return [Dropped(sorted(state.topics)), Owned(history.name, history.told)]
 
 
 def _only_here(state: ArchiveState, topic_id: int, earliest: int) -> int:

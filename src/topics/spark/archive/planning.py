@@ -120,6 +120,11 @@ def removals(topic: CatalogTopic, since: int) -> list[tuple[int, int]]:
     return union(*(removal.ranges for removal in topic.removals if removal.number > since))
 
 
+def newest_delete(topics: Iterable[CatalogTopic]) -> int:
+    """The last catalog that first told of a delete of some topics; 0 where none did."""
+    return max([removal.number for topic in topics for removal in topic.removals], default=0)
+
+
 def next_due(state: ArchiveState, rules: ArchiveRules, shut_out: Collection[str]) -> int | None:
     """When there is something to do though nothing changes: a file to be removed, a deadline of an erasure."""
     moments = [since_ms + rules.retire_ms for since_ms in state.retired.values()]

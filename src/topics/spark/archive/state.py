@@ -9,6 +9,7 @@ import msgspec
 
 from topics.core.ranges import Ranges, SeqRange, intersection, union
 from topics.spark.archive.events import (
+    UNHEARD,
     Commit,
     Copied,
     Covered,
@@ -43,6 +44,8 @@ class ArchiveState:
         self.updated_ms = 0
         self.history = ""
         """Which log it is the archive of; empty where nobody has said so yet."""
+        self.heard = UNHEARD
+        """The newest catalog of which deletes have been taken over."""
         self.topics: dict[int, ArchivedTopic] = {}
         self.files: dict[str, DataFile] = {}
         self.retired: dict[str, int] = {}
@@ -114,7 +117,7 @@ class ArchiveState:
             case Rewritten():
                 self._rewritten(event, now_ms)
             case Owned():
-                self.history = event.history
+                self.history, self.heard = event.history, event.heard
             case Removed():
                 for path in event.paths:
                     self.retired.pop(path, None)

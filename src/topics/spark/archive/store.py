@@ -24,7 +24,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from topics.core.ranges import SeqRange
-from topics.spark.archive.events import Commit, Event
+from topics.spark.archive.events import UNHEARD, Commit, Event
 from topics.spark.archive.files import DataFile
 from topics.spark.archive.legacy import legacy_files, legacy_state, legacy_topics, remove_manifests
 from topics.spark.archive.masks import Mask
@@ -62,6 +62,7 @@ class _WrittenState(msgspec.Struct, frozen=True, array_like=True):
     files: list[DataFile]
     retired: list[tuple[str, int]]
     history: str = ""
+    heard: int = UNHEARD
 
 
 class ArchiveStore:
@@ -229,6 +230,7 @@ def _written(state: ArchiveState) -> _WrittenState:
         list(state.files.values()),
         list(state.retired.items()),
         state.history,
+        state.heard,
     )
 
 
@@ -244,5 +246,5 @@ def _restored(written: _WrittenState) -> ArchiveState:
         for run in file.runs:
             state.by_topic.setdefault(run.topic_id, set()).add(file.path)
     state.retired = dict(written.retired)
-    state.history = written.history
+    state.history, state.heard = written.history, written.heard
     return state

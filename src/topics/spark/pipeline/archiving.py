@@ -8,7 +8,7 @@ import pyarrow as pa
 from topics.formats.catalog import CatalogTopic
 from topics.spark.archive.events import Copied, Event, Removed, Rewritten
 from topics.spark.archive.joining import joined
-from topics.spark.archive.owning import owned
+from topics.spark.archive.owning import heard, owned
 from topics.spark.archive.planning import ArchiveRules, Rewrite, next_due, rewrites, settle, uncovered
 from topics.spark.archive.showing import Follower
 from topics.spark.archive.state import ArchiveState
@@ -77,7 +77,7 @@ class ArchiveProduct:
         self._begin(now_ms)
         self._commit(owned(self.state, view.history, view.topics), now_ms)
         events = settle(view.topics, view.changed, view.number, self.state, self._rules, now_ms)
-        self._commit(events, now_ms)
+        self._commit([*events, *heard(self.state, view.changed)], now_ms)
         removed = [path for event in events if isinstance(event, Removed) for path in event.paths]
         if removed and self._table is not None:
             self._table.expire(now_ms)

@@ -3,6 +3,8 @@
 The engine keeps a delete of sealed records until it is confirmed, and forgets it then.
 """
 
+from collections.abc import Callable
+
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.storage.replaced import read_whole, replace_file
@@ -31,14 +33,26 @@ class Confirmations:
             self._fs.make_dirs(self._layout.pipeline)
             replace_file(self._fs, self._layout.pipeline_seen, b"0")
 
-    def confirm(self, number: int) -> None:
+    def confirm(self, number: int, newest: Callable[[], int]) -> None:
+        """Everything up to a catalog is applied; the `newest` that told of a delete is noted before the engine forgets
+        it."""
         if number > self._confirmed():
             self._fs.make_dirs(self._layout.pipeline)
+            told = newest()
+            if told > self.told():
+                replace_file(self._fs, self._layout.pipeline_told, b"%d" % told)
             replace_file(self._fs, self._layout.pipeline_seen, b"%d" % number)
             self._seen = number
 
+    def told(self) -> int:
+        """The newest catalog of which deletes were confirmed."""
+        return self._number(self._layout.pipeline_told)
+
     def _confirmed(self) -> int:
         if self._seen is None:
-            data = read_whole(self._fs, self._layout.pipeline_seen) or b""
-            self._seen = int(data) if data.isdigit() else 0
+            self._seen = self._number(self._layout.pipeline_seen)
         return self._seen
+
+    def _number(self, path: str) -> int:
+        data = read_whole(self._fs, path) or b""
+        return int(data) if data.isdigit() else 0

@@ -32,7 +32,7 @@ class Histories:
         if not name:
             name = self._dice.token(8).hex()
             self._note(f"{name} {word}".strip())
-        return History(name, takes_over=word == RESTORED)
+        return History(name, word == RESTORED, self._confirmations.told())
 
     def settle(self, history: History, number: int) -> None:
         """Every product has settled with it."""

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from topics.spark.archive.planning import newest_delete
 from topics.spark.pipeline.confirming import Confirmations
 from topics.spark.pipeline.culprits import JobFailedError
 from topics.spark.pipeline.histories import Histories
@@ -91,9 +92,8 @@ class Pipeline:
             self._histories.settle(view.history, view.number)
         worked = self._work(view, shut_out, chores, now)
         if self._confirms and not self._sick:
-            self._confirmations.confirm(
-                min([product.confirmed(view.number) for product in self._products], default=view.number)
-            )
+            applied = min([product.confirmed(view.number) for product in self._products], default=view.number)
+            self._confirmations.confirm(applied, lambda: newest_delete(view.topics.values()))
         self._tell(worked, view.number)
         for error in self._sick.values():
             self._watcher.forget()

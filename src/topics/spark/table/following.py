@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from topics.spark.archive.events import Copied, Dropped, Event, Masked, Removed, Rewritten
+from topics.spark.archive.events import Copied, Dropped, Event, Masked, Owned, Removed, Rewritten
 from topics.spark.archive.files import DataFile
 from topics.spark.archive.masks import Mask
 from topics.spark.archive.state import ArchiveState
@@ -44,7 +44,7 @@ class TableFollower:
             done = self._table.follow(wanted, now_ms)
         if others:
             # What is written out of files was hidden before: rows neither come nor go.
-            same_rows = all(isinstance(event, Rewritten | Removed) for event in others)
+            same_rows = all(isinstance(event, Rewritten | Removed | Owned) for event in others)
             changed = self._changed(state, touched(state, others))
             done |= self._table.follow(changed, now_ms, same_rows=same_rows)
         return done
