@@ -7,6 +7,7 @@ import pytest
 from tests.unit.engine.conftest import checkpoint, flush, hold, killed, open_engine
 from tests.unit.streams.conftest import append, create, delete, fork, reopened, text
 from topics.core.errors import (
+    DiskFullError,
     InvalidRequestError,
     ThrottledError,
     TopicNotFoundError,
@@ -15,7 +16,7 @@ from topics.core.errors import (
 from topics.core.limits import Limits
 from topics.streams import Created, CreateRequest, Deleted, Streams, lifecycle
 from topics.streams.lifecycle import CONTENT_TYPE_BYTES_MAX, TTL_S_MAX
-from topics.testing import FakeDisk, ManualClock
+from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
 
 
 @pytest.mark.parametrize("settings", [{"ttl_s": TTL_S_MAX + 1}, {"content_type": "x" * (CONTENT_TYPE_BYTES_MAX + 1)}])
@@ -156,3 +157,63 @@ def test_a_stream_whose_time_is_over_stays_gone_when_the_clock_is_set_back(
     assert "short" not in streams.engine.core.by_name
     again = reopened(disk, clock)
     assert [info.name for info in again.listed("", "", 0, ())] == ["unseen"]
+
+
+YEAR_MS = 365 * 86_400_000
+
+
+def test_a_lifetime_that_began_while_the_clock_ran_ahead_is_mended_by_the_next_use(
+    streams: Streams, clock: ManualClock
+) -> None:
+    clock.jump(YEAR_MS)
+    for name in ("read", "appended"):
+        create(streams, name, ttl_s=10)
+    append(streams, "appended", b"x")
+    clock.advance(1_000)
+    streams.engine.housekeeper.tick()
+    clock.jump(-YEAR_MS)
+    streams.touch(streams.topic("read"))
+    append(streams, "appended", b"y")
+    assert streams.info("read").deadline_ms == streams.info("appended").deadline_ms == clock.now_ms() + 10_000
+    streams.engine.housekeeper.tick()
+    clock.advance(10_000)
+    streams.engine.housekeeper.tick()
+    assert not list(streams.engine.core.names), "nobody had to look"
+
+
+def test_what_is_over_while_the_log_takes_no_writes_goes_when_it_does(clock: ManualClock) -> None:
+    fs = FaultyFileSystem(FakeDisk())
+    streams = Streams(open_engine(fs, clock, full_disk_reserve_bytes=0))
+    for name in ("seen", "unseen", "source"):
+        create(streams, name, ttl_s=10, body=b"x")
+    create(streams, "other")
+    fork(streams, "fork", "source", expires_ms=clock.now_ms() + 10_000)
+    fs.plan = FaultPlan(fs.calls + 1, Fault.ENOSPC, lasting=True)
+    with pytest.raises(DiskFullError):
+        append(streams, "other", b"x")
+    clock.advance(10_000)
+    streams.engine.housekeeper.tick()
+    with pytest.raises(TopicNotFoundError):
+        streams.topic("seen")
+    streams.engine.housekeeper.tick()
+    assert len(streams.engine.core.names) == 5
+    fs.plan = NO_FAULTS
+    for _ in range(4):
+        streams.engine.housekeeper.tick()
+    assert list(streams.engine.core.names) == ["other"]
+
+
+def test_a_deletion_that_fails_on_its_way_is_tried_again(clock: ManualClock) -> None:
+    fs = FaultyFileSystem(FakeDisk())
+    streams = Streams(open_engine(fs, clock, full_disk_reserve_bytes=0))
+    create(streams, "a", ttl_s=10)
+    clock.advance(10_000)
+    hold(streams.engine)
+    streams.engine.streams.tick()
+    fs.plan = FaultPlan(fs.calls + 1, Fault.ENOSPC, lasting=True)
+    flush(streams.engine)
+    assert list(streams.engine.core.names) == ["a"]
+    fs.plan = NO_FAULTS
+    for _ in range(3):
+        streams.engine.housekeeper.tick()
+    assert not list(streams.engine.core.names)

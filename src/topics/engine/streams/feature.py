@@ -7,16 +7,17 @@ that is wrong.
 """
 
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from contextlib import suppress
 from typing import Literal
 
-from topics.core.errors import StreamClosedError, StreamGoneError, TopicNotFoundError
+from topics.core.errors import StreamClosedError, StreamGoneError, TopicNotFoundError, TopicsError
 from topics.core.loss import LossReason
 from topics.core.names import is_topic_name
 from topics.core.records import Record
 from topics.engine.core import EngineCore
 from topics.engine.features import Rebuild
 from topics.engine.results import DropDone, DropResult
+from topics.engine.streams.deadlines import Deadlines
 from topics.engine.streams.description import Description
 from topics.engine.streams.slices import Prepared, Retry, Slicer
 from topics.engine.streams.state import JSON_TYPE, PART, StreamState, stream_of
@@ -26,8 +27,6 @@ from topics.engine.write.control import drop_topic
 from topics.formats.frame import Frame, FrameKind
 from topics.formats.stream import StreamPart, decode_part, decode_renewal, encode_part, encode_renewal, mark_in, part_in
 from topics.storage.timing import CommitTiming
-
-_DROPS_A_TICK = 1000
 
 StreamChange = Literal["schema", "profile", "closed", "deleted"]
 
@@ -43,8 +42,7 @@ class StreamFeature:
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
-        self._deadlines: list[tuple[int, int]] = []
-        """When to look at which topic again, by id: a heap."""
+        self._deadlines = Deadlines(self._watched)
         self._slicer = Slicer(core)
         self.told: list[Callable[[StreamChange, Topic], None]] = []
         """Told of what becomes of streams, once it is safe, besides that they come to be and that they are gone."""
@@ -104,7 +102,7 @@ class StreamFeature:
                 self.state(source).refs += 1
         for topic in self._core.topics.values():
             if (state := stream_of(topic)) is not None and state.retired and not state.refs:
-                heappush(self._deadlines, (0, topic.id))
+                self._deadlines.add_due(topic.id)
 
     # State
 
@@ -129,10 +127,22 @@ class StreamFeature:
             told(change, topic)
 
     def watch_deadline(self, topic: Topic) -> None:
+        at = self._look_at(topic)
+        if at is not None:
+            self._deadlines.add(at, topic.id)
+
+    def _look_at(self, topic: Topic) -> int | None:
+        """When to look whether a stream is over; None where it never is."""
         state = stream_of(topic)
         deadline = state.deadline(topic) if state is not None else None
-        if deadline is not None:
-            heappush(self._deadlines, (deadline, topic.id))
+        if state is None or deadline is None or state.ttl_s is None:
+            return deadline
+        # One that is farther away was reckoned by a clock that ran ahead, and moves back with the next use.
+        return min(deadline, self._core.wall() + state.ttl_s * 1000)
+
+    def _watched(self, topic_id: int) -> int | None:
+        topic = self._core.topics.get(topic_id)
+        return self._look_at(topic) if topic is not None else None
 
     def renew(self, topic: Topic) -> None:
         """Somebody uses the stream: with a time to live, it begins again."""
@@ -229,12 +239,12 @@ class StreamFeature:
         if deadline is None or self._core.wall() < deadline:
             return False
         state.ended = True
-        heappush(self._deadlines, (0, topic.id))
+        self._deadlines.add_due(topic.id)
         return True
 
     def sweep(self, topic: Topic) -> None:
         """Ends a stream whose time is over, or that is kept for nobody any more."""
-        if topic.created and not topic.closing and self._due(topic):
+        if topic.created and not topic.closing and self._due(topic) and not self.state(topic).retiring:
             self.drop(topic, lambda outcome: None)
 
     def _due(self, topic: Topic) -> bool:
@@ -252,9 +262,10 @@ class StreamFeature:
         """A stream that forks read is there for them alone from now on."""
         core, state = self._core, self.state(topic)
         core.path.check(topic, frees=True)
+        state.retiring = True
 
         def retired(timing: CommitTiming) -> None:
-            state.retired = True
+            state.retired, state.retiring = True, False
             self.tell("deleted", topic)
             # For everyone but its forks it is deleted, and its routers go with it.
             done(DropResult(topic.name, True, core.remove_routers(topic)))
@@ -263,8 +274,12 @@ class StreamFeature:
                 state.refs = 1
                 self.release(topic)
 
+        def failed(error: TopicsError) -> None:
+            state.retiring = False
+            done(error)
+
         frame = (FrameKind.STREAM_RETIRE, b"", b"")
-        core.path.log(Change(core.path, topic, (frame,), retired, done), Gate.SYNC)
+        core.path.log(Change(core.path, topic, (frame,), retired, failed), Gate.SYNC)
 
     def removed(self, topic: Topic) -> None:
         """A topic is gone; a retired source that only it still read goes, too."""
@@ -276,7 +291,7 @@ class StreamFeature:
         state = self.state(source)
         state.refs -= 1
         if state.retired and not state.refs:
-            heappush(self._deadlines, (0, source.id))
+            self._deadlines.add_due(source.id)
             self._core.defer(self.tick)
 
     def tick(self) -> None:
@@ -284,19 +299,22 @@ class StreamFeature:
         core = self._core
         if core.closed:
             return
-        now = core.wall()
-        for _ in range(_DROPS_A_TICK):
-            if not self._deadlines or self._deadlines[0][0] > now:
-                return
-            _, topic_id = heappop(self._deadlines)
+        for topic_id in self._deadlines.due(core.wall()):
             topic = core.topic_at(topic_id)
             state = stream_of(topic) if topic is not None else None
-            if topic is None or state is None or not core.path.takes_notes(topic):
+            if topic is None or state is None:
                 continue
-            if self._due(topic):
-                self.drop(topic, lambda outcome: None)
-            elif not state.retired:
-                self.watch_deadline(topic)
+            takes_notes = core.path.takes_notes(topic)
+            if takes_notes and not self._due(topic):
+                if not state.retired:
+                    self.watch_deadline(topic)
+                continue
+            # It stays on the list until it is gone: a log that is busy or short of room refuses its deletion, or fails
+            # with it on its way.
+            self._deadlines.add_unfinished(topic_id)
+            if takes_notes:
+                with suppress(TopicsError):
+                    self.sweep(topic)
 
 
 def check_visible(topic: Topic | None, name: str) -> Topic:

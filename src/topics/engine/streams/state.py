@@ -47,7 +47,7 @@ class Staged:
 class StreamState:
     __slots__ = (
         "closed", "content_type", "description", "ended", "epochs", "expires_ms", "fork", "grace_ms", "last_seq",
-        "origin_id", "producers", "refs", "renewed_logged", "renewed_ms", "retired", "staged", "ttl_s",
+        "origin_id", "producers", "refs", "renewed_logged", "renewed_ms", "retired", "retiring", "staged", "ttl_s",
     )  # fmt: skip
 
     def __init__(self, part: StreamPart) -> None:
@@ -61,6 +61,8 @@ class StreamState:
         self.last_seq = part.last_seq
         self.producers = {producer.id: producer for producer in part.producers} or None
         self.retired = part.retired
+        self.retiring = False
+        """Whether it is about to be retired. Never stored: that is on its way."""
         self.origin_id = part.origin.topic_id if part.origin is not None else 0
         self.epochs = tuple(part.epochs)
         self.fork = part.fork
@@ -86,7 +88,8 @@ class StreamState:
         """When the stream ends, in milliseconds since 1970; None when it does not."""
         if self.ttl_s is None:
             return self.expires_ms
-        return max(self.renewed_ms + self.grace_ms, topic.created_ts, topic.last_write_ts) + self.ttl_s * 1000
+        # Its creation was its first renewal, and counts no longer than any: the clock may have run ahead then.
+        return max(self.renewed_ms + self.grace_ms, topic.last_write_ts) + self.ttl_s * 1000
 
     def renewal_step_ms(self) -> int:
         """How far the log may be behind with renewals: a read must not cost a frame each time."""
