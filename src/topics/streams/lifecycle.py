@@ -233,7 +233,8 @@ class Lifecycle:
 
     def _confirm(self, topic: Topic, request: CreateRequest, done: CreatedDone) -> None:
         state = stream_of(topic)
-        if state is not None and state.retired:
+        # One whose time is over and that is still here has forks, too, and is about to be retired.
+        if topic.created and self._feature.over(topic):
             raise StreamConflictError(
                 f"stream {quoted(topic.name)} was deleted and forks still use it; its name is not free yet",
                 stream=topic.name,

@@ -4,16 +4,18 @@ from typing import Any
 
 import pytest
 
-from tests.unit.engine.conftest import checkpoint, flush, hold, killed, open_engine
+from tests.unit.engine.conftest import checkpoint, flush, hold, killed, logged, open_engine
 from tests.unit.streams.conftest import append, create, delete, fork, reopened, text
 from topics.core.errors import (
     DiskFullError,
     InvalidRequestError,
+    StreamConflictError,
     ThrottledError,
     TopicNotFoundError,
     TopicsError,
 )
 from topics.core.limits import Limits
+from topics.formats.frame import FrameKind
 from topics.streams import Created, CreateRequest, Deleted, Streams, lifecycle
 from topics.streams.lifecycle import CONTENT_TYPE_BYTES_MAX, TTL_S_MAX
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
@@ -217,3 +219,21 @@ def test_a_deletion_that_fails_on_its_way_is_tried_again(clock: ManualClock) -> 
     for _ in range(3):
         streams.engine.housekeeper.tick()
     assert not list(streams.engine.core.names)
+
+
+def test_the_name_of_a_source_whose_time_is_over_is_not_free_and_not_there(
+    streams: Streams, clock: ManualClock
+) -> None:
+    create(streams, "a", ttl_s=10, body=b"x")
+    fork(streams, "f", "a", expires_ms=clock.now_ms() + YEAR_MS)
+    clock.advance(10_000)
+    hold(streams.engine)
+    for _ in range(2):
+        with pytest.raises(StreamConflictError, match="forks still use it"):
+            create(streams, "a", ttl_s=10)
+    streams.engine.streams.tick()
+    flush(streams.engine)
+    with pytest.raises(StreamConflictError, match="forks still use it"):
+        create(streams, "a", ttl_s=10)
+    assert text(streams, "f") == "x"
+    assert logged(streams.engine, streams.engine.core.by_name["a"].shard).count(FrameKind.STREAM_RETIRE) == 1
