@@ -3,6 +3,7 @@
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -31,6 +32,10 @@ class Book:
         self._key_kept = False
         self.all: dict[str, Subscription] = {}
         self._of_owner: Counter[Owner] = Counter()
+        self._under_way: dict[int, Sequence[Change]] = {}
+        """Changes that are on their way to the disk, in their order: nothing that is in memory knows of them yet."""
+        self._writes = 0
+        self._rewriting = False
         for change in self._store.load():
             self._replay(change)
 
@@ -65,14 +70,35 @@ class Book:
         if not self._key_kept:
             changes = [self._key(), *changes]
 
+        self._writes += 1
+        number = self._writes
+        self._under_way[number] = changes
+
         def written(error: TopicsError | None) -> None:
             self._key_kept = self._key_kept or error is None
-            done(error)
+            try:
+                done(error)
+            finally:
+                del self._under_way[number]
 
-        self._store.write(changes, written)
+        try:
+            self._store.write(changes, written)
+        except TopicsError:
+            self._under_way.pop(number, None)
+            raise
         live = len(self.all) + sum(len(one.links) for one in self.all.values())
-        if self._store.size > _REWRITE_AT + 4 * live:
-            self._store.rewrite(self._state())
+        if self._store.size > _REWRITE_AT + 4 * live and not self._rewriting:
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        """Puts the state in the place of the changes that led to it, and behind it once more those that are on their
+        way: they are in no state yet, and what they say would go with all that stands before it."""
+        self._rewriting = True
+
+        def rewritten() -> None:
+            self._rewriting = False
+
+        self._store.rewrite([*self._state(), *chain.from_iterable(self._under_way.values())], rewritten)
 
     def _replay(self, change: dict[str, Any]) -> None:
         op = change["op"]

@@ -16,7 +16,7 @@ from topics.core.errors import TopicsError
 from topics.core.names import SUBSCRIPTIONS_TOPIC
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector
-from topics.engine import AppendResult, DeleteResult, Engine, ReadRequest
+from topics.engine import AppendResult, Engine, ReadRequest
 from topics.engine.own_topic import Hidden
 from topics.engine.read import execute_read, plan_read
 from topics.engine.topic import Topic
@@ -63,24 +63,26 @@ class Store:
 
         self._engine.write(topic, Batch(records=[Record.of(change) for change in changes]), written)
 
-    def rewrite(self, state: Sequence[object]) -> None:
-        """Puts the whole state in the place of the changes that led to it."""
+    def rewrite(self, state: Sequence[object], done: Callable[[], None]) -> None:
+        """Puts the whole state in the place of the changes that led to it. `done` is told when that is over, whatever
+        became of it: until then everything is there twice, and after a failure as it was."""
         topic = self._topic
-        if topic is None or not state:
-            return
+        assert topic is not None, "what is rewritten was written before"
         first = topic.staged_head + 1
 
         def written(error: TopicsError | None) -> None:
-            if error is None:
-                self._guard.lifted = True
-                try:
-                    self._engine.delete_records(NAME, DeleteSelector(first, None), _ignore)
-                except TopicsError:
-                    pass  # They are only in the way; the next time they go.
-                finally:
-                    self._guard.lifted = False
+            if error is not None:
+                done()
+                return
+            self._guard.lifted = True
+            try:
+                self._engine.delete_records(NAME, DeleteSelector(first, None), lambda outcome: done())
+            except TopicsError:
+                done()  # They are only in the way; the next time they go.
+            finally:
+                self._guard.lifted = False
 
-        self.write(state, written)
-
-
-def _ignore(outcome: DeleteResult | TopicsError) -> None: ...
+        try:
+            self.write(state, written)
+        except TopicsError:
+            done()

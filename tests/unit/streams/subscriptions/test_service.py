@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.engine.conftest import checkpoint
+from tests.unit.engine.conftest import checkpoint, flush, hold
 from tests.unit.streams.conftest import append, create, delete, reopened, text
 from topics.core.errors import InvalidRequestError, ThrottledError, TopicNotFoundError, TopicsError
 from topics.storage.catalog import read_catalog_bytes
@@ -19,6 +19,7 @@ from topics.streams.subscriptions import (
     SubscriptionLimits,
     SubscriptionRequest,
     Subscriptions,
+    book,
 )
 from topics.streams.subscriptions.book import Book
 from topics.streams.subscriptions.errors import (
@@ -285,6 +286,46 @@ def test_old_changes_are_folded_and_nothing_is_forgotten(stage: Stage, disk: Fak
     assert topic.live_count < 1_100
     again = Stage(reopened(disk, clock)).service.get("s")
     assert (again.generation, again.links["jobs/a"].acked) == (found.generation, found.links["jobs/a"].acked)
+
+
+@pytest.mark.parametrize("what", ["ack", "put", "drop", "link"])
+def test_what_is_on_its_way_while_old_changes_are_folded_is_kept(
+    stage: Stage, disk: FakeDisk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    pull(stage)
+    create(stage.streams, "jobs/a", body=b"x")
+    engine, service = stage.streams.engine, stage.service
+    topic = engine.core.by_name[NAME]
+    for _ in range(50):
+        granted = stage.claim()
+        service.release("s", granted.token, granted.wake_id, granted.generation)
+    granted = stage.claim() if what == "ack" else granted
+    answers: list[object] = []
+    hold(engine)
+    monkeypatch.setattr(book, "_REWRITE_AT", 10)
+    if what == "ack":
+        offset = tail_offset(stage.streams.topic("jobs/a"))
+        said = Acks(wake_id=granted.wake_id, generation=granted.generation, acks=[Ack("jobs/a", offset)])
+        service.ack("s", granted.token, said, answers.append)
+    elif what == "put":
+        request = SubscriptionRequest(type="pull-wake", streams=["b"], wake_stream="wake")
+        service.put("t", request, "http://x/v1/stream/", lambda found, new: answers.append(found), _raise)
+    elif what == "drop":
+        service.drop("s", answers.append)
+    else:
+        service.link("s", ["c"], answers.append)
+    assert not answers
+    flush(engine)
+    flush(engine)
+    assert len(answers) == 1
+    assert topic.live_count < 50, "they were folded"
+    kept, again = service._book.all, Stage(reopened(disk, clock)).service._book.all
+    assert set(again) == set(kept) == {"ack": {"s"}, "put": {"s", "t"}, "drop": set(), "link": {"s"}}[what]
+    for name, one in kept.items():
+        assert again[name].generation == one.generation
+        assert {n: (link.explicit, link.acked) for n, link in again[name].links.items()} == {
+            n: (link.explicit, link.acked) for n, link in one.links.items()
+        }
 
 
 def test_of_two_that_come_at_once_the_second_is_decided_on_the_first(
