@@ -14,7 +14,6 @@ from topics.streams.subscriptions.book import (
     Outcome,
     ack_changes,
     drop_change,
-    generation_change,
     link_change,
     put_change,
     unlink_change,
@@ -249,6 +248,8 @@ class Subscriptions:
             if error is not None:
                 self._leases.end(found)
                 done(error)
+                # Nobody is at it, and nobody else may come by.
+                self._wakes.consider(found)
                 return
             granted = Granted(
                 wake_id=claim.wake_id, generation=claim.generation, token=claim.token,
@@ -256,7 +257,7 @@ class Subscriptions:
             )  # fmt: skip
             done(granted)
 
-        self._book.write([generation_change(found)], written)
+        self._wakes.keep(found, written)
 
     def ack(self, subscription_id: str, token: str, said: Acks, done: Callable[[bool | TopicsError], None]) -> None:
         """Takes acknowledgements, which only move forward; tells whether there is more to do at once."""

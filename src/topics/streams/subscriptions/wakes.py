@@ -44,11 +44,14 @@ class Wakes:
 
     def consider(self, subscription: Subscription) -> None:
         """Wakes whoever should be, when there is something to do and nobody is at it."""
-        busy = subscription.claim is not None or subscription.resting is not None or subscription.calling
+        is_webhook = subscription.request.type == "webhook"
+        # What could not be told to a wake stream is tried by whatever comes first: a moment, or something new.
+        rests = is_webhook and subscription.resting is not None
+        busy = subscription.claim is not None or subscription.calling or rests
         over = self._core.closed or self._book.all.get(subscription.id) is not subscription
         if busy or over or not subscription.pending:
             return
-        if subscription.request.type == "webhook":
+        if is_webhook:
             self._call(subscription)
         elif not subscription.notified:
             subscription.notified = True
@@ -88,9 +91,9 @@ class Wakes:
             signature = self._book.signer.header(body, self._core.wall() // 1000)
             self._deliver(url, body, signature, lambda answer: self._answered(subscription, claim, answer))
 
-        self._keep(subscription, written)
+        self.keep(subscription, written)
 
-    def _keep(self, subscription: Subscription, done: Callable[[TopicsError | None], None]) -> None:
+    def keep(self, subscription: Subscription, done: Callable[[TopicsError | None], None]) -> None:
         """A generation is kept before anyone hears of it, so that no restart gives it out again."""
         try:
             self._book.write([generation_change(subscription)], done)
@@ -103,6 +106,7 @@ class Wakes:
         if isinstance(answer, NotTaken):
             # One that spoke through the callback took the call, whatever became of its answer.
             if holds or claim.expired:
+                self.leases.end(subscription)
                 self._rest(subscription, answer.reason)
         else:
             subscription.failures, subscription.last_error = 0, ""
@@ -112,10 +116,9 @@ class Wakes:
         self.consider(subscription)
 
     def _rest(self, subscription: Subscription, reason: str) -> None:
-        """A call failed: the next one waits a while, longer each time."""
-        if self._book.all.get(subscription.id) is not subscription:
+        """A call or a telling failed: the next one waits a while, longer each time."""
+        if self._book.all.get(subscription.id) is not subscription or subscription.resting is not None:
             return
-        self.leases.end(subscription)
         subscription.failures += 1
         subscription.last_error = reason
 
@@ -134,11 +137,14 @@ class Wakes:
 
         def told(outcome: Appended | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
+                # There is no such stream, or it takes nothing for now. Whoever asks can claim meanwhile.
                 subscription.notified = False
+                self._rest(subscription, outcome.message)
+            else:
+                subscription.failures, subscription.last_error = 0, ""
 
         request = AppendRequest(body=_encode([event]), content_type="application/json")
         try:
             self._streams.append(subscription.request.wake_stream or "", request, told)
-        except TopicsError:
-            # There is no such stream, or it takes nothing: whoever asks can still claim.
-            subscription.notified = False
+        except TopicsError as error:
+            told(error)

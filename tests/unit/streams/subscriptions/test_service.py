@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.engine.conftest import checkpoint, flush, hold
 from tests.unit.streams.conftest import append, create, delete, reopened, text
-from topics.core.errors import InvalidRequestError, ThrottledError, TopicNotFoundError, TopicsError
+from topics.core.errors import DiskFullError, InvalidRequestError, ThrottledError, TopicNotFoundError, TopicsError
 from topics.storage.catalog import read_catalog_bytes
 from topics.streams import Streams
 from topics.streams.offsets import START, decode_offset, encode_offset, tail_offset
@@ -431,3 +431,45 @@ def test_streams_are_not_added_without_end(stage: Stage) -> None:
     stage.service.link("s", names, lambda error: None)
     with pytest.raises(InvalidRequestError):
         stage.service.link("s", ["one more"], lambda error: None)
+
+
+def test_a_wake_stream_that_takes_nothing_for_now_is_told_later(stage: Stage) -> None:
+    found = stage.put(type="pull-wake", pattern="jobs/*", wake_stream="wake")
+    create(stage.streams, "jobs/a", body=b"x")
+    (timer,) = stage.timers
+    assert timer[0] == 1
+    stage.fire()
+    (timer,) = stage.timers
+    assert timer[0] == 2, "as for a webhook that fails"
+    create(stage.streams, "wake", "application/json")
+    stage.fire()
+    assert text(stage.streams, "wake").count('"type":"wake"') == 1
+    assert (found.failures, stage.timers) == (0, [])
+
+
+def test_something_new_does_not_wait_for_the_next_try(stage: Stage) -> None:
+    stage.put(type="pull-wake", pattern="jobs/*", wake_stream="wake")
+    create(stage.streams, "jobs/a", body=b"x")
+    create(stage.streams, "wake", "application/json")
+    append(stage.streams, "jobs/a", b"y")
+    assert text(stage.streams, "wake").count('"type":"wake"') == 1
+    stage.fire()
+    assert text(stage.streams, "wake").count('"type":"wake"') == 1
+
+
+def test_a_claim_that_could_not_be_kept_holds_nothing_and_wakes_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull(stage)
+    create(stage.streams, "jobs/a", body=b"x")
+
+    def full(changes: object, done: object) -> None:
+        raise DiskFullError()
+
+    answers: list[Granted | TopicsError] = []
+    with monkeypatch.context() as shortage:
+        shortage.setattr(stage.service._book, "write", full)
+        stage.service.claim("s", "w", answers.append)
+    assert isinstance(answers[0], DiskFullError)
+    assert text(stage.streams, "wake").count('"type":"wake"') == 2
+    assert stage.claim("other")
