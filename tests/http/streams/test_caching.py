@@ -279,3 +279,23 @@ def followed(lines: Iterator[str]) -> list[int]:
         elif '"upToDate":true' in line:
             break
     return found
+
+
+def test_a_tag_of_a_filtered_read_does_not_outlive_the_description(http: httpx.Client, path: str) -> None:
+    def described(pointer: str) -> dict[str, object]:
+        fields = {
+            "time": {"kind": "date", "column": True, "bindings": [{"version": 1, "jsonPointer": "/time"}]},
+            "n": {"kind": "integer", "exact": True, "bindings": [{"version": 1, "jsonPointer": pointer}]},
+        }
+        return {"search": {"primaryTimestampField": "time", "fields": fields}}
+
+    create(http, path, JSON)
+    assert http.post(f"{path}/_schema", json={"schema": {}, **described("/a")}).status_code == 200
+    append(http, path, b'[{"a":1,"b":2},{"a":2,"b":1}]', JSON)
+    reader = Reader(http, f"{path}?offset=-1&filter=n:1")
+    assert reader.values == [{"a": 1, "b": 2}]
+    assert reader.look() == 304
+    assert http.post(f"{path}/_schema", json=described("/b")).status_code == 200
+    assert reader.look() == 200
+    assert reader.values == [{"a": 2, "b": 1}]
+    assert reader.look() == 304

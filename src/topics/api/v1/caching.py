@@ -6,7 +6,8 @@
 Entries never change, so the places where a slice begins and ends say all about it, for as long as every entry between
 them is there and shown as it was written. Once some are gone the tag says what is left. A count of removals would not
 do: a crash may take back a delete of a class that does not sync, and the next delete would be given its number. What is
-left is therefore told by a digest of it, which needs no memory and cannot be wrong after any restart.
+left is therefore told by a digest of it, which needs no memory and cannot be wrong after any restart. So is what a
+filter found, always: another search description finds other entries by the same words.
 
 `:v<version>` is there when entries of earlier versions are shown as ones of this version of the schema, and `:c` when
 the slice reaches the end of a closed stream.
@@ -42,9 +43,12 @@ def etag_of(topic: Topic, spec: ReadSpec, found: StreamSlice, closed: bool) -> s
 
 
 def _is_complete(topic: Topic, spec: ReadSpec, found: StreamSlice) -> bool:
-    """Whether every entry between the two ends is there. An end may lie inside an entry, which then counts."""
+    """Whether the two ends say all: every entry between them is there, and nothing chose among them but a key. An end
+    may lie inside an entry, which then counts."""
     before, last = spec.position.counter, found.position.counter + (found.position.in_block > 0)
-    if spec.key is None and spec.filter is None:
+    if spec.filter is not None:
+        return False
+    if spec.key is None:
         return found.count == last - before
     return is_whole(topic, before + 1, last)
 
