@@ -10,7 +10,7 @@ import msgspec
 
 from topics.core.errors import TopicsError
 from topics.engine import Engine
-from topics.streams.offsets import START
+from topics.streams.offsets import START, decode_offset
 from topics.streams.subscriptions.model import Link, Owner, Subscription, SubscriptionRequest
 from topics.streams.subscriptions.signing import SEED_BYTES, Signer
 from topics.streams.subscriptions.store import Store
@@ -86,7 +86,7 @@ class Book:
         except TopicsError:
             self._under_way.pop(number, None)
             raise
-        live = len(self.all) + sum(len(one.links) for one in self.all.values())
+        live = len(self.all) + sum(len(one.links) + len(one.left_out) for one in self.all.values())
         if self._store.size > _REWRITE_AT + 4 * live and not self._rewriting:
             self._rewrite()
 
@@ -130,26 +130,45 @@ class Book:
         for one in self.all.values():
             state.append({**put_change(one), "generation": one.generation})
             # What was named at first may have been taken out since.
-            state += [unlink_change(one, name) for name in one.request.streams if name not in one.links]
+            state += [unlink_change(one, name, 0) for name in one.request.streams if name not in one.links]
+            one.left_out = {name: epoch for name, epoch in one.left_out.items() if self._is_there(name, epoch)}
+            state += [unlink_change(one, name, epoch) for name, epoch in one.left_out.items()]
             state.append(link_change(one, [name for name, link in one.links.items() if link.explicit]))
             state += ack_changes(one, {name: link.acked for name, link in one.links.items()})
         return state
 
+    def _is_there(self, name: str, epoch: int) -> bool:
+        topic = self._core.glance(name)
+        return topic is not None and topic.epoch == epoch
+
 
 def _change(subscription: Subscription, op: str, change: dict[str, Any]) -> None:
-    links = subscription.links
+    links, left_out = subscription.links, subscription.left_out
     if op == "generation":
         subscription.generation = change["generation"]
     elif op == "ack":
-        links.setdefault(change["path"], Link(explicit=False)).acked = change["offset"]
+        _acked(subscription, change["path"], change["offset"])
     elif op == "acks":
         for path, offset in change["offsets"].items():
-            links.setdefault(path, Link(explicit=False)).acked = offset
+            _acked(subscription, path, offset)
     elif op == "link":
         for path in change["paths"]:
+            left_out.pop(path, None)
             links.setdefault(path, Link(explicit=True)).explicit = True
     elif op == "unlink":
         links.pop(change["path"], None)
+        # Of before epochs were kept, nobody knows which stream was meant.
+        if epoch := change.get("epoch", 0):
+            left_out[change["path"]] = epoch
+
+
+def _acked(subscription: Subscription, path: str, offset: str) -> None:
+    out = subscription.left_out.get(path)
+    if out is not None and decode_offset(offset)[0] == out:
+        # It was taken out while this was on its way.
+        return
+    subscription.left_out.pop(path, None)
+    subscription.links.setdefault(path, Link(explicit=False)).acked = offset
 
 
 def put_change(subscription: Subscription) -> Change:
@@ -178,8 +197,8 @@ def link_change(subscription: Subscription, names: list[str]) -> Change:
     return {"op": "link", "id": subscription.id, "paths": names}
 
 
-def unlink_change(subscription: Subscription, name: str) -> Change:
-    return {"op": "unlink", "id": subscription.id, "path": name}
+def unlink_change(subscription: Subscription, name: str, epoch: int) -> Change:
+    return {"op": "unlink", "id": subscription.id, "path": name, "epoch": epoch}
 
 
 def generation_change(subscription: Subscription) -> Change:

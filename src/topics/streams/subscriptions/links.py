@@ -30,7 +30,8 @@ class Links:
         """Those that are being made: what comes to be meanwhile is theirs, too."""
         for subscription in book.all.values():
             for name in self.matching(subscription):
-                subscription.links.setdefault(name, Link(explicit=False))
+                if name not in subscription.left_out or subscription.left_out[name] != self.epoch(name):
+                    subscription.links.setdefault(name, Link(explicit=False))
         self._core.added.append(self._added)
 
     def matching(self, subscription: Subscription) -> list[str]:
@@ -72,6 +73,11 @@ class Links:
     def tail(self, name: str) -> str:
         topic = self._core.by_name.get(name)
         return tail_offset(topic) if topic is not None and topic.created else START
+
+    def epoch(self, name: str) -> int:
+        """Which stream has a name now; 0 where none has."""
+        topic = self._core.glance(name)
+        return topic.epoch if topic is not None else 0
 
     def place(self, name: str, offset: str) -> str:
         """An acknowledged offset in the server's own spelling, in which offsets can be compared; the start where it is
@@ -124,6 +130,7 @@ class Links:
                     subscription.pending.discard(name)
 
     def cut(self, subscription: Subscription, name: str) -> None:
+        """Has nothing to do with a stream any more."""
         link = subscription.links.pop(name, None)
         subscription.pending.discard(name)
         if link is not None and link.unwatch is not None:
@@ -146,7 +153,8 @@ class Links:
             return
         for subscription in [*self._book.all.values(), *self.coming]:
             if topic.name in subscription.links or subscription.matches(topic.name):
-                # What was acknowledged before concerned another stream of that name.
+                # What was acknowledged or taken out before was another stream of that name.
+                subscription.left_out.pop(topic.name, None)
                 subscription.links.setdefault(topic.name, Link(explicit=False)).acked = START
                 self._look_later(subscription, topic.name)
 

@@ -98,6 +98,8 @@ class Subscription:
         self.created_ms = created_ms
         self.generation = 0
         self.links: dict[str, Link] = {}
+        self.left_out: dict[str, int] = {}
+        """Streams that somebody took out, with their epochs: another stream of the name that the pattern fits is in."""
         self.pending: set[str] = set()
         """Linked streams with something behind what is acknowledged."""
         self.claim: Claim | None = None

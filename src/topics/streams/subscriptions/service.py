@@ -212,6 +212,7 @@ class Subscriptions:
 
         def written(error: TopicsError | None) -> None:
             for name in names if error is None else ():
+                found.left_out.pop(name, None)
                 found.links.setdefault(name, Link(True, fresh.get(name, START))).explicit = True
                 self._links.look(found, name)
             done(error)
@@ -219,14 +220,18 @@ class Subscriptions:
         self._book.write(changes, written)
 
     def unlink(self, subscription_id: str, name: str, done: Outcome) -> None:
-        found = self.get(subscription_id)
+        """Takes a stream out; one that the pattern fits stays out until another stream has the name."""
+        found, epoch = self.get(subscription_id), self._links.epoch(name)
 
         def written(error: TopicsError | None) -> None:
-            if error is None:
+            now = self._links.epoch(name)
+            if error is None and now in (0, epoch):
                 self._links.cut(found, name)
+                if now:
+                    found.left_out[name] = epoch
             done(error)
 
-        self._book.write([unlink_change(found, name)], written)
+        self._book.write([unlink_change(found, name, epoch)], written)
 
     def claim(self, subscription_id: str, worker: str, done: Callable[[Granted | TopicsError], None]) -> None:
         """Hands the subscription to a worker that asks for it."""

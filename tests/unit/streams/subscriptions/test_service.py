@@ -473,3 +473,50 @@ def test_a_claim_that_could_not_be_kept_holds_nothing_and_wakes_again(
     assert isinstance(answers[0], DiskFullError)
     assert text(stage.streams, "wake").count('"type":"wake"') == 2
     assert stage.claim("other")
+
+
+def unlink(stage: Stage, name: str) -> None:
+    answers: list[TopicsError | None] = []
+    stage.service.unlink("s", name, answers.append)
+    assert answers == [None]
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_a_stream_that_was_taken_out_of_a_pattern_stays_out_over_a_restart(
+    stage: Stage, disk: FakeDisk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, folded: bool
+) -> None:
+    found = pull(stage)
+    for name in ("jobs/a", "jobs/again", "jobs/linked"):
+        create(stage.streams, name, body=b"x")
+        unlink(stage, name)
+    assert not found.links
+    delete(stage.streams, "jobs/again")
+    create(stage.streams, "jobs/again", body=b"y")
+    stage.service.link("s", ["jobs/linked"], lambda error: None)
+    assert set(found.links) == {"jobs/again", "jobs/linked"}
+    stage.ack(stage.claim(), "jobs/again")
+    if folded:
+        monkeypatch.setattr(book, "_REWRITE_AT", -100)
+        stage.service.link("s", ["jobs/linked"], lambda error: None)
+    append(stage.streams, "jobs/a", b"y")
+    again = Stage(reopened(disk, clock)).service.get("s")
+    assert set(again.links) == {"jobs/again", "jobs/linked"}
+    assert {name: link.acked for name, link in again.links.items()} == {n: k.acked for n, k in found.links.items()}
+    assert again.left_out == {"jobs/a": found.left_out["jobs/a"]}
+
+
+def test_an_acknowledgement_behind_a_stream_that_is_taken_out_does_not_bring_it_back(
+    stage: Stage, disk: FakeDisk, clock: ManualClock
+) -> None:
+    pull(stage)
+    create(stage.streams, "jobs/a", body=b"x")
+    granted = stage.claim()
+    offset = tail_offset(stage.streams.topic("jobs/a"))
+    said = Acks(wake_id=granted.wake_id, generation=granted.generation, acks=[Ack("jobs/a", offset)])
+    answers: list[object] = []
+    hold(stage.streams.engine)
+    stage.service.unlink("s", "jobs/a", answers.append)
+    stage.service.ack("s", granted.token, said, answers.append)
+    flush(stage.streams.engine)
+    assert len(answers) == 2 and not stage.service.get("s").links
+    assert not Stage(reopened(disk, clock)).service.get("s").links
