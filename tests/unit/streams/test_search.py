@@ -253,6 +253,15 @@ def test_a_page_is_scanned_for_no_further_than_it_takes(old: World) -> None:
     assert statuses(outcome) == list(range(1, 21))
 
 
+def test_what_does_not_fit_into_the_index_after_all_is_scanned_before_it(old: World) -> None:
+    """How much an index may hold is reckoned by what entries say, and they are sent with what stands around that."""
+    engine = old.streams.engine
+    for stream_bytes in range(100, 2_000, 100):
+        world = World(engine, stream_bytes=stream_bytes)
+        (outcome,) = world.ask("a", sort=("offset:asc",), size=50)
+        assert statuses(outcome) == list(range(1, 21)) and outcome.complete
+
+
 def test_the_last_part_of_a_query_brings_its_answer(old: World) -> None:
     for sort, size in (((), 50), ((), 12), (("offset:asc",), 50), (("offset:asc",), 3)):
         (outcome,) = old.ask("a", sort=sort, size=size)

@@ -133,8 +133,11 @@ class Asking:
         if isinstance(outcome, TopicsError):
             self._fail(outcome)
         elif self._ascending and self._plan_scan():
-            # Meanwhile some of what was in the index has fallen out of it.
-            self._next()
+            # Meanwhile some of what was in the index has fallen out of it, or did not fit into it.
+            if self._asked is None:
+                self._ask(_NOTHING, stays=True)
+            else:
+                self._next()
         else:
             self._ask_fresh()
 
