@@ -9,6 +9,7 @@ from topics.core.errors import TopicsError
 from topics.streams.appending import Appended, AppendRequest
 from topics.streams.service import Streams
 from topics.streams.subscriptions.book import Book, generation_change
+from topics.streams.subscriptions.calls import CallLine
 from topics.streams.subscriptions.leases import Later, Leases
 from topics.streams.subscriptions.links import Links
 from topics.streams.subscriptions.model import Claim, Subscription
@@ -39,6 +40,7 @@ class Wakes:
         self._later = later
         self.leases = Leases(self._core.dice, later, book.mark, self.consider)
         self.links = Links(streams, book, self.consider)
+        self._line = CallLine()
         self.finished: Callable[[Subscription, Claim], None] = lambda subscription, claim: None
         """Told when a webhook says that everything it was woken for is done."""
 
@@ -52,7 +54,8 @@ class Wakes:
         if busy or over or not subscription.pending:
             return
         if is_webhook:
-            self._call(subscription)
+            if self._line.admit(subscription):
+                self._call(subscription)
         elif not subscription.notified:
             subscription.notified = True
             self._tell_wake_stream(subscription)
@@ -102,6 +105,9 @@ class Wakes:
 
     def _answered(self, subscription: Subscription, claim: Claim, answer: Any) -> None:
         subscription.calling = False
+        self._line.end(subscription)
+        # In a turn of its own: a call may end before it has begun.
+        self._core.defer(self._call_waiting)
         holds = subscription.claim is claim
         if isinstance(answer, NotTaken):
             # One that spoke through the callback took the call, whatever became of its answer.
@@ -114,6 +120,10 @@ class Wakes:
                 self.finished(subscription, claim)
         # What came to an end while it was called could not begin anything.
         self.consider(subscription)
+
+    def _call_waiting(self) -> None:
+        for subscription in self._line.ready():
+            self.consider(subscription)
 
     def _rest(self, subscription: Subscription, reason: str) -> None:
         """A call or a telling failed: the next one waits a while, longer each time."""

@@ -20,6 +20,7 @@ from topics.streams.subscriptions import (
     SubscriptionRequest,
     Subscriptions,
     book,
+    calls,
 )
 from topics.streams.subscriptions.book import Book
 from topics.streams.subscriptions.errors import (
@@ -520,3 +521,27 @@ def test_an_acknowledgement_behind_a_stream_that_is_taken_out_does_not_bring_it_
     flush(stage.streams.engine)
     assert len(answers) == 2 and not stage.service.get("s").links
     assert not Stage(reopened(disk, clock)).service.get("s").links
+
+
+def test_so_many_webhooks_are_called_at_once_and_the_others_in_their_turn(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "CALLS_MAX", 4)
+    monkeypatch.setattr(calls, "CALLS_OF_ONE_MAX", 3)
+    stage = Stage(streams)
+    create(streams, "chat/a")
+    for number in range(12):
+        owner = ("chat/",) if number < 8 else ("chat/a",)
+        request = SubscriptionRequest(type="webhook", streams=["chat/a"], webhook=Webhook("http://127.0.0.1/"))
+        stage.service.put(f"s{number}", request, "http://x/v1/stream/", lambda found, new: None, _raise, owner)
+    append(streams, "chat/a", b"x")
+    assert [call["subscription_id"] for call, _ in stage.calls] == ["s0", "s1", "s2", "s8"]
+    assert len(stage.timers) == 4, "the lease of one that waits has not begun"
+    stage.service.drop("s3", lambda error: None)
+    answered = 0
+    while answered < len(stage.calls):
+        # One fails, and its place is free all the same.
+        stage.calls[answered][1](NotTaken("no") if answered == 1 else {"done": True})
+        answered += 1
+        assert len(stage.calls) - answered <= 4
+    assert sorted(call["subscription_id"] for call, _ in stage.calls) == sorted(f"s{n}" for n in range(12) if n != 3)
