@@ -1,6 +1,7 @@
 """Following through everything that happens to a server: restarts, kills, lost records, deleted topics."""
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -76,7 +77,7 @@ def test_a_follower_tells_what_was_lost(tmp_path: Path) -> None:
             assert [json.loads(follower.line())["data"] for _ in range(2)] == [5, 6]
 
 
-def test_a_topic_that_is_deleted_ends_it_and_one_made_again_is_told(tmp_path: Path) -> None:
+def test_a_topic_that_is_deleted_ends_it(tmp_path: Path) -> None:
     with LiveServer(tmp_path, drain_ms="100") as server, Client(server.url) as client:
         client.append_many("log", [1, 2, 3])
         env = environment(tmp_path, server.url)
@@ -89,6 +90,24 @@ def test_a_topic_that_is_deleted_ends_it_and_one_made_again_is_told(tmp_path: Pa
             assert follower.told() == "topics: the server is back"
             assert "does not exist" in follower.told()
             assert follower.process.wait(PATIENCE_S) == 1
+
+
+def test_a_topic_that_was_made_again_while_it_waited_is_told_and_read_from_its_beginning(tmp_path: Path) -> None:
+    with LiveServer(tmp_path, drain_ms="100") as server, Client(server.url) as client:
+        client.append_many("log", [1, 2, 3])
+        with following("tail", "log", "-f", env=environment(tmp_path, server.url)) as follower:
+            assert [follower.line() for _ in range(3)] == ["1", "2", "3"]
+            server.stop()
+            assert "the server is away" in follower.told()
+            # It comes back to a topic that is longer than the one it knows.
+            follower.process.send_signal(signal.SIGSTOP)
+            server.start()
+            client.delete_topic("log")
+            client.append_many("log", [4, 5, 6, 7, 8])
+            follower.process.send_signal(signal.SIGCONT)
+            assert follower.told() == "topics: the server is back"
+            assert follower.told() == "topics: log was deleted and made again: it goes on from its new beginning"
+            assert [follower.line() for _ in range(5)] == ["4", "5", "6", "7", "8"]
 
 
 def test_a_stream_is_followed_through_a_restart_until_it_is_closed(tmp_path: Path) -> None:

@@ -57,12 +57,14 @@ def tail(
 
 
 def _follow(client: Client, topic: str, cursor: int, printer: Printer, query: str | None) -> None:
+    epoch: int | None = None
     while True:
-        follower = client.follow(topic, cursor, include_tags=True, deadline_s=TOLD_AFTER_S, filter=query)
+        follower = client.follow(topic, cursor, epoch=epoch, include_tags=True, deadline_s=TOLD_AFTER_S, filter=query)
         try:
             for item in follower:
                 printer.take(item)
                 flush()
         except (ConnectionFailed, RetryLater) as error:
             wait_for(client, error)
-        cursor = follower.cursor
+        # Of another topic of the name, the cursor would leave out what that one has before it.
+        cursor, epoch = follower.cursor, follower.epoch
