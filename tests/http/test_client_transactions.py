@@ -63,6 +63,19 @@ def test_one_value_is_no_batch(client: Client, records: Any) -> None:
         client.get_topic("letters")
 
 
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_what_comes_behind_the_end_is_refused_and_not_dropped(client: Client, end: str) -> None:
+    with client.transaction(f"over.{end}", 1) as step:
+        step.append(f"over.{end}", 1)
+        getattr(step, end)()
+        with pytest.raises(RuntimeError, match=f"is {end}"):
+            step.append(f"over.{end}", 2)
+        with pytest.raises(RuntimeError, match=f"is {end}"):
+            step.append_many(f"over.{end}", [3])
+    if end == "commit":
+        assert values(client, "over.commit") == [1]
+
+
 def test_an_exception_aborts(client: Client) -> None:
     with pytest.raises(RuntimeError, match="enough"), client.transaction("broken", 1) as step:
         step.append_many("broken", [1])

@@ -47,7 +47,7 @@ class AsyncTransaction:
         """Adds one record. Single records of a topic are staged together."""
         record = value if isinstance(value, NewRecord) else NewRecord(value)
         record = msgspec.structs.replace(record, **given_only({"tag": tag, "node": node, "meta": meta}))
-        part = None if self.result is not None else self._buffer.add(topic, record)
+        part = self._buffer.add(topic, record) if self._takes_more() else None
         if part is not None:
             await self._stage(part)
 
@@ -61,7 +61,7 @@ class AsyncTransaction:
         config: Config | None = None,
     ) -> None:
         """Adds records in this order, behind those that were added to the topic before."""
-        if self.result is not None:
+        if not self._takes_more():
             return
         before = self._buffer.take(topic)
         if before is not None:
@@ -85,6 +85,14 @@ class AsyncTransaction:
         if not self._ended:
             self._ended = True
             await self._client.abort_transaction(self.id, self.sequence, attempt=self._attempt)
+
+    def _takes_more(self) -> bool:
+        """Whether what is added counts. Nothing does where the sequence was committed before; behind a commit or an
+        abort of this block there is a mistake, and dropping it in silence would be a loss."""
+        if self._ended and not self.deduped:
+            how = "aborted" if self.result is None else "committed"
+            raise RuntimeError(f"the transaction {self.id!r} is {how} already: nothing can be added to it")
+        return not self._ended
 
     async def _stage(self, part: Part) -> None:
         await self._client.stage(
