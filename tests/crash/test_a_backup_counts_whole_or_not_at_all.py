@@ -17,9 +17,21 @@ from topics.core.records import Record
 from topics.core.selectors import TagMatch
 from topics.engine import Engine, EngineOptions
 from topics.engine.backup.targets import numbered
+from topics.engine.repair.repair import Repair
 from topics.storage.backups.place import BackupPlace, damages
 from topics.storage.backups.pruning import prune
-from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, Survival
+from topics.storage.layout import Layout
+from topics.testing import (
+    NO_FAULTS,
+    FakeDisk,
+    Fault,
+    FaultPlan,
+    FaultyFileSystem,
+    ManualClock,
+    PowerCut,
+    SeededDice,
+    Survival,
+)
 
 ENDINGS = [Survival.EVERYTHING, Survival.NOTHING, Survival.TORN, Survival.SCATTERED]
 
@@ -119,6 +131,11 @@ def test_a_restore_that_was_cut_short_is_never_served_from() -> None:
         if "restoring" in names:
             with pytest.raises(DamageError, match="restore"):
                 start(left, clock, EngineOptions(data_dir="back"))
+            if refused % 10 == 0:
+                # Nor do those who look after a folder say that it is whole, or make it look so.
+                report = Repair(left, Layout("back"), clock, SeededDice(5), "b").run()
+                assert not report.sound and "restoring" in left.list_dir("back")
+                assert "a restore was begun" in report.found.findings[0].what
             refused += 1
         elif any(name in names for name in ("meta", "wal")) and left.list_dir("back/meta"):
             # The last step was done: it is whole.

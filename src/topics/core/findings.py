@@ -2,6 +2,8 @@
 
 import msgspec
 
+UNFINISHED_RESTORE = "a restore was begun and not finished; remove the folder and restore again"
+
 
 class Finding(msgspec.Struct, frozen=True):
     """One damaged place, exact enough to look at with a hex editor."""

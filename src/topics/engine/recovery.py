@@ -14,7 +14,7 @@ from itertools import zip_longest
 from topics.core.config import decode_config
 from topics.core.durability import Durability
 from topics.core.errors import DamageError
-from topics.core.findings import Finding
+from topics.core.findings import UNFINISHED_RESTORE, Finding
 from topics.core.loss import LossReason
 from topics.engine.core import EngineCore
 from topics.engine.last_run import LastRun
@@ -112,8 +112,7 @@ class Recovery:
         if self._fs.exists(layout.repair_plan):
             raise DamageError([Finding(layout.repair_plan, "a repair was begun and not finished; run it again")])
         if self._fs.exists(layout.restoring) and not self._core.options.restoring:
-            what = "a restore was begun and not finished; remove the folder and restore again"
-            raise DamageError([Finding(layout.restoring, what)])
+            raise DamageError([Finding(layout.restoring, UNFINISHED_RESTORE)])
         try:
             noted = noted_newest(self._fs, layout)
         except ValueError:

@@ -81,6 +81,11 @@ class Repair:
         if dry_run and self._fs.exists(self._layout.repair_plan):
             report.actions = ["an earlier repair was cut short and would be finished"]
             return report
+        if self._fs.exists(self._layout.restoring):
+            # What is not there was not lost: the backup has it.
+            report.actions = ["nothing was changed: the folder has to be restored again"]
+            report.after = None if dry_run else look.report
+            return report
         core = self._core(look, dry_run)
         runner: JobRunner = _Idle() if dry_run else InlineRunner()
         sealer = Sealer(core, runner)

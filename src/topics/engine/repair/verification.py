@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from topics.core.findings import Finding
+from topics.core.findings import UNFINISHED_RESTORE, Finding
 from topics.engine.repair.ledger import Account, Ledger
 from topics.engine.repair.report import Report, relative
 from topics.engine.state.runs import live_ranges
@@ -60,6 +60,8 @@ class Verification:
         """Reads the snapshots; comes first."""
         if self._fs.exists(self._layout.repair_plan):
             self._found(Finding(self._layout.repair_plan, "a repair was begun and not finished; run it again"))
+        if self._fs.exists(self._layout.restoring):
+            self._found(Finding(self._layout.restoring, UNFINISHED_RESTORE))
         for finding in self.chain.findings:
             self._found(finding)
         for member in self.chain.members:

@@ -9,7 +9,7 @@ from topics.storage.segments import SegmentKey
 
 _OWN = (
     ".topics.lock", "archive", "backup", "families", "machine", "meta", "near", "pipeline", "repair", "reserve",
-    "topics", "wal",
+    "restoring", "topics", "wal",
 )  # fmt: skip
 _OWN_META = ("catalog", "newest")
 
