@@ -8,6 +8,8 @@ from topics.core.errors import InvalidRequestError, quoted
 # instead of `\w`, which would let in letters of every script: names are compared byte by byte, never normalised.
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 
+_STREAM_NAME_BYTES_MAX = 1024
+
 TOPIC_NAME_PATTERN = f"^{_TOPIC_NAME.pattern}$"
 """What a topic may be called, for those who describe the protocol."""
 
@@ -53,6 +55,15 @@ def is_server_name(name: str) -> bool:
     """Whether a topic is there because the server writes it, for itself or for others: nobody archives it, moves it to
     the cold tier, counts it against a limit, or means it by a pattern."""
     return is_own_name(name) or name in SYSTEM_STREAMS
+
+
+def check_stream_name(name: str) -> None:
+    """A stream may be called anything that is text, has no control characters and fits into a path."""
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not 1 <= size <= _STREAM_NAME_BYTES_MAX or not name.isprintable() or is_own_name(name):
+        raise InvalidRequestError(
+            f"{quoted(name)} is not a stream name: 1 to {_STREAM_NAME_BYTES_MAX} bytes of printable text", field="name"
+        )
 
 
 def is_reserved_name(name: str) -> bool:

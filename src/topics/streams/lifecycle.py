@@ -7,7 +7,7 @@ import msgspec
 from topics.core.config import TopicConfig, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import InvalidRequestError, StreamConflictError, StreamGoneError, TopicsError, quoted
-from topics.core.names import is_own_name, is_reserved_name
+from topics.core.names import check_stream_name, is_reserved_name
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, DropResult, Engine
 from topics.engine.streams.description import Description
@@ -32,7 +32,6 @@ from topics.streams.forks import ForkFrom, ForkPoint, find_fork_point
 from topics.streams.listing import sealed_through
 from topics.streams.offsets import tail_offset
 
-NAME_BYTES_MAX = 1024
 CONTENT_TYPE_BYTES_MAX = 1024
 """It is stored with every entry of bytes."""
 TTL_S_MAX = 9_999_999_999
@@ -340,15 +339,6 @@ def _check_settings(request: CreateRequest) -> None:
     if request.ttl_s is not None and request.ttl_s > TTL_S_MAX:
         raise InvalidRequestError(
             f"Stream-TTL: at most {TTL_S_MAX} seconds are allowed", field="Stream-TTL", max=TTL_S_MAX
-        )
-
-
-def check_stream_name(name: str) -> None:
-    """A stream may be called anything that is text, has no control characters and fits into a path."""
-    size = len(name.encode("utf-8", "surrogatepass"))
-    if not 1 <= size <= NAME_BYTES_MAX or not name.isprintable() or is_own_name(name):
-        raise InvalidRequestError(
-            f"{quoted(name)} is not a stream name: 1 to {NAME_BYTES_MAX} bytes of printable text", field="name"
         )
 
 

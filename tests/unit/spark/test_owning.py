@@ -7,7 +7,7 @@ from tests.unit.engine.backup.folders import OPTIONS, back_up, restore, start
 from tests.unit.spark.archives import ROOT, archived, check_archive, run_all, state_of
 from tests.unit.spark.folders import Folder
 from topics.core.records import Record
-from topics.engine.backup.restoring import Wanted
+from topics.engine.backup.wanted import Wanted
 from topics.spark.archive.owning import OtherHistoryError
 from topics.spark.archive.store import ArchiveStore
 from topics.storage.layout import Layout

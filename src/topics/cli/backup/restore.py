@@ -11,8 +11,9 @@ from topics.cli.shared.output import Output, json_line, note, table
 from topics.cli.shared.screen import progress
 from topics.core.backup_errors import DamagedBackupError
 from topics.engine import EngineOptions
-from topics.engine.backup.restoring import Restore, Wanted
+from topics.engine.backup.restoring import Restore
 from topics.engine.backup.targets import Target, at_moment, at_seq_of, newest_of, numbered
+from topics.engine.backup.wanted import Wanted
 from topics.formats.backup import Manifest
 from topics.storage.backups.place import BackupPlace
 from topics.storage.layout import Layout
@@ -21,6 +22,9 @@ from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice
 
 _GAP = 1_000_000
+_GAP_MAX = 10**12
+"""More than any server gives out, and so little that seqs stay far from where readers in JavaScript can tell no two
+numbers apart."""
 
 
 def restore(
@@ -49,8 +53,8 @@ def restore(
     """
     if sum(given is not None for given in (backup, until, seq)) > 1:
         raise UsageError("--backup, --until and --seq each name a state: give one of them")
-    if gap < 0:
-        raise UsageError("--gap must be 0 or more")
+    if not 0 <= gap <= _GAP_MAX:
+        raise UsageError(f"--gap must be from 0 to {_GAP_MAX}")
     place = open_place(at, lineage)
     clock, fs = SystemClock(), PosixFileSystem()
     moment = None if until is None else moment_ms(until, "--until", clock.now_ms())
@@ -62,14 +66,14 @@ def restore(
         target = _target(place, backup, moment, seq)
         on_total(sum(kept.size for kept in (*target.base.files(), *target.log)))
         try:
-            job.copy(target)
+            job.copy(target, wanted)
         except DamagedBackupError:
             # Nothing was written. Where the server has gone on meanwhile, the newest log is another one by now.
             again = _target(place, backup, moment, seq)
             if again == target:
                 raise
             target = again
-            job.copy(target)
+            job.copy(target, wanted)
         options = EngineOptions(data_dir=layout.root, wal_shards=len(target.base.positions) or 1)
         restored = job.finish(target, wanted, gap, options, clock, SystemDice())
     if output == "json":

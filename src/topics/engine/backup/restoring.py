@@ -9,7 +9,6 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -18,14 +17,18 @@ from topics.core.errors import TopicsError
 from topics.core.loss import LossReason
 from topics.core.names import OWN_TOPICS, SERVER_TOPICS
 from topics.engine.backup.targets import Target, frames_of
-from topics.engine.core import EngineOptions
+from topics.engine.backup.wanted import ALL, Wanted
+from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.last_run import LastRun, note_running, note_stopped
 from topics.engine.results import DropResult
+from topics.engine.streams.state import stream_of
+from topics.engine.topic import Topic
 from topics.engine.write.seq_reserve import grant
 from topics.formats.backup import KeptSegment, Manifest, log_part
 from topics.formats.frame import FrameKind
 from topics.formats.snapshot import encode_topic
+from topics.formats.stream import PART_NAME as STREAM
 from topics.storage.backups.place import BackupPlace, damages
 from topics.storage.backups.states import fold_snapshots
 from topics.storage.fs import BytesLike, FileSystem, write_small
@@ -56,25 +59,6 @@ class Restored(msgspec.Struct, frozen=True):
     topics: list[RestoredTopic]
 
 
-class Wanted(NamedTuple):
-    """Which topics; all where neither names nor prefixes are given."""
-
-    names: Sequence[str] = ()
-    prefixes: Sequence[str] = ()
-    rename: tuple[str, str] | None = None
-    """The beginning of names that is replaced, and by what."""
-
-    def takes(self, name: str) -> bool:
-        if not self.names and not self.prefixes:
-            return True
-        return name in self.names or any(name.startswith(prefix) for prefix in self.prefixes)
-
-    def named(self, name: str) -> str:
-        if self.rename is None or not name.startswith(self.rename[0]):
-            return name
-        return self.rename[1] + name.removeprefix(self.rename[0])
-
-
 class Restore:
     """One restore into a folder that does not exist or is empty."""
 
@@ -89,11 +73,15 @@ class Restore:
         self._moment = 0
         self._excluded = 0
 
-    def copy(self, target: Target) -> None:
-        """Steps 1 and 2. A damaged backup is refused before anything is written."""
+    def copy(self, target: Target, wanted: Wanted = ALL) -> None:
+        """Steps 1 and 2. A damaged backup is refused before anything is written, and so are names that cannot be, as
+        far as the backup has them."""
         found = damages(self._place, [*target.base.files(), *target.log])
         if found:
             raise DamagedBackupError([(damage.name, damage.why) for damage in found])
+        if wanted.rename is not None:
+            states = self._place.states(target.base)
+            wanted.check([(state.name, STREAM in state.parts) for state in states if wanted.keeps(state.name)])
         layout = self._layout
         if self._fs.exists(layout.root) and self._fs.list_dir(layout.root):
             raise BackupTargetError(f"{layout.root} is not empty; restore into a new folder")
@@ -121,7 +109,7 @@ class Restore:
         engine = Engine.recover(self._fs, options, clock, dice)
         topics = _settle(engine, wanted, gap)
         engine.close_inline()
-        if wanted == Wanted():
+        if wanted == ALL:
             # It takes the place of the folder that was lost, with the archive that this one left.
             self._fs.make_dirs(self._layout.pipeline)
             write_small(self._fs, self._layout.pipeline_history, RESTORED, self._layout.pipeline)
@@ -191,8 +179,9 @@ class Restore:
 def _settle(engine: Engine, wanted: Wanted, gap: int) -> list[RestoredTopic]:
     core = engine.core
     for name in [topic.name for topic in core.topics.values()]:
-        if name not in SERVER_TOPICS and not wanted.takes(name):
+        if not wanted.keeps(name):
             engine.drop_topic(name, False, _check_done)
+    wanted.check([(topic.name, stream_of(topic) is not None) for topic in core.topics.values()])
     restored = []
     for topic in sorted(core.topics.values(), key=lambda topic: topic.name):
         head = topic.head
@@ -204,10 +193,19 @@ def _settle(engine: Engine, wanted: Wanted, gap: int) -> list[RestoredTopic]:
             grant(topic, core.reserve)
             lost = (head + 1, head + gap)
         if wanted.rename is not None and topic.name not in SERVER_TOPICS:
-            core.rename(topic, wanted.named(topic.name))
+            _rename(core, topic, wanted)
         core.dirty[topic.shard].add(topic)
         restored.append(RestoredTopic(topic.name, head, topic.live_count, *lost))
     return restored
+
+
+def _rename(core: EngineCore, topic: Topic, wanted: Wanted) -> None:
+    """Routers know their topics themselves; a queue knows where its dead letters are by that topic's name."""
+    core.rename(topic, wanted.named(topic.name))
+    name = topic.config.dead_letter
+    if name is not None:
+        found = wanted.dead_letter(topic.name, name)
+        core.applier.configure(topic, msgspec.structs.replace(topic.config, dead_letter=found), topic.head)
 
 
 def _check_done(outcome: DropResult | TopicsError) -> None:

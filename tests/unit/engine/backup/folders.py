@@ -3,8 +3,9 @@
 from tests.unit.engine.conftest import DISK
 from topics.core.config import TopicConfigPatch
 from topics.engine import Engine, EngineOptions
-from topics.engine.backup.restoring import Restore, Restored, Wanted
+from topics.engine.backup.restoring import Restore, Restored
 from topics.engine.backup.targets import Target, at_moment, newest_of
+from topics.engine.backup.wanted import ALL, Wanted
 from topics.formats.backup import Manifest
 from topics.storage.backups.place import BackupPlace, lineages
 from topics.storage.fs import FileSystem
@@ -16,9 +17,6 @@ OPTIONS = EngineOptions(
     data_dir="data", wal_shards=2, wal_file_bytes=2048, segment_max_events=6, disk_reserve_seqs=4, backup_dir=PLACE
 )
 """Everything so small that a handful of operations turns log files and fills segments."""
-
-
-ALL = Wanted()
 
 
 def start(
@@ -54,7 +52,7 @@ def restore(
     options = EngineOptions(data_dir=folder, wal_shards=2, wal_file_bytes=2048, disk_reserve_seqs=4)
     clock = clock or ManualClock()
     job = Restore(place, disk, Layout(folder))
-    job.copy(target)
+    job.copy(target, wanted)
     restored = job.finish(target, wanted, gap, options, clock, SeededDice(2))
     return Engine.recover(disk, options, clock, SeededDice(3), boot_id="b"), restored
 

@@ -4,13 +4,14 @@ from tests.crash.harness import dump
 from tests.unit.engine.backup.folders import PLACE, at, back_up, manifests, patch, places, restore, start
 from tests.unit.engine.conftest import FSYNC, append, delete, put, read, seqs, values
 from topics.core.backup_errors import BackupTargetError, DamagedBackupError
+from topics.core.config import TopicType
 from topics.core.loss import LossReason
 from topics.core.records import Record
 from topics.core.routers import RouterWish
 from topics.core.selectors import TagMatch
 from topics.engine import Engine
-from topics.engine.backup.restoring import Wanted
 from topics.engine.backup.targets import at_moment, at_seq_of, frames_of, newest_of, numbered
+from topics.engine.backup.wanted import Wanted
 from topics.formats.frame import FrameKind
 from topics.storage.backups.place import damages
 from topics.testing import FakeDisk, ManualClock
@@ -53,6 +54,28 @@ def test_two_topics_never_get_one_name() -> None:
     back_up(engine)
     with pytest.raises(BackupTargetError, match=r"old\.clicks"):
         restore(disk, wanted=Wanted(rename=("web.", "old.")), clock=clock)
+
+
+@pytest.mark.parametrize("prefix", ["/ bad", "__", "x" * 255, ""])
+def test_names_that_no_topic_can_have_are_refused_before_anything_is_written(prefix: str) -> None:
+    disk, clock, engine = filled()
+    append(engine, "web._", 1)
+    back_up(engine)
+    with pytest.raises(BackupTargetError, match="is not a topic name"):
+        restore(disk, wanted=Wanted(rename=("web.", prefix)), clock=clock)
+    assert not disk.exists("back")
+
+
+def test_dead_letters_go_to_the_topic_that_has_another_name() -> None:
+    disk, clock, engine = filled()
+    put(engine, "web.jobs", type=TopicType.QUEUE, dead_letter="web.dead")
+    put(engine, "web.own", type=TopicType.QUEUE, dead_letter="dead")
+    back_up(engine)
+    restored, _ = restore(disk, wanted=Wanted(rename=("web.", "old.")), clock=clock)
+    assert restored.core.by_name["old.jobs"].config.dead_letter == "old.dead"
+    assert restored.core.by_name["old.own"].config.dead_letter == "dead"
+    with pytest.raises(BackupTargetError, match="its own dead letter topic"):
+        restore(disk, folder="again", wanted=Wanted(["web.own"], rename=("web.own", "dead")), clock=clock)
 
 
 def test_seqs_that_others_may_have_seen_are_told_as_lost() -> None:
