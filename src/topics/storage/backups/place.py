@@ -1,5 +1,6 @@
 """The place of one data folder's backups: a folder, or an object store (`formats.backup` says what is in it)."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from xxhash import xxh3_64
@@ -21,6 +22,7 @@ from topics.storage.layout import number_in
 from topics.storage.replaced import read_whole, replace_file
 
 _WRITING = "writing"
+_LINEAGE = re.compile(r"[0-9a-f]{16}")
 
 
 class BackupDamaged(Exception):
@@ -182,7 +184,8 @@ def lineages(fs: FileSystem, root: str) -> list[str]:
         names = fs.list_dir(root)
     except FileNotFoundError:
         return []
-    return [name for name in names if BackupPlace(fs, root, name).numbers()]
+    # A place may be the top of a disk, and hold what is nobody's backup and cannot be looked into.
+    return [name for name in names if _LINEAGE.fullmatch(name) and BackupPlace(fs, root, name).numbers()]
 
 
 def damages(place: BackupPlace, files: Iterable[KeptFile]) -> list[BackupDamaged]:

@@ -78,6 +78,17 @@ def test_dead_letters_go_to_the_topic_that_has_another_name() -> None:
         restore(disk, folder="again", wanted=Wanted(["web.own"], rename=("web.own", "dead")), clock=clock)
 
 
+def test_a_place_may_hold_what_is_nobodys_backup() -> None:
+    disk, clock, engine = filled()
+    back_up(engine)
+    file = disk.open(f"{PLACE}/README", create=True)
+    file.close()
+    disk.make_dirs(f"{PLACE}/lost+found")
+    assert len(places(disk)) == 1
+    restored, _ = restore(disk, clock=clock)
+    assert dump(restored) == dump(engine)
+
+
 def test_seqs_that_others_may_have_seen_are_told_as_lost() -> None:
     disk, clock, engine = filled()
     back_up(engine)
