@@ -80,6 +80,11 @@ if TYPE_CHECKING:
     from topics.client.records import Gap
 
 
+class Unsendable(ValueError):
+    """Something that was given makes no request, such as a name that no path can hold. Not of the tree: nothing was
+    asked of a server."""
+
+
 class ClientError(Exception):
     """The root of everything that this package raises about a call."""
 

@@ -74,7 +74,7 @@ class Address(msgspec.Struct, frozen=True):
         if parts.username is not None or parts.password is not None:
             # Without the URL: a password would end up in errors and logs.
             raise ValueError("a URL has no user or password here; a key is given as api_key")
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        if parts.scheme not in ("http", "https") or not _is_host(parts.hostname) or parts.query or parts.fragment:
             raise ValueError(f"{self.url!r} is not the URL of a server, such as {DEFAULT_URL}")
         key = self.api_key
         if key is not None and not (key and key.isascii() and key.isprintable()):
@@ -92,3 +92,12 @@ class Address(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Address({self.url!r})"
+
+
+def _is_host(name: str | None) -> bool:
+    """Whether a name can be looked up at all: the system's resolver does not refuse the others, it fails."""
+    try:
+        labels = (name or "").encode("ascii" if name and name.isascii() else "idna").removesuffix(b".").split(b".")
+    except UnicodeError:
+        return False
+    return all(0 < len(label) < 64 for label in labels)

@@ -33,6 +33,7 @@ from topics.client.answers import (
     TopicState,
     WhoAmI,
 )
+from topics.client.errors import Unsendable
 from topics.client.records import NewRecord
 from topics.client.transport.http1 import Response
 from topics.core.config import TopicConfigPatch
@@ -364,7 +365,7 @@ def _router(name: str) -> str:
 def named(name: str, what: str) -> str:
     if name in ("", ".", ".."):
         # Everything else arrives as a name and is the server's to judge. These would make another path of it.
-        raise ValueError(f"{name!r} is not a {what} name")
+        raise Unsendable(f"{name!r} is not a {what} name")
     return quote(name, safe="")
 
 

@@ -11,8 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from topics.client import Durability, Guarantee, NewRecord, TagMatch, TopicConfigPatch, TopicType, requests
+from topics.client import (
+    Durability,
+    Guarantee,
+    NewRecord,
+    ProducerMark,
+    TagMatch,
+    TopicConfigPatch,
+    TopicType,
+    requests,
+)
 from topics.client.requests import Request
+from topics.client.streams import contents
 from topics.wire.v0 import AppendBody, DeleteBody, DiffBody
 
 
@@ -239,3 +249,9 @@ def test_what_may_be_repeated(request_: Request[Any], expected: Unknown) -> None
 def test_a_long_poll_may_be_silent_for_as_long_as_it_waits() -> None:
     assert requests.diff("t", wait_ms=1500).wait_s == 1.5
     assert requests.diff("t").wait_s == 0.0
+
+
+@pytest.mark.parametrize("given", [{"key": " a"}, {"key": "a "}, {"seq": " 1"}, {"producer": ProducerMark("p ", 0, 0)}])
+def test_what_would_arrive_as_something_else_is_not_sent(given: Any) -> None:
+    with pytest.raises(ValueError, match="blanks at the ends"):
+        contents.append_stream("s", [1], **given)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from topics.cli.shared.failures import UsageError
 
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SPAN_MS_MAX = 1_000_000 * _MS["d"]
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _BYTES = {"": 1, "b": 1, "k": 1024, "kib": 1024, "m": 1024**2, "mib": 1024**2, "g": 1024**3, "gib": 1024**3}
 _BYTES |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3}
@@ -19,21 +20,24 @@ def duration_ms(text: str, what: str) -> int:
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise UsageError(f"{what} is {text!r}; accepted is a time such as 500ms, 30s, 10m, 2h or 1h30m")
-    return round(sum(float(number) * _MS[unit] for number, unit in parts))
+    span = sum(float(number) * _MS[unit] for number, unit in parts)
+    if span > _SPAN_MS_MAX:
+        raise UsageError(f"{what} is {text!r}; accepted is a time of up to {_SPAN_MS_MAX // _MS['d']} days")
+    return round(span)
 
 
 def moment_ms(text: str, what: str, now_ms: int) -> int:
     """A moment in milliseconds since 1970: a time span before now, or a date."""
     if _PART.match(text):
-        return now_ms - duration_ms(text, what)
+        # There is nothing older.
+        return max(now_ms - duration_ms(text, what), 0)
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        # Without a zone it is what the clock on the wall shows.
+        return round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):
         raise UsageError(
             f"{what} is {text!r}; accepted is a time such as 30s, 10m or 2h, or a date such as 2026-02-24T12:00:00Z"
         ) from None
-    # Without a zone it is what the clock on the wall shows.
-    return round(moment.timestamp() * 1000)
 
 
 def size_bytes(text: str, what: str) -> int:

@@ -44,11 +44,18 @@ def explained(error: BaseException, command: str = "") -> tuple[str, int] | None
     if "topics.client" in sys.modules:
         # Where it was not imported, nothing of it was raised, and importing it would take longer than the command.
         from topics.client import ApiError, ClientError  # noqa: PLC0415
+        from topics.client.errors import Unsendable  # noqa: PLC0415
 
+        if isinstance(error, Unsendable):
+            return str(error), MISUSED
         if isinstance(error, ApiError):
             return _refusal(error, command in _OF_STREAMS)
         if isinstance(error, ClientError):
             return str(error), FAILED
+    if isinstance(error, UnicodeEncodeError) and "\udc80" <= error.object[error.start] <= "\udcff":
+        # So the interpreter keeps bytes of the command line that are no text.
+        shown = error.object.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        return f"{shown!r} is no text in UTF-8", MISUSED
     return _of_the_machine(error)
 
 

@@ -55,7 +55,10 @@ def append(
     # Whoever pipes data in is in the middle of something when the server is restarted.
     with connected(server, PATIENT_S if stream else QUICK_S) as client:
         if not stream:
-            checked = [json_text(value.encode(), f"value {at}", is_text=text) for at, value in enumerate(values, 1)]
+            checked = [
+                json_text(value.encode("utf-8", "surrogateescape"), f"value {at}", is_text=text)
+                for at, value in enumerate(values, 1)
+            ]
             _show(send(client, checked), output)
             return 0
         count = 0

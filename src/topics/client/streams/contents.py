@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from topics.client.errors import Unsendable
 from topics.client.requests import Request, encode_values, given_only, moment
 from topics.client.transport.http1 import Response
 
@@ -16,6 +17,8 @@ T = TypeVar("T")
 START, NOW = "-1", "now"
 _JSON = "application/json"
 _BYTES = "application/octet-stream"
+_AS_GIVEN = ("stream-key", "stream-seq", "producer-id")
+"""Headers in which every character counts."""
 
 Entries = bytes | Iterable[object]
 """What to append: bytes as they stand, or values that become JSON."""
@@ -213,7 +216,7 @@ def list_streams(prefix: str = "", *, after: str = "", limit: int | None = None)
 
 def stream_path(name: str, part: str = "") -> str:
     if not name.strip("/"):
-        raise ValueError(f"{name!r} is not a stream name")
+        raise Unsendable(f"{name!r} is not a stream name")
     return f"/v1/stream/{quote(name, safe='')}{part}"
 
 
@@ -231,6 +234,11 @@ def _producer(mark: ProducerMark | None) -> dict[str, object]:
 
 
 def _headers(given: Mapping[str, object]) -> dict[str, str]:
+    for name in _AS_GIVEN:
+        value = given.get(name)
+        if isinstance(value, str) and value != value.strip(" "):
+            # They would be taken off on the way, and it would be another one.
+            raise Unsendable(f"{name}: blanks at the ends of {value!r} cannot be sent")
     return {name: "true" if value is True else str(value) for name, value in given_only(given).items()}
 
 

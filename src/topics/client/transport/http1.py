@@ -10,6 +10,8 @@ from collections.abc import Mapping
 import httptools
 import msgspec
 
+from topics.client.errors import Unsendable
+
 _HEAD_BYTES_MAX = 64 * 1024
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -49,14 +51,14 @@ class Response:
 
 
 def header_lines(headers: Mapping[str, str]) -> bytes:
-    """Headers as they are sent. Raises `ValueError` for one that could not be read back as itself."""
+    """Headers as they are sent. Raises `Unsendable` for one that could not be read back as itself."""
     lines = []
     for name, value in headers.items():
         if not name or not _TOKEN.issuperset(name):
-            raise ValueError(f"{name!r} is not the name of a header")
+            raise Unsendable(f"{name!r} is not the name of a header")
         if not value.isprintable():
             # Without the value, which may be a secret.
-            raise ValueError(f"the header {name} has characters that a header cannot carry")
+            raise Unsendable(f"the header {name} has characters that a header cannot carry")
         lines.append(f"{name}: {value.strip(' ')}\r\n")
     return "".join(lines).encode()
 
