@@ -9,6 +9,7 @@ somebody else's by now.
 """
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from topics.client.errors import ClientError
 from topics.client.queue_requests import ack, claim, extend, nack
 from topics.client.records import Job
 from topics.client.requests import Request, diff, get_topic
+from topics.core.limits import MAX_DELAY_MS
 from topics.system.dice import Dice
 
 _LEASE_MS = 30_000
@@ -39,7 +41,7 @@ class JobRetry(msgspec.Struct, frozen=True, kw_only=True):
     def delay_ms(self, deliveries: int, luck: float) -> int:
         """After so many deliveries; `luck` is from 0 to 1, and the more of it, the shorter the wait."""
         # The exponent is bounded because a job may fail for years.
-        backoff = min(self.backoff_min_s * 2.0 ** min(deliveries - 1, 60), self.backoff_max_s)
+        backoff = min(self.backoff_min_s * 2.0 ** min(deliveries - 1, 60), self.backoff_max_s, MAX_DELAY_MS / 1000)
         return int(backoff * (1.0 - luck / 2) * 1000)
 
 
@@ -47,6 +49,9 @@ class RetryJob(Exception):
     """Raised by a handler: the job shall be tried again, after `delay_s` instead of the usual time."""
 
     def __init__(self, delay_s: float = 0.0) -> None:
+        if not math.isfinite(delay_s):
+            # Raised in the handler, which is a failure like any other: the job is held back as usual.
+            raise ValueError(f"a job cannot be tried again in {delay_s} s")
         super().__init__(f"to be tried again in {delay_s:g} s")
         self.delay_s = delay_s
 

@@ -139,3 +139,14 @@ def test_a_worker_needs_a_hand() -> None:
 
 def test_leases_are_extended_early_enough_to_fail_twice() -> None:
     assert plan(lease_ms=30_000).extend_every_s == 10.0
+
+
+@pytest.mark.parametrize("delay_s", [float("inf"), float("-inf"), float("nan")])
+def test_a_delay_that_is_none_fails_in_the_handler(delay_s: float) -> None:
+    with pytest.raises(ValueError, match="cannot be tried again"):
+        RetryJob(delay_s)
+
+
+def test_a_job_is_held_back_for_a_finite_time(state: WorkerState) -> None:
+    forever = float("inf")
+    assert JobRetry(backoff_min_s=forever, backoff_max_s=forever).delay_ms(1, 0.0) == 86_400_000
