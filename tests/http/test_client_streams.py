@@ -232,6 +232,28 @@ def test_a_tail_gives_the_past_then_the_present_until_the_end(
         assert seen == (["old", "new"] if start == START else ["new"])
 
 
+@both
+@pytest.mark.parametrize("content_type", ["text/plain; charset=utf-8", "Text/CSV", "application/octet-stream"])
+def test_a_tail_gives_every_byte_as_it_was_written(server: LiveServer, name: str, kind: str, content_type: str) -> None:
+    parts = [b"a\r\nb\rc\n", b"\xc3", b"\xbc\n\n", b"\xff\0", b"data: x\n\n", b"\xef\xbb\xbf ", b"\r", b"\n"]
+    with Client(server.url) as client:
+        client.put_stream(name, b"", content_type=content_type)
+        for part in parts:
+            client.append_stream(name, part, content_type=content_type)
+        client.close_stream(name)
+        assert client.read_stream(name).content == b"".join(parts)
+        if kind == "sync":
+            with client.tail_stream(name) as tail:
+                assert b"".join(page.content for page in tail) == b"".join(parts)
+            return
+
+    async def scene() -> bytes:
+        async with AsyncClient(server.url) as client, client.tail_stream(name) as tail:
+            return b"".join([page.content async for page in tail])
+
+    assert asyncio.run(scene()) == b"".join(parts)
+
+
 def _tail(kind: str, url: str, name: str, start: str, live: Any, seen: list[Any], arrived: threading.Event) -> None:
     def take(page: StreamPage) -> None:
         seen.extend(page.values)

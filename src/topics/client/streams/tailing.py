@@ -30,7 +30,7 @@ class StreamTail:
     """The state of a tail; those of both clients drive it."""
 
     def __init__(
-        self, name: str, offset: str, key: str | None, filter: str | None, live: str, deadline_s: float
+        self, name: str, offset: str, key: str | None, filter: str | None, live: str | None, deadline_s: float
     ) -> None:
         self.what = f"the tail of stream {name}"
         self.deadline_s = deadline_s
@@ -39,7 +39,8 @@ class StreamTail:
         self._name = name
         self._key = key
         self._filter = filter
-        self._by_events = live == "sse"
+        self._by_events = live == "sse" or (live is None and filter is None)
+        self._is_free = live is None
         self._received = offset
         self._closed = False
         self._pages: deque[StreamPage] = deque()
@@ -73,6 +74,9 @@ class StreamTail:
             self._take(answer)
             return
         self._content_type = answer.content_type
+        if self._is_free and answer.content_type.lower().startswith("text/"):
+            # An event has lines and no ends of lines: a CR in a text would arrive as LF.
+            self._by_events = False
         if self._received == NOW:
             self.offset = self._received = answer.next_offset
 
@@ -137,8 +141,9 @@ def tail_stream(
 
     It begins at the start, `-1`, at the end, `now`, or where an earlier one stopped. A server that restarts, throttles
     or cannot be reached is asked again for `deadline_s`, by default for ever. Nothing is lost or repeated meanwhile.
-    The server pushes, unless `live` is `long-poll`; with a `filter` it is always asked.
+    The server pushes, unless `live` is `long-poll`; with a `filter` it is always asked, and where the stream is of
+    text unless `live` is `sse`, because events cannot tell the ends of lines apart.
     """
     if filter is not None and live == "sse":
         raise ValueError("a filter cannot be pushed: live must be long-poll, or not given")
-    return StreamTail(name, offset, key, filter, live or ("sse" if filter is None else "long-poll"), deadline_s)
+    return StreamTail(name, offset, key, filter, live, deadline_s)
