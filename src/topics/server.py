@@ -45,7 +45,7 @@ from topics.spark.pipeline.status import FAMILIES
 from topics.spark.pipeline.supervisor import FAILING, INSTALL, Supervisor
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files, server_files
-from topics.storage.places import check_place
+from topics.storage.places import check_cold, check_place
 from topics.storage.posix import PosixFileSystem, make_private
 from topics.streams.search.coverage import HeldUp
 from topics.streams.system import Around, SystemOptions
@@ -75,7 +75,7 @@ def engine_options(settings: Settings) -> EngineOptions:
     wal_shards = settings.wal_shards or min(cpu_count(), DEFAULT_WAL_SHARDS_MAX)
     values = {
         **msgspec.structs.asdict(settings),
-        "cold_dir": check_place(settings.cold_dir),
+        "cold_dir": check_cold(settings.cold_dir, settings.data_dir),
         "backup_dir": check_place(settings.backup_dir, "the place for backups"),
         "wal_shards": wal_shards,
         "limits": limits,

@@ -27,6 +27,24 @@ def check_place(place: str | None, what: str = "the cold folder") -> str | None:
     return place.rstrip("/")
 
 
+def check_cold(place: str | None, data_dir: str) -> str | None:
+    """The place of the cold tier; raises SettingsError for one that is the data folder, under whatever name.
+
+    A segment is copied there and then removed from where it was. Both would be the same file.
+    """
+    checked = check_place(place)
+    if checked is not None and not is_object_store(checked) and _is_same(checked, data_dir):
+        raise SettingsError(f"the cold folder {place} is the data folder: segments that move there would be lost")
+    return checked
+
+
+def _is_same(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # One of them is yet to be made.
+        return os.path.realpath(one) == os.path.realpath(other)
+
+
 def absolute(place: str | None) -> str | None:
     """The place as every process on the machine can find it."""
     return place if place is None or is_object_store(place) else os.path.abspath(place)

@@ -1,9 +1,10 @@
 import os
+from pathlib import Path
 
 import pytest
 
 from topics.config.settings import SettingsError
-from topics.storage.places import absolute, check_place, is_object_store
+from topics.storage.places import absolute, check_cold, check_place, is_object_store
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,20 @@ def test_a_place_has_one_spelling(given: str | None, place: str | None) -> None:
 def test_what_names_no_place_is_refused(place: str) -> None:
     with pytest.raises(SettingsError, match="cold folder"):
         check_place(place)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_cold_folder_is_not_the_data_folder(tmp_path: Path, exists: bool) -> None:
+    data, link = tmp_path / "data", tmp_path / "link"
+    link.symlink_to(data)
+    if exists:
+        data.mkdir()
+    for place in (data, f"{data}/", f"{tmp_path}/./data", link):
+        with pytest.raises(SettingsError, match="is the data folder"):
+            check_cold(str(place), str(data))
+    assert check_cold(f"{data}/cold", str(data)) == f"{data}/cold"
+    assert check_cold("s3://bucket", str(data)) == "s3://bucket"
+    assert check_cold(None, str(data)) is None
 
 
 def test_only_a_folder_is_made_absolute() -> None:

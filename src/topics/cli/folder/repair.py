@@ -12,7 +12,7 @@ from topics.engine.repair.repair import Repair
 from topics.engine.repair.report import RepairReport
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files
-from topics.storage.places import check_place
+from topics.storage.places import check_cold
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice
 from topics.system.machine import boot_id
@@ -32,7 +32,7 @@ def repair(folder: str, /, *, cold_dir: ColdDir = None, dry_run: DryRun = False,
     folder
         The data folder.
     """
-    fs, layout = guest_files(cold_dir), Layout(folder.rstrip("/") or "/", check_place(cold_dir))
+    fs, layout = guest_files(cold_dir), Layout(folder.rstrip("/") or "/", check_cold(cold_dir, folder))
     with (
         hold_folder(fs, layout, "topics repair", read_only=dry_run),
         progress("looking for damage") as (on_total, on_bytes),

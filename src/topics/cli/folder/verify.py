@@ -10,7 +10,7 @@ from topics.engine.repair.folder import hold_folder
 from topics.engine.repair.repair import verify as look
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files
-from topics.storage.places import check_place
+from topics.storage.places import check_cold
 from topics.system.machine import boot_id
 
 ColdDir = Annotated[
@@ -30,7 +30,7 @@ def verify(folder: str, /, *, cold_dir: ColdDir = None, json: Json = False) -> i
     folder
         The data folder.
     """
-    fs, layout = guest_files(cold_dir), Layout(folder.rstrip("/") or "/", check_place(cold_dir))
+    fs, layout = guest_files(cold_dir), Layout(folder.rstrip("/") or "/", check_cold(cold_dir, folder))
     with hold_folder(fs, layout, "topics verify", read_only=True), progress("verifying") as (on_total, on_bytes):
         report = look(fs, layout, boot_id(), on_total, on_bytes)
         if fs.exists(layout.families):
