@@ -39,8 +39,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # The write-ahead log.
     wal_shards: Annotated[int, _number("Shards of the log; 0 is one per CPU, at most 8.", 0, 64)] = 0
-    wal_file_bytes: Annotated[int, _number("Size at which a log file is closed.", 64 * KIB)] = 64 * MIB
-    sync_interval_ms: Annotated[int, _number("Longest time class disk data stays unsynced.", 1)] = 50
+    wal_file_bytes: Annotated[int, _number("Size at which a log file is closed.", 64 * KIB, 64 * GIB)] = 64 * MIB
+    sync_interval_ms: Annotated[int, _number("Longest time class disk data stays unsynced.", 1, 86_400_000)] = 50
     commit_window_us: Annotated[int, _number("Longest wait for more writes to share one sync.")] = 500
     commit_queue_bytes: Annotated[int, _number("Bytes that may wait for a commit.", 1)] = 64 * MIB
     disk_reserve_seqs: Annotated[
