@@ -19,6 +19,7 @@ from topics.core.lines import in_one_line
 BATCH_RECORDS = 1000
 BATCH_BYTES = 4 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
+_LINE_BYTES_MAX = 256 * 1024 * 1024
 
 _check = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -104,13 +105,25 @@ def read_lines(descriptor: int) -> Iterator[list[tuple[int, bytes]]]:
 
     A slow pipe gives its lines one by one and a fast one gives many at once, so that neither has to wait.
     """
-    rest, number = b"", 0
+    # The beginning of a line whose end has not come; joined only then, or a long line would be copied with every chunk.
+    parts: list[bytes] = []
+    size = number = 0
     with interruptible_reads() as read:
         while chunk := read(descriptor):
-            *whole, rest = (rest + chunk).split(b"\n")
+            parts.append(chunk)
+            size += len(chunk)
+            if b"\n" not in chunk:
+                if size > _LINE_BYTES_MAX:
+                    raise CommandError(
+                        f"line {number + 1} is longer than {_LINE_BYTES_MAX} bytes: no server takes that"
+                    )
+                continue
+            *whole, rest = b"".join(parts).split(b"\n")
+            parts, size = [rest], len(rest)
             numbered = [(number + place, text) for place, text in enumerate(whole, 1)]
             number += len(whole)
             yield [(place, text) for place, text in numbered if text.strip()]
+    rest = b"".join(parts)
     if rest.strip():
         yield [(number + 1, rest)]
 
