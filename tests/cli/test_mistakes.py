@@ -48,6 +48,7 @@ MISTAKES = [
     ("rm there --if-empty", 1, "topic_not_empty"),
     # What cannot be.
     ("append there {", 1, "value 1 is no JSON"),
+    ("append there " + "[" * 3000 + "]" * 3000, 1, "value 1 is no JSON"),
     ("append there 1 -", 2, "give it alone"),
     ("append there - --key k", 2, "--key is for one batch"),
     ("append there 1 --delay soon", 2, "accepted is a time such as 500ms"),

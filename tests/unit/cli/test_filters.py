@@ -72,3 +72,12 @@ def test_a_query_is_the_servers_to_answer(text: str) -> None:
 def test_a_member_whose_name_reminds_of_a_query(text: str) -> None:
     query, matches = meant(None, [text])
     assert query is None and matches is not None
+
+
+@pytest.mark.parametrize("payload", [b'{"a":1e999}', b"[" * 5000 + b"]" * 5000])
+def test_a_payload_that_python_cannot_hold_does_not_match(payload: bytes) -> None:
+    found = Record(seq=1, ts=2, payload=msgspec.Raw(payload))
+    for condition, holds in (("a=1", False), ("a!=1", True)):
+        matches = meant(None, [condition]).matches
+        assert matches is not None
+        assert matches(found) is holds

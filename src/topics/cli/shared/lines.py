@@ -65,7 +65,7 @@ def json_text(text: bytes, where: str, *, is_text: bool) -> msgspec.Raw:
         if is_text:
             return msgspec.Raw(msgspec.json.encode(decoded))
         return _check(decoded.strip())
-    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         shown = text[:80].decode("utf-8", "replace")
         raise CommandError(
             f"{where} is no JSON ({error}): {shown!r}; a text needs quotes of its own, or --text"

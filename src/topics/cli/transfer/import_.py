@@ -104,7 +104,7 @@ def _record(number: int, content: bytes) -> NewRecord:
     try:
         content.decode("utf-8")
         given = _decode(content)
-    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         raise CommandError(
             f"line {number} is no record ({error}): {content[:80].decode('utf-8', 'replace')!r}"
         ) from error
