@@ -31,6 +31,7 @@ from topics.storage.objects.store import StoreUnavailable
 from topics.storage.objects.tiers import TieredFileSystem
 from topics.storage.places import is_object_store
 from topics.storage.shortages import as_refusal, is_passing, lacks_descriptors
+from topics.storage.unsynced import UnsyncedFiles
 from topics.wire.cuts import RowsOnly, View
 
 T = TypeVar("T")
@@ -132,6 +133,9 @@ class SegmentStore:
         self._cached = 0
         self._lock = threading.Lock()
         self._folders: set[str] = set()
+        self._unsynced = UnsyncedFiles(fs)
+        self._flipped: dict[int, set[SegmentKey]] = {}
+        """Segments whose flags are on the disk as they are read, by topic."""
         self.serving = False
         """Whether anybody is served: a start fails with the system's own words."""
         self._far: TieredFileSystem | None = None
@@ -159,20 +163,16 @@ class SegmentStore:
         head = draft.head
         self._make_folder(self._layout.topic(head.topic_id))
         path = self._layout.segment(head.topic_id, head.first_seq)
-        self._put(path + ".data", encode_data(head, join_texts(draft.texts), draft.flags))
+        self._unsynced.write(path + ".data", encode_data(head, join_texts(draft.texts), draft.flags))
         rows = b"".join(draft.rows)
-        self._put(
+        self._unsynced.write(
             path + ".idx", encode_index(head.topic_id, head.first_seq, rows, draft.blocks, draft.tags, draft.written)
         )
 
     def sync(self, key: SegmentKey) -> None:
         """Makes both files survive a crash; `sync_folder` does the same for their names."""
         for ending in (".data", ".idx"):
-            file = self._fs.open(self.path(key) + ending, write=True)
-            try:
-                file.sync()
-            finally:
-                file.close()
+            self._unsynced.sync(self.path(key) + ending)
 
     def sync_folder(self, topic_id: int, cold: bool = False) -> None:
         self._fs.sync_dir(self._layout.topic(topic_id, cold))
@@ -290,17 +290,25 @@ class SegmentStore:
                 self._cached -= found.mapped_bytes
 
     def flip(self, key: SegmentKey, flags: bytes) -> None:
-        """Marks records as deleted in place and syncs; one byte each, so no crash can tear it."""
+        """Marks records as deleted in place and syncs; one byte each, so no crash can tear it.
+
+        That a mark is read does not mean that it is on its way to the disk: a sync of it may have failed, also in a
+        process before this one. So all are written again, until a sync has succeeded.
+        """
+        flipped = self._flipped.setdefault(key.topic_id, set())
+        certain = key in flipped
+        flipped.discard(key)
         file = self._fs.open(self.path(key) + ".data", write=True)
         try:
             start = file.size() - len(flags)
-            stored = file.read_at(start, len(flags))
+            stored = file.read_at(start, len(flags)) if certain else bytes(len(flags))
             for index, flag in enumerate(flags):
                 if flag == DELETED and stored[index] != DELETED:
                     file.write_at(start + index, bytes((DELETED,)))
             file.sync()
         finally:
             file.close()
+        flipped.add(key)
 
     def relocate(self, key: SegmentKey) -> None:
         """Copies a segment to the cold folder, complete and synced; the hot files stay until a snapshot agrees."""
@@ -321,7 +329,9 @@ class SegmentStore:
     def remove(self, key: SegmentKey) -> None:
         """Removes the files; missing ones are fine, a crash may have come between two attempts."""
         self.forget(key)
+        self._flipped.get(key.topic_id, set()).discard(key)
         for ending in (".data", ".idx"):
+            self._unsynced.forget(self.path(key) + ending)
             try:
                 self._fs.remove(self.path(key) + ending)
             except FileNotFoundError:
@@ -333,6 +343,7 @@ class SegmentStore:
             mapped = [key for key in (*self._cache, *self._far_indexes) if key.topic_id == topic_id]
         for key in mapped:
             self.forget(key)
+        self._flipped.pop(topic_id, None)
         for cold in (False, True) if self._layout.cold_root is not None else (False,):
             folder = self._layout.topic(topic_id, cold)
             try:
@@ -340,6 +351,7 @@ class SegmentStore:
             except FileNotFoundError:
                 continue
             for name in names:
+                self._unsynced.forget(f"{folder}/{name}")
                 self._fs.remove(f"{folder}/{name}")
             self._fs.remove_dir(folder)
             self._folders.discard(folder)
@@ -348,13 +360,6 @@ class SegmentStore:
         if folder not in self._folders:
             self._fs.make_dirs(folder)
             self._folders.add(folder)
-
-    def _put(self, path: str, pieces: list[bytes]) -> None:
-        file = self._fs.open(path, create=True)
-        try:
-            file.write_whole(pieces)
-        finally:
-            file.close()
 
     def _copy(self, source: str, target: str) -> None:
         reader = self._fs.open(source)

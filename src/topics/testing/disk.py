@@ -276,6 +276,11 @@ class FakeFile:
             inode = self._usable()
             inode.settle(inode.pending)
 
+    def fail_sync(self) -> None:
+        """What Linux may make of a sync that fails: the pages hold what was written, and are clean."""
+        with self._disk._call("fail_sync", self._path):
+            self._usable().forget()
+
     def map(self) -> memoryview:
         with self._disk._call("map", self._path):
             return self._usable().live.view()

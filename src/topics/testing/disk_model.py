@@ -99,6 +99,8 @@ class Inode:
         self.live = _Content()
         self.durable = _Content()
         self.pending: list[_Operation] = []
+        self.forgot = False
+        """Whether it shows bytes that are not on the disk and that no sync will bring there."""
 
     def do(self, operation: _Operation) -> None:
         operation.apply(self.live)
@@ -113,6 +115,12 @@ class Inode:
         for operation in survivors:
             operation.apply(self.durable)
         self.pending = []
+
+    def forget(self) -> None:
+        """A sync failed: the writes that waited are still shown, count as written, and are not."""
+        kept: list[_Operation] = [operation for operation in self.pending if isinstance(operation, Resize)]
+        self.forgot |= len(kept) < len(self.pending)
+        self.pending = kept
 
 
 class Folder:
@@ -215,9 +223,10 @@ def _forget(folder: Folder, survive: Survival, dice: SeededDice) -> None:
     for _, node in sorted(folder.durable.items(), key=itemgetter(0)):
         if isinstance(node, Folder):
             _forget(node, survive, dice)
-        elif node.pending:
+        elif node.pending or node.forgot:
             node.settle(_survivors(node.pending, survive, dice))
             node.live = copy.deepcopy(node.durable)
+            node.forgot = False
 
 
 def _survivors(pending: list[_Operation], survive: Survival, dice: SeededDice) -> list[_Operation]:

@@ -7,7 +7,7 @@ from topics.formats.segment import CHUNK_BYTES, DELETED, SegmentHead
 from topics.storage import segments as module
 from topics.storage.layout import Layout
 from topics.storage.segments import OpenSegment, SegmentDamaged, SegmentDraft, SegmentKey, SegmentStore
-from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, Survival
+from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival
 from topics.wire.fragments import encode_fragments
 
 LAYOUT = Layout("data", "cold")
@@ -190,6 +190,27 @@ def test_a_mapped_segment_sees_the_flip() -> None:
     opened = store.open(KEY)
     store.flip(KEY, bytes((0, 0, DELETED)))
     assert opened.flags() == bytes((0, 0, DELETED))
+
+
+def test_marks_whose_sync_failed_are_written_again() -> None:
+    """Also by the next process: that they are read does not mean that they are on their way to the disk."""
+    for restarted in (False, True):
+        disk = FakeDisk()
+        store = written(disk)
+        store.sync(KEY)
+        store.sync_folder(7)
+        faulty = FaultyFileSystem(disk)
+        store = store_on(faulty)
+        store.flip(KEY, bytes((DELETED, 0, 0)))
+        faulty.plan = FaultPlan(call=faulty.calls + 2, fault=Fault.EIO)
+        with pytest.raises(OSError, match="injected EIO"):
+            store.flip(KEY, bytes((DELETED, DELETED, 0)))
+        faulty.plan = NO_FAULTS
+        if restarted:
+            disk = disk.crash(Survival.EVERYTHING)
+            store = store_on(disk)
+        store.flip(KEY, bytes((DELETED, DELETED, 0)))
+        assert store_on(disk.crash(Survival.NOTHING)).open(KEY).flags() == bytes((DELETED, DELETED, 0))
 
 
 # The cold folder

@@ -7,7 +7,7 @@ import pytest
 from topics.storage.fs import File, FileSystem
 from topics.system.clock import Clock
 from topics.system.dice import Dice
-from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, SeededDice
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, SeededDice, Survival
 
 
 def work(fs: FileSystem) -> None:
@@ -103,6 +103,26 @@ def test_a_failed_call_does_not_reach_the_inner_file_system() -> None:
         work(expected)
         assert inner.trace == expected.trace[: len(inner.trace)]
         assert len(inner.trace) < len(expected.trace)
+
+
+def test_what_a_failed_sync_should_have_written_is_shown_and_lost_with_the_power() -> None:
+    fs = FaultyFileSystem(disk := FakeDisk())
+    fs.make_dirs("/d")
+    file = fs.open("/d/a", create=True)
+    fs.sync_dir("/d")
+    file.write_at(0, b"old")
+    file.sync()
+    file.write_at(0, b"new")
+    fs.plan = FaultPlan(call=fs.calls + 1)
+    with pytest.raises(OSError, match="injected EIO"):
+        file.sync()
+    file.sync()
+    assert file.read_at(0, 3) == b"new"
+    assert disk.clone().crash(Survival.EVERYTHING).open("/d/a").read_at(0, 3) == b"new"
+    assert disk.clone().crash(Survival.NOTHING).open("/d/a").read_at(0, 3) == b"old"
+    file.write_at(0, b"new")
+    file.sync()
+    assert disk.crash(Survival.NOTHING).open("/d/a").read_at(0, 3) == b"new"
 
 
 def test_once_means_once() -> None:
