@@ -66,6 +66,9 @@ class ShardLog:
         self._room = 0
         self._filled = 0
         """Up to here the file was written to, with frames or with zeros."""
+        self._doubted = False
+        """Whether a sync of the file ever failed. What was written meanwhile may count as clean as well, so from then
+        on everything is written again before it is synced."""
         self.next_number = next_number
         """The number the next file will have; every frame written so far is in a lower one."""
 
@@ -135,11 +138,14 @@ class ShardLog:
         """Makes everything written before this call durable; a write that comes meanwhile may or may not be."""
         offset = self._offset
         if self._file is not None and offset != self._synced:
-            try:
-                self._file.sync()
-            except OSError as error:
-                if not is_passing(error):
-                    raise
+            if not self._doubted:
+                try:
+                    self._file.sync()
+                except OSError as error:
+                    self._doubted = True
+                    if not is_passing(error):
+                        raise
+            if self._doubted:
                 _insist(lambda: self._write_and_sync_again(offset))
             self._synced = offset
 
@@ -183,8 +189,11 @@ class ShardLog:
             return
         offset = mark.offset if mark.next_number == self.next_number else 0
         _insist(lambda: file.truncate(offset))
-        _insist(file.sync)
-        self._offset = self._synced = offset
+        if self.unsynced:
+            # What others wrote before is not on the disk yet, and a sync that fails here must not lose it either.
+            self.sync()
+        else:
+            _insist(file.sync)
         # The room behind it went with the truncation, so the next write begins a file.
         self._room = self._filled = offset
 
@@ -227,6 +236,7 @@ class ShardLog:
         self._room = size
         self._file = file
         self._offset = self._synced = self._filled = 0
+        self._doubted = False
         self.next_number += 1
 
 

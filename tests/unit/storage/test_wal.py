@@ -1,8 +1,9 @@
 import pytest
 
+from topics.formats.frame import FrameKind, seal_frame
 from topics.storage.layout import wal_file
 from topics.storage.wal import LogMark, ShardLog
-from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival
+from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival
 
 FOLDER = "wal"
 FILE_BYTES = 1000
@@ -336,3 +337,51 @@ def test_a_write_whose_pages_cannot_be_filled_is_written_all_the_same() -> None:
     faulty.plan = FaultPlan(call=faulty.calls + 1, fault=Fault.ENOSPC)
     log.write(b"y" * 1000)
     assert (faulty.failed, log.position().offset) == (1, 67_000)
+
+
+def framed(lsn: int) -> bytes:
+    return b"".join(seal_frame(FrameKind.DELETE, 1, lsn, 0, b"%d" % lsn))
+
+
+def test_after_a_failed_sync_everything_is_written_again_before_it_counts_as_synced() -> None:
+    """However often it failed, and whatever was written meanwhile: the pages may count as clean."""
+    faulty = FaultyFileSystem(disk := FakeDisk())
+    log = new_log(faulty)
+    log.write(framed(1))
+    # The first sync, and each of the three that follow a second write.
+    faulty.plan = FaultPlan(call=faulty.calls + 1, fault=Fault.ENOMEM, lasting=True, only=frozenset({"sync"}))
+    with pytest.raises(OSError, match="injected ENOMEM"):
+        log.sync()
+    log.write(framed(2))
+    faulty.plan = NO_FAULTS
+    log.sync()
+    log.write(framed(3))
+    log.sync()
+    written = framed(1) + framed(2) + framed(3)
+    assert content(disk.crash(Survival.NOTHING), 1) == written + bytes(FILE_BYTES - len(written))
+
+
+def test_taking_a_write_back_loses_nothing_of_what_others_wrote_before() -> None:
+    faulty = FaultyFileSystem(disk := FakeDisk())
+    log = new_log(faulty)
+    log.write(framed(1))
+    mark = log.mark()
+    faulty.plan = FaultPlan(call=faulty.calls + 1, fault=Fault.ENOSPC)
+    with pytest.raises(OSError, match="injected ENOSPC"):
+        log.write(framed(2))
+    # The truncation comes first, then the sync that is to make it durable.
+    faulty.plan = FaultPlan(call=faulty.calls + 2, fault=Fault.ENOSPC)
+    log.restore(mark)
+    assert faulty.failed == 2 and not log.unsynced
+    assert content(disk.crash(Survival.NOTHING), 1) == framed(1)
+
+
+def test_what_the_system_dropped_after_a_failed_sync_is_no_success() -> None:
+    faulty = FaultyFileSystem(FakeDisk())
+    log = new_log(faulty)
+    log.write(framed(1))
+    faulty.plan = FaultPlan(call=faulty.calls + 1, fault=Fault.ENOMEM)
+    file = faulty.inner.open(wal_file(FOLDER, 1), write=True)
+    file.write_at(0, bytes(8))
+    with pytest.raises(OSError, match="is gone"):
+        log.sync()
