@@ -352,11 +352,16 @@ class Checkpointer:
     def _settle_places(self, head: SnapshotHead, written: SnapshotWriter) -> Iterator[bool]:
         """Notes where the topics are now, and lets those sleep that may; some of them before each tick."""
         sleepers, taken = self._core.sleepers, self._captures
-        if not sleepers.indexed or self._core.closed:
+        if not sleepers.indexed:
             return
         # Whoever holds a topic keeps it awake, also who only captured it.
         ids, self._captures = [capture.topic.id for capture in taken], []
         taken.clear()
+        if self._core.closed:
+            # Nobody goes to sleep any more, but what they were before must not be copied into the last snapshot.
+            for topic_id in ids:
+                sleepers.forget(topic_id)
+            return
         try:
             file = SnapshotFile(self._fs, self._core.layout, head.number)
         except (OSError, DamageError):

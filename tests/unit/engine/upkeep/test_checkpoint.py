@@ -639,3 +639,31 @@ def test_a_segment_that_dies_on_its_way_is_written_for_the_snapshot_that_names_i
     assert done == [True]
     again = open_engine(killed(disk))
     assert (seqs(again, "t"), again.info("t").earliest_seq) == ([], 4)
+
+
+# Closed, or looked at, in the middle of one
+
+
+def begin_to_close(engine: Engine) -> None:
+    """What closing does before its own checkpoint has its turn."""
+    engine.core.closed = engine.core.quiet = True
+
+
+@pytest.mark.parametrize("earlier", range(5))
+def test_the_last_snapshot_copies_nothing_older_than_the_one_before_it(earlier: int) -> None:
+    """Of topics that may sleep, whose places a checkpoint does not note any more when the engine is being closed."""
+    engine = open_engine(disk := FakeDisk(), awake_topics=0)
+    append(engine, "other", 1)
+    put(engine, "sure", durability=FSYNC)
+    append(engine, "sure", 0)
+    for number in range(earlier):
+        assert checkpoint(engine)
+        append(engine, "sure", number + 1)
+    assert checkpoint(engine)
+    append(engine, "sure", "last")
+    for step in driven(engine.checkpointer.job()):
+        if isinstance(step, OffLoop):
+            begin_to_close(engine)
+    engine.close_inline()
+    again = open_engine(after_power_cut(disk), awake_topics=0)
+    assert values(again, "sure") == [*range(earlier + 1), "last"]
