@@ -126,6 +126,8 @@ class Checkpointer:
         self._due, self._captures, self._dropped, self._positions, self._absorbed = [], [], [], [], []
         self._new = self._new_bytes = 0
         succeeded = False
+        # Before the turn: what is given out behind it is not in the snapshot, also if the engine is closed meanwhile.
+        quiet = self._core.quiet
         self._core.sleepers.hold()
         try:
             try:
@@ -138,7 +140,7 @@ class Checkpointer:
                 self._capture_slice()
                 yield Until(self._next_tick)
             yield Until(self._sealer.when_idle)
-            head = self._head(kept)
+            head = self._head(kept, quiet and self._core.quiet)
             written = yield OffLoop(lambda: self._write(head))
             assert isinstance(written, SnapshotWriter)
             self._finish(head, written.size)
@@ -238,13 +240,13 @@ class Checkpointer:
         state = encode_topic(topic_state(topic, ceiling, tail, self._core.features.save(topic)))
         self._captures.append(Capture(topic, topic.head, state, tail, entry, unsynced, flips))
 
-    def _head(self, kept: list[int]) -> SnapshotHead:
+    def _head(self, kept: list[int], quiet: bool) -> SnapshotHead:
         core = self._core
         # One that adds to the full one alone takes away what those it replaces took away.
         dropped = [*self.dropped, *self._dropped] if kept and kept != self.chain else self._dropped
         return SnapshotHead(
             self.number + 1, kept, len(core.shards), [*self._positions, *self.retired],
-            core.next_topic_id, core.wall(), dropped, core.quiet, self._moment,
+            core.next_topic_id, core.wall(), dropped, quiet, self._moment,
         )  # fmt: skip
 
     def _write(self, head: SnapshotHead) -> SnapshotWriter:

@@ -27,6 +27,7 @@ from tests.unit.engine.conftest import (
     topic,
     values,
 )
+from topics.core.durability import Durability
 from topics.core.errors import ReadOnlyError
 from topics.core.records import Record
 from topics.engine import AppendResult, Engine
@@ -667,3 +668,22 @@ def test_the_last_snapshot_copies_nothing_older_than_the_one_before_it(earlier: 
     engine.close_inline()
     again = open_engine(after_power_cut(disk), awake_topics=0)
     assert values(again, "sure") == [*range(earlier + 1), "last"]
+
+
+@pytest.mark.parametrize("durability", [EPHEMERAL, DISK])
+def test_what_was_given_out_behind_the_turn_is_told_as_lost_though_the_engine_was_being_closed(
+    durability: Durability,
+) -> None:
+    engine = open_engine(disk := FakeDisk())
+    put(engine, "weak", durability=durability)
+    append(engine, "weak", 1)
+    for place, _ in enumerate(driven(engine.checkpointer.job())):
+        if place == 1:
+            # The log has turned.
+            shown = append(engine, "weak", 2).last_seq
+            begin_to_close(engine)
+    # The power is cut before the checkpoint of the stop is taken.
+    again = open_engine(after_power_cut(disk), boot_id="b")
+    tombstone = read(again, "weak", from_seq=1).tombstone
+    assert tombstone is not None and tombstone.gap_from <= shown <= tombstone.gap_to
+    assert append(again, "weak", 3).first_seq > shown
