@@ -126,7 +126,8 @@ class Housekeeper:
         core, options = self._core, self._core.options
         quiet = [t.id for t in awake if max(t.last_read_ts, t.last_write_ts) < now - _AWAKE_MS]
         awake.clear()
-        for topic_id in quiet:
+        # One that the checkpoint has taken is no longer as its place has it, and has its new one when that is through.
+        for topic_id in quiet if not self._checkpointer.running else ():
             if not core.sleepers.crowded:
                 break
             core.sleepers.rest(topic_id)

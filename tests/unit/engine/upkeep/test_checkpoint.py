@@ -32,6 +32,7 @@ from topics.core.errors import ReadOnlyError
 from topics.core.records import Record
 from topics.engine import AppendResult, Engine
 from topics.engine.background import InlineRunner, Job, OffLoop, Until
+from topics.engine.sleeping import sleepers
 from topics.engine.upkeep import checkpoint as module
 from topics.formats.frame import FrameKind
 from topics.formats.snapshot import SnapshotHead
@@ -687,3 +688,21 @@ def test_what_was_given_out_behind_the_turn_is_told_as_lost_though_the_engine_wa
     tombstone = read(again, "weak", from_seq=1).tombstone
     assert tombstone is not None and tombstone.gap_from <= shown <= tombstone.gap_to
     assert append(again, "weak", 3).first_seq > shown
+
+
+def test_nobody_goes_to_sleep_where_they_were_before_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sleepers, "_PLACES_A_STEP", 1)
+    engine = open_engine(FakeDisk(), clock := ManualClock(), awake_topics=0)
+    for name in "abc":
+        append(engine, name, 1)
+    assert checkpoint(engine)
+    for name in "abc":
+        append(engine, name, 2)
+    clock.advance(120_000)
+    slept: set[str] = set()
+    for _ in driven(engine.checkpointer.job()):
+        engine.housekeeper._look_at_some_topics()
+        slept.update(engine.core.sleepers.names)
+        for name in sorted(engine.core.sleepers.names):
+            assert values(engine, name) == [1, 2]
+    assert slept == {"a", "b", "c"}
