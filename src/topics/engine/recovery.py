@@ -97,11 +97,12 @@ class Recovery:
             self.changed = True
         for topic in self._core.topics.values():
             self._settle(topic)
+        # What wakes from here on has lost nothing: it gives out by the reserve of this run, which the run notes.
+        self._core.applier.reserve = self._core.reserve
         self._name_topics()
         self._core.features.settle()
         self._core.count_all()
         self._check_segments()
-        self._core.applier.reserve = self._core.reserve
         self._core.applier.overfull.clear()
 
     # Snapshots

@@ -16,6 +16,7 @@ from tests.unit.engine.conftest import (
     topic,
     values,
 )
+from tests.unit.engine.routing.conftest import route
 from topics.core.config import TopicType
 from topics.core.errors import DamageError
 from topics.engine import Engine
@@ -360,6 +361,21 @@ def test_a_list_tells_of_one_that_is_not_where_it_should_be(disk: FakeDisk) -> N
     places.by_id[names["a"]] = places.by_id[names["b"]]
     with pytest.raises(DamageError, match="topic 2 is where topic 1 should be"):
         engine.core.sleepers.glances("a")
+
+
+def test_one_that_a_start_wakes_gives_out_no_more_than_that_run_says(disk: FakeDisk) -> None:
+    """The destination of a router, which sleeps in the snapshot, behind a run that reserved more seqs."""
+    engine = start(disk, disk_reserve_seqs=5000)
+    put(engine, "source", durability=FSYNC)
+    put(engine, "dest", durability=DISK)
+    route(engine, "source", "dest")
+    append(engine, "dest", 1)
+    engine.close_inline()
+    engine = start(disk, disk_reserve_seqs=1)
+    assert "dest" not in asleep(engine)
+    shown = append(engine, "dest", *range(100)).last_seq
+    again = start(after_power_cut(disk), boot_id="b", disk_reserve_seqs=1)
+    assert append(again, "dest", "new").first_seq > shown
 
 
 def damaged(disk: FakeDisk, found: bytes, written: bytes) -> Engine:
