@@ -211,11 +211,46 @@ async def work(caller: Caller, queue: QueueTruth, luck: Random) -> None:
     if chance < 0.4:
         await caller.ask("POST", f"/v0/topics/{name}/nack", {**body, "delay_ms": luck.choice((0, 100))})
         return
+    await _finish(caller, queue, jobs, body)
+
+
+async def _finish(caller: Caller, queue: QueueTruth, jobs: list[Any], body: dict[str, Any]) -> None:
     queue.maybe_done.update(job["data"] for job in jobs)
-    answer = await caller.ask("POST", f"/v0/topics/{name}/ack", body)
+    answer = await caller.ask("POST", f"/v0/topics/{queue.produced.name}/ack", body)
     if answer.is_success:
         skipped = set(json.loads(answer.content)["skipped"])
         queue.done.update(job["data"] for job in jobs if job["$seq"] not in skipped)
+
+
+async def extend(caller: Caller, queue: QueueTruth, luck: Random) -> None:
+    """Claims some jobs and asks for more time, or for next to none, before it is done with them or forgets them."""
+    name, done = queue.produced.name, set(queue.done)
+    answer = await caller.ask("POST", f"/v0/topics/{name}/claim", {"node": caller.name, "max": 2, "lease_ms": 200})
+    if not answer.is_success or not (jobs := json.loads(answer.content)["claimed"]):
+        return
+    queue.check_claimed(job["data"] for job in jobs if job["data"] in done)
+    body = {"node": caller.name, "seqs": [job["$seq"] for job in jobs], "lease_ids": [job["lease_id"] for job in jobs]}
+    await caller.ask("POST", f"/v0/topics/{name}/extend", {**body, "lease_ms": luck.choice((1, 400, 3000))})
+    if luck.random() < 0.5:
+        await _finish(caller, queue, jobs, body)
+
+
+async def redrive(caller: Caller, name: str, luck: Random) -> None:
+    """Has dead letters tried again."""
+    answer = await caller.ask("POST", f"/v0/topics/{name}/redrive", {"max": luck.choice((1, 5))})
+    if not answer.is_success and answer.status not in (404, 409, *_TRANSIENT):
+        raise Broken(f"{name}: a redrive is answered with {answer.status} {answer.content[:200]!r}")
+
+
+async def jobs_left(caller: Caller, names: tuple[str, ...], luck: Random) -> set[int]:
+    """The jobs that are in a queue or among its dead letters, of which none may be in both."""
+    left: list[int] = []
+    for name in names:
+        if (await caller.ask("GET", f"/v0/topics/{name}")).status != 404:
+            left += [value for _, value in (await scan(caller, name, luck)).records]
+    if len(set(left)) < len(left):
+        raise Broken(f"{names}: {sorted(v for v in left if left.count(v) > 1)[:5]} are there twice")
+    return set(left)
 
 
 async def check_copies(caller: Caller, source: LogTruth, dest: str, luck: Random) -> None:

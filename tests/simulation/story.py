@@ -9,20 +9,23 @@ from tests.simulation import clients, followers
 from tests.simulation.clients import Caller, Scene
 from tests.simulation.oracle import Broken, End, LogTruth, QueueTruth, StreamTruth, TransactionTruth, TypedTruth
 
-CAPPED, COPY, CHURN, STREAM, TYPED, JOBS = "capped", "copy", "churn", "chat/42", "typed/1", "jobs"
+CAPPED, COPY, CHURN, STREAM, TYPED, JOBS, DEAD = "capped", "copy", "churn", "chat/42", "typed/1", "jobs", "dead"
 CLIENTS = 6
 
 
 class Story:
-    """Outlives every server: topics of each class, one with a cap, a queue, a stream with its producer, a router, and a
-    topic that is deleted and made again."""
+    """Outlives every server: topics of each class, one with a cap, some that few ask for and that may sleep, a queue
+    with or without dead letters, a stream with its producer, a router, and a topic that is deleted and made again."""
 
     def __init__(self, luck: Random) -> None:
         self._numbers = count(1)
         self._staying = False
         self.logs = [LogTruth(f"log-{name}", name) for name in ("fsync", "disk", "memory", "ephemeral")]
         self.logs.append(LogTruth(CAPPED, "disk", cap=30))
+        self.quiet = [LogTruth(f"quiet-{n}", name) for n, name in enumerate(("fsync", "disk", "memory", "disk") * 2)]
         self.queue = QueueTruth(LogTruth(JOBS, luck.choice(("disk", "fsync"))))
+        letters = {"dead_letter": DEAD, "max_deliveries": 2}
+        self.handling: dict[str, Any] = luck.choice(({}, letters)) | {"leases_durable": luck.random() < 0.5}
         self.stream = StreamTruth(STREAM)
         self.typed = TypedTruth(TYPED)
         self.transactions = TransactionTruth()
@@ -32,7 +35,7 @@ class Story:
         return next(self._numbers)
 
     def restarted(self, end: End, lacked: bool = False) -> None:
-        for log in self.logs:
+        for log in (*self.logs, *self.quiet):
             log.restarted(end, lacked)
         self.queue.restarted(end)
 
@@ -40,8 +43,9 @@ class Story:
         """Makes what is not there yet. A server on a failing disk may refuse."""
         wanted: list[tuple[str, Any]] = [
             *((f"/v0/topics/{log.name}", {"durability": log.durability}) for log in self.logs if not log.cap),
+            *((f"/v0/topics/{log.name}", {"durability": log.durability}) for log in self.quiet),
             (f"/v0/topics/{CAPPED}", {"cap_records": 30}),
-            (f"/v0/topics/{JOBS}", {"type": "queue", "durability": self.queue.produced.durability}),
+            (f"/v0/topics/{JOBS}", {"type": "queue", "durability": self.queue.produced.durability, **self.handling}),
             (f"/v0/routers/{COPY}", {"source": "log-disk", "dest": COPY, "guarantee": "exactly_once", "from_seq": 0}),
             (f"/v1/stream/{STREAM}", b""),
             (f"/v1/stream/{TYPED}", b""),
@@ -57,12 +61,12 @@ class Story:
     async def check(self, caller: Caller, luck: Random) -> None:
         """Looks at everything, while nobody changes anything."""
         found: dict[str, set[int]] = {}
-        for log in self.logs:
+        for log in (*self.logs, *self.quiet):
             scan = await clients.scan(caller, log.name, luck)
             log.check_whole(scan)
             found[log.name] = {value for _, value in scan.records}
         self.transactions.check_whole(self._committed_to(), found)
-        self.queue.check_left({value for _, value in (await clients.scan(caller, JOBS, luck)).records})
+        self.queue.check_left(await clients.jobs_left(caller, (JOBS, DEAD), luck))
         self.stream.check_whole(await clients.read_stream(caller, STREAM))
         if self.typed.version:
             self.typed.check_whole(await clients.read_typed(caller, self.typed))
@@ -88,15 +92,20 @@ class Story:
             lambda: clients.write(caller, luck.choice(logs), number, luck),
             lambda: clients.write(caller, self.queue.produced, number, luck),
             lambda: clients.read(caller, luck.choice(logs), luck),
+            lambda: clients.write(caller, luck.choice(self.quiet), number, luck),
+            lambda: clients.read(caller, luck.choice(self.quiet), luck),
             lambda: clients.work(caller, self.queue, luck),
+            lambda: clients.extend(caller, self.queue, luck),
             lambda: clients.churn(caller, CHURN, number, luck),
             lambda: clients.transact(caller, self._committed_to(), self.transactions, number, luck),
         ]
         if luck.random() < 0.3:
-            scenes.append(lambda: clients.delete(caller, luck.choice(self.logs), luck))
+            scenes.append(lambda: clients.delete(caller, luck.choice([*self.logs, *self.quiet]), luck))
         if place == 1 and self.typed.version:
             scenes += [lambda: clients.write_typed(caller, self.typed, number, luck)] * 2
             scenes.append(lambda: clients.update_schema(caller, self.typed))
+        if "dead_letter" in self.handling:
+            scenes.append(lambda: clients.redrive(caller, JOBS, luck))
         if self._staying:
             scenes.append(lambda: followers.watch(caller, luck.choice(logs), luck))
             scenes.append(lambda: followers.talk(caller, logs, number, luck))

@@ -52,6 +52,7 @@ class World:
         self.lives = 0
         self._boot = 0
         self.story = Story(self.luck)
+        self._cold_dir = self.luck.choice(("cold", None))
 
     def note(self, line: str) -> None:
         self.trace.append(f"{self.clock.now_ms()} {line}")
@@ -70,11 +71,14 @@ class World:
             data_dir="data",
             awake_us=0,
             wal_shards=luck.choice((1, 1, 2, 3)),
-            wal_file_bytes=65_536,
+            wal_file_bytes=luck.choice((65_536, 100_003, 300_000)),
+            awake_topics=luck.choice((0, 3, 10_000)),
+            cold_dir=self._cold_dir,
+            hot_retain_segments=luck.choice((0, 1, 4)),
             segment_max_events=luck.choice((8, 50, 10_000)),
             snapshot_interval_ms=luck.choice((50, 500, 60_000)),
             snapshot_inline_bytes=luck.choice((0, 1000, 1_000_000)),
-            disk_reserve_seqs=256,
+            disk_reserve_seqs=luck.choice((1, 256, 256, 5000)),
         )
         fs: FileSystem = self.disk
         if faulty:
