@@ -50,6 +50,9 @@ class World:
         self.clock = ManualClock()
         self.trace: list[str] = []
         self.lives = 0
+        self._prepared = False
+        """Whether everything is there that clients use: a full disk would take none of it."""
+        self._full = False
         self._boot = 0
         self.story = Story(self.luck)
         self._cold_dir = self.luck.choice(("cold", None))
@@ -60,16 +63,17 @@ class World:
     def run(self, lives: int) -> None:
         """So many lives, and one more in which everything is looked at."""
         for _ in range(lives):
-            self.live(self.luck.choice(list(End)), faulty=self.luck.random() < 0.3)
+            self.live(self.luck.choice(list(End)), faulty=self.luck.random() < 0.3, full=self.luck.random() < 0.3)
         self.live(End.STOP, faulty=False)
 
-    def live(self, end: End, faulty: bool) -> None:
-        """One life of the server, from its start to its end."""
+    def live(self, end: End, faulty: bool, full: bool = False) -> None:
+        """One life of the server, from its start to its end; on a disk that is full, or is about to be."""
         self.lives += 1
         luck = Random(self.luck.randrange(1 << 32))
         settings = Settings(
             data_dir="data",
             awake_us=0,
+            full_disk_reserve_bytes=luck.choice((0, 70_000)),
             wal_shards=luck.choice((1, 1, 2, 3)),
             wal_file_bytes=luck.choice((65_536, 100_003, 300_000)),
             awake_topics=luck.choice((0, 3, 10_000)),
@@ -81,6 +85,9 @@ class World:
             disk_reserve_seqs=luck.choice((1, 256, 256, 5000)),
         )
         fs: FileSystem = self.disk
+        self._full = full and self._prepared and not faulty
+        if self._full:
+            self.disk.capacity_bytes = self.disk.used_bytes + luck.choice((0, 10_000, 200_000, 600_000, 2_000_000))
         if faulty:
             fs = FaultyFileSystem(self.disk, _fault(luck))
         self.note(f"life {self.lives} {end.name} faulty={faulty} shards={settings.wal_shards}")
@@ -88,7 +95,7 @@ class World:
         if end is not End.STOP and luck.random() < 0.5:
             self.disk.stop_after = self.disk.call_count + luck.randrange(1, 400)
         try:
-            self._run_life(loop, fs, settings, luck, end, checked=not faulty)
+            self._run_life(loop, fs, settings, luck, end, checked=not faulty and not self._full)
         except (PowerCut, OSError) as error:
             # In the start, which a fault or a cut may end as well.
             self.note(f"the start ended with {type(error).__name__}")
@@ -109,7 +116,7 @@ class World:
         if luck.random() < 0.2:
             self.clock.jump(luck.choice((-600_000, -1, 5_000, DAY_MS)))
         failed = faults is not None and faults.plan.fault in (Fault.EIO, Fault.SHORT)
-        self.story.restarted(End.POWER_CUT if failed else end, faults is not None)
+        self.story.restarted(End.POWER_CUT if failed else end, faults is not None or self._full)
 
     def _run_life(
         self, loop: SimulatedLoop, fs: FileSystem, settings: Settings, luck: Random, end: End, checked: bool
@@ -136,6 +143,7 @@ class World:
         net = Random(luck.randrange(1 << 32))
         quiet = Caller("quiet", lambda: Link(front.http, loop, net, patient=True), self.note)
         await self.story.prepare(quiet, checked)
+        self._prepared |= checked
         if checked:
             await self.story.check(quiet, luck)
         crowd = self.story.begin([self._caller(n, front, loop, net) for n in range(CLIENTS)], luck, True)
@@ -143,6 +151,10 @@ class World:
         if luck.random() < 0.2:
             self.clock.jump(luck.choice((-600_000, -1, 700, 3_600_000)))
             await asyncio.sleep(0.2)
+        if self._full and luck.random() < 0.6:
+            # Somebody makes room, and the server is to notice.
+            self.disk.capacity_bytes = luck.choice((None, self.disk.used_bytes + 300_000))
+            await asyncio.sleep(2.5)
         look_at(crowd)
         if end is End.STOP:
             for task in crowd:
