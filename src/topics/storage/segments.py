@@ -8,6 +8,7 @@ Where the cold tier is an object store, a cold segment's data is only fetched fo
 kept on the local disk (`storage.objects.copies`), and `index`, `flags` and `rows` ask for nothing else.
 """
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ from topics.storage.unsynced import UnsyncedFiles
 from topics.wire.cuts import RowsOnly, View
 
 T = TypeVar("T")
+_DELETED_RUNS = re.compile(b"%c+" % DELETED)
 
 _COPY_BYTES = 4 * 1024 * 1024
 _MAPPED_MAX = 256
@@ -290,7 +292,7 @@ class SegmentStore:
                 self._cached -= found.mapped_bytes
 
     def flip(self, key: SegmentKey, flags: bytes) -> None:
-        """Marks records as deleted in place and syncs; one byte each, so no crash can tear it.
+        """Marks records as deleted in place and syncs; each has a byte of its own, so no crash can tear it.
 
         That a mark is read does not mean that it is on its way to the disk: a sync of it may have failed, also in a
         process before this one. So all are written again, until a sync has succeeded.
@@ -302,9 +304,9 @@ class SegmentStore:
         try:
             start = file.size() - len(flags)
             stored = file.read_at(start, len(flags)) if certain else bytes(len(flags))
-            for index, flag in enumerate(flags):
-                if flag == DELETED and stored[index] != DELETED:
-                    file.write_at(start + index, bytes((DELETED,)))
+            for run in _DELETED_RUNS.finditer(flags):
+                if stored[run.start() : run.end()] != run.group():
+                    file.write_at(start + run.start(), run.group())
             file.sync()
         finally:
             file.close()

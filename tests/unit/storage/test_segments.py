@@ -169,13 +169,17 @@ def test_flipping_marks_records_for_good() -> None:
     after.check(0, 3)
 
 
-def test_flipping_writes_one_byte_for_each_new_mark() -> None:
+@pytest.mark.parametrize(
+    ("flags", "writes"), [((DELETED, 0, 0), 0), ((DELETED, DELETED, DELETED), 1), ((DELETED, 0, DELETED), 1)]
+)
+def test_flipping_writes_once_for_each_run_with_a_new_mark(flags: tuple[int, int, int], writes: int) -> None:
     disk = FakeDisk()
     store = written(disk)
     store.flip(KEY, bytes((DELETED, 0, 0)))
     disk.trace.clear()
-    store.flip(KEY, bytes((DELETED, DELETED, 0)))
-    assert [operation for operation, _ in disk.trace] == ["write", "sync"]
+    store.flip(KEY, bytes(flags))
+    assert [operation for operation, _ in disk.trace] == ["write"] * writes + ["sync"]
+    assert store.open(KEY).flags() == bytes(flags)
 
 
 def test_flipping_never_takes_a_mark_back() -> None:
