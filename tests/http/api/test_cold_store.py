@@ -114,6 +114,8 @@ def test_a_store_that_is_away_is_told_as_such_and_loses_nothing(s3: S3Server, tm
 def test_a_server_with_nothing_of_its_own_waits_for_the_store(s3: S3Server, tmp_path: Path) -> None:
     url = s3.make_bucket() + "/cold"
     s3.down()
-    server = live(tmp_path, url)
-    with server:
+    server = live(tmp_path, url).start()
+    try:
         wait_until(lambda: "cold_store_unavailable" in server.log() or "does not answer now" in server.log())
+    finally:
+        server.kill()
