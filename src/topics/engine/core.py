@@ -259,6 +259,12 @@ class EngineCore(Listeners):
         for capture in self.captures:
             capture(topic)
 
+    def consumed(self, topic: Topic) -> None:
+        """Somebody takes records of the topic, or has come to follow it or to work on it: that raises its priority."""
+        topic.last_read_ts = topic.last_consumed_ts = now = self.wall()
+        if self.topics.get(topic.id) is not topic and topic.name in self.sleepers.names:
+            self.sleepers.consumed(topic, now)
+
     def expire(self, topic: Topic) -> None:
         """Lets time do its work before anyone looks. Readers never wait for the log here, and never fail.
 

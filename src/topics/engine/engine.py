@@ -467,10 +467,7 @@ class Engine:
 
     def consumed(self, topic: Topic) -> None:
         """Somebody reads the topic, or has come to follow it: that raises its priority."""
-        core = self.core
-        topic.last_read_ts = topic.last_consumed_ts = now = core.wall()
-        if core.topics.get(topic.id) is not topic and topic.name in core.sleepers.names:
-            core.sleepers.consumed(topic, now)
+        self.core.consumed(topic)
 
     def _background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
         if self._workers is None:

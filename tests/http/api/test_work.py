@@ -90,6 +90,15 @@ def seq_of(event: Event) -> int:
 # Delivery
 
 
+def test_working_on_a_queue_consumes_it(jobs: Callable[..., Jobs], work: Stream, name: str) -> None:
+    queue = jobs()
+    assert queue.api.get(f"/v0/topics/{name}?touch=false").json()["last_read_ts"] is None
+    work()
+    state = queue.api.get(f"/v0/topics/{name}?touch=false").json()
+    assert state["last_read_ts"] is not None
+    assert state["effective_priority"] > 0
+
+
 def test_a_job_is_pushed(jobs: Callable[..., Jobs], work: Stream, name: str) -> None:
     queue = jobs(lease_ms=60_000)
     stream = work()

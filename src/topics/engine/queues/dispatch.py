@@ -284,6 +284,7 @@ class Dispatcher:
 
     def _hand_over(self, queue: Queue, demand: Demand, leases: list[Lease], ready: int) -> None:
         topic, book = queue.jobs.topic, queue.book
+        self._core.consumed(topic)
         if not leases:
             demand.deliver(topic.name, [], ready, AT_ONCE)
             return

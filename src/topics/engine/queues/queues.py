@@ -191,6 +191,7 @@ class Queues:
             lambda worker: self._close_worker(queue, worker),
         )
         queue.workers.append(worker)
+        self._core.consumed(queue.jobs.topic)
         self._dispatcher.schedule(queue)
         return worker
 

@@ -569,3 +569,25 @@ def test_configs_apply_from_now_on(engine: Engine, clock: ManualClock) -> None:
     claim(engine)
     deadlines = [lease.deadline - clock.now_ms() for lease in engine.queues.list_leases(JOBS).leases]
     assert deadlines == [1000, 5000]
+
+
+# Being consumed
+
+
+def test_claims_and_workers_consume_their_queue(engine: Engine, clock: ManualClock) -> None:
+    def consumed() -> tuple[int | None, int]:
+        info = engine.info(JOBS, touch=False)
+        return info.last_read_ts, info.effective_priority
+
+    produce(engine, 1)
+    assert consumed() == (None, 0), "to append is not to consume"
+    for step in (
+        lambda: claim(engine, lease_ms=86_400_000),
+        lambda: claim(engine),  # There is nothing left, and it looked.
+        lambda: Hands(engine),
+        lambda: produce(engine, 2),  # Which is pushed to the worker at once.
+    ):
+        clock.advance(60_000)
+        assert consumed()[1] <= 125
+        step()
+        assert consumed() == (clock.now_ms(), 500)
