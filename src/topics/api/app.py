@@ -347,7 +347,9 @@ class Api:
         """A refusal by the HTTP layer, in the shape of all others."""
         if error.fault is Fault.SHUTTING_DOWN:
             return self._refusal(ShuttingDownError(), path)
-        if error.fault in (Fault.TOO_MANY_CONNECTIONS, Fault.TOO_MANY_BODIES):
+        if error.fault is Fault.TOO_MANY_CONNECTIONS:
+            return self._refusal(ThrottledError.over_cap("max_connections", error.most), path)
+        if error.fault is Fault.TOO_MANY_BODIES:
             return self._refusal(ThrottledError.under_pressure(retry_after_ms=1000), path)
         body = fault_of(error.status, _CODE_BY_STATUS.get(error.status, "internal"), error.message, path)
         return Refusal(error.status, body, "application/json", SECURE)

@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
         hub.counters.connections_total += 1
         if len(hub.connections) > hub.limits.connections_max and not hub.make_room():
             # No lingering: whoever opens connections without end should not have us keep them.
-            self._refuse(HttpError(Fault.TOO_MANY_CONNECTIONS), linger=False)
+            self._refuse(HttpError(Fault.TOO_MANY_CONNECTIONS, most=hub.limits.connections_max), linger=False)
             return
         hub.silent[self] = None
 

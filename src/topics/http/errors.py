@@ -30,12 +30,16 @@ class Fault(enum.Enum):
 
 
 class HttpError(Exception):
-    """A refusal. `headers` belong into the answer whatever shape the application gives it."""
+    """A refusal. `headers` belong into the answer whatever shape the application gives it; `most` is the bound that
+    was met, where it is a setting."""
 
-    def __init__(self, fault: Fault, message: str = "", headers: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self, fault: Fault, message: str = "", headers: Sequence[tuple[str, str]] = (), *, most: int = 0
+    ) -> None:
         super().__init__(message or fault.value[1])
         self.fault = fault
         self.headers = headers
+        self.most = most
 
     @property
     def status(self) -> int:

@@ -1,5 +1,6 @@
 """Caps and limits: every one is a setting, refuses with its name, and leaves nothing behind."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,3 +63,13 @@ def test_no_more_bytes_than_allowed(small: httpx.Client) -> None:
     refused(small.get("/v0/topics/fresh"), 404, "topic_not_found")
     small.post("/v0/topics/a/delete", json={"before_seq": 9})
     assert small.post("/v0/topics/fresh", json=batch).is_success
+
+
+def test_no_more_connections_than_allowed(tmp_path: Path) -> None:
+    with LiveServer(tmp_path, max_connections="2") as live, contextlib.ExitStack() as opened:
+        for _ in range(2):
+            client = opened.enter_context(httpx.Client(base_url=live.url, timeout=30.0))
+            assert client.get("/v0/health").status_code == 200
+        answer = httpx.get(f"{live.url}/v0/health", timeout=30.0)
+        assert refused(answer, 429, "throttled") == {"limit": "max_connections", "max": 2}
+        assert answer.headers["retry-after"] == "1"
