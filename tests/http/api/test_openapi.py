@@ -107,6 +107,26 @@ def test_every_answer_is_as_described(case: schemathesis.Case[Any], described: L
     case.call_and_validate(base_url=described.url, checks=checks, timeout=20.0)
 
 
+def test_what_streams_refuse_over_v0_is_described(server: LiveServer) -> None:
+    with httpx.Client(base_url=server.url, timeout=30.0) as api:
+        closed, gone = "described-closed", "described-gone"
+        assert api.put(f"/v1/stream/{closed}", headers={**JSON, "stream-closed": "true"}).status_code == 201
+        assert api.put(f"/v1/stream/{gone}", headers=JSON, content=b"[1]").status_code == 201
+        forked = {**JSON, "stream-forked-from": f"/v1/stream/{gone}"}
+        assert api.put("/v1/stream/described-fork", headers=forked).status_code == 201
+        assert api.delete(f"/v1/stream/{gone}").status_code == 204
+        records = {"records": [{"data": 1}]}
+        for name, method, body, code in (
+            (closed, "post", records, "stream_closed"),
+            (gone, "post", records, "stream_gone"),
+            (gone, "put", {}, "stream_gone"),
+        ):
+            answer = api.request(method, f"/v0/topics/{name}", json=body)
+            assert answer.json()["error"]["code"] == code
+            told = DOCUMENT["paths"]["/v0/topics/{topic}"][method]["responses"][str(answer.status_code)]
+            assert code in str(told)
+
+
 def test_every_route_is_described_or_meant_not_to_be(server: LiveServer) -> None:
     document = httpx.get(f"{server.url}/v0/openapi.json").json()
     assert document["paths"] == DOCUMENT["paths"]

@@ -50,7 +50,7 @@ V0_ROUTES = (
         "PUT", "/v0/topics/{topic}", topics.put_topic, Scope.ADMIN, takes_body=True,
         operation=Operation(
             "putTopic", "Create a topic, or replace its config.", {200: PutAnswer, 201: PutAnswer},
-            ("topic_exists_incompatible", *_WRITES), TopicConfigPatch, query=(_STRICT,),
+            ("topic_exists_incompatible", "stream_gone", *_WRITES), TopicConfigPatch, query=(_STRICT,),
         ),
     ),
     Route(
@@ -77,7 +77,7 @@ V0_ROUTES = (
             "append", "Append records, all or none.", {200: AppendAnswer, 201: AppendAnswer},
             (
                 "batch_too_large", "record_too_large", "topic_not_found", "not_a_queue", "idempotency_conflict",
-                "topic_full", *_WRITES,
+                "topic_full", "stream_closed", "stream_gone", *_WRITES,
             ),
             AppendBody, True,
             (Parameter("return_seqs", _BOOLEAN, "Whether to list every seq; true unless told."), _STRICT),
