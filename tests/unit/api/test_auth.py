@@ -114,3 +114,9 @@ def test_a_ring_that_asks_for_keys_never_stops_asking() -> None:
     for header in (None, "Bearer a", "Bearer "):
         with pytest.raises(UnauthorizedError):
             ring.authenticate(header)
+
+
+def test_of_a_secret_that_is_given_twice_the_last_counts() -> None:
+    ring = KeyRing.parse("a:read+write,b,a:read:shop.")
+    key = ring.authenticate("Bearer a")
+    assert (key.scopes, key.prefixes) == (Scope.READ, ("shop.",))
