@@ -102,7 +102,6 @@ class _Cut:
         self._wanted = spec.max_records
         self._in_block = 0
         """How much of the entry behind the cursor is delivered, when it ends inside one."""
-        self._skip = spec.position.in_block if plan.start == spec.position.counter + 1 else 0
         self._key = None if spec.key is None else _encode(spec.key)
 
     def run(self) -> StreamSlice:
@@ -110,7 +109,7 @@ class _Cut:
         cursor = min(plan.start - 1, plan.end)
         for run in plan.runs:
             lo, hi = max(plan.start - run.first_seq, 0), min(plan.end + 1 - run.first_seq, run.count)
-            before = (len(self._pieces), self._more, self._size, self._wanted, self._in_block, self._skip)
+            before = (len(self._pieces), self._more, self._size, self._wanted, self._in_block)
             try:
                 stop = self._take_run(run, lo, hi)
             except RetryLaterError:
@@ -137,10 +136,10 @@ class _Cut:
         promoted_to = self._promoter.current_version if self._promoter is not None and self._promoted else 0
         return StreamSlice(body, len(self._pieces) + self._more, position, plan.head, plan.tombstone, promoted_to)
 
-    def _take_back(self, count: int, more: int, size: int, wanted: int, in_block: int, skip: int) -> None:
+    def _take_back(self, count: int, more: int, size: int, wanted: int, in_block: int) -> None:
         """Forgets what was taken of a run that could not be read to its end: the cursor still stands before it."""
         del self._pieces[count:]
-        self._more, self._size, self._wanted, self._in_block, self._skip = more, size, wanted, in_block, skip
+        self._more, self._size, self._wanted, self._in_block = more, size, wanted, in_block
 
     def _take_run(self, run: Run, lo: int, hi: int) -> int:
         """Takes what fits from a run; the index behind what was looked at."""
@@ -218,7 +217,7 @@ class _Cut:
 
     def _take_some(self, view: View, indexes: Iterable[int], hi: int, first_entry: int) -> int:
         """Takes single entries; the index behind the last one that was looked at."""
-        text, promoter = memoryview(view.text), self._promoter
+        text, promoter, place = memoryview(view.text), self._promoter, self._spec.position
         for index in indexes:
             if self._wanted <= 0:
                 return index
@@ -228,7 +227,8 @@ class _Cut:
                 data = memoryview(promoter.promote(first_entry + index, data))
                 self._promoted = True
             entry = Entry(data, b"" if self._spec.as_json else meta_of(view, index))
-            skip, self._skip = self._skip, 0
+            # Of the entry that the place lies in, and of no other: it may be deleted by now, or have another key.
+            skip = min(place.in_block, entry.size) if first_entry + index == place.counter else 0
             room = self._spec.max_bytes - self._size
             stop = entry.size
             if entry.size - skip > room:

@@ -59,3 +59,26 @@ def test_what_stands_before_damage_in_the_middle_of_a_segment_is_given_once(stre
     assert (found.body, found.position) == (b"[0]", (2, 0))
     with pytest.raises(CorruptSegmentError):
         slice_of(streams, "a", found.position)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_place_inside_an_entry_that_was_deleted_takes_nothing_of_the_next_one(streams: Streams, sealed: bool) -> None:
+    create(streams, "a")
+    for body, key in ((b"keep", None), (b"gone for good", "gone"), (b"all of the next", None)):
+        append(streams, "a", body, key=key)
+    for number in range(5 if sealed else 0):
+        append(streams, "a", b"<%d>" % number)
+    half = slice_of(streams, "a", Position(1), max_bytes=8)
+    assert (half.body, half.position) == (b"gone for", (1, 8))
+    streams.engine.delete_records("a", parse_selector(None, "gone"), lambda outcome: None)
+    assert slice_of(streams, "a", half.position).body.startswith(b"all of the next")
+
+
+def test_a_place_inside_an_entry_takes_nothing_of_the_next_one_with_another_key(streams: Streams) -> None:
+    create(streams, "a")
+    for body, key in ((b"long and one", "one"), (b"other", "other"), (b" more", "one")):
+        append(streams, "a", body, key=key)
+    half = slice_of(streams, "a", max_bytes=9).position
+    assert half == (0, 9)
+    assert slice_of(streams, "a", half, key="other").body == b"other"
+    assert slice_of(streams, "a", half, key="one").body == b"one more"
