@@ -31,6 +31,9 @@ decode_value = msgspec.json.Decoder(msgspec.Raw).decode
 _encode_json = msgspec.json.Encoder().encode
 _WHITE = b" \t\n\r"
 _PACKED_BYTES = 3 * 128 * 1024
+_CHECKED_BYTES = 2 * 1024 * 1024
+"""Entries up to this size are decoded as a whole, as they are mostly given out. What the other protocol may write is
+shorter, unless its limit was raised."""
 META_BEGIN = META_NAME + b'{"content-type":'
 
 VALUES_MAX = 100_000
@@ -148,24 +151,32 @@ def bytes_record(body: bytes, content_type: str, key: str | None) -> Record:
 class Entry:
     """One stored entry, read in parts: of a large one no more is decoded than is wanted."""
 
-    __slots__ = ("_base64", "_data", "size")
+    __slots__ = ("_base64", "_data", "_whole", "size")
 
     def __init__(self, data: memoryview, meta: bytes) -> None:
         self._data = data
         self._base64 = meta.startswith(META_BEGIN) and len(data) % 4 == 2 and bytes(data[:1]) == b'"'
+        self._whole: bytes | None = None
+        if self._base64 and len(data) <= _CHECKED_BYTES:
+            # Whoever writes through the other protocol may not mean bytes, and then all of the text counts.
+            try:
+                self._whole = b64decode(data[1:-1], validate=True)
+            except ValueError:
+                self._base64 = False
         self.size = len(data)
         if self._base64:
             self.size = (len(data) - 2) // 4 * 3 - bytes(data[-3:-1]).count(b"=")
 
     def part(self, begin: int, end: int) -> bytes:
         """The bytes from one place up to another."""
+        if self._whole is not None:
+            return self._whole[begin:end]
         if not self._base64:
             return bytes(self._data[begin:end])
         first, last = begin // 3, -(-min(end, self.size) // 3)
         try:
             decoded = b64decode(self._data[1 + 4 * first : 1 + 4 * last], validate=True)
         except ValueError:
-            # Somebody wrote it through the other protocol and did not mean bytes.
             self._base64 = False
             return bytes(self._data[begin:end])
         return decoded[begin - 3 * first : end - 3 * first]

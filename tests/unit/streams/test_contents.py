@@ -1,3 +1,5 @@
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError
 from topics.core.limits import Limits
 from topics.core.records import Record
+from topics.streams import contents
 from topics.streams.contents import (
     VALUES_MAX,
     Entry,
@@ -69,11 +72,12 @@ def test_an_append_has_bounds_that_merging_clients_do_not_meet() -> None:
         read_json(b"[%b1]" % (b"1," * 4_000_000), None)
 
 
-@given(st.binary(max_size=50), st.integers(0, 60), st.integers(0, 60))
-def test_any_part_of_stored_bytes_can_be_read(body: bytes, begin: int, length: int) -> None:
+@given(st.binary(max_size=50), st.integers(0, 60), st.integers(0, 60), st.booleans())
+def test_any_part_of_stored_bytes_can_be_read(body: bytes, begin: int, length: int, large: bool) -> None:
     record = bytes_record(body, "image/png", None)
     assert record.meta == b'{"content-type":"image/png"}'
-    entry = Entry(memoryview(bytes(record.data)), META)
+    with patch.object(contents, "_CHECKED_BYTES", 0 if large else 1000):
+        entry = Entry(memoryview(bytes(record.data)), META)
     assert entry.size == len(body)
     begin = min(begin, len(body))
     assert entry.part(begin, min(begin + length, len(body))) == body[begin : begin + length]
@@ -82,7 +86,8 @@ def test_any_part_of_stored_bytes_can_be_read(body: bytes, begin: int, length: i
 @pytest.mark.parametrize("data", [b'"not base64!"', b'"abc"', b'{"a":1}', b"12", b'"==ab"'])
 def test_what_the_other_protocol_wrote_and_did_not_mean_as_bytes_stays_json(data: bytes) -> None:
     entry = Entry(memoryview(data), META)
-    assert entry.part(0, 1000) == data
+    assert entry.size == len(data)
+    assert entry.part(0, entry.size) == data
 
 
 def test_without_a_content_type_a_string_is_a_string() -> None:
