@@ -1,10 +1,11 @@
 """Reading a stream: the same plan as for a topic, another cut. Data only, with or without the entries of other keys.
 
 An answer holds so many entries or so many bytes. A stream of bytes is cut between two entries where that is possible,
-and inside one only when a single entry is larger than an answer.
+and inside one only when a single entry is larger than an answer, and then between two characters of a text.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 
 import msgspec
 
@@ -25,6 +26,11 @@ SCAN_RECORDS = 50_000
 """Entries that one read with a key looks at; it then answers with what it found, and the next one goes on."""
 _TOGETHER = 256
 """Entries that are promoted in one go: of the last ones, which may not fit, no more are promoted twice."""
+
+CHARACTER_MORE = 3
+"""Bytes that a character of UTF-8 has behind its first."""
+_LEAD = 0xC0
+_LF = 0x0A
 
 _encode = msgspec.json.Encoder().encode
 
@@ -86,6 +92,26 @@ def cutter(spec: ReadSpec, promoter: Promoter | None = None) -> Callable[[ReadPl
     """How to carry out a plan for this read, on any thread. With a promoter, entries of earlier versions of the schema
     come out as ones of the current version, unless they are asked for as bytes."""
     return lambda plan, reader: _Cut(spec, plan, reader, promoter if spec.as_json else None).run()
+
+
+def _cut_place(entry: Entry, begin: int, end: int) -> int:
+    """Where to cut an entry that goes on behind `end`: no later, and where that is possible neither inside a character
+    nor inside a line break. Answers are decoded one by one, and what an event ends with is not joined to the next."""
+    around = entry.part(max(end - CHARACTER_MORE, begin), end + 1)
+    before, behind = around[:-1], around[-1]
+    back = 0
+    if behind == _LF and before.endswith(b"\r"):
+        back = 1
+    elif _is_continuation(behind):
+        back = 1 + sum(1 for _ in takewhile(_is_continuation, reversed(before)))
+        if back > len(before) or before[-back] < _LEAD:
+            back = 0  # It is no UTF-8.
+    return end - back if end - back > begin else end
+
+
+def _is_continuation(byte: int) -> bool:
+    """Whether a byte of UTF-8 belongs to the character that began before it."""
+    return 0x80 <= byte < _LEAD
 
 
 class _Cut:
@@ -236,7 +262,7 @@ class _Cut:
                     self._wanted = 0
                     return index
                 if not self._spec.as_json:
-                    stop = self._in_block = skip + room
+                    stop = self._in_block = _cut_place(entry, skip, skip + room)
             self._pieces.append(entry.part(skip, stop))
             self._size += stop - skip
             self._wanted -= 1

@@ -5,13 +5,16 @@ import pytest
 from tests.unit.engine.conftest import checkpoint
 from tests.unit.streams.conftest import append, create, delete, fork, reopened, slice_of, text
 from topics.core.config import TopicConfigPatch
-from topics.core.errors import (
-    StreamConflictError,
-    StreamGoneError,
-)
+from topics.core.errors import InvalidRequestError, StreamConflictError, StreamGoneError
+from topics.core.selectors import parse_selector
 from topics.engine import ReadRequest
 from topics.streams import Position, Streams
+from topics.streams.offsets import offset_of
 from topics.testing import FakeDisk, ManualClock
+
+
+def offset_at(streams: Streams, name: str, counter: int) -> str:
+    return offset_of(streams.topic(name), Position(counter))
 
 
 def test_a_source_whose_time_is_over_stays_for_its_fork(streams: Streams, disk: FakeDisk, clock: ManualClock) -> None:
@@ -69,3 +72,32 @@ def test_time_works_in_the_source_of_a_fork(streams: Streams, clock: ManualClock
     found = slice_of(streams, "f", as_json=False)
     assert found.body == b"own"
     assert found.tombstone is not None and (found.tombstone.gap_from, found.tombstone.gap_to) == (1, 1)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_cut_entry_keeps_its_key(streams: Streams, sealed: bool) -> None:
+    create(streams, "a")
+    for key in ("first", "second"):
+        append(streams, "a", key.encode(), key=key)
+    for _ in range(4 if sealed else 0):
+        append(streams, "a", b"more")
+    first = offset_at(streams, "a", 1)
+    fork(streams, "f", "a", first, sub=3)
+    assert slice_of(streams, "f", key="second").body == b"sec"
+    assert text(streams, "f") == "firstsec"
+
+
+def test_a_sub_offset_counts_from_the_entry_behind_the_offset_or_from_none(streams: Streams) -> None:
+    """A deleted one has no bytes, and those of the next one are not its."""
+    create(streams, "a")
+    for body, key in ((b"one", None), (b"gone", "gone"), (b"three", None)):
+        append(streams, "a", body, key=key)
+    streams.engine.delete_records("a", parse_selector(None, "gone"), lambda outcome: None)
+    with pytest.raises(InvalidRequestError, match="has 0 bytes"):
+        fork(streams, "f", "a", offset_at(streams, "a", 1), sub=2)
+
+
+def test_a_sub_offset_may_lie_inside_a_character(streams: Streams) -> None:
+    create(streams, "a", body="é€".encode())
+    fork(streams, "f", "a", "-1", sub=3)
+    assert slice_of(streams, "f").body == "é€".encode()[:3]

@@ -1,6 +1,7 @@
 """Reads: keys, bounds, and places inside an entry."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -82,3 +83,26 @@ def test_a_place_inside_an_entry_takes_nothing_of_the_next_one_with_another_key(
     assert half == (0, 9)
     assert slice_of(streams, "a", half, key="other").body == b"other"
     assert slice_of(streams, "a", half, key="one").body == b"one more"
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 6, 7, 9, 11])
+def test_a_text_is_cut_between_characters_and_lines_where_there_is_room_for_one(streams: Streams, most: int) -> None:
+    create(streams, "a")
+    whole = "aé\r\n€😀\r\rb\n\r\n"
+    append(streams, "a", whole.encode())
+    parts, position = list[bytes](), Position(0)
+    while not parts or position != (1, 0):
+        part = slice_of(streams, "a", position, max_bytes=most)
+        assert 0 < len(part.body) <= most
+        parts, position = [*parts, part.body], part.position
+    assert b"".join(parts).decode() == whole
+    if most >= 4:
+        assert "".join(part.decode() for part in parts) == whole
+        assert not any(one.endswith(b"\r") and other.startswith(b"\n") for one, other in pairwise(parts))
+
+
+def test_what_is_no_utf_8_is_cut_anywhere(streams: Streams) -> None:
+    create(streams, "a")
+    append(streams, "a", bytes([0x80] * 9 + [0x41, 0x80, 0x80]))
+    found = [slice_of(streams, "a", Position(0, at), max_bytes=4).position for at in (0, 4, 7)]
+    assert found == [(0, 4), (0, 8), (0, 11)]
