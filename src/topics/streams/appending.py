@@ -20,7 +20,7 @@ from topics.core.errors import (
 )
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, Engine
-from topics.engine.streams.description import REASON, Description
+from topics.engine.streams.description import Description
 from topics.engine.streams.feature import StreamFeature, check_visible
 from topics.engine.streams.slices import Prepared, Retry
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
@@ -30,6 +30,7 @@ from topics.formats.frame import FrameKind
 from topics.formats.stream import Producer, StreamMark, encode_mark
 from topics.storage.timing import CommitTiming
 from topics.streams.contents import Content, bytes_records, check_entries, media_type, read_json
+from topics.streams.contracts import check_own_key
 from topics.streams.early import EarlyBatches, Later
 from topics.streams.offsets import Position, offset_of, tail_offset
 from topics.streams.producers import Verdict, judge
@@ -182,10 +183,7 @@ class StreamAppender:
             return self._records(content_type, request, None)
         if prepared is not None and prepared.description is description:
             return self._feature.admit(topic, lambda: (), False, prepared)
-        if request.key is not None and description.has_routing_key:
-            raise InvalidRequestError(
-                "Stream-Key not allowed when routingKey is configured", field="Stream-Key", reason=REASON
-            )
+        check_own_key(description, request.key)
         records = self._records(content_type, request, description)
         if self._feature.postpones(topic, records, prepared, self._retry(topic.name, request, done)):
             return None

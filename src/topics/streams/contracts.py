@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from topics.core.errors import StreamClosedError, TopicsError
+from topics.core.errors import InvalidRequestError, StreamClosedError, TopicsError
 from topics.engine import Engine
-from topics.engine.streams.description import Description
+from topics.engine.streams.description import REASON, Description
 from topics.engine.streams.feature import StreamChange, check_visible
 from topics.engine.streams.state import JSON_TYPE, stream_of
 from topics.engine.topic import Topic
@@ -109,3 +109,11 @@ def contract_of(topic: Topic) -> Contract:
 def has_versions(topic: Topic) -> bool:
     """Whether entries may one day be shown otherwise than they are now: only a stream that has a schema gets lenses."""
     return contract_of(topic).registry.current_version > 0
+
+
+def check_own_key(description: Description, key: str | None) -> None:
+    """Refuses a key beside those that entries bring themselves."""
+    if key is not None and description.has_routing_key:
+        raise InvalidRequestError(
+            "Stream-Key not allowed when routingKey is configured", field="Stream-Key", reason=REASON
+        )

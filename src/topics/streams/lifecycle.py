@@ -27,7 +27,7 @@ from topics.streams.contents import (
     media_type,
     read_json,
 )
-from topics.streams.contracts import contract_of
+from topics.streams.contracts import check_own_key, contract_of
 from topics.streams.forks import ForkFrom, ForkPoint, find_fork_point
 from topics.streams.listing import sealed_through
 from topics.streams.offsets import tail_offset
@@ -36,7 +36,7 @@ CONTENT_TYPE_BYTES_MAX = 1024
 """It is stored with every entry of bytes."""
 TTL_S_MAX = 9_999_999_999
 """317 years: far enough for everyone, and near enough for every end to be a date that can be written."""
-_DEFAULT_TYPE = "application/octet-stream"
+DEFAULT_TYPE = "application/octet-stream"
 
 __all__ = ["CreateRequest", "Created", "Deleted", "ForkFrom", "Lifecycle", "StreamInfo"]
 
@@ -49,6 +49,9 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
     expires_ms: int | None = None
     closed: bool = False
     body: Content = b""
+    key: str | None = None
+    ts: int | None = None
+    """The key and the time of what the body brings."""
     fork: ForkFrom | None = None
 
 
@@ -143,9 +146,9 @@ class Lifecycle:
         if description is not None:
             part = msgspec.structs.replace(part, contract=description.raw)
         birth = _Birth(self._engine, topic, part, source)
-        self._begin(topic, birth, records, done)
+        self._begin(topic, birth, records, request.ts, done)
 
-    def _begin(self, topic: Topic, birth: _Birth, records: Sequence[Record], done: CreatedDone) -> None:
+    def _begin(self, topic: Topic, birth: _Birth, records: Sequence[Record], ts: int | None, done: CreatedDone) -> None:
         core = self._engine.core
 
         def applied(timing: CommitTiming) -> None:
@@ -162,7 +165,7 @@ class Lifecycle:
             done(outcome if isinstance(outcome, TopicsError) else Created(describe(topic), True))
 
         if records:
-            self._engine.write(topic, Batch(records=records), written, birth)
+            self._engine.write(topic, Batch(records=records), written, birth, ts)
             return
         birth.staged(topic)
         frame = (birth.kind, birth.prefix(topic), b"")
@@ -191,7 +194,7 @@ class Lifecycle:
         if request.content_type:
             return request.content_type
         if source is None:
-            return _DEFAULT_TYPE
+            return DEFAULT_TYPE
         state = stream_of(source)
         return state.content_type if state is not None else JSON_TYPE
 
@@ -203,13 +206,16 @@ class Lifecycle:
         if point is not None and point.cut is not None:
             records = (bytes_record(point.cut, content_type, point.key),)
         if request.body and media_type(content_type) == JSON_TYPE:
-            values = read_json(request.body, None)
+            if description is not None:
+                check_own_key(description, request.key)
+            values = read_json(request.body, request.key)
             if values and description is not None:
                 values = description.unpack(values)
             records = [*records, *values] if records else values
-            check_entries(records, limits, None)
+            check_entries(records, limits, request.key)
         elif request.body:
-            records = [*records, *bytes_records(request.body, content_type, None)]
+            check_entries((), limits, request.key)
+            records = [*records, *bytes_records(request.body, content_type, request.key)]
         if not records or description is None:
             return records
         return description.admit_all(records, self._engine.core.wall())
@@ -265,7 +271,7 @@ class Lifecycle:
         fork, asked = (state.fork if state is not None else None), request.fork
         held = state.content_type if state is not None else JSON_TYPE
         inherits = fork is not None and asked is not None
-        wanted_type = request.content_type or (held if inherits else _DEFAULT_TYPE)
+        wanted_type = request.content_type or (held if inherits else DEFAULT_TYPE)
         pairs: list[tuple[str, object, object]] = [
             ("content type", media_type(held), media_type(wanted_type)),
             ("fork source", fork.source if fork is not None else None, asked.source if asked is not None else None),

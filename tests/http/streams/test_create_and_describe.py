@@ -50,6 +50,46 @@ def test_a_body_is_the_first_content(http: httpx.Client, path: str) -> None:
     assert http.get(path).content == b'[{"n": 1},2.0]'
 
 
+@pytest.mark.parametrize(("content_type", "body", "found"), [("application/json", "[1,2]", "[1,2]"), ("", "ab", "ab")])
+def test_the_first_content_has_the_key_and_the_time_that_it_was_given(
+    http: httpx.Client, path: str, content_type: str, body: str, found: str
+) -> None:
+    headers = {"content-type": content_type} if content_type else {}
+    given = {**headers, "stream-key": "k", "stream-timestamp": "2020-01-01T00:00:00Z"}
+    assert http.put(path, content=body, headers=given).status_code == 201
+    assert http.get(path, params={"key": "k"}).text == found
+    assert http.get(path, params={"since": "2020-01-01T00:00:00Z"}).text == found
+    assert http.get(path, params={"since": "2020-01-01T00:00:00.001Z"}).text in ("", "[]")
+
+
+def test_a_bad_key_or_time_creates_nothing(http: httpx.Client, path: str) -> None:
+    for headers in ({"stream-key": "k" * 300}, {"stream-timestamp": "soon"}):
+        assert http.put(path, content=b"x", headers=headers).status_code == 400
+        assert http.head(path).status_code == 404
+
+
+def test_a_fork_whose_entries_bring_their_keys_takes_no_other(http: httpx.Client, path: str) -> None:
+    create(http, path, "application/json")
+    http.post(f"{path}/_schema", json={"routingKey": {"jsonPointer": "/k", "required": True}})
+    headers = {"stream-forked-from": path, "content-type": "application/json"}
+    refused = http.put(f"{path}-f", content=b'{"k":"a"}', headers={**headers, "stream-key": "b"})
+    assert (refused.status_code, refused.json()["error"]["detail"]["field"]) == (400, "Stream-Key")
+    assert http.put(f"{path}-f", content=b'{"k":"a"}', headers=headers).status_code == 201
+    assert http.get(f"{path}-f", params={"key": "a"}).json() == [{"k": "a"}]
+
+
+def test_a_long_first_content_needs_no_type_either(http: httpx.Client, path: str) -> None:
+    body = b"x" * 3_000_000
+    answer = http.put(path, content=body, headers={"stream-key": "k"})
+    assert (answer.status_code, answer.headers["content-type"]) == (201, "application/octet-stream")
+    found, offset = b"", "-1"
+    while len(found) < len(body):
+        part = http.get(path, params={"offset": offset, "key": "k"})
+        found, offset = found + part.content, offset_of(part)
+        assert part.content
+    assert found == body
+
+
 def test_bad_json_creates_nothing(http: httpx.Client, path: str) -> None:
     assert create(http, path, "application/json", b"[1,").status_code == 400
     assert http.head(path).status_code == 404

@@ -28,14 +28,17 @@ _SPACE_BYTES = 1024
 """How much space may stand before such an array, and behind it."""
 
 
-def with_content(call: Call, key: str | None, ts: int | None, then: Callable[[Content], None]) -> None:
-    """Calls `then` with what the body brings, at once or when it is read. `key` and `ts` are those of its values."""
+def with_content(
+    call: Call, key: str | None, ts: int | None, then: Callable[[Content], None], default_type: str = ""
+) -> None:
+    """Calls `then` with what the body brings, at once or when it is read. `key` and `ts` are those of its values, and
+    `default_type` is what it is of where the request does not say."""
     exchange = call.exchange
     body, large = exchange.body, exchange.large_body
     if large is None and len(body) < _SHORT_BYTES:
         then(body)
         return
-    content_type = exchange.head.headers.get("content-type", "")
+    content_type = exchange.head.headers.get("content-type", "") or default_type
     if not is_json(content_type):
         if large is None:
             then(body)

@@ -99,8 +99,8 @@ _APPEND_HEADERS = (
     "Stream-Key", "Stream-Timestamp", "Stream-Seq", "Stream-Closed", "Producer-Id", "Producer-Epoch", "Producer-Seq",
 )  # fmt: skip
 _CREATE_HEADERS = (
-    "Stream-TTL", "Stream-Expires-At", "Stream-Closed", "Stream-Forked-From", "Stream-Fork-Offset",
-    "Stream-Fork-Sub-Offset",
+    "Stream-TTL", "Stream-Expires-At", "Stream-Closed", "Stream-Key", "Stream-Timestamp", "Stream-Forked-From",
+    "Stream-Fork-Offset", "Stream-Fork-Sub-Offset",
 )  # fmt: skip
 _READS = {
     200: Told("The entries, as an array, as bytes one behind the other, or as events.", ENTRIES, _READ),

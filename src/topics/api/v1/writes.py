@@ -12,6 +12,7 @@ from topics.core.errors import AppendTimeoutError, InvalidRequestError, TopicsEr
 from topics.http.headers import Headers
 from topics.streams import Appended, AppendRequest, Created, CreateRequest, Deleted, ForkFrom, Streams
 from topics.streams.contents import Content
+from topics.streams.lifecycle import DEFAULT_TYPE
 
 APPEND_TIMEOUT_S = 3.0
 
@@ -22,7 +23,12 @@ class Writes:
         self._others = others
 
     def create(self, call: Call, streams: Streams) -> None:
-        with_content(call, None, None, lambda body: self._create(call, streams, _create_request(call, body)))
+        key, ts = _key_and_time(call)
+        fork = "stream-forked-from" in call.exchange.head.headers
+        with_content(
+            call, key, ts, lambda body: self._create(call, streams, _create_request(call, key, ts, body)),
+            "" if fork else DEFAULT_TYPE,
+        )  # fmt: skip
 
     def _create(self, call: Call, streams: Streams, request: CreateRequest) -> None:
         deadline = self._deadlines.begin(lambda: refuse(call, AppendTimeoutError()))
@@ -49,10 +55,7 @@ class Writes:
             raise
 
     def append(self, call: Call, streams: Streams) -> None:
-        key = call.exchange.head.headers.get("stream-key")
-        key = None if key is None else utf8(key, "Stream-Key")
-        given = call.exchange.head.headers.get("stream-timestamp")
-        ts = None if given is None else read_time_ms("Stream-Timestamp", given)
+        key, ts = _key_and_time(call)
         with_content(call, key, ts, lambda body: self._append(call, streams, _append_request(call, key, ts, body)))
 
     def _append(self, call: Call, streams: Streams, request: AppendRequest) -> None:
@@ -89,6 +92,16 @@ class Writes:
             self._others.begin(lambda: refuse(call, RequestTimeoutError()), pending)
 
 
+def _key_and_time(call: Call) -> tuple[str | None, int | None]:
+    """What every entry of a body is given."""
+    headers = call.exchange.head.headers
+    key, ts = headers.get("stream-key"), headers.get("stream-timestamp")
+    return (
+        None if key is None else utf8(key, "Stream-Key"),
+        None if ts is None else read_time_ms("Stream-Timestamp", ts),
+    )
+
+
 def _answer_append(call: Call, request: AppendRequest, outcome: Appended) -> None:
     headers: list[Header] = [("stream-next-offset", outcome.next_offset)]
     if outcome.closed:
@@ -122,7 +135,7 @@ def _append_request(call: Call, key: str | None, ts: int | None, body: Content) 
     )
 
 
-def _create_request(call: Call, body: Content) -> CreateRequest:
+def _create_request(call: Call, key: str | None, ts: int | None, body: Content) -> CreateRequest:
     headers = call.exchange.head.headers
     ttl, expires = headers.get("stream-ttl"), headers.get("stream-expires-at")
     if ttl is not None and expires is not None:
@@ -133,6 +146,8 @@ def _create_request(call: Call, body: Content) -> CreateRequest:
         expires_ms=None if expires is None else read_time_ms("Stream-Expires-At", expires),
         closed=is_true(headers.get("stream-closed")),
         body=body,
+        key=key,
+        ts=ts,
         fork=_fork(call, headers),
     )
 
