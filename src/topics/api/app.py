@@ -41,8 +41,11 @@ _CODE_BY_STATUS = {
 }  # fmt: skip
 """What a refusal of the HTTP layer is called in the product's own words."""
 
-SECURE = (("x-content-type-options", "nosniff"), ("access-control-allow-origin", "*"))
-"""On every refusal that is given before a handler has its turn: browsers shall neither guess its type nor hide it."""
+SECURE = (
+    ("x-content-type-options", "nosniff"), ("access-control-allow-origin", "*"), ("cache-control", "no-store"),
+)  # fmt: skip
+"""On every refusal that is given before a handler has its turn: browsers shall neither guess its type nor hide it, and
+caches, which may keep some refusals unless told otherwise, shall not."""
 
 Handler = Callable[[Call], None]
 OpsHandler = Callable[[Exchange], None]

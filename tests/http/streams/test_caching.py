@@ -299,3 +299,12 @@ def test_a_tag_of_a_filtered_read_does_not_outlive_the_description(http: httpx.C
     assert reader.look() == 200
     assert reader.values == [{"a": 2, "b": 1}]
     assert reader.look() == 304
+
+
+def test_an_empty_key_and_no_key_are_told_apart(http: httpx.Client, path: str) -> None:
+    create(http, path, JSON)
+    append(http, path, b"1", JSON, stream_key="")
+    append(http, path, b"2", JSON)
+    both, keyed = http.get(path), http.get(f"{path}?key=")
+    assert (both.json(), keyed.json()) == ([1, 2], [1])
+    assert both.headers["etag"] != keyed.headers["etag"]

@@ -58,6 +58,7 @@ def _check(step: dict[str, Any], response: httpx.Response) -> None:
     if response.is_error:
         assert found["error"]["code"] == recorded["error"]["code"]
         assert found["error"]["message"]
+        assert response.headers["cache-control"] == "no-store"
     elif "/touch/" in step["path"]:
         assert found.keys() == recorded.keys()
         for name in set(TOUCH_FIELDS) & recorded.keys():

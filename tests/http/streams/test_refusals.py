@@ -34,7 +34,21 @@ def test_requests_that_are_wrong(http: httpx.Client, path: str) -> None:
     assert words(http.get(f"{path}-no")) == (404, "not_found", "topic_not_found")
     assert words(http.get("/v1/nothing")) == (404, "not_found", "not_found")
     assert words(http.patch(path)) == (405, "method_not_allowed", "method_not_allowed")
+    assert words(http.get("/v1/streams?limit=")) == (400, "bad_request", "invalid_request")
     assert words(http.post("/v1/streams")) == (405, "method_not_allowed", "method_not_allowed")
+
+
+def test_no_cache_keeps_a_refusal(http: httpx.Client, server: LiveServer, path: str) -> None:
+    """Some are kept by caches that were told nothing, and the stream may be there a moment later."""
+    create(http, path, "application/json")
+    refused = [
+        http.get(f"{path}-no"), http.head(f"{path}-no"), http.get(f"{path}?offset=7"), http.patch(path),
+        http.get(f"{path}/touch/meta"), http.get("/v1/nothing"), http.get("/v1/stream/__ds/subscriptions/none"),
+        http.post(f"{path}-no", content=b"1", headers={"content-type": "application/json"}),
+        http.post(path, content=b"{", headers={"content-type": "application/json"}), httpx.get(server.url + path),
+    ]  # fmt: skip
+    assert [answer.headers.get("cache-control") for answer in refused] == ["no-store"] * len(refused)
+    assert {answer.status_code for answer in refused} == {400, 401, 404, 405}
 
 
 def test_keys_that_do_not_suffice(server: LiveServer, path: str) -> None:

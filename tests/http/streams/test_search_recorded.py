@@ -68,6 +68,7 @@ class Player:
         if response.status_code == 400:
             assert ours["error"]["code"] == theirs["error"]["code"]
             assert ours["error"]["message"] == theirs["error"]["message"]
+            assert response.headers["cache-control"] == "no-store"
             return
         resource = urlsplit(step["path"]).path.rpartition("/")[2]
         if response.status_code == 408:

@@ -31,6 +31,8 @@ EVERY: tuple[Header, ...] = (
 CLOSED: Header = ("stream-closed", "true")
 UP_TO_DATE: Header = ("stream-up-to-date", "true")
 NO_STORE: Header = ("cache-control", "no-store")
+REFUSED: tuple[Header, ...] = (*EVERY, NO_STORE)
+"""On every refusal. Caches may keep 404 and 410 unless told otherwise, and the stream may be there a moment later."""
 
 
 def base_url(call: Call) -> str:
@@ -51,13 +53,13 @@ def answer(call: Call, status: int, headers: tuple[Header, ...], body: bytes = b
 
 def refuse(call: Call, error: TopicsError) -> None:
     status, body = refusal_of(told_to(call.key, error), V1_ROOT)
-    call.finish(status, body, (*EVERY, *_told(call, error)), "application/json")
+    call.finish(status, body, (*REFUSED, *_told(call, error)), "application/json")
 
 
 def refuse_exchange(exchange: Exchange, key: Key, error: TopicsError) -> None:
     """The same where nothing but the exchange is there, for what may befall any append."""
     status, body = refusal_of(told_to(key, error), V1_ROOT)
-    exchange.respond(status, body, "application/json", (*EVERY, *error_headers(error)))
+    exchange.respond(status, body, "application/json", (*REFUSED, *error_headers(error)))
 
 
 def guarded(handler: Callable[[Call], None]) -> Callable[[Call], None]:

@@ -46,7 +46,8 @@ def _is_complete(topic: Topic, spec: ReadSpec, found: StreamSlice) -> bool:
     """Whether the two ends say all: every entry between them is there, and nothing chose among them but a key. An end
     may lie inside an entry, which then counts."""
     before, last = spec.position.counter, found.position.counter + (found.position.in_block > 0)
-    if spec.filter is not None:
+    # A key that is empty stands in the tag as none does.
+    if spec.filter is not None or spec.key == "":
         return False
     if spec.key is None:
         return found.count == last - before

@@ -29,8 +29,8 @@ class ListedStream(msgspec.Struct, gc=False):
 
 def list_streams(call: Call, streams: Streams) -> None:
     query = call.query
-    limit = _number(query.get("limit", ""), "limit", _LIMIT)
-    offset = _number(query.get("offset", ""), "offset", 0)
+    limit = _number(query.get("limit"), "limit", _LIMIT)
+    offset = _number(query.get("offset"), "offset", 0)
     if not limit:
         raise InvalidRequestError("query limit: must be at least 1", field="limit")
     limit = min(limit, _LIMIT_MAX)
@@ -39,8 +39,8 @@ def list_streams(call: Call, streams: Streams) -> None:
     answer(call, 200, (NO_STORE,), _encode(page), "application/json")
 
 
-def _number(text: str, field: str, default: int) -> int:
-    return read_integer(f"query {field}", text) if text else default
+def _number(text: str | None, field: str, default: int) -> int:
+    return default if text is None else read_integer(f"query {field}", text)
 
 
 def _listed(info: ListedInfo) -> ListedStream:

@@ -19,7 +19,7 @@ from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError, error_headers, status_of
 from topics.api.isolation import told_to
 from topics.api.portions import Work, do_in_turns
-from topics.api.v1.answers import EVERY, NO_STORE, answer, base_url
+from topics.api.v1.answers import NO_STORE, REFUSED, answer, base_url
 from topics.api.v1.paths import ROOT, SUBSCRIPTIONS, decode
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
 from topics.core.moments import write_time
@@ -192,7 +192,7 @@ def refuse(call: Call, error: TopicsError) -> None:
     """An error with what is known beside its code, where other errors have it one level below."""
     error = told_to(call.key, error)
     told: dict[str, Any] = {**error.detail, "code": error.code, "message": error.message}
-    call.finish(status_of(error), _encode({"error": told}), (*EVERY, *error_headers(error)), "application/json")
+    call.finish(status_of(error), _encode({"error": told}), (*REFUSED, *error_headers(error)), "application/json")
 
 
 def _route(
