@@ -94,8 +94,11 @@ class Backups:
         """Recovery is over: from here on the log is that of this run."""
         if self.root is None:
             self._kept_log.drop()
-        else:
-            self._kept_log.begin_run({shard.number: shard.writer.next_file for shard in self._core.shards})
+            return
+        lineage = read_lineage(self._fs, self._core.layout)
+        last, next_ = (lineage.last, lineage.next) if lineage is not None else (0, 0)
+        first_files = {shard.number: shard.writer.next_file for shard in self._core.shards}
+        self._kept_log.begin_run(self._checkpointer.number, first_files, last, next_)
 
     @property
     def lag_ms(self) -> int | None:
@@ -212,15 +215,22 @@ class Backups:
         name, before = copier.place.lineage, last.number if last is not None else 0
         note_lineage(self._fs, self._core.layout, Lineage(name, before, manifest.number))
         copier.place.publish(manifest)
-        note_lineage(self._fs, self._core.layout, Lineage(name, manifest.number, manifest.number))
-        copier.place.end_writing()
-        self._kept_log.drop({position.shard: position.file for position in manifest.positions})
-        keep = self._core.options.backup_keep
-        numbers = copier.place.numbers()
-        # Each of those that stay is read for it: where they are many, that is done for many at once.
-        if keep and len(numbers) > keep + keep // 8:
-            prune(copier.place, keep, own=True)
+        try:
+            self._clean_up(copier.place, manifest)
+        except (OSError, BackupDamaged) as error:
+            # It counts. What is left over is so little that the next one, which tries again, is early enough.
+            _log.warning("a backup was taken, but what it left over is still there", extra={"error": str(error)})
         return manifest
+
+    def _clean_up(self, place: BackupPlace, manifest: Manifest) -> None:
+        number = manifest.number
+        note_lineage(self._fs, self._core.layout, Lineage(place.lineage, number, number))
+        self._kept_log.drop({position.shard: position.file for position in manifest.positions})
+        place.end_writing()
+        keep = self._core.options.backup_keep
+        # Each of those that stay is read for it: where they are many, that is done for many at once.
+        if keep and len(place.numbers()) > keep + keep // 8:
+            prune(place, keep, own=True)
 
     # By itself
 

@@ -82,7 +82,7 @@ class Copier:
         if last is None:
             return None
         ends = {position.shard: position.file for position in manifest.positions}
-        for shard, number in kept.run_ends().items():
+        for shard, number in kept.run_ends(last.number).items():
             ends[shard] = min(ends.get(shard, number), number)
         copied = []
         for position in last.positions:

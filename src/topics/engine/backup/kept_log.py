@@ -1,10 +1,13 @@
 """Log files that a checkpoint has absorbed and the next backup wants: moved aside instead of removed.
 
     backup/log/shard-NN/<16 digits>.wal     as they were in `wal/`, until a backup has them
-    backup/log/run                          where the run ended that the last backup is of: `SHARD:FILE` for each shard
+    backup/log/run                          where the run ended that the last backup is of: a line of `NUMBER SHARD:FILE
+                                            SHARD:FILE ...`, with the number of the newest checkpoint at that start
 
 What a recovery decides stands in no frame, so the log of a later run does not continue the state of an earlier one. The
 first start after a backup therefore notes with which files its own log begins; there the log of that backup ends.
+Whether a backup counts is known for sure at its place only, so there may be two lines: the first start after the last
+one that counts, and the first one after the one that was being taken.
 
 They are held only so long as they are not too many: an unreachable place of backups must not fill the disk. What is
 given up then is the log between two backups, never a backup; the moments in between cannot be restored exactly.
@@ -12,12 +15,31 @@ given up then is the log between two backups, never a backup; the moments in bet
 
 import logging
 from collections.abc import Mapping
+from sys import maxsize
+from typing import NamedTuple
 
 from topics.formats.frame import Frame, read_frame
 from topics.storage.fs import FileSystem, map_file, read_small, write_small
 from topics.storage.layout import Layout, number_in, wal_file, wal_numbers
 
 _log = logging.getLogger(__name__)
+
+
+class _Start(NamedTuple):
+    """A line of `run`."""
+
+    checkpoint: int
+    first_files: Mapping[int, int]
+
+    def __str__(self) -> str:
+        return " ".join([str(self.checkpoint), *(f"{shard}:{number}" for shard, number in self.first_files.items())])
+
+
+def _start_of(line: str) -> _Start:
+    words = [word.partition(":") for word in line.split()]
+    # Older servers noted no number, and one line.
+    checkpoint = next((int(word) for word, colon, _ in words if not colon), maxsize)
+    return _Start(checkpoint, {int(shard): int(number) for shard, colon, number in words if colon})
 
 
 class KeptLog:
@@ -59,17 +81,23 @@ class KeptLog:
 
     # Runs
 
-    def begin_run(self, first_files: Mapping[int, int]) -> None:
-        """A start, which goes on with these files. Only the first one after a backup ends that backup's log."""
-        if not self._fs.exists(self._layout.kept_run):
-            self._fs.make_dirs(self._layout.kept_logs)
-            text = " ".join(f"{shard}:{number}" for shard, number in first_files.items())
-            write_small(self._fs, self._layout.kept_run, text, self._layout.kept_logs)
+    def begin_run(self, checkpoint: int, first_files: Mapping[int, int], last: int, next_: int) -> None:
+        """A start at a checkpoint, which goes on with these files. `last` is the newest backup that counts, and `next_`
+        the one that may. Only the first start after a backup ends that backup's log.
+        """
+        noted = [start for start in self._starts() if start.checkpoint >= last][:1]
+        if noted and noted[0].checkpoint >= next_:
+            return
+        self._fs.make_dirs(self._layout.kept_logs)
+        text = "\n".join(str(start) for start in (*noted, _Start(checkpoint, first_files)))
+        write_small(self._fs, self._layout.kept_run, text, self._layout.kept_logs)
 
-    def run_ends(self) -> dict[int, int]:
-        """With which files the next run began, by shard; empty while the run of the last backup goes on."""
-        words = [word.partition(":") for word in read_small(self._fs, self._layout.kept_run).split()]
-        return {int(shard): int(number) for shard, _, number in words}
+    def run_ends(self, backup: int) -> Mapping[int, int]:
+        """With which files the run after that of a backup began, by shard; empty while that run goes on."""
+        return next((start.first_files for start in self._starts() if start.checkpoint >= backup), {})
+
+    def _starts(self) -> "list[_Start]":
+        return [_start_of(line) for line in read_small(self._fs, self._layout.kept_run).splitlines()]
 
     # The end
 

@@ -2,13 +2,16 @@ import msgspec
 import pytest
 
 from tests.crash.harness import dump
-from tests.unit.engine.backup.folders import OPTIONS, back_up, manifests, places, restore, start
+from tests.unit.engine.backup.folders import OPTIONS, at, back_up, manifests, places, restore, start
 from tests.unit.engine.conftest import FSYNC, append, checkpoint, delete, drop, open_engine, put, values
 from topics.core.backup_errors import BackupFailedError, BackupRunningError, NoBackupPlaceError
 from topics.core.records import Record
 from topics.core.selectors import TagMatch
 from topics.engine.backup.backups import Listed
+from topics.engine.backup.kept_log import KeptLog
 from topics.engine.repair.repair import Repair
+from topics.formats.backup import Manifest
+from topics.storage.backups.place import BackupPlace
 from topics.storage.layout import Layout
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
 
@@ -125,6 +128,62 @@ def test_one_that_fails_leaves_the_last_one_and_says_why() -> None:
     assert engine.backups.error is None
 
 
+@pytest.mark.parametrize("step", ["end_writing", "numbers"])
+def test_one_that_counts_is_taken_whatever_fails_behind_it(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    engine = start(disk, clock, msgspec.structs.replace(OPTIONS, backup_keep=1))
+    append(engine, "orders", 1)
+    back_up(engine)
+    publish = BackupPlace.publish
+
+    def then_the_place_is_away(place: BackupPlace, manifest: Manifest) -> None:
+        publish(place, manifest)
+        monkeypatch.setattr(BackupPlace, step, _away)
+
+    monkeypatch.setattr(BackupPlace, "publish", then_the_place_is_away)
+    taken = back_up(engine)
+    assert (engine.backups.completed, engine.backups.failures, engine.backups.last) == (2, 0, taken)
+    monkeypatch.undo()
+    back_up(engine)
+    (place,) = places(disk)
+    assert len(place.numbers()) == 1
+    assert not place.is_written
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_log_behind_one_that_left_things_over_goes_to_the_end_of_its_run(
+    killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    engine = start(disk, clock)
+    put(engine, "orders", durability=FSYNC)
+    append(engine, "orders", 1)
+    back_up(engine)
+    engine.close_inline()
+    clock.advance(10)
+    engine = start(disk, clock)
+    append(engine, "orders", 2)
+    # It counts, and what was noted of the run before is still there.
+    monkeypatch.setattr(KeptLog, "drop", _away)
+    back_up(engine)
+    monkeypatch.undo()
+    clock.advance(10)
+    append(engine, "orders", 3)
+    moment = clock.now_ms()
+    clock.advance(10)
+    append(engine, "orders", 4)
+    if killed:
+        disk = disk.crash(Survival.EVERYTHING)
+        engine = start(disk, clock)
+        append(engine, "orders", 5)
+    back_up(engine)
+    assert values(restore(disk, at(disk, moment), clock=clock)[0], "orders") == [1, 2, 3]
+    assert values(restore(disk, at(disk, clock.now_ms() - 1), "end", clock=clock)[0], "orders") == [1, 2, 3]
+    if killed:
+        # What recovery decides stands in no log, so that of another run does not go on from here.
+        assert values(restore(disk, at(disk, clock.now_ms() + 1), "last", clock=clock)[0], "orders") == [1, 2, 3, 4, 5]
+
+
 def test_backups_are_taken_by_themselves() -> None:
     disk, clock = FakeDisk(), ManualClock()
     engine = start(disk, clock, msgspec.structs.replace(OPTIONS, backup_interval_ms=60_000, backup_keep=2))
@@ -179,6 +238,10 @@ def test_a_place_is_listed_without_what_cannot_be_read() -> None:
     [found] = listed
     assert isinstance(found, Listed)
     assert [manifest.before for manifest in found.backups] == [first.number]
+
+
+def _away(*_: object) -> None:
+    raise OSError("the place is away")
 
 
 def _files(disk: FakeDisk, folder: str) -> list[str]:
