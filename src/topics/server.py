@@ -45,7 +45,7 @@ from topics.spark.pipeline.status import FAMILIES
 from topics.spark.pipeline.supervisor import FAILING, INSTALL, Supervisor
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files, server_files
-from topics.storage.places import check_cold, check_place
+from topics.storage.places import check_backup, check_cold, check_place
 from topics.storage.posix import PosixFileSystem, make_private
 from topics.streams.search.coverage import HeldUp
 from topics.streams.system import Around, SystemOptions
@@ -76,7 +76,7 @@ def engine_options(settings: Settings) -> EngineOptions:
     values = {
         **msgspec.structs.asdict(settings),
         "cold_dir": check_cold(settings.cold_dir, settings.data_dir),
-        "backup_dir": check_place(settings.backup_dir, "the place for backups"),
+        "backup_dir": check_backup(settings.backup_dir, settings.data_dir),
         "wal_shards": wal_shards,
         "limits": limits,
         "track_removals": _is_on(settings.archive),

@@ -276,6 +276,11 @@ def test_every_limit_of_subscriptions_reaches_them_and_has_the_default_it_has_th
     assert msgspec.convert(options, SubscriptionLimits, from_attributes=True).max_subscriptions == 7
 
 
+def test_a_place_for_backups_in_the_data_folder_is_refused() -> None:
+    with pytest.raises(SettingsError, match="is in the data folder"):
+        engine_options(Settings(data_dir="./data", backup_dir="data/topics"))
+
+
 def test_a_cold_folder_that_is_the_data_folder_is_refused() -> None:
     with pytest.raises(SettingsError, match="is the data folder"):
         engine_options(Settings(data_dir="./data", cold_dir="data/"))

@@ -121,7 +121,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     ] = None
 
     full_disk_reserve_bytes: Annotated[
-        int, _number("Room kept back on the disk, so that deletes still work when it is full; 0 is none.")
+        int,
+        _number(
+            "Room kept back on the disk, so that deletes still work when it is full; 0 is none.", maximum=1024 * GIB
+        ),
     ] = 32 * MIB
 
     tls_cert_file: Annotated[

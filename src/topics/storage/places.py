@@ -38,6 +38,19 @@ def check_cold(place: str | None, data_dir: str) -> str | None:
     return checked
 
 
+def check_backup(place: str | None, data_dir: str) -> str | None:
+    """The place for backups; raises SettingsError for one that is the data folder or in it, under whatever name.
+
+    What stands there without being named by the log is damage, or in the way; and what takes the one takes the other.
+    """
+    checked = check_place(place, "the place for backups")
+    if checked is not None and not is_object_store(checked):
+        inner, outer = os.path.realpath(checked), os.path.realpath(data_dir)
+        if os.path.commonpath((inner, outer)) == outer:
+            raise SettingsError(f"the place for backups {place} is in the data folder: put them on another disk")
+    return checked
+
+
 def _is_same(one: str, other: str) -> bool:
     try:
         return os.path.samefile(one, other)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from topics.config.settings import SettingsError
-from topics.storage.places import absolute, check_cold, check_place, is_object_store
+from topics.storage.places import absolute, check_backup, check_cold, check_place, is_object_store
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,21 @@ def test_the_cold_folder_is_not_the_data_folder(tmp_path: Path, exists: bool) ->
     assert check_cold(f"{data}/cold", str(data)) == f"{data}/cold"
     assert check_cold("s3://bucket", str(data)) == "s3://bucket"
     assert check_cold(None, str(data)) is None
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_backups_are_not_kept_in_the_data_folder(tmp_path: Path, exists: bool) -> None:
+    data, link = tmp_path / "data", tmp_path / "link"
+    link.symlink_to(data)
+    if exists:
+        data.mkdir()
+    for place in (data, f"{data}/", f"{data}/topics", f"{data}/not/there", f"{link}/topics", f"{tmp_path}/x/../data/x"):
+        with pytest.raises(SettingsError, match="is in the data folder"):
+            check_backup(str(place), str(data))
+    for place in (f"{data}-backups", str(tmp_path), f"{data}/../backups"):
+        assert check_backup(place, str(data)) == place
+    assert check_backup("s3://bucket/data", str(data)) == "s3://bucket/data"
+    assert check_backup(None, str(data)) is None
 
 
 def test_only_a_folder_is_made_absolute() -> None:
