@@ -281,6 +281,26 @@ def test_a_lost_machine_costs_what_was_not_shipped_yet(tmp_path: Path) -> None:
     assert not (tmp_path / "never").exists() or not list((tmp_path / "never").iterdir())
 
 
+def test_a_place_is_sound_where_the_log_of_pruned_backups_is_gone(tmp_path: Path) -> None:
+    """Nothing is logged behind the newest backup, so that what was shipped last is of one that goes."""
+    place = tmp_path / "place"
+    (tmp_path / "one").mkdir()
+    with (
+        LiveServer(tmp_path / "one", backup_dir=str(place), backup_ship_ms="1") as server,
+        httpx.Client(base_url=server.url, trust_env=False) as client,
+    ):
+        client.post("/v0/backups")
+        wait_for_backup(client, 1)
+        client.post("/v0/topics/orders", json={"records": [{"data": 1}], "config": {"durability": "fsync"}})
+        wait_for_shipping(client, round(time.time() * 1000))
+        client.post("/v0/backups")
+        wait_for_backup(client, 2)
+        server.kill()
+    assert topics("backup", "prune", "--keep", "1", "--yes", "--at", str(place)).returncode == 0
+    verified = topics("backup", "verify", "--at", str(place))
+    assert (verified.returncode, verified.stdout) == (0, "")
+
+
 def wait_for_shipping(client: httpx.Client, moment: int) -> None:
     give_up = time.monotonic() + _PATIENCE_S
     while time.monotonic() < give_up:

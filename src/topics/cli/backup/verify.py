@@ -2,6 +2,7 @@
 
 from topics.cli.backup.place import At, Lineage, load_all, open_place
 from topics.cli.shared.output import Output, listing, note
+from topics.formats.backup import Manifest
 from topics.storage.backups.place import BackupDamaged, BackupPlace, damages
 
 
@@ -21,8 +22,8 @@ def verify(number: int | None = None, /, *, at: At = None, lineage: Lineage = No
     found = [(damage.name, damage.why) for damage in bad]
     for manifest in looked_at:
         found += [(damage.name, damage.why) for damage in damages(place, manifest.files())]
-    if number is None:
-        found += [(damage.name, damage.why) for damage in _damaged_log(place)]
+    if number is None and good:
+        found += [(damage.name, damage.why) for damage in _damaged_log(place, good[-1])]
     rows = sorted(set(found))
     if rows:
         listing(output, ("FILE", "DAMAGE"), (((name, why), {"file": name, "why": why}) for name, why in rows))
@@ -31,12 +32,16 @@ def verify(number: int | None = None, /, *, at: At = None, lineage: Lineage = No
     return 0
 
 
-def _damaged_log(place: BackupPlace) -> list[BackupDamaged]:
+def _damaged_log(place: BackupPlace, newest: Manifest) -> list[BackupDamaged]:
     """What is wrong with the log that was shipped behind the newest backup."""
     try:
         shipped = place.shipped()
-        found = damages(place, shipped.parts) if shipped is not None else []
+        # Until something is logged behind the newest one, this is what was behind an earlier one. It counts no more,
+        # and pruning takes it away.
+        if shipped is None or shipped.before != newest.number:
+            return []
+        found = damages(place, shipped.parts)
         # Where a server ships, a longer one may have taken its place meanwhile.
-        return found if shipped == place.shipped() else _damaged_log(place)
+        return found if shipped == place.shipped() else _damaged_log(place, newest)
     except BackupDamaged as damage:
         return [damage]
