@@ -1,10 +1,12 @@
 """A real server in a process of its own, that tests start, stop, kill and start again on the same port."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -73,6 +75,16 @@ class LiveServer:
             time.sleep(0.01)
         self._port = port_file.read_text().rpartition(":")[2]
         return self
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lets it do nothing meanwhile: what is sent within the block comes to it in one moment."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """Ends it as an operator would, and expects it to go well."""

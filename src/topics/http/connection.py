@@ -5,7 +5,10 @@ a client that does not read its answers, and an upgrade request, after which the
 has found by then waits in the pipeline; what it has not seen stays in `_unparsed` and in the socket.
 
 Everything that starts handlers or feeds the parser is done by `go_on`, which is never entered twice: handlers answer
-inline, an answer makes room, and room lets the next request start, which must be a loop and not a recursion.
+inline, an answer makes room, and room lets the next request start, which must be a loop and not a recursion. That holds
+for all connections together: who answers a request of another connection may be in the middle of a decision, which the
+next requests of that one must not change. So an answer that comes from elsewhere lets them start in the next turn of
+the loop.
 
 A connection has a slice of time for what it sent. What is left then waits in line with what other connections have left
 (`http.turns`), and until it is through no more is read. So whoever asks for little is served at once, however much the
@@ -39,8 +42,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_discarded_bytes", "_eof", "_heads", "_hub", "_input_over", "_lingering", "_modest_from", "_must_linger",
-        "_pipeline", "_progress", "_put_off", "_reader", "_reading", "_requests", "_slice_end", "_transport",
-        "_unparsed",
+        "_pipeline", "_progress", "_put_off", "_reader", "_reading", "_requests", "_scheduled", "_slice_end",
+        "_transport", "_unparsed",
     )  # fmt: skip
 
     _pipeline: Pipeline
@@ -54,6 +57,8 @@ class Connection(asyncio.Protocol):
         # Until when requests are started in this turn, and whether the connection is in line for another one.
         self._slice_end = 0.0
         self._put_off = False
+        # Whether it goes on in the next turn of the loop, because an answer made room.
+        self._scheduled = False
         # From when on it is served at once again, after it wanted more than a slice.
         self._modest_from = 0.0
         self._reading = True
@@ -252,8 +257,15 @@ class Connection(asyncio.Protocol):
         self._throttle()
 
     def after_answer(self) -> None:
-        """An answer is sent: goes on if anything waited for that."""
-        if self._unparsed or self._pipeline.waiting or not self._reading or self._input_over:
+        """An answer is sent: goes on if anything waited for that, and not before whoever answered is through."""
+        waited = self._unparsed or self._pipeline.waiting or not self._reading or self._input_over
+        if waited and not self._scheduled:
+            self._scheduled = True
+            self._hub.call_soon(self._go_on_soon)
+
+    def _go_on_soon(self) -> None:
+        self._scheduled = False
+        if self._transport is not None:
             self.go_on()
 
     def finish(self) -> None:

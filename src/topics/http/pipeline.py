@@ -36,7 +36,8 @@ class Owner(Protocol):
         ...
 
     def after_answer(self) -> None:
-        """The only answer that was due is sent."""
+        """An answer is sent by somebody who does anything else: what it made room for starts in the next turn of the
+        loop."""
         ...
 
     def finish(self) -> None:
@@ -308,7 +309,9 @@ class Pipeline:
             exchange.keep = False
         self._after(exchange)
         self._advance()
-        self._owner.go_on()
+        if not self.corked:
+            self.flush()
+            self._owner.after_answer()
 
     # What the connection calls.
 

@@ -4,6 +4,7 @@ import json
 import random
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -43,9 +44,15 @@ class Line:
         request = post(target, body, JSON, *headers).replace(b"POST", method.encode(), 1)
         return request.replace(b"host: x", self._host.encode())
 
-    def ask(self, *requests: bytes) -> list[Reply]:
+    def send(self, *requests: bytes) -> None:
         self._socket.sendall(b"".join(requests))
-        answered, missing = b"", len(requests)
+
+    def ask(self, *requests: bytes) -> list[Reply]:
+        self.send(*requests)
+        return self.answers(len(requests))
+
+    def answers(self, missing: int) -> list[Reply]:
+        answered = b""
         while True:
             piece = self._socket.recv(1 << 20)
             assert piece, answered
@@ -151,6 +158,27 @@ def test_a_topic_is_not_empty_while_what_came_before_waits(server: LiveServer, n
     page = httpx.post(f"{server.url}/v0/topics/{name}/diff", json={}).json()
     assert [each["data"] for each in page["records"]] == [1, 1, 1]
     line.close()
+
+
+def test_requests_behind_gathered_ones_start_in_the_middle_of_no_other(tmp_path: Path) -> None:
+    """The last one of a full pipeline is refused when somebody makes a topic: what it makes room for makes another."""
+    with LiveServer(tmp_path) as server:
+        first, second = Line(server.url, "first"), Line(server.url, "second")
+        for _ in range(3):
+            first.ask(*[first.append(b'{"records":[{"data":0}]}')] * 8)
+        second.ask(second.drop())
+        made = Line(server.url, "made")
+        for number in range(5):
+            with server.held():
+                first.send(*[first.append(b'{"records":[{"data":0}]]')] * 16, made.configure(b"{}"))
+                second.send(second.configure(b"{}"))
+            assert [reply.status for reply in first.answers(17)] == [400] * 16 + [201]
+            assert [reply.status for reply in second.answers(1)] == [201]
+            epochs = [httpx.get(f"{server.url}/v0/topics/{each}").json()["epoch"] for each in ("made", "second")]
+            assert len(set(epochs)) == 2, f"round {number}"
+            second.ask(made.drop(), second.drop())
+        for line in (first, second, made):
+            line.close()
 
 
 def test_many_connections_at_a_time_keep_their_order_and_lose_nothing(server: LiveServer, name: str) -> None:

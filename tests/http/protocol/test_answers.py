@@ -345,3 +345,35 @@ def test_small_packets_are_not_delayed(loops: Loops) -> None:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
     loops.run(scene)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_answer_starts_no_other_request_in_the_middle_of_one(loops: Loops, streams: bool) -> None:
+    """Whoever answers may be deciding something, which a request that the answer makes room for must not change."""
+    seen: list[str] = []
+
+    def handler(exchange: Exchange) -> None:
+        seen.append(exchange.head.path)
+        if exchange.head.path == "/now":
+            late = app.exchanges[0]
+            if streams:
+                late.start_stream(200, [], chunked=True).close()
+            else:
+                late.respond(200)
+            seen.append("decided")
+        if exchange.head.path != "/late":
+            exchange.respond(200)
+
+    app = App(handler)
+
+    async def scene(site: Site) -> None:
+        first, second = await site.connect(), await site.connect()
+        first.send(get("/late"))
+        await site.exchange()
+        first.send(get("/next"))
+        await until(lambda: site.server.counters.bytes_in == len(get("/late") + get("/next")))
+        await second.ask(get("/now"))
+        await until(lambda: len(seen) > 3)
+        assert seen == ["/late", "/now", "decided", "/next"]
+
+    loops.run(scene, app, pipeline_depth=1)
