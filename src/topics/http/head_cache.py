@@ -19,6 +19,8 @@ it, is known; and a connection that sends ever new heads is soon no longer liste
 memory.
 """
 
+from copy import copy
+
 from msgspec.structs import replace
 
 from topics.http.application import Application, Gather, OneRequest
@@ -164,14 +166,17 @@ class HeadCache:
 
     def are_admitted(self, application: Application) -> bool:
         """Asks the application about the last head, and remembers a yes for as long as it holds."""
-        admission = application.admission
+        # It is asked about another one that says the same: requests under way have this one, with what was found then.
+        admission, head = application.admission, copy(self.head)
         try:
-            verdict = application.admit(self.head)
+            verdict = application.admit(head)
         except Exception:
             return False
         if not isinstance(verdict, int) or verdict < self._body_bytes_max:
             return False
         assert self._last is not None
+        if head.context is not self.head.context:
+            self.head = self._last.head = head
         lasting = not isinstance(verdict, OneRequest)
         self.admission = self._last.admission = admission if lasting else None
         self.gather = self._last.gather = application.gatherer(self.head) if lasting else None

@@ -459,6 +459,27 @@ def test_a_connection_that_repeats_itself_now_and_then_is_not() -> None:
     memory.leave()
 
 
+def test_what_was_found_for_a_request_stays_while_it_is_under_way() -> None:
+    """Who counts requests by it would otherwise count them out for somebody else."""
+
+    class Deciding(App):
+        admission: object = None
+
+        def admit(self, head: RequestHead) -> int:
+            head.context = self.admission
+            return 1_000_000
+
+    app = Deciding(keep)
+    memory = Memory(app)
+    for admission in ("first", "second", "third"):
+        app.admission = admission
+        memory.send(post("/", b"x"), post("/", b"x"))
+    assert [exchange.head.context for exchange in app.exchanges] == ["first"] * 2 + ["second"] * 2 + ["third"] * 2
+    for exchange in app.exchanges:
+        exchange.respond(200)
+    memory.leave()
+
+
 def test_a_stopping_server_refuses_what_it_used_to_admit() -> None:
     memory = Memory(App())
     memory.send(post("/", b"1"))
