@@ -230,6 +230,13 @@ class Topic:
         if self.waiters is not None and woken in self.waiters:
             self.waiters.remove(woken)
 
+    def tell_when_gone(self, again: Callable[[], None]) -> None:
+        """Calls back once the topic is deleted, or was not after all."""
+        if self.when_gone is None:
+            self.when_gone = []
+        # Not a new list each time: tens of thousands may wait for one deletion.
+        self.when_gone.append(again)
+
     def runs_from(self, seq: int) -> Iterator[Run]:
         """The runs that hold `seq` or anything behind it, in order."""
         segments, tail = self.segments, self.tail

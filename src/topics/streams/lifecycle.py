@@ -249,7 +249,7 @@ class Lifecycle:
             done(Created(describe(topic), False))
             return
         # Somebody else's creation is on its way: what it becomes decides.
-        topic.waiters = [*(topic.waiters or ()), lambda: self._again(topic.name, request, done)]
+        topic.tell_next(lambda: self._again(topic.name, request, done))
 
     def _again(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
         try:

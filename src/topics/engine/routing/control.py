@@ -297,7 +297,7 @@ class RouterController:
         again: Begin = lambda: self._try(lambda: self._remove(name, finish), finish)  # noqa: E731
         source = router.source
         if source.closing:
-            source.when_gone = [*(source.when_gone or ()), again]
+            source.tell_when_gone(again)
             return
         # Not yet, or not any more, should this be the second attempt and be refused.
         router.closing = False

@@ -369,7 +369,9 @@ class Appender:
         if taken is not None and taken.append is not None:
             flying: Append = taken.append
             repeated = Repeated(topic, taken.find(key), batch, done)
-            flying.followers = [*(flying.followers or ()), repeated.answer]
+            if flying.followers is None:
+                flying.followers = []
+            flying.followers.append(repeated.answer)
             return True
         forget_old_keys(topic, self._core.wall())
         known = topic.keys.get(key) if topic.keys else None

@@ -155,7 +155,7 @@ def wait_for_drop(
         except TopicsError as error:
             done(error)
 
-    topic.when_gone = [*(topic.when_gone or ()), again]
+    topic.tell_when_gone(again)
     return True
 
 
@@ -165,7 +165,7 @@ def wait_while_in_motion(
     """Puts off what needs the topic to be there or not to be there, while it is being created or deleted. Raises where
     nothing can be logged."""
     if topic.closing:
-        topic.when_gone = [*(topic.when_gone or ()), again]
+        topic.tell_when_gone(again)
     elif not topic.created:
         core.path.check(topic)
         # Without a frame: it waits until everything before it is through.

@@ -189,6 +189,21 @@ def test_who_waited_for_the_end_of_a_topic_comes_before_who_hears_of_it(engine: 
     assert (one(waited, AppendResult).first_seq, values(engine, "t")) == (1, ["waited", "late"])
 
 
+def test_who_waits_for_the_end_of_a_topic_joins_those_who_do(engine: Engine) -> None:
+    """A list that is copied for each of them holds the loop for seconds when tens of thousands wait."""
+    append(engine, "t", 0)
+    hold(engine)
+    dropping = topic(engine, "t")
+    ask_drop(engine, "t")
+    ask_append(engine, "t", 1)
+    waiting = dropping.when_gone
+    ask_append(engine, "t", 2)
+    ask_put(engine, "t")
+    assert waiting is not None and dropping.when_gone is waiting and len(waiting) == 3
+    flush(engine)
+    assert values(engine, "t") == [1, 2]
+
+
 # Changing the class in place
 
 
