@@ -12,7 +12,7 @@ def main() -> int:
     first, number = int(sys.argv[1]), int(sys.argv[2])
     broken, begun = 0, time.monotonic()
     for seed in range(first, first + number):
-        world = World(seed)
+        world = World(seed, thorough=True)
         try:
             world.run(lives=8)
         except Exception as error:

@@ -11,8 +11,10 @@ from tests.simulation.story import CLIENTS, Story, look_at
 from topics.api.auth import KeyRing
 from topics.config.settings import Settings
 from topics.engine import Engine
+from topics.engine.repair.repair import verify
 from topics.server import Front, build_front, engine_options
 from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
 from topics.testing import (
     FakeDisk,
     Fault,
@@ -43,8 +45,10 @@ def _fault(luck: Random) -> FaultPlan:
 class World:
     """Everything that outlives a server: the disk, the clock, the oracle."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, thorough: bool = False) -> None:
         self.seed = seed
+        self.thorough = thorough
+        """Whether what each life leaves is looked through for damage, which takes as long as the life."""
         self.luck = Random(seed)
         self.disk = FakeDisk()
         self.clock = ManualClock()
@@ -104,9 +108,9 @@ class World:
         if loop.failures:
             raise Broken(f"something failed that nobody expected: {loop.failures[:3]}")
         faults = fs if isinstance(fs, FaultyFileSystem) and fs.failed else None
-        self._crash(end, luck, faults)
+        self._crash(end, luck, faults, settings.disk_reserve_seqs)
 
-    def _crash(self, end: End, luck: Random, faults: FaultyFileSystem | None) -> None:
+    def _crash(self, end: End, luck: Random, faults: FaultyFileSystem | None, reserve: int) -> None:
         """What the next server finds. A disk that failed may have dropped what it was given, and nobody can know. What
         the system only lacked for a while costs nothing."""
         survival = luck.choice(_LOST_BY_POWER) if end is End.POWER_CUT else Survival.EVERYTHING
@@ -116,7 +120,19 @@ class World:
         if luck.random() < 0.2:
             self.clock.jump(luck.choice((-600_000, -1, 5_000, DAY_MS)))
         failed = faults is not None and faults.plan.fault in (Fault.EIO, Fault.SHORT)
-        self.story.restarted(End.POWER_CUT if failed else end, faults is not None or self._full)
+        if self.thorough:
+            self._look()
+        # A burst that is longer than the reserve may outrun the ceilings of class ephemeral (decision 0009).
+        outran = end is not End.STOP and reserve < 1000
+        self.story.restarted(End.POWER_CUT if failed else end, faults is not None or self._full or outran)
+
+    def _look(self) -> None:
+        """Whatever the last life left is no damage: it is what a crash explains."""
+        if not self.disk.exists("data/meta"):
+            return
+        report = verify(self.disk, Layout("data", self._cold_dir), f"boot-{self._boot}")
+        if not report.sound:
+            raise Broken(f"called damaged: {report.findings[:3]}")
 
     def _run_life(
         self, loop: SimulatedLoop, fs: FileSystem, settings: Settings, luck: Random, end: End, checked: bool

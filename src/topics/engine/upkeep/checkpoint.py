@@ -251,11 +251,10 @@ class Checkpointer:
 
     def _write(self, head: SnapshotHead) -> SnapshotWriter:
         """Steps 1 and 2; off the loop."""
-        store, topics = self._core.store, self._core.topics
+        store = self._core.store
         for capture in self._captures:
-            if topics.get(capture.topic.id) is not capture.topic:
-                # Deleted since, and the log behind this snapshot says so: its files may never have been written.
-                continue
+            # Also those of topics that are deleted by now: what the log says of one before that is gone through by a
+            # start, over the segments that the snapshot names.
             for segment in capture.unsynced:
                 store.sync(SegmentKey(capture.topic.id, segment.first_seq))
             if capture.unsynced:
