@@ -97,8 +97,10 @@ class Backups:
             return
         lineage = read_lineage(self._fs, self._core.layout)
         last, next_ = (lineage.last, lineage.next) if lineage is not None else (0, 0)
-        first_files = {shard.number: shard.writer.next_file for shard in self._core.shards}
-        self._kept_log.begin_run(self._checkpointer.number, first_files, last, next_)
+        # Also for shards that this run has no more: a later one may have them again, behind another state.
+        firsts = {position.shard: position.file for position in self._checkpointer.retired}
+        firsts |= {shard.number: shard.writer.next_file for shard in self._core.shards}
+        self._kept_log.begin_run(self._checkpointer.number, firsts, last, next_)
 
     @property
     def lag_ms(self) -> int | None:

@@ -82,10 +82,13 @@ class Copier:
         if last is None:
             return None
         ends = {position.shard: position.file for position in manifest.positions}
-        for shard, number in kept.run_ends(last.number).items():
+        run_ends = kept.run_ends(last.number)
+        for shard, number in run_ends.items():
             ends[shard] = min(ends.get(shard, number), number)
         copied = []
         for position in last.positions:
+            if run_ends and position.shard not in run_ends:
+                return None  # Nobody noted where the run ended there: another release began the next one.
             end = ends.get(position.shard, position.file)
             if _reaches(kept.numbers(position.shard), position, end):
                 for number in range(position.file, end):

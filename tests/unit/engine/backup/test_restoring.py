@@ -1,7 +1,8 @@
 import pytest
+from msgspec.structs import replace
 
 from tests.crash.harness import dump
-from tests.unit.engine.backup.folders import PLACE, at, back_up, manifests, patch, places, restore, start
+from tests.unit.engine.backup.folders import OPTIONS, PLACE, at, back_up, manifests, patch, places, restore, start
 from tests.unit.engine.conftest import FSYNC, append, delete, put, read, seqs, values
 from topics.core.backup_errors import BackupTargetError, DamagedBackupError
 from topics.core.config import TopicType
@@ -14,7 +15,7 @@ from topics.engine.backup.targets import at_moment, at_seq_of, frames_of, newest
 from topics.engine.backup.wanted import Wanted
 from topics.formats.frame import FrameKind
 from topics.storage.backups.place import damages
-from topics.testing import FakeDisk, ManualClock
+from topics.testing import FakeDisk, ManualClock, Survival
 
 
 def filled() -> tuple[FakeDisk, ManualClock, Engine]:
@@ -200,3 +201,28 @@ def test_segments_of_the_cold_tier_come_back_into_the_folder() -> None:
     restored, _ = restore(disk, clock=clock)
     assert not any(segment.cold for topic in restored.core.topics.values() for segment in topic.segments)
     assert dump(restored) == dump(engine)
+
+
+def test_the_log_of_a_backup_ends_with_its_run_also_in_shards_that_the_next_run_has_not() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    engine = start(disk, clock)
+    for name in "abcdefgh":
+        append(engine, name, 1, config=patch())
+    moment = back_up(engine).moment
+    for name in "abcdefgh":
+        append(engine, name, 2)
+    one_shard = replace(OPTIONS, wal_shards=1)
+    # The log of this run is in the first shard, whatever the number of a topic.
+    disk = disk.crash(Survival.EVERYTHING)
+    engine = start(disk, clock, one_shard)
+    for name in "abcdefgh":
+        append(engine, name, 3)
+    disk = disk.crash(Survival.EVERYTHING)
+    clock.advance(1000)
+    engine = start(disk, clock)
+    for name in "abcdefgh":
+        append(engine, name, 4)
+    clock.advance(1000)
+    back_up(engine)
+    then, _ = restore(disk, at(disk, moment + 1500), clock=clock)
+    assert [values(then, name) for name in "abcdefgh"] == [[1, 2]] * 8
