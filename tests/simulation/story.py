@@ -5,7 +5,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from tests.simulation import clients, followers
+from tests.simulation import changes, clients, followers
 from tests.simulation.clients import Caller, Scene
 from tests.simulation.oracle import Broken, End, LogTruth, QueueTruth, StreamTruth, TransactionTruth, TypedTruth
 
@@ -19,7 +19,7 @@ class Story:
 
     def __init__(self, luck: Random) -> None:
         self._numbers = count(1)
-        self._staying = False
+        self._staying = self.queue_made = False
         self.logs = [LogTruth(f"log-{name}", name) for name in ("fsync", "disk", "memory", "ephemeral")]
         self.logs.append(LogTruth(CAPPED, "disk", cap=30))
         self.quiet = [LogTruth(f"quiet-{n}", name) for n, name in enumerate(("fsync", "disk", "memory", "disk") * 2)]
@@ -29,6 +29,7 @@ class Story:
         self.stream = StreamTruth(STREAM)
         self.typed = TypedTruth(TYPED)
         self.transactions = TransactionTruth()
+        self.changes = changes.ChangeTruth()
 
     def number(self) -> int:
         """A value that nobody sent yet."""
@@ -53,6 +54,7 @@ class Story:
         for target, body in wanted:
             answer = await caller.ask("PUT", target, body)
             self.stream.created |= answer.is_success and target.endswith(STREAM)
+            self.queue_made |= answer.is_success and target.endswith(JOBS)
             if healthy and not answer.is_success:
                 raise Broken(f"PUT {target} is answered with {answer.status} {answer.content[:200]!r}")
         if not self.typed.version:
@@ -70,6 +72,8 @@ class Story:
         self.stream.check_whole(await clients.read_stream(caller, STREAM))
         if self.typed.version:
             self.typed.check_whole(await clients.read_typed(caller, self.typed))
+        for name in changes.FORKED:
+            await changes.check_stream(caller, self.changes, name)
         await clients.check_copies(caller, self.logs[1], COPY, luck)
 
     def begin(self, callers: list[Caller], luck: Random, staying: bool = False) -> list[asyncio.Task[None]]:
@@ -90,7 +94,6 @@ class Story:
         scenes: list[Scene] = [
             lambda: clients.write(caller, luck.choice(logs), number, luck),
             lambda: clients.write(caller, luck.choice(logs), number, luck),
-            lambda: clients.write(caller, self.queue.produced, number, luck),
             lambda: clients.read(caller, luck.choice(logs), luck),
             lambda: clients.write(caller, luck.choice(self.quiet), number, luck),
             lambda: clients.read(caller, luck.choice(self.quiet), luck),
@@ -98,7 +101,12 @@ class Story:
             lambda: clients.extend(caller, self.queue, luck),
             lambda: clients.churn(caller, CHURN, number, luck),
             lambda: clients.transact(caller, self._committed_to(), self.transactions, number, luck),
+            *[lambda: changes.shift(caller, self.changes, number, luck)] * 2,
+            *[lambda: changes.branch(caller, self.changes, number, luck)] * 2,
         ]
+        if self.queue_made:
+            # Otherwise a log would be made of it.
+            scenes.append(lambda: clients.write(caller, self.queue.produced, number, luck))
         if luck.random() < 0.3:
             scenes.append(lambda: clients.delete(caller, luck.choice([*self.logs, *self.quiet]), luck))
         if place == 1 and self.typed.version:

@@ -3,10 +3,12 @@
 import asyncio
 from random import Random
 
+from tests.simulation.backups import PLACE, check_backups
 from tests.simulation.clients import Caller
 from tests.simulation.machine import SimulatedLoop, SimulatedWorkers
 from tests.simulation.network import Link
 from tests.simulation.oracle import Broken, End
+from tests.simulation.states import State, check_same, state_of
 from tests.simulation.story import CLIENTS, Story, look_at
 from topics.api.auth import KeyRing
 from topics.config.settings import Settings
@@ -48,7 +50,8 @@ class World:
     def __init__(self, seed: int, thorough: bool = False) -> None:
         self.seed = seed
         self.thorough = thorough
-        """Whether what each life leaves is looked through for damage, which takes as long as the life."""
+        """Whether what each life leaves is looked through for damage, and backups are taken and restored: both take as
+        long as the lives."""
         self.luck = Random(seed)
         self.disk = FakeDisk()
         self.clock = ManualClock()
@@ -57,6 +60,8 @@ class World:
         self._prepared = False
         """Whether everything is there that clients use: a full disk would take none of it."""
         self._full = False
+        self._left: State | None = None
+        """How the last server was when it stopped, if it stopped by itself."""
         self._boot = 0
         self.story = Story(self.luck)
         self._cold_dir = self.luck.choice(("cold", None))
@@ -87,6 +92,9 @@ class World:
             snapshot_interval_ms=luck.choice((50, 500, 60_000)),
             snapshot_inline_bytes=luck.choice((0, 1000, 1_000_000)),
             disk_reserve_seqs=luck.choice((1, 256, 256, 5000)),
+            backup_dir=PLACE if self.thorough else None,
+            backup_interval_ms=700,
+            backup_ship_ms=200,
         )
         fs: FileSystem = self.disk
         self._full = full and self._prepared and not faulty
@@ -133,12 +141,20 @@ class World:
         report = verify(self.disk, Layout("data", self._cold_dir), f"boot-{self._boot}")
         if not report.sound:
             raise Broken(f"called damaged: {report.findings[:3]}")
+        if self.lives % 3 == 0:
+            check_backups(self.disk.clone(), self.clock, self.story)
 
     def _run_life(
         self, loop: SimulatedLoop, fs: FileSystem, settings: Settings, luck: Random, end: End, checked: bool
     ) -> None:
         dice = SeededDice(luck.randrange(1 << 32))
-        engine = Engine.recover(fs, engine_options(settings), self.clock, dice, boot_id=f"boot-{self._boot}")
+        left, self._left = self._left, None
+        place = fs if self.thorough else None
+        engine = Engine.recover(
+            fs, engine_options(settings), self.clock, dice, boot_id=f"boot-{self._boot}", backup_fs=place
+        )
+        if left is not None:
+            check_same(left, state_of(engine))
         asyncio.set_event_loop(None)
         life = loop.create_task(self._scene(loop, engine, settings, dice, luck, end, checked))
         life.add_done_callback(lambda _: loop.stop())
@@ -178,6 +194,7 @@ class World:
             await asyncio.gather(*crowd, return_exceptions=True)
             front.api.drain()
             await engine.close()
+            self._left = state_of(engine) if checked else None
 
     def _caller(self, number: int, front: Front, loop: SimulatedLoop, net: Random) -> Caller:
         return Caller(f"c{number}", lambda: Link(front.http, loop, net, patient=False), self.note)

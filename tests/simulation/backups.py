@@ -1,0 +1,58 @@
+"""What backups of a simulated server are worth: each can be restored, is sound, and has what was true then."""
+
+from itertools import pairwise
+
+from tests.simulation.oracle import Broken, Fate
+from tests.simulation.story import Story
+from topics.core.errors import TopicsError
+from topics.engine import Engine, EngineOptions, ReadRequest
+from topics.engine.backup.restoring import Restore
+from topics.engine.backup.targets import Target, at_moment, newest_of
+from topics.engine.backup.wanted import ALL
+from topics.engine.repair.repair import verify
+from topics.storage.backups.place import BackupPlace, lineages
+from topics.storage.layout import Layout
+from topics.testing import FakeDisk, ManualClock, SeededDice
+
+PLACE = "place"
+
+
+def check_backups(disk: FakeDisk, clock: ManualClock, story: Story) -> None:
+    """Restores the newest state of each history, and one in the middle of what is there."""
+    names = lineages(disk, PLACE) if disk.exists(PLACE) else []
+    for name in names:
+        place = BackupPlace(disk, PLACE, name)
+        manifests = [place.load(number) for number in place.numbers()]
+        if not manifests:
+            continue
+        _check(disk, clock, story, place, newest_of(place, manifests), f"back-{name}")
+        for before, after in list(pairwise(manifests))[-2:]:
+            target = at_moment(place, manifests, (before.moment + after.moment) // 2)
+            _check(disk, clock, story, place, target, f"then-{name}-{before.number}")
+
+
+def _check(disk: FakeDisk, clock: ManualClock, story: Story, place: BackupPlace, target: Target, folder: str) -> None:
+    options = EngineOptions(data_dir=folder, wal_shards=2)
+    job = Restore(place, disk, Layout(folder))
+    try:
+        job.copy(target, ALL)
+        job.finish(target, ALL, 0, options, clock, SeededDice(1))
+    except TopicsError as error:
+        raise Broken(f"backup {target.base.number} of {place.lineage} is not restored: {error}") from error
+    if findings := verify(disk, Layout(folder), "boot").findings:
+        raise Broken(f"backup {target.base.number} is damaged where it is restored: {findings[:3]}")
+    engine = Engine.recover(disk, options, clock, SeededDice(2), boot_id="boot")
+    for log in story.logs[:1]:
+        if log.name in engine.core.by_name:
+            found: dict[object, object] = {}
+            answer = engine.read_now(log.name, ReadRequest(from_seq=0, limit=1000))
+            while True:
+                found |= {record["$seq"]: record["data"] for record in answer.records()}
+                if answer.caught_up:
+                    break
+                answer = engine.read_now(log.name, ReadRequest(from_seq=answer.next_from_seq, limit=1000))
+            wanted = {s.seq: v for v, s in log.sent.items() if s.fate is Fate.ACKED and s.seq <= answer.head_seq}
+            wrong = [seq for seq, value in wanted.items() if found.get(seq, value) != value]
+            missing = [seq for seq in wanted if seq not in found and seq >= log.maybe_deleted_below]
+            if wrong or missing:
+                raise Broken(f"backup {target.base.number}: {log.name} has {wrong[:3]} otherwise, {missing[:3]} not")
