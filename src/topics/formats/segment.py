@@ -181,6 +181,15 @@ def decode_head(data: memoryview) -> SegmentHead:
     return SegmentHead(topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, traits, name)
 
 
+def check_data(data: memoryview) -> SegmentHead:
+    """The same, and checks its text as well."""
+    head = decode_head(data)
+    for chunk in range(head.chunks):
+        if not chunk_is_good(data, head, chunk):
+            raise ValueError("its text has a wrong checksum")
+    return head
+
+
 def guess_head(data: memoryview) -> SegmentHead | None:
     """What a damaged header seems to say: None unless its lengths add up to those of the file. Nothing proves it."""
     if len(data) < _DATA_HEAD.size:

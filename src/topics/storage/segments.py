@@ -20,6 +20,7 @@ from topics.formats.segment import (
     DELETED,
     SegmentHead,
     SegmentIndex,
+    check_data,
     chunk_is_good,
     decode_head,
     encode_data,
@@ -296,12 +297,21 @@ class SegmentStore:
 
         That a mark is read does not mean that it is on its way to the disk: a sync of it may have failed, also in a
         process before this one. So all are written again, until a sync has succeeded.
+
+        An object is fetched and put back whole, and what a store or anything before it answers may be cut short: only
+        what is proven to be the segment is put. Raises SegmentDamaged for anything else, and where the file is missing.
         """
         flipped = self._flipped.setdefault(key.topic_id, set())
         certain = key in flipped
         flipped.discard(key)
-        file = self._fs.open(self.path(key) + ".data", write=True)
+        path = self.path(key) + ".data"
         try:
+            file = self._fs.open(path, write=True)
+        except FileNotFoundError as error:
+            raise SegmentDamaged(path, "it is missing", 0, -1) from error
+        try:
+            if self.is_far(key):
+                _check_object(path, key, file.map(), len(flags))
             start = file.size() - len(flags)
             stored = file.read_at(start, len(flags)) if certain else bytes(len(flags))
             for run in _DELETED_RUNS.finditer(flags):
@@ -381,6 +391,15 @@ class SegmentStore:
             return file.map()
         finally:
             file.close()
+
+
+def _check_object(path: str, key: SegmentKey, data: memoryview, count: int) -> None:
+    try:
+        head = check_data(data)
+        if (head.topic_id, head.first_seq, head.count) != (key.topic_id, key.first_seq, count):
+            raise ValueError("it is another segment")
+    except ValueError as error:
+        raise SegmentDamaged(path, str(error), 0, -1) from error
 
 
 def _exactly(data: bytes, length: int) -> bytes:

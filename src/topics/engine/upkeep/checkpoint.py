@@ -43,7 +43,7 @@ from topics.storage.fs import FileSystem
 from topics.storage.layout import wal_file, wal_numbers
 from topics.storage.log_requests import Rotation
 from topics.storage.objects.store import StoreUnavailable
-from topics.storage.segments import SegmentKey
+from topics.storage.segments import SegmentDamaged, SegmentKey
 from topics.storage.snapshot_files import SnapshotFile
 from topics.storage.snapshots import SnapshotWriter, TopicEntry, note_newest, remove_snapshots
 
@@ -302,9 +302,9 @@ class Checkpointer:
         self.weight.added(len(head.chain), size, self._new_bytes, self._new, dropped)
 
     def _flip(self) -> set[SegmentKey]:
-        """Step 3; off the loop. Returns the segments in an object store that could not be reached.
+        """Step 3; off the loop. Returns the segments that are put off: out of reach in an object store, or damaged.
 
-        The snapshot has their flags, so nothing has to wait for that store, least of all the end of the old log.
+        The snapshot has their flags, so nothing has to wait for them, least of all the end of the old log.
         """
         store, topics = self._core.store, self._core.topics
         put_off = set()
@@ -315,6 +315,9 @@ class Checkpointer:
                         store.flip(key, flags)
                     except StoreUnavailable:
                         put_off.add(key)
+                    except SegmentDamaged as damage:
+                        put_off.add(key)
+                        _log.error("delete flags cannot be set in a damaged segment", extra={"error": str(damage)})
         return put_off
 
     def _flipped(self, put_off: set[SegmentKey]) -> None:

@@ -374,6 +374,41 @@ def test_a_damaged_object_is_told(world: Setup) -> None:
         read(engine, "t")
 
 
+def test_a_missing_object_does_not_hold_up_checkpoints(world: Setup) -> None:
+    """Its delete flags wait in the snapshots; the log of everybody else must not."""
+    engine = world.filled()
+    world.store.remove(SEGMENT + ".data")
+    delete(engine, "t", match=eq("even"))
+    for number in range(3):
+        append(engine, "other", number)
+        assert checkpoint(engine)
+    assert engine.checkpointer.failures == 0
+    assert world.disk.list_dir(LAYOUT.shard(0)) == []
+    again = world.reopen()
+    assert seqs(again, "t", 4) == [5, 7, 9]
+    assert topic(again, "t").live_count == 5
+
+
+@pytest.mark.parametrize("answered", ["short", "empty", "wrong"])
+def test_an_object_that_came_wrong_is_not_put_back(
+    world: Setup, monkeypatch: pytest.MonkeyPatch, answered: str
+) -> None:
+    """Something between the server and its store may cut an answer short and say that this is all of it."""
+    engine = world.filled()
+    before, get = bytes(world.store.get(SEGMENT + ".data")), world.store.get
+    wrong = {"short": before[:-10], "empty": b"", "wrong": before[:100] + b"?" + before[101:]}[answered]
+    delete(engine, "t", match=eq("even"))
+    with monkeypatch.context() as patched:
+        patched.setattr(world.store, "get", lambda name: memoryview(wrong) if name == SEGMENT + ".data" else get(name))
+        assert checkpoint(engine)
+    assert bytes(world.store.get(SEGMENT + ".data")) == before
+    assert seqs(engine, "t") == [1, 3, 5, 7, 9]
+    assert checkpoint(engine)
+    assert topic(engine, "t").segments[0].flags is None, "the next one has tried again"
+    world.forget_copies()
+    assert seqs(world.reopen(), "t") == [1, 3, 5, 7, 9]
+
+
 # Tidying up
 
 
