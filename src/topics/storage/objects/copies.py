@@ -182,7 +182,9 @@ class NearCopies:
                 file.close()
             self._fs.rename(temporary, path)
         except OSError:
-            # The disk may be full. The object is where it was.
+            # The disk may be full. The object is where it was, and what was written of the copy would keep it full.
+            with contextlib.suppress(OSError):
+                self._fs.remove(temporary)
             return False
         return True
 

@@ -1,7 +1,7 @@
 import pytest
 
 from topics.storage.objects.copies import NearCopies
-from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, Survival
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival
 
 DATA = "topics/0000000000000001/seg-00000000000000000001.data"
 OTHER = "topics/0000000000000001/seg-00000000000000000007.data"
@@ -148,3 +148,16 @@ def test_a_new_process_keeps_what_is_wanted_and_small() -> None:
     assert disk.list_dir("data/near/topics") == ["0000000000000001"]
     names = disk.list_dir("data/near/topics/0000000000000001")
     assert names == ["seg-00000000000000000001.data.tail", "seg-00000000000000000001.idx"]
+
+
+def test_nothing_is_left_of_a_copy_that_did_not_fit() -> None:
+    """A read that fills the disk must not keep it full."""
+    disk = FakeDisk()
+    for call in range(1, 10):
+        faulty = FaultyFileSystem(disk, FaultPlan(call=call, fault=Fault.SHORT))
+        copies_on(faulty).keep(DATA, [b"0123456789"])
+        left = disk.list_dir("data/near/topics/0000000000000001") if disk.exists("data/near/topics") else []
+        assert set(left) <= {DATA.rpartition("/")[2]}, f"call {call}"
+        if not faulty.failed:
+            return
+    raise AssertionError("it never came to an end")
