@@ -243,7 +243,7 @@ class SegmentStore:
 
     def reopen(self, key: SegmentKey) -> OpenSegment | None:
         """A segment whose bytes are wrong, once more from where it belongs; None when there is no such place."""
-        if not self._drop_copies(key):
+        if not self._drop_bad_copies(key):
             return None
         self.forget(key)
         return self.open(key)
@@ -260,7 +260,7 @@ class SegmentStore:
                 if lacks_descriptors(error):
                     # Most of ours are held by segments that nobody reads at this moment.
                     self._unmap_all()
-                elif is_passing(error) or not self._drop_copies(key):
+                elif is_passing(error) or not self._drop_bad_copies(key):
                     raise
                 return read(path)
         except StoreUnavailable as error:
@@ -272,11 +272,21 @@ class SegmentStore:
                 raise as_refusal(error) from error
             raise SegmentDamaged(path, str(error), 0, -1) from error
 
-    def _drop_copies(self, key: SegmentKey) -> bool:
-        if self._far is None or not key.cold:
+    def _drop_bad_copies(self, key: SegmentKey) -> bool:
+        """Forgets what may be wrong nearby of a segment; whether it can be asked for again, from where it belongs.
+
+        Without the index and the flags the loop would have to wait for the store, and so would a start: these go only
+        where they are wrong themselves, which of flags their checksum tells.
+        """
+        far = self._far
+        if far is None or not key.cold:
             return False
         path = self.path(key)
-        return any([self._far.drop_copies(path + ending) for ending in (".data", ".idx")])
+        far.drop_copies(path + ".data")
+        index = far.near(path + ".idx")
+        if index is not None and not _is_index_of(key, index):
+            far.drop_copies(path + ".idx")
+        return True
 
     def _unmap_all(self) -> None:
         with self._lock:
@@ -391,6 +401,14 @@ class SegmentStore:
             return file.map()
         finally:
             file.close()
+
+
+def _is_index_of(key: SegmentKey, data: memoryview) -> bool:
+    try:
+        index = SegmentIndex(data)
+    except ValueError:
+        return False
+    return (index.topic_id, index.first_seq) == (key.topic_id, key.first_seq)
 
 
 def _check_object(path: str, key: SegmentKey, data: memoryview, count: int) -> None:

@@ -117,13 +117,13 @@ class NearCopies:
         if self.lasts(name):
             self._write(name, pieces)
         else:
-            self._let_go(name)
+            self.let_go(name)
 
     # Going
 
     def drop(self, name: str) -> bool:
         """Forgets everything of an object; whether there was anything."""
-        found = self._let_go(name)
+        found = self.let_go(name)
         return self._remove(name + _TAIL) or found
 
     def keep_only(self, wanted: Callable[[str], bool]) -> None:
@@ -146,7 +146,8 @@ class NearCopies:
                 self._bytes -= size
             self._remove(name)
 
-    def _let_go(self, name: str) -> bool:
+    def let_go(self, name: str) -> bool:
+        """Forgets the copy of a whole object; whether there was one. An end stays: it is proven by its checksum."""
         with self._lock:
             self._bytes -= self._held.pop(name, 0)
         return self._remove(name)

@@ -170,12 +170,13 @@ class ObjectFileSystem:
             return WrittenObject(self._store, self.copies, path)
         if write:
             return WrittenObject(self._store, self.copies, path, [bytes(self._store.get(path))])
-        near = self._near(path)
+        near = self.near(path)
         if self.copies is not None:
             self.copies.asked_for(path, bool(near))
         return ReadObject(near or self._fetched(path))
 
-    def _near(self, path: str) -> memoryview | None:
+    def near(self, path: str) -> memoryview | None:
+        """The copy of an object, without asking the store; None when there is none."""
         copy = self.copies.open(path) if self.copies is not None else None
         if copy is None:
             return None
@@ -191,7 +192,7 @@ class ObjectFileSystem:
         if self.copies is None:
             return data
         self.copies.keep(path, [data])
-        return self._near(path) or data
+        return self.near(path) or data
 
     def rename(self, source: str, target: str) -> None:
         self._store.copy(source, target)
@@ -250,8 +251,8 @@ class ObjectFileSystem:
         return self.copies is not None and self.copies.has(segment)
 
     def drop_copies(self, path: str) -> bool:
-        """Forgets what is kept nearby of an object, because it may be wrong; whether there was anything."""
-        return self.copies is not None and self.copies.drop(path)
+        """Forgets the copy of a whole object, because it may be wrong; whether there was one."""
+        return self.copies is not None and self.copies.let_go(path)
 
     def keep_only(self, wanted: Callable[[str], bool]) -> None:
         if self.copies is not None:

@@ -85,8 +85,12 @@ class TieredFileSystem:
         return self._far.is_near(segment.removeprefix(self._below))
 
     def drop_copies(self, path: str) -> bool:
-        """Forgets what is kept nearby of an object; whether there was anything."""
+        """Forgets the copy of a whole object; whether there was one."""
         return self._far.drop_copies(path.removeprefix(self._below))
+
+    def near(self, path: str) -> memoryview | None:
+        """The copy of an object, without asking the store; None when there is none."""
+        return self._far.near(path.removeprefix(self._below))
 
     def keep_only(self, wanted: Callable[[str], bool]) -> None:
         """Removes the copies of all objects whose paths are not wanted."""

@@ -1,5 +1,7 @@
 """An engine whose cold tier is an object store: it works as with a folder, and a store that is away loses nothing."""
 
+from functools import partial
+
 import pytest
 
 from tests.unit.engine.conftest import (
@@ -372,6 +374,45 @@ def test_a_damaged_object_is_told(world: Setup) -> None:
     world.store.put(SEGMENT + ".data", [data])
     with pytest.raises(CorruptSegmentError):
         read(engine, "t")
+
+
+@pytest.mark.parametrize("wrong", ["missing", "short"])
+def test_the_loop_keeps_what_it_needs_of_an_object_that_is_wrong(world: Setup, wrong: str) -> None:
+    """Whoever reads it finds out; deletes, caps and a start go on without asking the store, as before."""
+    engine = world.filled()
+    whole = bytes(world.store.get(SEGMENT + ".data"))
+    if wrong == "missing":
+        world.store.remove(SEGMENT + ".data")
+    else:
+        world.store.put(SEGMENT + ".data", [whole[:-10]])
+    with pytest.raises(CorruptSegmentError):
+        read(engine, "t")
+    world.store.away = True
+    engine = world.reopen()
+    assert delete(engine, "t", match=eq("even")).deleted == 5
+    world.store.away = False
+    world.store.put(SEGMENT + ".data", [whole])
+    assert seqs(engine, "t") == [1, 3, 5, 7, 9]
+
+
+def test_an_answer_that_was_cut_short_once_is_no_damage(world: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.filled()
+    world.disk = killed(world.disk)
+    world.forget_copies()
+    names = ("get", "get_tail")
+    asked = {name: getattr(world.store, name) for name in names}
+    cut: set[tuple[str, str]] = set()
+
+    def once(kind: str, name: str, *length: int) -> memoryview | bytes:
+        answer: memoryview | bytes = asked[kind](name, *length)
+        first = (kind, name) not in cut
+        cut.add((kind, name))
+        return answer[:-1] if first else answer
+
+    for kind in names:
+        monkeypatch.setattr(world.store, kind, partial(once, kind))
+    assert values(world.open(), "t") == list(range(1, 11))
+    assert len(cut) == 6
 
 
 def test_a_missing_object_does_not_hold_up_checkpoints(world: Setup) -> None:

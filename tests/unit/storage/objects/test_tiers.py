@@ -32,6 +32,9 @@ def test_a_path_goes_where_it_belongs() -> None:
         fs.rename(f"{folder}/topics/1/a.data", f"{folder}/topics/1/b.data")
     assert bytes(store.get("topics/1/b.data")) == ROOT.encode()
     assert fs.tail(f"{ROOT}/topics/1/b.data", 4) == b"cold"
+    assert fs.near(f"{ROOT}/topics/1/b.data") is None
+    fs.open(f"{ROOT}/topics/1/b.data").close()
+    assert bytes(fs.near(f"{ROOT}/topics/1/b.data") or b"") == ROOT.encode()
     assert fs.drop_copies(f"{ROOT}/topics/1/b.data")
     fs.keep_only(lambda path: path.startswith(ROOT))
     for folder in ("data", ROOT):
