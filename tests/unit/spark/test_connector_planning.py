@@ -168,6 +168,17 @@ def test_a_limit_bounds_a_batch_and_every_batch_gets_on(start: Offsets, end: Off
     raise AssertionError("it never reaches the end")
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_limit_below_the_number_of_topics_comes_to_all_of_them(limit: int) -> None:
+    """Also while those that had their turn go on to get records."""
+    current: Offsets = {name: offset(1, 0) for name in "abcd"}
+    for turn in range(1, 13):
+        step = limited(current, {**{name: offset(1, 10 * turn) for name in "abc"}, "d": offset(1, 1_000)}, limit)
+        assert sum(step[name]["seq"] - current[name]["seq"] for name in step) == limit
+        current = step
+    assert {to["seq"] for to in current.values()} == {12 * limit // 4}
+
+
 # Options
 
 

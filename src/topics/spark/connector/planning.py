@@ -105,15 +105,11 @@ def packed(found: list[SeqSpan], size: PieceSize, sizes: Mapping[str, int] | Non
 def limited(start: Offsets, end: Offsets, limit: int | None) -> Offsets:
     """The end of a micro-batch of at most `limit` seqs, shared among the topics by what each has to give."""
     behind = {name: _distance(start.get(name), to) for name, to in end.items()}
-    total = sum(behind.values())
-    if limit is None or total <= limit:
+    if limit is None or sum(behind.values()) <= limit:
         return end
+    shares = _shares(behind, limit, sum([before["seq"] for before in start.values()]))
     capped: Offsets = {}
-    left = limit
-    # The topics with the least come first, so that nobody's share is wasted; the names make the order the same always.
-    for place, name in enumerate(sorted(end, key=lambda name: (behind[name], name))):
-        share = min(behind[name], -(-left // (len(end) - place)))
-        left -= share
+    for name, share in shares.items():
         before = start.get(name)
         same = before is not None and before["epoch"] == end[name]["epoch"]
         if share or same:
@@ -121,6 +117,24 @@ def limited(start: Offsets, end: Offsets, limit: int | None) -> Offsets:
         elif before is not None:
             capped[name] = before
     return capped
+
+
+def _shares(behind: Mapping[str, int], limit: int, read_before: int) -> dict[str, int]:
+    """How many seqs of each topic; `read_before` is how many of all were read so far."""
+    waiting = sorted(name for name, size in behind.items() if size)
+    if limit < len(waiting):
+        # One each, of the topics behind those that had theirs: each batch reads `limit`, so that much further is the
+        # next turn. By any other order a topic that always has a little would keep the others waiting for ever.
+        first = read_before % len(waiting)
+        served = set([*waiting[first:], *waiting[:first]][:limit])
+        return {name: int(name in served) for name in behind}
+    shares: dict[str, int] = {}
+    left = limit
+    # The topics with the least come first, so that nobody's share is wasted; the names make the order the same always.
+    for place, name in enumerate(sorted(behind, key=lambda name: (behind[name], name))):
+        shares[name] = min(behind[name], -(-left // (len(behind) - place)))
+        left -= shares[name]
+    return shares
 
 
 def _distance(before: Offset | None, to: Offset) -> int:
