@@ -286,6 +286,28 @@ def test_times_never_run_back_in_the_table_even_if_the_clock_does() -> None:
     assert len(of_topic(rows_of(table), "orders")) == 101
 
 
+def test_snapshots_go_in_time_after_a_clock_that_was_ahead() -> None:
+    """Their own times stay those of the clock that was wrong, because times must not run back."""
+    folder, year_ms = filled(), 365 * 86_400_000
+    run_shown(folder.disk, folder, 1)
+    assert isinstance(folder.clock, ManualClock)
+    folder.clock.jump(year_ms)
+    folder.delete("orders", tag="t3")
+    folder.checkpoint()
+    run_shown(folder.disk, folder, 2)
+    folder.clock.jump(-year_ms)
+    counts = []
+    for value in range(6):
+        folder.append("orders", value)
+        folder.seal()
+        run_shown(folder.disk, folder, 3 + value)
+        table = read_table(folder.disk)
+        assert table is not None
+        counts.append(len(table.metadata.snapshots))
+        advance(folder.clock, RETIRE_MS // 2)
+    assert max(counts) <= 4 and counts[1] > 1, "none is kept for ever, and each is kept for those who read it"
+
+
 def summary(table: Table) -> dict[str, str]:
     snapshot = table.current_snapshot()
     assert snapshot is not None and snapshot.summary is not None

@@ -11,8 +11,10 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from topics.spark.deadlines import is_over
 from topics.spark.table.io import TableIO
 from topics.spark.table.manifests import live_files, manifests_at
+from topics.spark.table.snapshots import made_ms
 
 
 class History:
@@ -56,11 +58,11 @@ def in_order(metadata: TableMetadata) -> list[Snapshot]:
     return sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0)
 
 
-def outdated(metadata: TableMetadata, before_ms: int) -> list[int]:
-    """The snapshots in whose place another stood before a moment."""
+def outdated(metadata: TableMetadata, keep_ms: int, now_ms: int) -> list[int]:
+    """The snapshots in whose place another has stood for so long."""
     snapshots = in_order(metadata)
     return [
         one.snapshot_id
         for one, after in pairwise(snapshots)
-        if after.timestamp_ms <= before_ms and one.snapshot_id != metadata.current_snapshot_id
+        if is_over(made_ms(after), keep_ms, now_ms) and one.snapshot_id != metadata.current_snapshot_id
     ]

@@ -18,6 +18,8 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+_MADE = "topics.made-ms"
+
 _TOTALS = {
     "total-data-files": ("added-data-files", "deleted-data-files"),
     "total-delete-files": ("added-delete-files", "removed-delete-files"),
@@ -32,7 +34,11 @@ def snapshot_of(
     metadata: TableMetadata, snapshot_id: int, sequence: int, manifest_list: str, summary: Summary, now_ms: int,
     evolution: Sequence[TableUpdate] = (),
 ) -> Snapshot:  # fmt: skip
-    """What follows the snapshot that counts. Times never run back, because readers refuse a table in which they do."""
+    """What follows the snapshot that counts. Times never run back, because readers refuse a table in which they do.
+
+    So behind one that was made while the clock was ahead, all say its time. When each was made stands in its summary.
+    """
+    summary[_MADE] = str(now_ms)
     fields = {
         "snapshot-id": snapshot_id,
         "parent-snapshot-id": metadata.current_snapshot_id,
@@ -43,6 +49,12 @@ def snapshot_of(
         "schema-id": _schema_id(metadata, evolution),
     }
     return Snapshot.model_validate(fields)
+
+
+def made_ms(snapshot: Snapshot) -> int:
+    """When a snapshot was made, by the clock of then."""
+    told = snapshot.summary.additional_properties.get(_MADE, "") if snapshot.summary is not None else ""
+    return int(told) if told.isdigit() else snapshot.timestamp_ms
 
 
 def evolves(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:

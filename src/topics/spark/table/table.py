@@ -81,7 +81,7 @@ class ArchiveTable:
         version = self._open(make=False)
         if version is None:
             return
-        old = outdated(version.metadata, now_ms - self._keep_ms)
+        old = outdated(version.metadata, self._keep_ms, now_ms)
         if old:
             self._version = None
             version = self._swapped(version, [forgets(old)], now_ms)
@@ -179,7 +179,7 @@ class ArchiveTable:
         # Names are durable before the version that needs them counts.
         for folder in ("deletes", "metadata") if change.deletes else ("metadata",):
             self._fs.sync_dir(f"{self._root}/{folder}")
-        old = outdated(metadata, now_ms - self._keep_ms)
+        old = outdated(metadata, self._keep_ms, now_ms)
         version = self._swapped(version, [*([forgets(old)] if old else []), *evolution, *shows(snapshot)], now_ms)
         self._shown.remove(change.removed)
         self._shown.put(maker.made)
