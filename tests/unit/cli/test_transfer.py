@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from topics.cli.shared.failures import UsageError
-from topics.cli.transfer.spark import folder_access
+from topics.cli.transfer.spark import folder_access, wrong_file
 from topics.client import Client, Record
 from topics.config.settings import SettingsError
 
@@ -28,6 +28,25 @@ def test_an_export_out_of_a_folder_finds_the_cold_tier(monkeypatch: pytest.Monke
     monkeypatch.setenv("TOPICS_COLD_DIR", "ftp://host/cold")
     with pytest.raises(SettingsError):
         folder_access("data")
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (
+            "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+            "topics.spark.transfer.BadLineError: this line is no record (JSON is malformed): notes\n",
+            "this line is no record (JSON is malformed): notes",
+        ),
+        (
+            "An error occurred.\nCaused by: java.lang.RuntimeException: file:/in/x.txt is not a Parquet file (6)",
+            "/in/x.txt is not a Parquet file",
+        ),
+        ("Connection refused", None),
+    ],
+)
+def test_a_file_that_holds_something_else_is_told_in_a_line(failure: str, told: str | None) -> None:
+    assert wrong_file(failure) == told
 
 
 class Called(Exception):

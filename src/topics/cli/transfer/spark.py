@@ -1,13 +1,18 @@
 """Exports and imports on Spark: in parallel, into folders, and out of a data folder without a server."""
 
 import os
+import re
 
 from topics.cli.shared.connection import Server, resolve
+from topics.cli.shared.failures import CommandError
 from topics.cli.shared.needs import need_spark
 from topics.cli.shared.output import line
 from topics.cli.transfer.forms import Form
 from topics.config.settings import Settings
 from topics.storage.places import absolute, check_place
+
+_NO_RECORD = re.compile(r"BadLineError: (.*)")
+_NO_PARQUET = re.compile(r"(?:file:)?(\S+ is not a Parquet file)")
 
 
 def export_by_spark(
@@ -41,12 +46,25 @@ def import_by_spark(topic: str, source: str, form: Form, server: Server, write_i
 
     access = {**_server(server), "writeId": write_id}
     spark = open_session(SparkOptions.of(Settings.from_env(os.environ), "topics import"))
+    # What fails is raised, and told below in a line: its log would put pages of a stack around that.
+    spark.sparkContext.setLogLevel("OFF")
     try:
         count = import_topic(spark, topic, os.path.abspath(source), form, _given(access))
+    except Exception as error:
+        problem = wrong_file(str(error))
+        if problem is None:
+            raise
+        raise CommandError(f"{problem}; nothing but files of records may be in {source}") from error
     finally:
         spark.stop()
     line(f"{count} records appended to {topic}")
     return 0
+
+
+def wrong_file(failure: str) -> str | None:
+    """What a failure of Spark says of a file that holds something else, out of all the rest; None where it does not."""
+    found = _NO_RECORD.search(failure) or _NO_PARQUET.search(failure)
+    return found[1] if found is not None else None
 
 
 def folder_access(data_dir: str) -> dict[str, str | None]:
