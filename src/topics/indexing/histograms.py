@@ -100,5 +100,7 @@ def wide(numbers: Array) -> Numbers:
 
 def added(values: Array, groups: Numbers, size: int) -> Array:
     sums = np.zeros(size, values.dtype)
-    np.add.at(sums, groups, values)
+    # A sum of floats may be beyond all of them, which is shown as null: nothing to warn operators of.
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.add.at(sums, groups, values)
     return sums

@@ -1,15 +1,18 @@
 """Sums over intervals."""
 
 import json
+import warnings
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from tests.unit.indexing.helpers import LOGS, part_of, plenty
 from topics.core.errors import InvalidRequestError
 from topics.indexing import limits
 from topics.indexing.aggregation import parse_aggregation
+from topics.indexing.histograms import added
 from topics.indexing.measures import Summed, log2_bucket, spread
 from topics.indexing.plans import aggregate
 from topics.indexing.showing import show
@@ -166,3 +169,10 @@ def test_summaries_merge_what_nobody_told() -> None:
     state = Summed(2, 3.0)
     state.merge(Summed(1, 1, 1, 1, {1: 1}))
     assert state.show()["min"] == 1 and state.show()["histogram"] == {1: 1} and state.show()["sum"] == 4
+
+
+def test_a_sum_beyond_all_floats_warns_nobody() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sums = added(np.array([1.7e308, 1.7e308, 1.0]), np.array([0, 0, 1]), 2)
+    assert sums.tolist() == [float("inf"), 1.0]
