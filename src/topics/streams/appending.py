@@ -259,7 +259,9 @@ class StreamAppender:
 
     def _answer_duplicate(self, topic: Topic, state: StreamState, sent: Producer, done: AppendedDone) -> None:
         def answer() -> Appended:
-            return Appended(tail_offset(topic), True, state.closed, state.producer(sent.id))
+            # How far it has come for sure: what followed on its heels may be on its way still, and fail.
+            known = state.producers.get(sent.id) if state.producers is not None else None
+            return Appended(tail_offset(topic), True, state.closed, known or sent)
 
         self._when_settled(state, answer, done)
 

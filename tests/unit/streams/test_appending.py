@@ -44,6 +44,16 @@ def test_a_repetition_is_answered_when_what_it_repeats_is_safe(streams: Streams)
     assert state is not None and state.staged is None
 
 
+def test_a_repetition_is_not_told_of_what_may_still_fail(streams: Streams) -> None:
+    create(streams, "a")
+    hold(streams.engine)
+    ask(streams, b"1", 0)
+    again, second = ask(streams, b"1", 0), ask(streams, b"2", 1)
+    flush(streams.engine)
+    assert isinstance(again[0], Appended) and again[0].producer == Producer("p", 0, 0)
+    assert isinstance(second[0], Appended) and second[0].producer == Producer("p", 0, 1)
+
+
 def test_a_repetition_of_what_failed_fails_too() -> None:
     disk = FakeDisk()
     fs = FaultyFileSystem(disk, FaultPlan(None, Fault.EIO, lasting=True))
