@@ -22,16 +22,19 @@ from bench.report import machine
 from bench.search_client import array
 from topics.config.settings import Settings
 from topics.core.errors import TopicsError
-from topics.engine import Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.spark.pipeline.executors import SparkExecutor
 from topics.spark.pipeline.worker import make_pipeline
 from topics.spark.session import SparkOptions, open_session
 from topics.storage.companions import FamilyStore
 from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
-from topics.streams import AppendRequest, CreateRequest, Streams
+from topics.streams.appending import AppendRequest
+from topics.streams.lifecycle import CreateRequest
 from topics.streams.search.searcher import InlineSearcher, at_once
 from topics.streams.search.service import StreamSearch
+from topics.streams.service import Streams
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice
 from topics.system.machine import boot_id

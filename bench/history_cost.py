@@ -26,7 +26,8 @@ from zlib import crc32
 from bench.history_backlog import fill
 from bench.history_load import LOADS, Load
 from topics.config.settings import Settings
-from topics.engine import Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.searching.messages import SearchQuery
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.worker import make_pipeline

@@ -17,9 +17,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from topics.client import Client
+from topics.core.batch import Batch
 from topics.core.errors import TopicsError
 from topics.core.records import Record
-from topics.engine import Batch, Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice

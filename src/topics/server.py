@@ -35,7 +35,8 @@ from topics.config.key_file import KeyFileError
 from topics.config.settings import Settings, SettingsError
 from topics.console.files import console_site, reference_site
 from topics.core.limits import Limits
-from topics.engine import Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.engine.upkeep.sealing import Unlisted
 from topics.engine.workers import ThreadWorkers
 from topics.http.limits import HttpLimits

@@ -17,12 +17,16 @@ import msgspec
 
 from tests.crash.model import Kept, Model, Payload
 from tests.property.books import check_totals
+from topics.core.batch import Batch
 from topics.core.config import TopicConfig, TopicConfigPatch, resolve_config
 from topics.core.durability import Durability
 from topics.core.errors import DiskFullError, SystemBusyError, TopicsError
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector, TagMatch
-from topics.engine import AppendResult, Batch, DeleteResult, DropResult, Engine, EngineOptions, PutResult, ReadRequest
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
+from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult
 from topics.storage.commit import InlineCommitter
 from topics.storage.fs import FileSystem
 from topics.storage.objects.copies import NearCopies

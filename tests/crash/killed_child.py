@@ -11,11 +11,14 @@ import sys
 import msgspec
 import uvloop
 
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector, TagMatch
-from topics.engine import AppendResult, Batch, DeleteResult, Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult, DeleteResult
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice

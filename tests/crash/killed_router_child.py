@@ -13,13 +13,17 @@ import msgspec
 import uvloop
 
 from tests.crash.killed_child import checkpoints, tell
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.records import Record
 from topics.core.routers import Guarantee, RouterRules, RouterWish
 from topics.core.selectors import DeleteSelector, TagMatch
-from topics.engine import AppendResult, Batch, Engine, EngineOptions, ReadRequest
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
+from topics.engine.results import AppendResult
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice

@@ -14,12 +14,14 @@ from typing import TypeVar
 import msgspec
 import uvloop
 
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.records import Record
-from topics.engine import Batch, Engine, EngineOptions
-from topics.engine.transactions import BeginRequest, StageRequest, TransactionRef, TransactionResult
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.transactions.messages import BeginRequest, StageRequest, TransactionRef, TransactionResult
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice

@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 from tests.crash.harness import SMALL, read_all
 from tests.property.books import check_totals
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.records import Record
-from topics.engine import Batch, Engine, EngineOptions
-from topics.engine.queues import (
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import (
     ClaimRequest,
     ClaimResult,
     ExtendRequest,

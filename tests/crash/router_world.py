@@ -16,6 +16,7 @@ import msgspec
 from tests.crash.harness import SMALL, Dump, dump, read_all
 from tests.crash.sweeps import KILL, POWER_CUT, SHORTAGES, Ending, crashes
 from tests.property.books import all_topics
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
@@ -23,7 +24,8 @@ from topics.core.names import is_own_name
 from topics.core.records import Record
 from topics.core.routers import RouterRules, RouterWish
 from topics.core.selectors import DeleteSelector, TagMatch
-from topics.engine import Batch, Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.engine.queues.messages import AckResult, ClaimRequest, ClaimResult, HeldRequest
 from topics.engine.repair.repair import verify
 from topics.engine.state.runs import Block

@@ -14,7 +14,8 @@ import msgspec
 from tests.crash.sweeps import SHORTAGES
 from tests.property.books import check_totals
 from topics.core.errors import StreamGoneError, TopicNotFoundError, TopicsError
-from topics.engine import Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.engine.repair.repair import verify
 from topics.engine.streams.state import JSON_TYPE
 from topics.formats.stream import Producer
@@ -22,9 +23,12 @@ from topics.schema.contract import Contract
 from topics.storage.commit import InlineCommitter
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
-from topics.streams import Appended, AppendRequest, Created, CreateRequest, ForkFrom, ReadSpec, Streams, StreamSlice
+from topics.streams.appending import Appended, AppendRequest
 from topics.streams.contracts import contract_of
+from topics.streams.lifecycle import Created, CreateRequest, ForkFrom
 from topics.streams.offsets import Position
+from topics.streams.reading import ReadSpec, StreamSlice
+from topics.streams.service import Streams
 from topics.testing import (
     NO_FAULTS,
     FakeDisk,

@@ -15,8 +15,9 @@ from tests.unit.engine.conftest import FSYNC, append, delete, put
 from topics.core.errors import DamageError, TopicsError
 from topics.core.records import Record
 from topics.core.selectors import TagMatch
-from topics.engine import Engine, EngineOptions
 from topics.engine.backup.targets import numbered
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.engine.repair.repair import Repair
 from topics.storage.backups.place import BackupPlace, damages
 from topics.storage.backups.pruning import prune

@@ -13,9 +13,11 @@ import pytest
 from tests.crash import scenarios
 from tests.crash.harness import SMALL, Append, World, dump
 from tests.crash.sweeps import Scenario, sweep_faults
+from topics.core.batch import Batch
 from topics.core.errors import DiskFullError, ReadOnlyError, SystemBusyError, TopicsError
 from topics.core.records import Record
-from topics.engine import AppendResult, Batch, EngineOptions, PutResult
+from topics.engine.core import EngineOptions
+from topics.engine.results import AppendResult, PutResult
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival
 
 SHOWN = 12

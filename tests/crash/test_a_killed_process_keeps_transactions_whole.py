@@ -15,7 +15,9 @@ import msgspec
 import pytest
 
 from tests.crash import killed_transaction_child as child_program
-from topics.engine import Engine, EngineOptions, ReadRequest
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice

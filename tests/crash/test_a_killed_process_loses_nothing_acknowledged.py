@@ -15,8 +15,12 @@ import msgspec
 import pytest
 
 from tests.crash import killed_child
+from topics.core.batch import Batch
 from topics.core.records import Record
-from topics.engine import AppendResult, Batch, Engine, EngineOptions, ReadRequest
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
+from topics.engine.results import AppendResult
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice

@@ -12,12 +12,16 @@ from collections.abc import Callable
 import pytest
 
 from tests.crash.sweeps import SHORTAGES
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import RetryLaterError
 from topics.core.records import Record
-from topics.engine import AppendResult, Batch, Engine, EngineOptions, ReadRequest
-from topics.engine.queues import ClaimRequest, ClaimResult, NackRequest, RedriveRequest, RedriveResult
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import ClaimRequest, ClaimResult, NackRequest, RedriveRequest, RedriveResult
+from topics.engine.read import ReadRequest
+from topics.engine.results import AppendResult
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, SeededDice, Survival
 
 JOBS, DEAD = "jobs", "dead"

@@ -26,7 +26,7 @@ from tests.crash.sweeps import (
     sweep_stops,
 )
 from topics.core.errors import ColdStoreUnavailableError
-from topics.engine import EngineOptions
+from topics.engine.core import EngineOptions
 from topics.storage.fs import FileSystem
 from topics.storage.objects.copies import NearCopies
 from topics.storage.objects.tiers import tiered

@@ -15,7 +15,8 @@ from topics.core.errors import CorruptSegmentError, DamageError
 from topics.core.findings import Finding
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector, TagMatch
-from topics.engine import Engine, ReadRequest
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
 from topics.formats.block import encode_block_head
 from topics.formats.frame import Frame, FrameKind, find_frames, seal_frame
 from topics.formats.segment import CHUNK_BYTES

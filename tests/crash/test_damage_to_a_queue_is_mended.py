@@ -11,11 +11,13 @@ import pytest
 
 from tests.crash.queue_world import DEAD, QUEUE, look
 from tests.crash.wreckage import content, files, flip
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.records import Record
-from topics.engine import Batch, Engine, EngineOptions
-from topics.engine.queues import ClaimRequest, ClaimResult, HeldRequest, NackRequest, RedriveRequest
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import ClaimRequest, ClaimResult, HeldRequest, NackRequest, RedriveRequest
 from topics.engine.repair.repair import Repair, verify
 from topics.formats.frame import HEADER_BYTES, FrameKind, find_frames
 from topics.storage.layout import Layout

@@ -7,7 +7,7 @@ from tests.crash.wreckage import BOOT, OPTIONS, content, files, flip, look, mend
 from tests.unit.engine.conftest import append, put, values
 from tests.unit.engine.transactions.conftest import abort, begin, commit, ref, stage
 from topics.core.errors import DamageError
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.formats.frame import Frame, FrameKind, find_frames
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
 

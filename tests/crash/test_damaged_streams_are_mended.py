@@ -5,10 +5,14 @@ import pytest
 
 from tests.crash.wreckage import BOOT, OPTIONS, content, files, flip, look, mend, settled
 from topics.core.errors import DamageError, TopicsError
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.formats.frame import Frame, FrameKind, find_frames
 from topics.formats.stream import Producer
-from topics.streams import AppendRequest, CreateRequest, ForkFrom, Position, ReadSpec, Streams, StreamSlice
+from topics.streams.appending import AppendRequest
+from topics.streams.lifecycle import CreateRequest, ForkFrom
+from topics.streams.offsets import Position
+from topics.streams.reading import ReadSpec, StreamSlice
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
 
 ONE_SHARD = msgspec.structs.replace(OPTIONS, wal_shards=1, wal_file_bytes=65536, segment_max_events=100)

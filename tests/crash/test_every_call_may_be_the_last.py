@@ -23,7 +23,7 @@ from tests.crash.sweeps import (
     sweep_starts,
     sweep_stops,
 )
-from topics.engine import EngineOptions
+from topics.engine.core import EngineOptions
 from topics.testing import FakeDisk, Survival
 
 SHOWN = 12

@@ -13,8 +13,9 @@ import pytest
 
 from topics.core.errors import TopicsError
 from topics.core.ranges import covers
-from topics.engine import Engine, EngineOptions
 from topics.engine.background import InlineRunner
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.indexing.companions.mapped import Companion
 from topics.searching.messages import Close, SearchQuery
 from topics.spark.families.planning import FamilyRules, subject_of
@@ -27,11 +28,13 @@ from topics.storage.catalog import read_catalog
 from topics.storage.companions import FamilyStore
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
-from topics.streams import AppendRequest, CreateRequest, Streams
+from topics.streams.appending import AppendRequest
+from topics.streams.lifecycle import CreateRequest
 from topics.streams.search.cached import CompanionCache
 from topics.streams.search.companions import Companions
 from topics.streams.search.searcher import InlineSearcher, at_once
 from topics.streams.search.service import StreamSearch
+from topics.streams.service import Streams
 from topics.testing import (
     FakeDisk,
     Fault,

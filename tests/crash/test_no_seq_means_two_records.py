@@ -15,7 +15,9 @@ from tests.crash.harness import SMALL, World
 from tests.crash.sweeps import crashes, usual_endings
 from topics.core.durability import Durability
 from topics.core.routers import RouterWish
-from topics.engine import Engine, ReadRequest, TopicInfo
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
+from topics.engine.topic_info import TopicInfo
 from topics.testing import FakeDisk, PowerCut, Survival
 
 QUICK, SURE, COPY, MADE = "quick", "sure", "copy", "made"

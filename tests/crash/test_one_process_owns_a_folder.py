@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from topics.core.batch import Batch
 from topics.core.errors import FolderBusyError
 from topics.core.records import Record
-from topics.engine import Batch, Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice
@@ -17,7 +19,8 @@ from topics.system.dice import SystemDice
 HANG_S = 60.0
 OPEN_AND_WAIT = """
 import sys
-from topics.engine import Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice

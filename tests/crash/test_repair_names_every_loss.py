@@ -35,10 +35,10 @@ from tests.crash.wreckage import (
     settled,
     show,
 )
+from topics.core.batch import Batch
 from topics.core.errors import TopicsError
 from topics.core.loss import LossReason
 from topics.core.records import Record
-from topics.engine import Batch
 from topics.engine.repair.repair import Repair
 from topics.engine.repair.report import RepairReport
 from topics.engine.repair.verification import Verification, key_of

@@ -18,7 +18,7 @@ from tests.crash import scenarios
 from tests.crash.harness import SMALL, Dump, TopicDump, World, dump
 from tests.crash.scenarios import RandomLife
 from tests.crash.sweeps import Scenario
-from topics.engine import EngineOptions
+from topics.engine.core import EngineOptions
 from topics.testing import FakeDisk, Survival
 
 SCENARIOS = [

@@ -15,12 +15,15 @@ import pytest
 import uvloop
 
 from tests.crash.harness import SMALL, Dump, dump
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.errors import DiskFullError, ReadOnlyError, SystemBusyError, TopicsError
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector
-from topics.engine import AppendResult, Batch, DeleteResult, Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult, DeleteResult
 from topics.engine.workers import ThreadWorkers
 from topics.storage.fs import FileSystem
 from topics.storage.posix import PosixFileSystem

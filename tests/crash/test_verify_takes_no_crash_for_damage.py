@@ -3,7 +3,7 @@
 import pytest
 
 from tests.crash.wreckage import BOOT, OPTIONS, fill, look, mend, show
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.testing import FakeDisk, ManualClock, PowerCut, SeededDice, Survival
 
 STEP = 7

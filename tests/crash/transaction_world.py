@@ -14,10 +14,10 @@ from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.names import is_own_name
 from topics.core.records import Record
-from topics.engine import EngineOptions
+from topics.engine.core import EngineOptions
 from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
-from topics.engine.transactions import BeginRequest, StageRequest, TransactionRef, TransactionResult
+from topics.engine.transactions.messages import BeginRequest, StageRequest, TransactionRef, TransactionResult
 from topics.storage.fs import FileSystem
 
 Place = tuple[str, int]

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.property.books import all_topics
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.loss import LossReason, Tombstone
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector, TagMatch
-from topics.engine import Batch, Engine, EngineOptions, ReadRequest
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
 from topics.engine.repair.repair import Repair, verify
 from topics.engine.repair.report import RepairReport, Report
 from topics.storage.layout import Layout

@@ -10,7 +10,8 @@ from topics.api.app import Api
 from topics.api.auth import KeyRing
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import OpsHandlers
-from topics.engine import Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.engine.pressure.governor import Sample
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer

@@ -25,8 +25,9 @@ from tests.unit.engine.writing_world import Books, books
 from topics.client import ApiError, Client, ClientOptions, RetryPolicy
 from topics.core.limits import Limits
 from topics.core.names import TRANSACTIONS_TOPIC
-from topics.engine import Engine, ReadRequest
+from topics.engine.engine import Engine
 from topics.engine.queues.state import find_queue
+from topics.engine.read import ReadRequest
 from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.spark.connector import sink

@@ -5,7 +5,7 @@ from collections import Counter
 from topics.core.config import TopicType
 from topics.core.durability import Durability
 from topics.core.names import is_server_name
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.queues.state import find_queue
 from topics.engine.state.runs import Run, Segment, live_ranges
 from topics.engine.topic import Topic

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from topics.core.loss import LossReason, Tombstone
-from topics.engine import ReadRequest, ReadResult
+from topics.engine.read import ReadRequest, ReadResult
 from topics.testing import Fate, ModelRecord, ModelTopic
 
 Read = Callable[[ReadRequest], ReadResult]

@@ -13,8 +13,8 @@ from topics.core.config import TopicType
 from topics.core.records import Record
 from topics.core.routers import RouterWish
 from topics.core.selectors import TagMatch
-from topics.engine import Engine
-from topics.engine.queues import ClaimRequest, HeldRequest, NackRequest
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import ClaimRequest, HeldRequest, NackRequest
 from topics.testing import FakeDisk, ManualClock, Survival
 
 TOPICS = ("a", "b", "c", "d")

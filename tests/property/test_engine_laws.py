@@ -21,24 +21,18 @@ from tests.property import batches
 from tests.property.books import all_topics, check_books, check_no_litter
 from tests.property.effort import effort
 from tests.property.reading import check_read, check_scan
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch, resolve_config
 from topics.core.durability import Durability
 from topics.core.errors import TopicFullError, TopicNotEmptyError, TopicNotFoundError, TopicsError
 from topics.core.loss import LossReason
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector, TagMatch
-from topics.engine import (
-    AppendResult,
-    Batch,
-    DeleteResult,
-    DropResult,
-    Engine,
-    EngineOptions,
-    PutResult,
-    ReadRequest,
-)
 from topics.engine.background import InlineRunner, Job
-from topics.engine.results import deduped
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
+from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult, deduped
 from topics.engine.topic import Topic
 from topics.storage.commit import InlineCommitter
 from topics.testing import FakeDisk, Fate, ManualClock, Model, ModelTopic, PowerCut, SeededDice, Survival

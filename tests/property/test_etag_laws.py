@@ -18,7 +18,9 @@ from topics.api.v1.caching import etag_of
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.engine.state.presence import is_whole, removed_count
-from topics.streams import Position, ReadSpec, Streams
+from topics.streams.offsets import Position
+from topics.streams.reading import ReadSpec
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, ManualClock, Survival
 
 JSON = "application/json"

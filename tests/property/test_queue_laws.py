@@ -11,13 +11,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.property.books import check_totals
 from tests.property.effort import effort
 from tests.property.queue_model import QueueModel
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector
-from topics.engine import AppendResult, Batch, Engine, EngineOptions, ReadRequest
-from topics.engine.queues import (
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import (
     ClaimedJob,
     ClaimRequest,
     ClaimResult,
@@ -26,9 +28,11 @@ from topics.engine.queues import (
     NackRequest,
     RedriveRequest,
     RedriveResult,
-    Worker,
     WorkerRequest,
 )
+from topics.engine.queues.state import Worker
+from topics.engine.read import ReadRequest
+from topics.engine.results import AppendResult
 from topics.storage.commit import InlineCommitter
 from topics.testing import FakeDisk, ManualClock, SeededDice
 

@@ -20,8 +20,9 @@ from topics.core.errors import TopicsError
 from topics.core.records import Record
 from topics.core.routers import Guarantee
 from topics.core.selectors import TagMatch
-from topics.engine import Engine, EngineOptions
-from topics.engine.routing import RouterPutResult
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.routing.control import RouterPutResult
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
 
 NAMES = "abcdef"

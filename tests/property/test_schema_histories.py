@@ -18,11 +18,16 @@ from topics.core.batch import Batch
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.core.records import Record
 from topics.core.routers import RouterRules, RouterWish
-from topics.engine import Engine, EngineOptions, ReadRequest
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
 from topics.engine.streams.state import JSON_TYPE
-from topics.streams import AppendRequest, CreateRequest, ForkFrom, Position, ReadSpec, Streams, StreamSlice
+from topics.streams.appending import AppendRequest
 from topics.streams.contracts import contract_of
-from topics.streams.offsets import offset_of
+from topics.streams.lifecycle import CreateRequest, ForkFrom
+from topics.streams.offsets import Position, offset_of
+from topics.streams.reading import ReadSpec, StreamSlice
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
 
 OPTIONS = EngineOptions(

@@ -20,20 +20,14 @@ from topics.core.errors import (
     TopicNotFoundError,
     TopicsError,
 )
-from topics.engine import Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.formats.stream import Producer
-from topics.streams import (
-    Appended,
-    AppendRequest,
-    Created,
-    CreateRequest,
-    ForkFrom,
-    Position,
-    ReadSpec,
-    Streams,
-    StreamSlice,
-)
-from topics.streams.offsets import offset_of, read_offset
+from topics.streams.appending import Appended, AppendRequest
+from topics.streams.lifecycle import Created, CreateRequest, ForkFrom
+from topics.streams.offsets import Position, offset_of, read_offset
+from topics.streams.reading import ReadSpec, StreamSlice
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
 
 NAMES = st.sampled_from(["a", "b", "c", "d/e"])

@@ -16,8 +16,9 @@ from tests.property.effort import effort
 from tests.property.search_model import SortItems, configs, entries, judge, plain_search, queries, sorts
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.core.selectors import DeleteSelector, parse_match
-from topics.engine import Engine, EngineOptions
 from topics.engine.background import InlineRunner
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.indexing.grammar import Clause, Node, Text, print_query
 from topics.indexing.predicates import bind_filter
 from topics.schema.search import SearchConfig
@@ -28,12 +29,16 @@ from topics.spark.pipeline.indexing import FamilyProduct
 from topics.spark.pipeline.rounds import Pipeline
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
-from topics.streams import AppendRequest, CreateRequest, ForkFrom, Position, ReadSpec, Streams, StreamSlice
+from topics.streams.appending import AppendRequest
+from topics.streams.lifecycle import CreateRequest, ForkFrom
+from topics.streams.offsets import Position
+from topics.streams.reading import ReadSpec, StreamSlice
 from topics.streams.search.cached import CompanionCache
 from topics.streams.search.companions import Companions
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.searcher import InlineSearcher, at_once
 from topics.streams.search.service import StreamSearch
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
 
 LAYOUT = Layout("data")

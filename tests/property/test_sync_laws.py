@@ -12,11 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.effort import effort
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.records import Record
 from topics.core.routers import RouterWish
-from topics.engine import AppendResult, Batch, Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
 from topics.storage.commit import InlineCommitter
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
 

@@ -29,16 +29,11 @@ from tests.unit.engine.conftest import (
     put,
     values,
 )
+from topics.core.batch import Batch
 from topics.core.errors import TopicsError
 from topics.core.records import Record
-from topics.engine import Batch
-from topics.engine.transactions import (
-    BeginRequest,
-    StageRequest,
-    TransactionRef,
-    TransactionResult,
-    committing,
-)
+from topics.engine.transactions import committing
+from topics.engine.transactions.messages import BeginRequest, StageRequest, TransactionRef, TransactionResult
 from topics.testing import FakeDisk, ManualClock
 
 TOPICS = {"a": DISK, "b": FSYNC, "c": MEMORY, "d": EPHEMERAL}

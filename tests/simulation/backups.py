@@ -5,10 +5,12 @@ from itertools import pairwise
 from tests.simulation.oracle import Broken, Fate
 from tests.simulation.story import Story
 from topics.core.errors import TopicsError
-from topics.engine import Engine, EngineOptions, ReadRequest
 from topics.engine.backup.restoring import Restore
 from topics.engine.backup.targets import Target, at_moment, newest_of
 from topics.engine.backup.wanted import ALL
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
 from topics.engine.repair.repair import verify
 from topics.storage.backups.place import BackupPlace, lineages
 from topics.storage.layout import Layout

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.simulation.oracle import Broken
 from topics.core.config import encode_config
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.topic import Topic
 
 State = dict[str, tuple[Any, ...]]

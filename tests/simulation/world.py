@@ -12,7 +12,7 @@ from tests.simulation.states import State, check_same, state_of
 from tests.simulation.story import CLIENTS, Story, look_at
 from topics.api.auth import KeyRing
 from topics.config.settings import Settings
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.repair.repair import verify
 from topics.server import Front, build_front, engine_options
 from topics.storage.fs import FileSystem

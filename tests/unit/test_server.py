@@ -19,7 +19,7 @@ from topics.api.v1.routes import StreamOptions
 from topics.config.settings import Settings, SettingsError
 from topics.core.errors import TopicsError
 from topics.core.limits import Limits
-from topics.engine import EngineOptions
+from topics.engine.core import EngineOptions
 from topics.engine.upkeep.sealing import Unlisted
 from topics.engine.workers import Workers
 from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, pipeline_answer, serve

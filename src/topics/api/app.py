@@ -25,7 +25,7 @@ from topics.api.tallies import Tallies
 from topics.api.tracing import Tracing
 from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
 from topics.core.limits import MIB
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.http.application import Gather, OneRequest
 from topics.http.errors import Fault, HttpError
 from topics.http.exchange import Exchange

@@ -19,7 +19,7 @@ from topics.http.exchange import Exchange
 
 if TYPE_CHECKING:
     from topics.api.live import Live
-    from topics.engine import Engine
+    from topics.engine.engine import Engine
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 

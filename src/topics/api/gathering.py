@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 from topics.api.app import Match, match_of
 from topics.core.errors import TopicsError
-from topics.engine import Engine, Unread
+from topics.engine.engine import Engine
+from topics.engine.write.coalescing import Unread
 from topics.http.application import Gather
 from topics.http.exchange import Exchange
 

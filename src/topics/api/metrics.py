@@ -11,8 +11,9 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from topics.api.metrics_summary import ServerState, engine_summary, server_summary
 from topics.api.tallies import Tallies
 from topics.api.topic_series import TopicSeries, are_truncated, as_text, series_of
-from topics.engine import Engine, EngineStats
+from topics.engine.engine import Engine
 from topics.engine.pressure.throttle import ThrottleStats
+from topics.engine.stats import EngineStats
 from topics.http.server import HttpServer
 from topics.http.tallies import BOUNDS_S
 from topics.storage.objects.meter import StoreStats

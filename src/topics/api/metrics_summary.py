@@ -2,7 +2,7 @@
 
 import msgspec
 
-from topics.engine import EngineStats
+from topics.engine.stats import EngineStats
 from topics.streams.search.stats import SearchStats
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from topics.api.v0.pages import allowed_prefixes
 from topics.core.config import TopicType
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.topic import Topic
 
 TOPIC_SERIES_MAX = 1000

@@ -21,19 +21,20 @@ from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.last_run import LastRun, note_distrust, note_running, note_stopped, read_last_run
 from topics.engine.pressure.admission import Admission
 from topics.engine.pressure.throttle import Throttle
-from topics.engine.queues import Queues
+from topics.engine.queues.queues import Queues
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
 from topics.engine.results import AppendDone, DeleteDone, DropDone, PutDone
-from topics.engine.routing import RouterInfo, Routing
 from topics.engine.routing.control import PutDone as RouterPutDone
 from topics.engine.routing.control import RemoveDone as RouterRemoveDone
+from topics.engine.routing.control import RouterInfo
+from topics.engine.routing.routing import Routing
 from topics.engine.state.runs import RunReader, Segment
 from topics.engine.stats import EngineStats, collect_stats
 from topics.engine.streams.feature import StreamFeature
 from topics.engine.topic import Topic
 from topics.engine.topic_info import TopicInfo, describe
-from topics.engine.transactions import Transactions
+from topics.engine.transactions.transactions import Transactions
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.upkeep.cold_store import Sweeper
 from topics.engine.upkeep.housekeeping import Housekeeper

@@ -5,8 +5,8 @@ import msgspec
 from topics.engine.backup.backups import Backups
 from topics.engine.core import EngineCore
 from topics.engine.pressure.throttle import Throttle, ThrottleStats
-from topics.engine.routing import Routing
-from topics.engine.transactions import Transactions
+from topics.engine.routing.routing import Routing
+from topics.engine.transactions.transactions import Transactions
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.upkeep.sealing import Sealer
 from topics.storage.commit import Shard

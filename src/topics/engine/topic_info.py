@@ -4,7 +4,8 @@ import msgspec
 
 from topics.core.config import TopicConfig, TopicType
 from topics.engine.core import EngineCore
-from topics.engine.queues import QueueCounters, Queues
+from topics.engine.queues.messages import QueueCounters
+from topics.engine.queues.queues import Queues
 from topics.engine.read import first_readable
 from topics.engine.topic import Topic
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from topics.core.batch import Batch
 from topics.core.errors import (
     InvalidRequestError,
     ProducerGapError,
@@ -19,7 +20,8 @@ from topics.core.errors import (
     quoted,
 )
 from topics.core.records import Record
-from topics.engine import AppendResult, Batch, Engine
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
 from topics.engine.streams.description import Description
 from topics.engine.streams.feature import StreamFeature, check_visible
 from topics.engine.streams.slices import Prepared, Retry

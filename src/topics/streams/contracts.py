@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from topics.core.errors import InvalidRequestError, StreamClosedError, TopicsError
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.streams.description import REASON, Description
 from topics.engine.streams.feature import StreamChange, check_visible
 from topics.engine.streams.state import JSON_TYPE, stream_of

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from topics.core.errors import InvalidRequestError, TopicsError
-from topics.engine import Engine, ReadRequest
-from topics.engine.read import ReadPlan, plan_read
+from topics.engine.engine import Engine
+from topics.engine.read import ReadPlan, ReadRequest, plan_read
 from topics.engine.state.runs import Block, RunReader
 from topics.engine.streams.state import JSON_TYPE, stream_of
 from topics.engine.topic import Topic

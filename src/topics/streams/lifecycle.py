@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from topics.core.batch import Batch
 from topics.core.config import TopicConfig, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import InvalidRequestError, StreamConflictError, StreamGoneError, TopicsError, quoted
 from topics.core.names import check_stream_name, is_reserved_name
 from topics.core.records import Record
-from topics.engine import AppendResult, Batch, DropResult, Engine
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult, DropResult
 from topics.engine.streams.description import Description
 from topics.engine.streams.feature import check_visible
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of

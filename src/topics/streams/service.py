@@ -7,7 +7,7 @@ from topics.core.durability import Durability
 from topics.core.errors import OffsetGoneError, SystemStreamError, TopicsError, quoted
 from topics.core.loss import LossReason, Tombstone
 from topics.core.names import SYSTEM_STREAMS
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.state.seeking import seek_time
 from topics.engine.streams.feature import check_visible
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of

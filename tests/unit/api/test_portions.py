@@ -8,7 +8,7 @@ from topics.api import portions
 from topics.api.calls import Call
 from topics.api.portions import drafted
 from topics.core.records import Record
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.http.turns import Pause
 from topics.wire.drafts import Drafted
 

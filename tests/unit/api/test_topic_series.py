@@ -11,7 +11,7 @@ from topics.api.metrics import Snapshot
 from topics.api.metrics_summary import ServerState
 from topics.api.topic_series import TopicSeries, are_truncated, as_text, series_of
 from topics.core.config import TopicType
-from topics.engine import Engine
+from topics.engine.engine import Engine
 
 
 def parsed(text: str) -> dict[str, dict[str, float]]:

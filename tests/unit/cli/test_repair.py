@@ -7,11 +7,12 @@ import pytest
 
 from tests.unit.cli.test_verify import damage, expect, open_folder
 from topics.cli import main
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.loss import LossReason
 from topics.core.records import Record
-from topics.engine import Batch, ReadRequest
+from topics.engine.read import ReadRequest
 from topics.engine.repair.report import Loss, RepairReport
 
 

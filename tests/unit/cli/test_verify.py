@@ -6,11 +6,13 @@ import msgspec
 import pytest
 
 from topics.cli import main
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.records import Record
-from topics.engine import Batch, Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.engine.repair.report import Report
 from topics.storage.posix import PosixFileSystem
 from topics.testing import ManualClock, SeededDice

@@ -23,11 +23,13 @@ from topics.api.metrics import Snapshot
 from topics.api.metrics_summary import ServerState
 from topics.api.ops import OpsHandlers, no_pipeline
 from topics.config.settings import SETTINGS
+from topics.core.batch import Batch
 from topics.core.config import DEFAULT_CONFIG, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.limits import Limits
 from topics.core.loss import LossReason, Tombstone
 from topics.core.records import Record
-from topics.engine import Batch, Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
 from topics.storage.objects.copies import NearCopies

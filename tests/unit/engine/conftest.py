@@ -10,23 +10,17 @@ from typing import TypeVar
 
 import pytest
 
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector, TagMatch
-from topics.engine import (
-    AppendResult,
-    Batch,
-    DeleteResult,
-    DropResult,
-    Engine,
-    EngineOptions,
-    PutResult,
-    ReadRequest,
-    ReadResult,
-)
 from topics.engine.background import InlineRunner, Job
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest, ReadResult
+from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult
 from topics.engine.topic import Topic
 from topics.formats.frame import FrameKind, find_frames
 from topics.storage.commit import InlineCommitter

@@ -10,10 +10,11 @@ from tests.unit.engine.write_paths import Path
 from tests.unit.engine.writing_world import HUGE, JSON, LARGEST, SMALL, World, told
 from topics.core.config import Discard
 from topics.core.errors import TopicsError, TopicStateError
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.topic import Guard, Topic
 from topics.formats.stream import StreamPart
-from topics.streams import AppendRequest, CreateRequest, ForkFrom
+from topics.streams.appending import AppendRequest
+from topics.streams.lifecycle import CreateRequest, ForkFrom
 
 BALLAST, READER = "ballast", "reader"
 _QUOTA = 32 * LARGEST

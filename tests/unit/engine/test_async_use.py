@@ -19,17 +19,11 @@ from topics.core.durability import Durability
 from topics.core.errors import CorruptSegmentError, ReadOnlyError, ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector, TagMatch
-from topics.engine import (
-    AppendResult,
-    DeleteResult,
-    DropResult,
-    Engine,
-    EngineOptions,
-    PutResult,
-    ReadRequest,
-    ReadResult,
-)
 from topics.engine.background import Job
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest, ReadResult
+from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult
 from topics.engine.upkeep import sealing as sealing_module
 from topics.storage.fs import FileSystem
 from topics.storage.objects.copies import NearCopies

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.engine.conftest import append, batch_of, checkpoint, killed, open_engine, put, seqs, times, topic
 from tests.unit.engine.queues.conftest import JOBS, ack, claim, counted, extend, job_seqs, make_queue, nack, produce
 from topics.core.durability import Durability
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.repair.repair import verify
 from topics.storage.layout import Layout
 from topics.testing import FakeDisk, ManualClock

@@ -23,7 +23,8 @@ from tests.unit.engine.conftest import (
     values,
 )
 from topics.core.errors import FolderBusyError, ReadOnlyError, ShuttingDownError, TopicNotFoundError, TopicsError
-from topics.engine import Engine, ReadRequest, ReadResult
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest, ReadResult
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
 
 # Life

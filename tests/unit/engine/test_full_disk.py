@@ -5,12 +5,16 @@ import errno
 import msgspec
 import pytest
 
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.errors import DiskFullError, TopicsError
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector
-from topics.engine import AppendResult, Batch, DeleteResult, DropResult, Engine, EngineOptions, PutResult, ReadRequest
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
+from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult
 from topics.testing import (
     LACK_OF_ROOM,
     NO_FAULTS,

@@ -34,7 +34,8 @@ from tests.unit.engine.conftest import (
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.errors import ReadOnlyError, TopicNotFoundError, TopicsError
-from topics.engine import AppendResult, DeleteResult, DropResult, Engine, PutResult
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult
 from topics.formats.frame import FrameKind
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 

@@ -1,11 +1,14 @@
 """A failed sync is as bad as a power cut: the kernel may have dropped what it could not write."""
 
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.errors import ReadOnlyError
 from topics.core.loss import LossReason
 from topics.core.records import Record
-from topics.engine import Batch, Engine, EngineOptions, ReadRequest
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
 
 OPTIONS = EngineOptions(data_dir="data", wal_shards=1, wal_file_bytes=65536)

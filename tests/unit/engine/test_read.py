@@ -25,8 +25,8 @@ from tests.unit.engine.conftest import (
 from topics.core.errors import CorruptSegmentError, TopicNotFoundError
 from topics.core.loss import LossReason, Tombstone
 from topics.core.records import Record
-from topics.engine import Engine, ReadRequest
-from topics.engine.read import execute_read, find_tombstone, plan_read
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest, execute_read, find_tombstone, plan_read
 from topics.testing import FakeDisk, ManualClock
 
 homes = pytest.mark.parametrize("home", HOMES)

@@ -30,7 +30,7 @@ from topics.core.durability import Durability
 from topics.core.errors import DamageError
 from topics.core.loss import LossReason, LostRange
 from topics.core.records import Record
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.formats.block import encode_block_head
 from topics.formats.control import encode_create, encode_evict
 from topics.formats.frame import FrameKind, seal_frame

@@ -4,12 +4,15 @@ import errno
 
 import pytest
 
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.errors import SystemBusyError, TopicsError
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector, TagMatch
-from topics.engine import Batch, Engine, EngineOptions, ReadRequest
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.engine.queues.messages import ClaimRequest
+from topics.engine.read import ReadRequest
 from topics.testing import (
     LACK_OF_DESCRIPTORS,
     NO_FAULTS,

@@ -28,7 +28,8 @@ from tests.unit.engine.conftest import (
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.selectors import DeleteSelector
-from topics.engine import AppendResult, DeleteResult, Engine
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult, DeleteResult
 from topics.formats.frame import FrameKind
 from topics.testing import FakeDisk
 

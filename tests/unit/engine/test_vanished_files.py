@@ -2,9 +2,12 @@
 
 import pytest
 
+from topics.core.batch import Batch
 from topics.core.errors import DamageError
 from topics.core.records import Record
-from topics.engine import AppendResult, Batch, Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
 from topics.testing import FakeDisk, ManualClock, SeededDice
 
 OPTIONS = EngineOptions(data_dir="data", wal_file_bytes=65536, segment_max_events=10)

@@ -23,8 +23,8 @@ from tests.unit.engine.routing.conftest import EXACTLY_ONCE, ask_route, route
 from tests.unit.engine.writing_world import JSON, LARGEST, SMALL, World, told
 from topics.core.errors import RouterNotFoundError, TopicsError
 from topics.core.records import Record
-from topics.engine import Engine, Singles
-from topics.engine.queues import (
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import (
     ClaimRequest,
     ClaimResult,
     ExtendRequest,
@@ -34,10 +34,12 @@ from topics.engine.queues import (
 )
 from topics.engine.queues.state import find_queue
 from topics.engine.streams.state import stream_of
-from topics.engine.transactions import BeginRequest, StageRequest, TransactionRef
+from topics.engine.transactions.messages import BeginRequest, StageRequest, TransactionRef
+from topics.engine.write.coalescing import Singles
 from topics.formats.stream import Producer
 from topics.storage.windows import COMPANY
-from topics.streams import AppendRequest, CreateRequest, ForkFrom
+from topics.streams.appending import AppendRequest
+from topics.streams.lifecycle import CreateRequest, ForkFrom
 
 TARGET, SOURCE, ROUTER, FORK = "target", "source", "source->target", "fork"
 UPDATE = b'{"profile":{"kind":"state-protocol"}}'

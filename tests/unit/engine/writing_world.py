@@ -8,12 +8,14 @@ from tests.unit.engine.conftest import append as append_values
 from topics.core.errors import TopicNotFoundError, TopicsError
 from topics.core.leases import LeaseBook
 from topics.core.limits import Limits
-from topics.engine import Engine, ReadRequest
+from topics.engine.engine import Engine
 from topics.engine.queues.state import find_queue
+from topics.engine.read import ReadRequest
 from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.storage.layout import Layout
-from topics.streams import CreateRequest, Streams
+from topics.streams.lifecycle import CreateRequest
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
 JSON = "application/json"

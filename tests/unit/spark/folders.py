@@ -1,10 +1,13 @@
 """Data folders for tests of what reads them: an engine on a fake disk, sealed as a server would seal."""
 
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.errors import TopicsError
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector, TagMatch
-from topics.engine import Batch, Engine, EngineOptions, ReadRequest
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.system.clock import Clock

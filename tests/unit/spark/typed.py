@@ -19,8 +19,10 @@ from topics.spark.table.following import TableFollower
 from topics.spark.typed.tables import TypedTable
 from topics.spark.typed.twins import folder_of
 from topics.storage.fs import FileSystem
-from topics.streams import AppendRequest, CreateRequest, Streams
+from topics.streams.appending import AppendRequest
 from topics.streams.contracts import contract_of
+from topics.streams.lifecycle import CreateRequest
+from topics.streams.service import Streams
 from topics.testing import SeededDice
 
 JSON = "application/json"

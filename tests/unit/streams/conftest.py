@@ -6,20 +6,13 @@ import pytest
 
 from tests.unit.engine.conftest import open_engine
 from topics.core.errors import TopicsError
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.formats.stream import Producer
-from topics.streams import (
-    Appended,
-    AppendRequest,
-    Created,
-    CreateRequest,
-    Deleted,
-    ForkFrom,
-    Position,
-    ReadSpec,
-    Streams,
-    StreamSlice,
-)
+from topics.streams.appending import Appended, AppendRequest
+from topics.streams.lifecycle import Created, CreateRequest, Deleted, ForkFrom
+from topics.streams.offsets import Position
+from topics.streams.reading import ReadSpec, StreamSlice
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, ManualClock, Survival
 
 T = TypeVar("T")

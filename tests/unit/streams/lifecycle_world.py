@@ -7,7 +7,7 @@ from typing import Any
 from topics.core.names import REGISTRY_STREAM
 from topics.engine.read import ReadRequest, execute_read, plan_read
 from topics.engine.topic import Topic
-from topics.streams import Streams
+from topics.streams.service import Streams
 from topics.streams.system.lifecycle_event import Standing, standing_of
 from topics.streams.system.lifecycle_log import LifecycleLog
 

@@ -19,7 +19,8 @@ from topics.core.errors import (
 from topics.core.selectors import DeleteSelector
 from topics.engine.streams.state import PRODUCERS_MAX, stream_of
 from topics.formats.stream import Producer, StreamMark
-from topics.streams import Appended, AppendRequest, Streams
+from topics.streams.appending import Appended, AppendRequest
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem
 
 

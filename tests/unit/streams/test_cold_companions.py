@@ -26,7 +26,6 @@ from topics.storage.companions import CompanionFile, FamilyStore
 from topics.storage.damage.companions import check_companions
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import tiered
-from topics.streams import Streams
 from topics.streams.reading import ReadSpec
 from topics.streams.search import leaping
 from topics.streams.search.cached import CompanionCache, Fetched, Remote
@@ -34,6 +33,7 @@ from topics.streams.search.companions import Companions
 from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.searcher import InlineSearcher
 from topics.streams.search.service import StreamSearch
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, FolderStore, ManualClock, Survival
 
 _ALL = "word:all"

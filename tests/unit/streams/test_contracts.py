@@ -19,7 +19,9 @@ from topics.core.errors import (
 )
 from topics.engine.streams.state import stream_of
 from topics.schema.contract import Contract
-from topics.streams import AppendRequest, Position, Streams
+from topics.streams.appending import AppendRequest
+from topics.streams.offsets import Position
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, ManualClock, Survival
 
 

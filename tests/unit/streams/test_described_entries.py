@@ -16,9 +16,9 @@ from topics.core.batch import Batch
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.core.records import Record
 from topics.core.routers import Guarantee
-from topics.engine import Engine
-from topics.engine.queues import ClaimRequest, RedriveRequest
-from topics.streams import Streams
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import ClaimRequest, RedriveRequest
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, ManualClock
 
 KEYED = {"jsonPointer": "/key", "required": True}

@@ -6,8 +6,9 @@ from tests.unit.engine.conftest import open_engine
 from tests.unit.streams.conftest import create, text
 from topics.core.errors import ProducerGapError, TopicsError
 from topics.formats.stream import Producer
-from topics.streams import Appended, AppendRequest, Streams
+from topics.streams.appending import Appended, AppendRequest
 from topics.streams.early import AHEAD_MAX
+from topics.streams.service import Streams
 
 
 class Timers:

@@ -11,10 +11,11 @@ from tests.unit.streams.describing import JSON, lens, update
 from topics.core.selectors import TagMatch
 from topics.formats.segment import CHUNK_BYTES
 from topics.storage.segments import OpenSegment, SegmentDamaged
-from topics.streams import Position, Streams
+from topics.streams.offsets import Position
 from topics.streams.search.fetching import Fetched, nearby
 from topics.streams.search.seen import SeenEntries
 from topics.streams.search.service import description_of
+from topics.streams.service import Streams
 
 SEARCH = {
     "primaryTimestampField": "time",

@@ -7,9 +7,9 @@ from tests.unit.streams.conftest import append, create, delete, fork, reopened, 
 from topics.core.config import TopicConfigPatch
 from topics.core.errors import InvalidRequestError, StreamConflictError, StreamGoneError
 from topics.core.selectors import parse_selector
-from topics.engine import ReadRequest
-from topics.streams import Position, Streams
-from topics.streams.offsets import offset_of
+from topics.engine.read import ReadRequest
+from topics.streams.offsets import Position, offset_of
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, ManualClock
 
 

@@ -11,7 +11,7 @@ from tests.unit.streams.conftest import fork
 from topics.core.selectors import DeleteSelector
 from topics.searching.messages import SearchQuery, Seek
 from topics.storage.companions import FamilyStore
-from topics.streams import AppendRequest
+from topics.streams.appending import AppendRequest
 from topics.streams.offsets import Position
 from topics.streams.reading import ReadSpec
 from topics.streams.search import leaping

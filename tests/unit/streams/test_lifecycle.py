@@ -16,8 +16,9 @@ from topics.core.errors import (
 )
 from topics.core.limits import Limits
 from topics.formats.frame import FrameKind
-from topics.streams import Created, CreateRequest, Deleted, Streams, lifecycle
-from topics.streams.lifecycle import CONTENT_TYPE_BYTES_MAX, TTL_S_MAX
+from topics.streams import lifecycle
+from topics.streams.lifecycle import CONTENT_TYPE_BYTES_MAX, TTL_S_MAX, Created, CreateRequest, Deleted
+from topics.streams.service import Streams
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
 
 

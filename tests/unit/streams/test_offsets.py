@@ -4,8 +4,16 @@ from hypothesis import strategies as st
 
 from tests.unit.streams.conftest import append, create, delete, fork
 from topics.core.errors import InvalidRequestError, OffsetGoneError
-from topics.streams import Position, Streams
-from topics.streams.offsets import decode_offset, encode_offset, offset_of, offsets_of, read_offset, tail_offset
+from topics.streams.offsets import (
+    Position,
+    decode_offset,
+    encode_offset,
+    offset_of,
+    offsets_of,
+    read_offset,
+    tail_offset,
+)
+from topics.streams.service import Streams
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 

@@ -8,7 +8,8 @@ import pytest
 from tests.unit.engine.conftest import values
 from tests.unit.streams.conftest import append, create, fork, slice_of
 from tests.unit.streams.describing import JSON, NUMBERED, evolve, lens, update
-from topics.streams import Position, Streams
+from topics.streams.offsets import Position
+from topics.streams.service import Streams
 
 COUNTED = {
     "type": "object",

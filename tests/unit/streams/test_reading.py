@@ -10,7 +10,8 @@ from topics.core.errors import CorruptSegmentError
 from topics.core.selectors import parse_selector
 from topics.engine.state.runs import Run, Segment
 from topics.storage.segments import SegmentDamaged
-from topics.streams import Position, Streams
+from topics.streams.offsets import Position
+from topics.streams.service import Streams
 from topics.wire.cuts import View
 
 

@@ -13,7 +13,7 @@ from topics.core.config import Discard, TopicConfigPatch
 from topics.core.errors import StreamClosedError, StreamGoneError
 from topics.core.routers import Guarantee
 from topics.core.selectors import TagMatch
-from topics.streams import Streams
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, ManualClock
 
 JSON = "application/json"

@@ -20,13 +20,14 @@ from topics.core.errors import (
     TopicNotFoundError,
     TopicsError,
 )
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.searching.messages import Add, Ask, Drop, Finish, Head, More, Open, Question, SearchQuery, Trim
-from topics.streams import Position, Streams
+from topics.streams.offsets import Position
 from topics.streams.search import asking, fetching, filtering, following, packing
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.searcher import InlineSearcher, ResultDone
 from topics.streams.search.service import StreamSearch
+from topics.streams.service import Streams
 
 
 class Watched(InlineSearcher):

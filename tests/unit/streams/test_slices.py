@@ -10,9 +10,10 @@ from tests.unit.engine.conftest import batch_of, put
 from tests.unit.streams.conftest import append, create, fork, slice_of
 from tests.unit.streams.describing import JSON, NUMBERED, boundaries, evolve, profile, update
 from topics.core.errors import InvalidRequestError, StreamClosedError, TopicsError
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.schema.limits import MAX_PORTION, PORTION_BYTES
-from topics.streams import AppendRequest, Streams
+from topics.streams.appending import AppendRequest
+from topics.streams.service import Streams
 
 MANY = 3 * MAX_PORTION + 1
 

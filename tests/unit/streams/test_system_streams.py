@@ -14,7 +14,9 @@ from topics.core.errors import InvalidRequestError, SystemStreamError, TopicsErr
 from topics.core.limits import Limits
 from topics.core.names import METRICS_STREAM, REGISTRY_STREAM
 from topics.engine.read import ReadRequest, execute_read, plan_read
-from topics.streams import AppendRequest, CreateRequest, Streams
+from topics.streams.appending import AppendRequest
+from topics.streams.lifecycle import CreateRequest
+from topics.streams.service import Streams
 from topics.streams.system import Around, SystemOptions, SystemStreams, reconciling
 from topics.streams.system import lifecycle_log as log_module
 from topics.streams.system.lifecycle_log import LifecycleLog

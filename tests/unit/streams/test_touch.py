@@ -13,7 +13,7 @@ from topics.core.config import TopicConfigPatch
 from topics.core.errors import InvalidRequestError
 from topics.schema.touch_keys import membership_key, projection_key, table_key, watch_key
 from topics.schema.touch_requests import parse_activation, parse_wait
-from topics.streams import Streams
+from topics.streams.service import Streams
 from topics.streams.touch.journal import Journal, Waiter
 from topics.testing import ManualClock
 

@@ -8,7 +8,7 @@ from topics.api.live.frames import Cursor, Source
 from topics.api.live.run_queue import RunQueue
 from topics.api.live.sink import Sink
 from topics.api.live.subscription import Subscription
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.topic import Topic
 from topics.engine.write.barrier import when_durable
 

@@ -9,8 +9,8 @@ import msgspec
 from topics.core.errors import TopicsError
 from topics.core.loss import LossReason, Tombstone
 from topics.core.rows import TRAIT_META, TRAIT_TAGS
-from topics.engine import Engine, ReadRequest, ReadResult
-from topics.engine.read import last_block
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest, ReadResult, last_block
 from topics.engine.topic import Topic
 
 FROM_SEQ_TOO_OLD = "from_seq_too_old"

@@ -13,7 +13,7 @@ from topics.api.live.run_queue import RunQueue
 from topics.api.live.sessions import Sessions
 from topics.api.live.sink import SlowLimits, Sweep
 from topics.core.errors import NotReadyError
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.topic import Topic
 from topics.streams.search.service import StreamSearch
 from topics.system.clock import Clock

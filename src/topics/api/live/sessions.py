@@ -14,7 +14,7 @@ from topics.api.errors import NotFoundError
 from topics.api.live.frames import Projection
 from topics.core.errors import ThrottledError
 from topics.core.limits import MAX_U64
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.system.clock import Clock
 from topics.system.dice import Dice
 

@@ -15,7 +15,9 @@ from topics.api.gathering import APART, Gatherers
 from topics.api.v0.appends import decode_ascii, decode_lone, decode_many, lone_appended
 from topics.core.batch import Batch, lone_record
 from topics.core.errors import InvalidRequestError, TopicsError
-from topics.engine import AppendResult, Engine, Singles
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
+from topics.engine.write.coalescing import Singles
 from topics.http.application import Gather
 from topics.http.exchange import Exchange, respond_each
 from topics.http.messages import RequestHead

@@ -9,9 +9,11 @@ from msgspec.structs import astuple, force_setattr, replace
 from topics.api.auth import Key, Scope
 from topics.api.isolation import check_config
 from topics.api.v0.bodies import decode_body
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.records import RawJson, Record, Values
-from topics.engine import AppendResult, Batch, Engine
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
 from topics.wire.v0 import AppendBody
 
 _APPENDED = (

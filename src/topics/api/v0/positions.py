@@ -4,7 +4,8 @@ import msgspec
 
 from topics.api.v0.bodies import check_number
 from topics.core.errors import InvalidRequestError
-from topics.engine import Engine, ReadRequest
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
 from topics.engine.state.seeking import seek_last, seek_time
 from topics.engine.topic import SEQ_BASE, Topic
 from topics.indexing.values import date_of

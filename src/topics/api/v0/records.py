@@ -27,8 +27,9 @@ from topics.core.errors import TopicsError
 from topics.core.limits import MAX_U64, Limits
 from topics.core.records import check_batch
 from topics.core.selectors import parse_selector
-from topics.engine import AppendResult, DeleteResult, Engine, ReadRequest, ReadResult
-from topics.engine.read import execute_read
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest, ReadResult, execute_read
+from topics.engine.results import AppendResult, DeleteResult
 from topics.engine.topic import Topic
 from topics.indexing.free import free_filter
 from topics.streams.search.service import StreamSearch

@@ -13,7 +13,7 @@ from topics.api.v0.pages import PAGE_SIZE, PAGE_SIZE_MAX, allowed_prefixes, read
 from topics.core.errors import TopicsError
 from topics.core.routers import RouterRules, RouterWish
 from topics.core.selectors import parse_match
-from topics.engine.routing import RouterInfo, RouterPutResult, RouterRemoveResult
+from topics.engine.routing.control import RouterInfo, RouterPutResult, RouterRemoveResult
 from topics.wire.v0 import (
     RouterAnswer,
     RouterBody,

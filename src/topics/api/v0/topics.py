@@ -7,7 +7,8 @@ from topics.api.isolation import check_config
 from topics.api.v0.pages import PAGE_SIZE, PAGE_SIZE_MAX, allowed_prefixes, read_cursor, write_cursor
 from topics.core.config import parse_config
 from topics.core.errors import TopicsError
-from topics.engine import DropResult, PutResult, TopicInfo
+from topics.engine.results import DropResult, PutResult
+from topics.engine.topic_info import TopicInfo
 from topics.wire.v0 import (
     DropAnswer,
     ListAnswer,

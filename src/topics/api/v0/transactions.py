@@ -16,14 +16,14 @@ from topics.api.v0.bodies import decode_body
 from topics.core.errors import TopicsError
 from topics.core.names import TRANSACTIONS_TOPIC
 from topics.core.records import check_batch
-from topics.engine.transactions import (
+from topics.engine.transactions.messages import (
     BeginRequest,
     StagedResult,
     StageRequest,
     TransactionRef,
     TransactionResult,
+    scoped,
 )
-from topics.engine.transactions.messages import scoped
 from topics.wire.transactions import (
     AbortBody,
     CommitBody,

@@ -15,7 +15,9 @@ from topics.api.v1.deadlines import ExchangeDeadlines
 from topics.api.v1.writes import APPEND_TIMEOUT_S
 from topics.core.errors import AppendTimeoutError, TopicsError
 from topics.core.records import Record, Values
-from topics.engine import AppendResult, Engine, Singles
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
+from topics.engine.write.coalescing import Singles
 from topics.http.application import Gather
 from topics.http.exchange import Exchange, respond_bodiless
 from topics.http.messages import RequestHead

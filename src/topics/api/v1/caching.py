@@ -22,9 +22,9 @@ from topics.core.config import TopicType
 from topics.engine.state.presence import is_whole, removed_count
 from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
-from topics.streams import ReadSpec, StreamSlice
 from topics.streams.contracts import has_versions
 from topics.streams.offsets import START, offset_of
+from topics.streams.reading import ReadSpec, StreamSlice
 
 _IMMUTABLE = "max-age=31536000, immutable"
 _REVALIDATED = "max-age=60, stale-while-revalidate=300"

@@ -14,8 +14,8 @@ from topics.schema.contract import Contract
 from topics.schema.profiles.resource import profile_json
 from topics.schema.registry import registry_json
 from topics.schema.updates import parse_update_in_steps
-from topics.streams import Streams
 from topics.streams.contracts import ContractDone
+from topics.streams.service import Streams
 
 Show = Callable[[Contract, str], bytes]
 Update = Callable[[ContractDone], None]

@@ -7,7 +7,8 @@ from topics.api.v1.answers import NO_STORE, answer
 from topics.api.v1.values import read_integer
 from topics.core.errors import InvalidRequestError
 from topics.core.moments import write_time
-from topics.streams import ListedInfo, Streams
+from topics.streams.listing import ListedInfo
+from topics.streams.service import Streams
 
 _LIMIT = 100
 _LIMIT_MAX = 1000

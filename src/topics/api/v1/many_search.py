@@ -24,11 +24,11 @@ from topics.indexing.sorting import OFFSET, SCORE
 from topics.schema.search import SearchConfig
 from topics.searching.hits import Hit, Hits
 from topics.searching.known import known_search
-from topics.streams import Streams
 from topics.streams.contracts import contract_of
 from topics.streams.search.fetching import ANSWER_BYTES, Fetched
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.service import search_config_of
+from topics.streams.service import Streams
 from topics.streams.subscriptions.patterns import check_pattern, matcher
 
 MAX_PATTERNS = 16

@@ -14,11 +14,12 @@ from topics.core.errors import InvalidRequestError, TopicsError, quoted
 from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.indexing.predicates import bind_filter
-from topics.streams import CHUNK_BYTES, ReadSpec, Streams, StreamSlice
 from topics.streams.contents import is_json
 from topics.streams.offsets import NOW, offset_of, tail_offset
+from topics.streams.reading import CHUNK_BYTES, ReadSpec, StreamSlice
 from topics.streams.search.filtering import SCAN_BYTES
 from topics.streams.search.service import search_config_of
+from topics.streams.service import Streams
 
 _LIVE = {"": "", "true": "long-poll", "1": "long-poll", "long-poll": "long-poll", "sse": "sse"}
 _FORMATS = {"json": True, "raw": False}

@@ -32,19 +32,20 @@ from topics.api.v1.writes import Writes
 from topics.config.settings import Settings
 from topics.core.durability import Durability
 from topics.core.errors import quoted
-from topics.engine import Engine
 from topics.engine.background import ThreadRunner
+from topics.engine.engine import Engine
 from topics.engine.topic import Topic
 from topics.searching.messages import Close
 from topics.searching.process import SearchProcess
 from topics.storage.posix import PosixFileSystem
-from topics.streams import Position, Streams
+from topics.streams.offsets import Position
 from topics.streams.search.cached import CompanionCache
 from topics.streams.search.companions import Companions
 from topics.streams.search.coverage import HeldUp
 from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.service import CACHE_BYTES, MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
 from topics.streams.search.stats import SearchStats
+from topics.streams.service import Streams
 from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
 from topics.streams.system import Around, SystemOptions, SystemStreams
 from topics.system.clock import SystemClock

@@ -18,11 +18,11 @@ from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine.topic import Topic
 from topics.searching.known import known_aggregation
 from topics.searching.messages import AggregateQuery, Query
-from topics.streams import Streams
 from topics.streams.contracts import contract_of
 from topics.streams.search.fetching import Fetched
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.service import search_config_of
+from topics.streams.service import Streams
 
 SEARCH_TIMEOUT_MS = 3_000
 """What a query may take at most, and unless it says less."""

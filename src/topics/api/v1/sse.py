@@ -26,11 +26,12 @@ from topics.api.v1.answers import EVERY, Header
 from topics.api.v1.cursors import cursor_after
 from topics.api.v1.reads import ReadCall, check_found, gap_text, is_closed, lifetime
 from topics.core.errors import TopicsError
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.topic import Topic
-from topics.streams import Position, ReadSpec, Streams, StreamSlice
 from topics.streams.contents import media_type
-from topics.streams.offsets import NOW, offset_of
+from topics.streams.offsets import NOW, Position, offset_of
+from topics.streams.reading import ReadSpec, StreamSlice
+from topics.streams.service import Streams
 
 SSE_S = 60.0
 """How long a connection lives before the client is asked to come back: it moves between servers that way."""

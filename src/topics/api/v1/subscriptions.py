@@ -23,7 +23,7 @@ from topics.api.v1.answers import NO_STORE, REFUSED, answer, base_url
 from topics.api.v1.paths import ROOT, SUBSCRIPTIONS, decode
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
 from topics.core.moments import write_time
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.streams.subscriptions import Acks, Granted, Subscription, SubscriptionRequest, Subscriptions
 from topics.streams.subscriptions.errors import BadTokenError
 from topics.streams.subscriptions.patterns import literal_prefix

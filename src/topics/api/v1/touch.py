@@ -12,8 +12,8 @@ from topics.api.v1.answers import NO_STORE, answer
 from topics.api.v1.values import read_integer
 from topics.core.errors import InvalidRequestError
 from topics.schema.touch_requests import MAX_TIMEOUT_MS, parse_activation, parse_wait
-from topics.streams import Streams
 from topics.streams.offsets import Position, offset_of
+from topics.streams.service import Streams
 from topics.streams.touch import Outcome, StreamTouch
 
 _SETTLE_MS = 30_000

@@ -10,9 +10,10 @@ from topics.api.v1.paths import read_name
 from topics.api.v1.values import is_true, read_integer, read_producer, read_time_ms, read_ttl_s, utf8
 from topics.core.errors import AppendTimeoutError, InvalidRequestError, TopicsError
 from topics.http.headers import Headers
-from topics.streams import Appended, AppendRequest, Created, CreateRequest, Deleted, ForkFrom, Streams
+from topics.streams.appending import Appended, AppendRequest
 from topics.streams.contents import Content
-from topics.streams.lifecycle import DEFAULT_TYPE
+from topics.streams.lifecycle import DEFAULT_TYPE, Created, CreateRequest, Deleted, ForkFrom
+from topics.streams.service import Streams
 
 APPEND_TIMEOUT_S = 3.0
 

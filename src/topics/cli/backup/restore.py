@@ -10,10 +10,10 @@ from topics.cli.shared.failures import CommandError, UsageError
 from topics.cli.shared.output import Output, json_line, note, table
 from topics.cli.shared.screen import progress
 from topics.core.backup_errors import DamagedBackupError
-from topics.engine import EngineOptions
 from topics.engine.backup.restoring import Restore
 from topics.engine.backup.targets import Target, at_moment, at_seq_of, newest_of, numbered
 from topics.engine.backup.wanted import Wanted
+from topics.engine.core import EngineOptions
 from topics.formats.backup import Manifest
 from topics.storage.backups.place import BackupPlace
 from topics.storage.layout import Layout

@@ -7,7 +7,7 @@ one that somebody does. Answers do not depend on it; a search brings itself what
 """
 
 from topics.core.errors import SearchUnavailableError, TopicsError
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.streams.search.following import Followed, Follower

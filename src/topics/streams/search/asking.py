@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from topics.core.errors import SearchUnavailableError, TopicsError
-from topics.engine import Engine, ReadRequest
-from topics.engine.read import first_readable
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest, first_readable
 from topics.engine.streams.description import Description
 from topics.engine.topic import Topic
 from topics.indexing.sorting import OFFSET

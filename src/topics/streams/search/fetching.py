@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from topics.core.errors import TopicsError
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.formats.segment import DELETED

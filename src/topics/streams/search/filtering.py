@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from topics.core.errors import SearchUnavailableError, TopicsError
 from topics.core.loss import LossReason, Tombstone
-from topics.engine import Engine, ReadRequest, ReadResult
-from topics.engine.read import first_readable
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest, ReadResult, first_readable
 from topics.engine.topic import Topic
 from topics.schema.promotion import Promoter
 from topics.searching.messages import NO_INDEX, Filter, Result, views

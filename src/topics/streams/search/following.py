@@ -7,7 +7,8 @@ Entries are read a little at a time, so that the loop does other things in betwe
 from collections.abc import Callable
 
 from topics.core.errors import SearchUnavailableError, TopicsError
-from topics.engine import Engine, ReadRequest
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
 from topics.engine.streams.description import Description
 from topics.engine.topic import Topic
 from topics.schema.registry import encode_registry

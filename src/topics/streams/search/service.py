@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from topics.core.errors import InvalidRequestError, ThrottledError, TopicsError
-from topics.engine import Engine, ReadRequest, ReadResult
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest, ReadResult
 from topics.engine.streams.description import Description
 from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from topics.core.errors import TopicsError
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.streams.offsets import START, decode_offset
 from topics.streams.subscriptions.model import Link, Owner, Subscription, SubscriptionRequest
 from topics.streams.subscriptions.signing import SEED_BYTES, Signer

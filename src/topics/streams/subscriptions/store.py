@@ -16,9 +16,10 @@ from topics.core.errors import TopicsError
 from topics.core.names import SUBSCRIPTIONS_TOPIC
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector
-from topics.engine import AppendResult, Engine, ReadRequest
+from topics.engine.engine import Engine
 from topics.engine.own_topic import Hidden
-from topics.engine.read import execute_read, plan_read
+from topics.engine.read import ReadRequest, execute_read, plan_read
+from topics.engine.results import AppendResult
 from topics.engine.topic import Topic
 from topics.engine.write.appending import make_topic
 

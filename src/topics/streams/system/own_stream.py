@@ -12,8 +12,8 @@ from topics.core.batch import Batch
 from topics.core.config import TopicConfig, encode_config
 from topics.core.errors import TopicsError
 from topics.core.records import Record
-from topics.engine import AppendResult, Engine
-from topics.engine.results import PutResult
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult, PutResult
 from topics.engine.streams.description import Description
 from topics.engine.streams.state import JSON_TYPE
 from topics.engine.topic import Topic

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.streams.search.stats import SearchStats
 
 

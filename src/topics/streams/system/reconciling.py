@@ -16,8 +16,7 @@ import msgspec
 
 from topics.core.errors import TopicsError
 from topics.core.names import is_server_name
-from topics.engine import ReadRequest, ReadResult
-from topics.engine.read import execute_read
+from topics.engine.read import ReadRequest, ReadResult, execute_read
 from topics.engine.topic import Topic
 from topics.streams.early import Later
 from topics.streams.service import Streams

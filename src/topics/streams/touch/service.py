@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.topic import Topic
 from topics.schema.profiles.state_protocol import StateProtocol, Touch
 from topics.streams.contracts import contract_of

@@ -7,13 +7,16 @@ import msgspec
 
 from topics.api.live import Feeds, Frame, Projection, RunQueue, Sink, SlowLimits, Subscription
 from topics.api.live.frames import RecordBatch
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.errors import TopicsError
 from topics.core.loss import Tombstone
 from topics.core.records import Record
 from topics.core.routers import RouterWish
 from topics.core.selectors import parse_selector
-from topics.engine import Batch, Engine, EngineOptions, ReadRequest
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
 from topics.testing import FakeDisk, ManualClock, SeededDice
 
 

@@ -11,7 +11,7 @@ from topics.api.live.long_poll import found_frame
 from topics.api.v0.records import DiffSource
 from topics.api.v0.watch.watch_frames import SHARED
 from topics.core.errors import TopicNotFoundError
-from topics.engine import ReadRequest, ReadResult
+from topics.engine.read import ReadRequest, ReadResult
 
 
 class FakeLive:

@@ -7,8 +7,8 @@ import pytest
 
 from tests.unit.api.live.rig import Rig
 from topics.api.live import Frame, Projection
+from topics.core.batch import Batch
 from topics.core.records import Record
-from topics.engine import Batch
 from topics.engine.topic import Topic
 
 

@@ -15,7 +15,7 @@ from topics.api.v0 import append_fast_path, records
 from topics.api.v0.bodies import decode_body
 from topics.api.v0.routes import V0_ROUTES
 from topics.core.config import Discard
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.http.exchange import Exchange
 from topics.http.headers import Headers
 from topics.http.messages import RequestHead

@@ -3,7 +3,7 @@ import pytest
 
 from topics.api.v0.appends import decode_ascii, decode_many, encode_appended, lone_appended
 from topics.core.batch import Batch
-from topics.engine import AppendResult
+from topics.engine.results import AppendResult
 
 
 def shown(batch: Batch) -> object:

@@ -15,14 +15,15 @@ from topics.api.auth import KeyRing
 from topics.api.gathering import APART
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.core.durability import Durability
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.streams.state import StreamState, stream_of
 from topics.http.exchange import Exchange
 from topics.http.headers import Headers
 from topics.http.messages import RequestHead
 from topics.storage.windows import COMPANY
-from topics.streams import CreateRequest, Streams
+from topics.streams.lifecycle import CreateRequest
 from topics.streams.offsets import decode_offset
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
 

@@ -11,11 +11,11 @@ from tests.unit.streams.describing import JSON, update
 from topics.api.v1 import hits
 from topics.api.v1.hits import Make, encode_body, is_large, showing, stream_hits, topic_hits
 from topics.api.v1.search_requests import SearchBody, bind_request
-from topics.streams import Streams
 from topics.streams.search import fetching
 from topics.streams.search.fetching import Fetched
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.service import search_config_of
+from topics.streams.service import Streams
 from topics.testing import FakeDisk, ManualClock
 
 FIELDS = {

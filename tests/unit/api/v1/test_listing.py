@@ -13,7 +13,7 @@ from tests.unit.streams.describing import profile
 from topics.api.calls import Call
 from topics.api.v1 import listing
 from topics.core.config import TopicType
-from topics.streams import Streams
+from topics.streams.service import Streams
 from topics.testing import ManualClock
 
 

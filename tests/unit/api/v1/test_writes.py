@@ -13,7 +13,8 @@ from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.writes import Writes
 from topics.http.headers import Headers
 from topics.http.messages import RequestHead
-from topics.streams import Appended, Streams
+from topics.streams.appending import Appended
+from topics.streams.service import Streams
 
 
 class SlowStreams:

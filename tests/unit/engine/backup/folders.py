@@ -2,10 +2,11 @@
 
 from tests.unit.engine.conftest import DISK
 from topics.core.config import TopicConfigPatch
-from topics.engine import Engine, EngineOptions
 from topics.engine.backup.restoring import Restore, Restored
 from topics.engine.backup.targets import Target, at_moment, newest_of
 from topics.engine.backup.wanted import ALL, Wanted
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.formats.backup import Manifest
 from topics.storage.backups.place import BackupPlace, lineages
 from topics.storage.fs import FileSystem

@@ -10,9 +10,9 @@ from topics.core.loss import LossReason
 from topics.core.records import Record
 from topics.core.routers import RouterWish
 from topics.core.selectors import TagMatch
-from topics.engine import Engine
 from topics.engine.backup.targets import at_moment, at_seq_of, frames_of, newest_of, numbered
 from topics.engine.backup.wanted import Wanted
+from topics.engine.engine import Engine
 from topics.formats.frame import FrameKind
 from topics.storage.backups.place import damages
 from topics.testing import FakeDisk, ManualClock, Survival

@@ -6,8 +6,8 @@ import pytest
 from tests.crash.harness import dump
 from tests.unit.engine.backup.folders import OPTIONS, back_up, places, restore, start
 from tests.unit.engine.conftest import FSYNC, append, checkpoint, put
-from topics.engine import Engine
 from topics.engine.backup import log_parts
+from topics.engine.engine import Engine
 from topics.storage.backups.place import BackupPlace
 from topics.storage.backups.pruning import PlaceBusy, prune
 from topics.testing import FakeDisk, ManualClock, Survival

@@ -5,8 +5,9 @@ import pytest
 from tests.unit.engine.conftest import EPHEMERAL, Answers, append, batch_of, flush, hold, one, open_engine, put, values
 from topics.core.config import Discard
 from topics.core.errors import ReadOnlyError, ShuttingDownError, ThrottledError, TopicFullError, TopicsError
-from topics.engine import AppendResult, Engine
+from topics.engine.engine import Engine
 from topics.engine.pressure.admission import PATIENCE_S
+from topics.engine.results import AppendResult
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
 QUEUE_BYTES = 4096

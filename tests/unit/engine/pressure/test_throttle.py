@@ -8,8 +8,10 @@ import pytest
 from tests.unit.engine.conftest import FSYNC, append, ask_append, batch_of, flush, hold, one, open_engine, put, seqs
 from topics.core.config import TopicConfigPatch
 from topics.core.errors import ThrottledError
-from topics.engine import AppendResult, Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.engine.pressure.governor import SAMPLE_MS, Sample
+from topics.engine.results import AppendResult
 from topics.storage.posix import PosixFileSystem
 from topics.storage.writers import ThreadCommitter
 from topics.system.clock import SystemClock

@@ -3,11 +3,12 @@
 import pytest
 
 from tests.unit.engine.conftest import DISK, one, open_engine, put
+from topics.core.batch import Batch
 from topics.core.config import TopicType
 from topics.core.errors import TopicsError
 from topics.core.records import Record
-from topics.engine import AppendResult, Batch, Engine
-from topics.engine.queues import (
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import (
     AckResult,
     ClaimedJob,
     ClaimRequest,
@@ -19,9 +20,10 @@ from topics.engine.queues import (
     NackResult,
     RedriveRequest,
     RedriveResult,
-    Worker,
     WorkerRequest,
 )
+from topics.engine.queues.state import Worker
+from topics.engine.results import AppendResult
 from topics.testing import FakeDisk, ManualClock
 
 JOBS, DEAD = "jobs", "dead"

@@ -23,8 +23,9 @@ from tests.unit.engine.conftest import (
 from tests.unit.engine.queues.conftest import JOBS, ack, ask_claim, claim, counted, job_seqs, make_queue, nack, produce
 from topics.core.errors import ReadOnlyError
 from topics.core.limits import Limits
-from topics.engine import DropResult, Engine
-from topics.engine.queues import AckResult, ClaimRequest, HeldRequest
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import AckResult, ClaimRequest, HeldRequest
+from topics.engine.results import DropResult
 from topics.formats.frame import FrameKind
 from topics.storage.log_writer import Submission
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock

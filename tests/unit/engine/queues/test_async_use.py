@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.records import Record
-from topics.engine import Batch, Engine, EngineOptions, ReadRequest
-from topics.engine.queues import (
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import (
     ClaimedJob,
     ClaimRequest,
     ClaimResult,
@@ -26,9 +28,10 @@ from topics.engine.queues import (
     NackRequest,
     RedriveRequest,
     RedriveResult,
-    Worker,
     WorkerRequest,
 )
+from topics.engine.queues.state import Worker
+from topics.engine.read import ReadRequest
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.testing import SeededDice

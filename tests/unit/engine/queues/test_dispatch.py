@@ -16,8 +16,8 @@ from tests.unit.engine.queues.conftest import (
     produce,
 )
 from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
-from topics.engine import Engine
-from topics.engine.queues import ClaimRequest, ClaimResult
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import ClaimRequest, ClaimResult
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
 
 

@@ -31,8 +31,8 @@ from tests.unit.engine.queues.conftest import (
 )
 from topics.core.config import TopicType
 from topics.core.durability import Durability
-from topics.engine import Engine
-from topics.engine.queues import HeldRequest
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import HeldRequest
 from topics.engine.repair.repair import Repair, verify
 from topics.engine.state.watermarks import state_problems
 from topics.formats.frame import FrameKind

@@ -20,8 +20,9 @@ from tests.unit.engine.conftest import (
     values,
 )
 from tests.unit.engine.queues.conftest import DEAD, JOBS, claim, counted, make_queue, nack, produce
-from topics.engine import DropResult, Engine
-from topics.engine.queues import RedriveRequest, RedriveResult
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import RedriveRequest, RedriveResult
+from topics.engine.results import DropResult
 from topics.formats.frame import FrameKind
 from topics.testing import FakeDisk, ManualClock
 

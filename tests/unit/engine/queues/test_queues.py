@@ -53,17 +53,17 @@ from topics.core.errors import (
 )
 from topics.core.limits import Limits
 from topics.core.records import Record
-from topics.engine import Engine
-from topics.engine.queues import (
+from topics.engine.engine import Engine
+from topics.engine.queues import dispatch
+from topics.engine.queues.messages import (
     ClaimRequest,
     ClaimResult,
     ExtendRequest,
     HeldRequest,
     NackRequest,
-    Queues,
     WorkerRequest,
-    dispatch,
 )
+from topics.engine.queues.queues import Queues
 from topics.formats.frame import FrameKind
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
 

@@ -36,8 +36,8 @@ from topics.core.durability import Durability
 from topics.core.errors import InvalidRequestError, NotAQueueError, TopicFullError, TopicNotFoundError
 from topics.core.limits import Limits
 from topics.core.records import Record
-from topics.engine import Engine
-from topics.engine.queues import ClaimRequest, ClaimResult, NackRequest, RedriveRequest
+from topics.engine.engine import Engine
+from topics.engine.queues.messages import ClaimRequest, ClaimResult, NackRequest, RedriveRequest
 from topics.testing import FakeDisk, ManualClock
 
 shards = pytest.mark.parametrize("wal_shards", [1, 2])

@@ -22,7 +22,8 @@ from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.errors import DamageError
 from topics.core.loss import LossReason
-from topics.engine import Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.engine.repair.report import Loss, RepairReport
 from topics.formats.frame import Frame, FrameKind, find_frames
 from topics.formats.segment import CHUNK_BYTES, DELETED, decode_head

@@ -24,7 +24,7 @@ from topics.core.config import DEFAULT_CONFIG, TopicConfigPatch, encode_config
 from topics.core.durability import Durability
 from topics.core.errors import DamageError, FolderBusyError
 from topics.core.findings import Finding
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.repair.folder import hold_folder
 from topics.engine.repair.ledger import _TAKE
 from topics.engine.repair.repair import verify

@@ -2,8 +2,8 @@
 
 from tests.unit.engine.conftest import Answers, clock, disk, engine, one
 from topics.core.routers import Guarantee, RouterRules, RouterWish
-from topics.engine import Engine
-from topics.engine.routing import RouterPutResult, RouterRemoveResult
+from topics.engine.engine import Engine
+from topics.engine.routing.control import RouterPutResult, RouterRemoveResult
 from topics.engine.routing.registry import Router
 
 __all__ = ["clock", "disk", "engine"]

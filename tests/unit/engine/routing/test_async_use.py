@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.records import Record
 from topics.core.routers import Guarantee, RouterRules, RouterWish
-from topics.engine import Batch, Engine, EngineOptions, ReadRequest
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice

@@ -3,7 +3,7 @@
 from tests.unit.engine.conftest import Answers, append, killed, open_engine, put, seqs, values
 from tests.unit.engine.routing.conftest import go_on, route
 from topics.core.config import TopicType
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.queues.messages import ClaimRequest, ClaimResult, HeldRequest
 from topics.testing import FakeDisk, ManualClock
 

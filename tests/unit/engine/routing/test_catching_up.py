@@ -22,10 +22,11 @@ from tests.unit.engine.routing import test_async_use as running
 from tests.unit.engine.routing.conftest import go_on, route, router
 from topics.core.config import Discard, TopicConfigPatch
 from topics.core.durability import Durability
-from topics.engine import Engine, ReadRequest, ReadResult
+from topics.engine.engine import Engine
 from topics.engine.pressure.scheduler import Scheduler
-from topics.streams import Streams
+from topics.engine.read import ReadRequest, ReadResult
 from topics.streams.reading import ReadSpec, StreamSlice
+from topics.streams.service import Streams
 from topics.testing import FakeDisk
 
 

@@ -43,8 +43,8 @@ from topics.core.errors import (
 )
 from topics.core.limits import Limits
 from topics.core.selectors import TagMatch
-from topics.engine import Engine
-from topics.engine.routing import RouterPutResult, RouterRemoveResult
+from topics.engine.engine import Engine
+from topics.engine.routing.control import RouterPutResult, RouterRemoveResult
 from topics.formats.frame import FrameKind
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem
 

@@ -9,7 +9,8 @@ from tests.unit.engine.repair.test_salvage import frames_of, hit
 from tests.unit.engine.routing.conftest import route
 from topics.core.durability import Durability
 from topics.core.errors import DamageError
-from topics.engine import Engine, ReadRequest
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
 from topics.engine.repair.report import Loss
 from topics.formats.frame import FrameKind
 from topics.formats.routing import decode_forward

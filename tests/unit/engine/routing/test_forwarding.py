@@ -32,7 +32,7 @@ from topics.core.config import Discard
 from topics.core.limits import Limits
 from topics.core.records import Record
 from topics.core.selectors import TagMatch
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.routing import pump
 from topics.engine.routing.registry import part_of
 from topics.formats.frame import FrameKind

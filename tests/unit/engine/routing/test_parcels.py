@@ -17,10 +17,11 @@ from tests.unit.engine.conftest import (
     values,
 )
 from tests.unit.engine.routing.conftest import EXACTLY_ONCE, go_on, route, router, unroute
+from topics.core.batch import Batch
 from topics.core.config import Discard
 from topics.core.records import Record
 from topics.core.selectors import TagMatch
-from topics.engine import Batch, Engine
+from topics.engine.engine import Engine
 from topics.engine.routing.forwarding import Forwarder, Load, Parcel
 from topics.engine.routing.parcels import Parcels
 from topics.engine.routing.registry import Router

@@ -2,7 +2,7 @@
 
 from tests.unit.engine.conftest import append, put, values
 from tests.unit.engine.routing.conftest import route
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.testing import ManualClock
 
 

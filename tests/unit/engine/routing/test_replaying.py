@@ -27,7 +27,7 @@ from tests.unit.engine.conftest import (
 from tests.unit.engine.routing.conftest import EXACTLY_ONCE, go_on, route, router, unroute
 from topics.core.config import Discard
 from topics.core.selectors import TagMatch
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.routing.registry import part_of
 from topics.formats.forwards import parts_of
 from topics.formats.frame import FrameKind, find_frames

@@ -19,7 +19,7 @@ from tests.unit.engine.conftest import (
 from tests.unit.engine.routing.conftest import route
 from topics.core.config import TopicType
 from topics.core.errors import DamageError
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.sleeping.places import OFFSET_MASK, SIZE_BITS
 from topics.storage.layout import Layout
 from topics.storage.snapshot_files import SnapshotFile

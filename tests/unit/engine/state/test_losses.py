@@ -19,7 +19,7 @@ from tests.unit.engine.conftest import (
 from tests.unit.engine.routing.conftest import clock, disk, go_on, route
 from topics.core.config import Discard
 from topics.core.loss import LossReason
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.state.losses import EXACT_MAX, forget_below, join, lost_from, remember
 from topics.testing import FakeDisk
 

@@ -6,9 +6,9 @@ from tests.unit.engine.conftest import append, checkpoint, delete, eq, killed, o
 from tests.unit.streams.conftest import append as append_entry
 from tests.unit.streams.conftest import create, fork
 from topics.core.durability import Durability
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.state.presence import is_whole, removed_count
-from topics.streams import Streams
+from topics.streams.service import Streams
 from topics.testing import FakeDisk
 
 

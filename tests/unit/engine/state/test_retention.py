@@ -24,7 +24,7 @@ from tests.unit.engine.conftest import (
 )
 from topics.core.loss import LossReason
 from topics.core.records import Record
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.formats.frame import FrameKind
 from topics.storage.segments import SegmentKey
 from topics.testing import FakeDisk, ManualClock

@@ -2,7 +2,7 @@ import pytest
 
 from tests.unit.engine.conftest import HOMES, append, checkpoint, delete, eq, move, open_with_cold, topic
 from topics.core.records import Record
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.state.runs import Block, Run, Segment, first_live, has_nodes, live_ranges
 from topics.formats.block import BlockParts
 from topics.formats.segment import DELETED

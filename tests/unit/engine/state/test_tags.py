@@ -3,7 +3,7 @@ import pytest
 from tests.unit.engine.conftest import HOMES, append, delete, eq, glob, move, open_with_cold, seqs, topic
 from topics.core.records import Record
 from topics.core.selectors import TagMatch
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.state.tags import TailTags, as_ranges, find_in_memory, find_on_disk, match_text
 from topics.storage.segments import SegmentKey
 

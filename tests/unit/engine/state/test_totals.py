@@ -29,8 +29,8 @@ from topics.api.metrics import Snapshot
 from topics.api.metrics_summary import ServerState
 from topics.core.config import TopicType
 from topics.core.durability import Durability
-from topics.engine import Engine, ReadRequest
-from topics.engine.read import execute_read
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest, execute_read
 from topics.engine.topic import Topic
 from topics.testing import FakeDisk, ManualClock
 

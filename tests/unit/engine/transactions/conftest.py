@@ -4,8 +4,8 @@ from itertools import count
 
 from tests.unit.engine.conftest import Answers, one
 from topics.core.records import Record
-from topics.engine import Engine
-from topics.engine.transactions import (
+from topics.engine.engine import Engine
+from topics.engine.transactions.messages import (
     BeginRequest,
     StagedResult,
     StageRequest,

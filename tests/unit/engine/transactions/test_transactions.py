@@ -47,10 +47,12 @@ from topics.core.transaction_errors import (
     TransactionSequenceError,
     TransactionTooLargeError,
 )
-from topics.engine import PutResult, ReadRequest
+from topics.engine.read import ReadRequest
+from topics.engine.results import PutResult
 from topics.engine.topic import Topic
-from topics.engine.transactions import BeginRequest, TransactionResult, committing
+from topics.engine.transactions import committing
 from topics.engine.transactions.feature import TOPIC_NAME
+from topics.engine.transactions.messages import BeginRequest, TransactionResult
 from topics.formats.frame import FrameKind
 from topics.storage.catalog import read_catalog
 from topics.storage.layout import Layout

@@ -14,7 +14,7 @@ from tests.unit.engine.conftest import (
     put,
     topic,
 )
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.formats.catalog import Catalog
 from topics.formats.segment import DELETED, decode_head
 from topics.storage.catalog import read_catalog

@@ -30,9 +30,10 @@ from tests.unit.engine.conftest import (
 from topics.core.durability import Durability
 from topics.core.errors import ReadOnlyError
 from topics.core.records import Record
-from topics.engine import AppendResult, Engine
 from topics.engine.background import InlineRunner, Job, OffLoop, Until
+from topics.engine.engine import Engine
 from topics.engine.repair.repair import verify
+from topics.engine.results import AppendResult
 from topics.engine.sleeping import sleepers
 from topics.engine.upkeep import checkpoint as module
 from topics.formats.frame import FrameKind

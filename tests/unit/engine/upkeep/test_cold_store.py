@@ -23,9 +23,10 @@ from tests.unit.engine.conftest import (
 )
 from topics.config.settings import SettingsError
 from topics.core.errors import ColdStoreUnavailableError, CorruptSegmentError, DamageError, TopicsError
-from topics.engine import DeleteResult, Engine
+from topics.engine.engine import Engine
 from topics.engine.repair.folder import hold_folder
 from topics.engine.repair.repair import Repair, verify
+from topics.engine.results import DeleteResult
 from topics.storage.layout import Layout
 from topics.storage.objects.copies import NearCopies
 from topics.storage.objects.tiers import TieredFileSystem, tiered, tiered_for_server

@@ -18,8 +18,8 @@ from tests.unit.engine.conftest import (
     values,
 )
 from topics.core.errors import ReadOnlyError
-from topics.engine import Engine
 from topics.engine.background import OffLoop
+from topics.engine.engine import Engine
 from topics.engine.upkeep import housekeeping as module
 from topics.storage.catalog import read_catalog
 from topics.storage.layout import Layout

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.engine.conftest import append, checkpoint, delete, eq, killed, move, open_engine, put, topic
 from topics.core.loss import LossReason
 from topics.core.ranges import union
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.state.losses import EXACT_MAX, remember
 from topics.engine.upkeep.removals import TOLD_MAX, harmless_between
 from topics.storage.catalog import read_catalog

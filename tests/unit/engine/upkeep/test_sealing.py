@@ -24,7 +24,7 @@ from tests.unit.engine.conftest import (
 )
 from topics.core.errors import ThrottledError
 from topics.core.records import Record
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.upkeep import sealing as module
 from topics.formats.segment import DELETED
 from topics.storage.segments import SegmentKey

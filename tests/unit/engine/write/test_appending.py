@@ -26,6 +26,7 @@ from tests.unit.engine.conftest import (
     topic,
     values,
 )
+from topics.core.batch import Batch
 from topics.core.config import Discard, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import (
@@ -41,7 +42,8 @@ from topics.core.errors import (
 )
 from topics.core.limits import Limits
 from topics.core.records import Record
-from topics.engine import AppendResult, Batch, Engine
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
 from topics.formats.frame import FrameKind
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 

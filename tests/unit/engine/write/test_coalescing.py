@@ -30,7 +30,8 @@ from topics.core.config import Discard
 from topics.core.errors import ReadOnlyError
 from topics.core.limits import Limits
 from topics.core.records import Record
-from topics.engine import AppendResult, DropResult, Engine
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult, DropResult
 from topics.formats.frame import FrameKind
 from topics.storage.log_writer import Submission
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem

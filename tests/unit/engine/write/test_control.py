@@ -47,7 +47,8 @@ from topics.core.errors import (
 from topics.core.limits import Limits
 from topics.core.loss import LossReason
 from topics.core.records import Record
-from topics.engine import AppendResult, DeleteResult, Engine, PutResult
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult, DeleteResult, PutResult
 from topics.formats.frame import FrameKind
 from topics.testing import FakeDisk, ManualClock
 

@@ -18,9 +18,11 @@ from tests.unit.engine.conftest import (
     open_engine,
     seqs,
 )
+from topics.core.batch import Batch
 from topics.core.errors import TopicNotFoundError
 from topics.core.records import Record
-from topics.engine import Batch, DeleteResult, Engine
+from topics.engine.engine import Engine
+from topics.engine.results import DeleteResult
 from topics.engine.write import deleting
 from topics.formats.frame import FrameKind
 from topics.testing import FakeDisk

@@ -18,9 +18,11 @@ from tests.unit.engine.conftest import (
     topic,
     values,
 )
+from topics.core.batch import Batch
 from topics.core.errors import TopicsError
 from topics.core.records import Record
-from topics.engine import AppendResult, Batch, Engine
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem
 from topics.wire.drafts import Draft, Drafted
 

@@ -27,8 +27,8 @@ from tests.unit.engine.write.test_coalescing import Callers, gather, known_as_pl
 from topics.core.errors import IdempotencyConflictError, ReadOnlyError, ThrottledError
 from topics.core.limits import Limits
 from topics.core.records import Record
-from topics.engine import AppendResult, Engine
-from topics.engine.results import deduped
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult, deduped
 from topics.engine.write.coalescing import GROUP_MAX
 from topics.formats.frame import FrameKind
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock

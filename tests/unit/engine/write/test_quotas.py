@@ -16,7 +16,7 @@ from tests.unit.engine.conftest import (
 )
 from topics.core.errors import ThrottledError
 from topics.core.limits import Limits
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.engine.state.names import SortedNames
 from topics.engine.write.quotas import Tenant, fits_into
 from topics.testing import FakeDisk, ManualClock

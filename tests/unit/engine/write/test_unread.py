@@ -23,9 +23,9 @@ from topics.core.config import Discard
 from topics.core.errors import ReadOnlyError, TopicNotEmptyError, TopicsError
 from topics.core.limits import Limits
 from topics.core.records import Record
-from topics.engine import AppendResult, Engine, Singles
-from topics.engine.results import deduped
-from topics.engine.write.coalescing import GROUP_MAX
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult, deduped
+from topics.engine.write.coalescing import GROUP_MAX, Singles
 from topics.formats.frame import FrameKind
 from topics.storage.windows import COMPANY
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.engine.conftest import append, killed, open_engine
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.core.names import SUBSCRIPTIONS_TOPIC
-from topics.streams import Streams
 from topics.streams.offsets import START
+from topics.streams.service import Streams
 from topics.streams.subscriptions import book, links
 from topics.streams.subscriptions.model import Subscription, SubscriptionRequest
 from topics.streams.subscriptions.service import Subscriptions

@@ -10,8 +10,8 @@ from tests.unit.engine.conftest import checkpoint, flush, hold
 from tests.unit.streams.conftest import append, create, delete, reopened, text
 from topics.core.errors import DiskFullError, InvalidRequestError, ThrottledError, TopicNotFoundError, TopicsError
 from topics.storage.catalog import read_catalog_bytes
-from topics.streams import Streams
 from topics.streams.offsets import START, decode_offset, encode_offset, tail_offset
+from topics.streams.service import Streams
 from topics.streams.subscriptions import (
     Acks,
     Granted,

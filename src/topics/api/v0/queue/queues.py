@@ -13,7 +13,7 @@ from topics.api.v0.bodies import check_number, decode_body, query_number
 from topics.core.config import TopicType
 from topics.core.errors import NotAQueueError, TopicsError
 from topics.core.limits import MAX_U64
-from topics.engine.queues import (
+from topics.engine.queues.messages import (
     AckResult,
     ClaimRequest,
     ClaimResult,

@@ -17,7 +17,8 @@ from topics.api.v0.watch.event_streams import check_accepts_events, start_events
 from topics.api.v0.watch.watch_frames import RETRY, error_event, event, heartbeat
 from topics.core.config import TopicType
 from topics.core.errors import InvalidRequestError, NotAQueueError, ShuttingDownError, TopicNotFoundError, TopicsError
-from topics.engine.queues import ClaimedJob, Worker, WorkerRequest
+from topics.engine.queues.messages import ClaimedJob, WorkerRequest
+from topics.engine.queues.state import Worker
 
 HEARTBEAT_MS = 15_000
 _RETRY_AFTER_STOP_MS = 2_000

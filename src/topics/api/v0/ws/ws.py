@@ -36,7 +36,8 @@ from topics.core.batch import lone_record
 from topics.core.config import check_inline_config
 from topics.core.errors import InvalidRequestError, ShuttingDownError, TopicsError
 from topics.core.limits import KIB
-from topics.engine import AppendResult, Engine
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
 from topics.http.websocket.handshake import HandshakeError, read_handshake
 from topics.http.websocket.socket import WebSocket
 from topics.wire.ws import Ping, Position, Publish, RequestId, Subscribe, Unsubscribe

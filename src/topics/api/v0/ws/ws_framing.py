@@ -11,7 +11,7 @@ from topics.api.live.frames import RecordBatch
 from topics.api.v0.appends import encode_appended
 from topics.core.errors import TopicsError
 from topics.core.loss import Tombstone
-from topics.engine import AppendResult
+from topics.engine.results import AppendResult
 from topics.http.websocket.text_frames import text_frame
 from topics.wire.ws import (
     CaughtUp,

@@ -17,7 +17,8 @@ from topics.api.v0.ws.ws_commands import LonePublish
 from topics.api.v0.ws.ws_framing import ack_befores, ack_frame
 from topics.api.v0.ws.ws_replies import Reply
 from topics.core.errors import TopicsError
-from topics.engine import AppendResult, Singles
+from topics.engine.results import AppendResult
+from topics.engine.write.coalescing import Singles
 from topics.http.websocket.text_frames import text_frames
 from topics.wire.ws import Publish, RequestId
 

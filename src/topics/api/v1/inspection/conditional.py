@@ -19,7 +19,7 @@ from topics.api.v1.caching import has_it
 from topics.api.v1.values import read_duration_ms, read_integer
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine.topic import Topic
-from topics.streams import Streams
+from topics.streams.service import Streams
 
 _encode = msgspec.json.Encoder().encode
 _DIGEST_BYTES = 20

@@ -11,8 +11,8 @@ from topics.api.v1.inspection.server_memory import GC, SQLITE, Memory, Numbers
 from topics.api.v1.inspection.top_streams import TopStreams
 from topics.config.settings import Settings
 from topics.core.moments import write_time
-from topics.engine import Engine
-from topics.streams import Streams
+from topics.engine.engine import Engine
+from topics.streams.service import Streams
 
 _encode = msgspec.json.Encoder().encode
 _AUTO_TUNE = {

@@ -9,7 +9,7 @@ from typing import Any
 from topics.api.v1.inspection.server_limits import configured_limits
 from topics.config.settings import Settings
 from topics.core.moments import write_time
-from topics.engine import Engine
+from topics.engine.engine import Engine
 from topics.streams.search.stats import SearchStats
 from topics.system.process_memory import process_memory
 

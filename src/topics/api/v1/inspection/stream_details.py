@@ -15,10 +15,10 @@ from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.schema.profiles.resource import profile_json
 from topics.schema.registry import registry_json
-from topics.streams import Streams
 from topics.streams.contracts import contract_of
 from topics.streams.lifecycle import describe
 from topics.streams.search.coverage import Family, IndexCoverage
+from topics.streams.service import Streams
 
 _INDEX_FAMILIES: tuple[Family, ...] = ("routing", "lexicon", "companions")
 

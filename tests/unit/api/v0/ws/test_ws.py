@@ -14,7 +14,8 @@ from topics.api.live import Live, LiveLimits
 from topics.api.ops import OpsHandlers
 from topics.api.v0.ws.ws import Session
 from topics.core.limits import Limits
-from topics.engine import Engine, EngineOptions
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
 from topics.http import HttpLimits, WebSocket
 from topics.http.connection import Connection
 from topics.http.hub import Hub

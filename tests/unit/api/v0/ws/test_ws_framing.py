@@ -7,7 +7,7 @@ from topics.api.v0.ws import ws_framing
 from topics.api.v0.ws.ws_framing import WS_FRAMING
 from topics.core.errors import ThrottledError, TopicNotFoundError
 from topics.core.loss import LossReason, Tombstone
-from topics.engine import AppendResult
+from topics.engine.results import AppendResult
 from topics.http import text_frame
 from topics.wire import ws
 from topics.wire.v0 import RecordOut
