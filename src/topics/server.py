@@ -49,7 +49,8 @@ from topics.storage.objects.tiers import guest_files, server_files
 from topics.storage.places import check_backup, check_cold, check_place
 from topics.storage.posix import PosixFileSystem, make_private
 from topics.streams.search.coverage import HeldUp
-from topics.streams.system import Around, SystemOptions
+from topics.streams.system.readings import Around
+from topics.streams.system.service import SystemOptions
 from topics.system.clock import Clock, SystemClock
 from topics.system.descriptors import FILES, connections_within, raise_limit
 from topics.system.dice import Dice, SystemDice

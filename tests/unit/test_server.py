@@ -28,7 +28,7 @@ from topics.spark.pipeline.supervisor import FAILING, Supervisor
 from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
 from topics.streams.search.coverage import HeldUp
-from topics.streams.subscriptions import SubscriptionLimits
+from topics.streams.subscriptions.service import SubscriptionLimits
 from topics.system.machine import cpu_count
 from topics.testing import ManualClock, SeededDice
 

@@ -27,7 +27,8 @@ from topics.streams.search.coverage import IndexCoverage, NothingIndexed
 from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.searcher import InlineSearcher, at_once
 from topics.streams.search.service import StreamSearch
-from topics.streams.touch import StreamTouch, Touches
+from topics.streams.touch.service import Touches
+from topics.streams.touch.stream import StreamTouch
 from topics.system.clock import SystemClock
 
 _LISTED_MAX = 1000

@@ -18,7 +18,7 @@ from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
 from topics.api.ops import OpsHandlers
 from topics.api.v0.watch.watch_ids import encode_map
-from topics.streams.subscriptions import SubscriptionRequest
+from topics.streams.subscriptions.model import SubscriptionRequest
 from topics.testing import ManualClock
 from topics.wire.ws import Command
 

@@ -17,10 +17,12 @@ from topics.engine.read import ReadRequest, execute_read, plan_read
 from topics.streams.appending import AppendRequest
 from topics.streams.lifecycle import CreateRequest
 from topics.streams.service import Streams
-from topics.streams.system import Around, SystemOptions, SystemStreams, reconciling
 from topics.streams.system import lifecycle_log as log_module
+from topics.streams.system import reconciling
 from topics.streams.system.lifecycle_log import LifecycleLog
 from topics.streams.system.own_stream import OwnStream
+from topics.streams.system.readings import Around
+from topics.streams.system.service import SystemOptions, SystemStreams
 from topics.testing import FakeDisk, ManualClock
 
 

@@ -9,7 +9,7 @@ from tests.unit.streams.conftest import append, create
 from tests.unit.streams.describing import JSON, profile
 from topics.schema.touch_requests import parse_activation, parse_wait
 from topics.streams.service import Streams
-from topics.streams.touch import Outcome, StreamTouch
+from topics.streams.touch.stream import Outcome, StreamTouch
 from topics.testing import ManualClock
 
 

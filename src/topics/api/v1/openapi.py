@@ -48,7 +48,8 @@ from topics.api.v1.openapi_parts import (
     whole,
 )
 from topics.api.v1.subscriptions import ClaimRequest, LinkRequest, ReleaseRequest
-from topics.streams.subscriptions import Acks, SubscriptionRequest
+from topics.streams.subscriptions.model import SubscriptionRequest
+from topics.streams.subscriptions.service import Acks
 
 REF = "#/components/schemas/{name}"
 _JSON = "application/json"

@@ -46,8 +46,9 @@ from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.service import CACHE_BYTES, MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
 from topics.streams.search.stats import SearchStats
 from topics.streams.service import Streams
-from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
-from topics.streams.system import Around, SystemOptions, SystemStreams
+from topics.streams.subscriptions.service import SubscriptionLimits, Subscriptions
+from topics.streams.system.readings import Around
+from topics.streams.system.service import SystemOptions, SystemStreams
 from topics.system.clock import SystemClock
 
 LIST = "/v1/streams"

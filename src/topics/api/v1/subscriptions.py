@@ -24,9 +24,10 @@ from topics.api.v1.paths import ROOT, SUBSCRIPTIONS, decode
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
 from topics.core.moments import write_time
 from topics.engine.engine import Engine
-from topics.streams.subscriptions import Acks, Granted, Subscription, SubscriptionRequest, Subscriptions
 from topics.streams.subscriptions.errors import BadTokenError
+from topics.streams.subscriptions.model import Subscription, SubscriptionRequest
 from topics.streams.subscriptions.patterns import literal_prefix
+from topics.streams.subscriptions.service import Acks, Granted, Subscriptions
 
 T = TypeVar("T")
 PREFIX = f"{ROOT}{SUBSCRIPTIONS}/"

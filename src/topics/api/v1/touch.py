@@ -14,7 +14,7 @@ from topics.core.errors import InvalidRequestError
 from topics.schema.touch_requests import MAX_TIMEOUT_MS, parse_activation, parse_wait
 from topics.streams.offsets import Position, offset_of
 from topics.streams.service import Streams
-from topics.streams.touch import Outcome, StreamTouch
+from topics.streams.touch.stream import Outcome, StreamTouch
 
 _SETTLE_MS = 30_000
 _encode = msgspec.json.Encoder().encode

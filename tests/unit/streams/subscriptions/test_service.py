@@ -12,16 +12,7 @@ from topics.core.errors import DiskFullError, InvalidRequestError, ThrottledErro
 from topics.storage.catalog import read_catalog_bytes
 from topics.streams.offsets import START, decode_offset, encode_offset, tail_offset
 from topics.streams.service import Streams
-from topics.streams.subscriptions import (
-    Acks,
-    Granted,
-    Subscription,
-    SubscriptionLimits,
-    SubscriptionRequest,
-    Subscriptions,
-    book,
-    calls,
-)
+from topics.streams.subscriptions import book, calls
 from topics.streams.subscriptions.book import Book
 from topics.streams.subscriptions.errors import (
     AlreadyClaimedError,
@@ -30,8 +21,8 @@ from topics.streams.subscriptions.errors import (
     NoPendingWorkError,
     SubscriptionNotFoundError,
 )
-from topics.streams.subscriptions.model import Webhook
-from topics.streams.subscriptions.service import Ack
+from topics.streams.subscriptions.model import Subscription, SubscriptionRequest, Webhook
+from topics.streams.subscriptions.service import Ack, Acks, Granted, SubscriptionLimits, Subscriptions
 from topics.streams.subscriptions.store import NAME
 from topics.streams.subscriptions.wakes import NotTaken
 from topics.testing import FakeDisk, ManualClock

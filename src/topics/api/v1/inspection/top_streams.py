@@ -13,7 +13,7 @@ from typing import Any
 from topics.api.v1.inspection.stream_details import tail_text_bytes
 from topics.engine.topic import Topic
 from topics.streams.service import Streams
-from topics.streams.touch import StreamTouch
+from topics.streams.touch.stream import StreamTouch
 
 TOP = 5
 _STREAMS_A_TURN = 500
