@@ -34,7 +34,7 @@ class Driver:
 
 
 def ours(address: str) -> Call:
-    from topics.client import Client
+    from topics_client import Client
 
     client = Client(f"http://{address}")
     return lambda: client.append("client", RECORD)
@@ -42,7 +42,7 @@ def ours(address: str) -> Call:
 
 @contextlib.asynccontextmanager
 async def ours_async(address: str) -> AsyncIterator[AsyncCall]:
-    from topics.client import AsyncClient
+    from topics_client import AsyncClient
 
     async with AsyncClient(f"http://{address}") as client:
         yield lambda: client.append("client", RECORD)
@@ -126,11 +126,11 @@ async def nats_async(address: str) -> AsyncIterator[AsyncCall]:
 
 DRIVERS = (
     Driver("raw", "a socket and nothing else", "topics", sync=raw_socket),
-    Driver("ours", "`topics.client.Client`", "topics", sync=ours),
+    Driver("ours", "`topics_client.Client`", "topics", sync=ours),
     Driver("http.client", "http.client", "topics", sync=http_client),
     Driver("httpx", "httpx", "topics", sync=httpx_sync),
     Driver("redis", "redis-py, `XADD`", "redis", sync=redis_sync),
-    Driver("ours-async", "`topics.client.AsyncClient`", "topics", asynchronous=ours_async),
+    Driver("ours-async", "`topics_client.AsyncClient`", "topics", asynchronous=ours_async),
     Driver("httpx-async", "httpx, asyncio", "topics", asynchronous=httpx_async),
     Driver("redis-async", "redis-py, asyncio, `XADD`", "redis", asynchronous=redis_async),
     Driver("nats", "nats-py, asyncio, JetStream", "nats", asynchronous=nats_async),

@@ -26,20 +26,20 @@ import pyarrow.compute  # noqa: F401 - tasks load it, once a process
 
 from bench.history_backlog import fill
 from bench.history_load import LOADS, Load
-from topics.config.settings import Settings
-from topics.indexing.entries import EntryReader
-from topics.indexing.fresh.index import FreshIndex
+from topics.log.catalog import read_catalog
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.model.settings import Settings
 from topics.schema.registry import Registry
-from topics.spark.families.planning import subject_of
+from topics.search.memory_index.memory_index import MemoryIndex
+from topics.search.query.scan import EntryReader
+from topics.spark.index_builds.index_plan import subject_of
 from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.pipeline_worker import make_pipeline
 from topics.spark.pipeline.rounds import Pipeline
-from topics.spark.pipeline.scanning import Piece
-from topics.spark.pipeline.waiting import FrameRules
-from topics.spark.pipeline.worker import make_pipeline
-from topics.spark.segments import GROUP_BYTES
-from topics.storage.catalog import read_catalog
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics.spark.pipeline.segment_scan import Piece
+from topics.spark.pipeline.task_packing import FrameRules
+from topics.spark.segment_reader import GROUP_BYTES
 from topics.system.clock import SystemClock
 
 _HERE = Path(__file__).resolve().parent.parent
@@ -124,7 +124,7 @@ def _registry(data: Path) -> Registry:
 
 def _fresh(registry: Registry, load: Load, size: int) -> float:
     batches = list(_batches(load, min(_FRESH_ENTRIES, 100 * size)))
-    index = FreshIndex(registry.search_config, registry.current_version)
+    index = MemoryIndex(registry.search_config, registry.current_version)
     reader, decoder = EntryReader(registry), index.decoder()
     texts = [raw for batch in batches for raw in batch]
     keys: list[str | None] = [load.key_of(number) for number in range(len(texts))]

@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from bench.families import build_once
 from bench.history_backlog import fill
-from topics.indexing.companions.files import SectionFile
-from topics.indexing.companions.rolling import merge_groups, read_rollup
-from topics.indexing.measured import Counts, Sums
+from topics.search.file_index.file_format import SectionFile
+from topics.search.file_index.rollups import merge_groups, read_rollup
+from topics.search.query.aggregate_arrays import Counts, Sums
 from topics.spark.session import SparkOptions, open_session
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ from bench.peers import our_version
 from bench.report import machine, write_page
 from bench.search_client import PATH, Ask, Client, array, p99, post, times_ms
 from bench.streams_server import StreamsServer
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
 from topics.spark.pipeline.status import load_status
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
 
 _BATCH = 1000
 _ROUNDS = 200

@@ -20,24 +20,24 @@ from bench.history_load import FLIGHTS, Load
 from bench.peers import our_version
 from bench.report import machine
 from bench.search_client import array
-from topics.config.settings import Settings
-from topics.core.errors import TopicsError
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.model.errors import TopicsError
+from topics.model.settings import Settings
+from topics.search.file_index.manifest import IndexStore
+from topics.search.service.backend import InlineSearcher, at_once
+from topics.search.service.search_service import StreamSearch
 from topics.spark.pipeline.executors import SparkExecutor
-from topics.spark.pipeline.worker import make_pipeline
+from topics.spark.pipeline.pipeline_worker import make_pipeline
 from topics.spark.session import SparkOptions, open_session
-from topics.storage.companions import FamilyStore
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
-from topics.streams.appending import AppendRequest
+from topics.streams.append import AppendRequest
 from topics.streams.lifecycle import CreateRequest
-from topics.streams.search.searcher import InlineSearcher, at_once
-from topics.streams.search.service import StreamSearch
-from topics.streams.service import Streams
+from topics.streams.streams import Streams
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
-from topics.system.machine import boot_id
+from topics.system.entropy import SystemEntropy
+from topics.system.process import boot_id
 
 _SMALL_ENTRIES = 50
 _BATCH = 1000
@@ -73,7 +73,7 @@ def fill(folder: Path, streams: int, large: int, load: Load = FLIGHTS) -> None:
 @contextmanager
 def _streams(folder: Path) -> Iterator[Streams]:
     options = EngineOptions(data_dir=str(folder), wal_shards=1)
-    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id())
+    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     searcher = InlineSearcher(time.monotonic)
     yield Streams(engine, search=StreamSearch(engine, searcher, at_once, time.monotonic, stream_bytes=0))
     for topic in list(engine.core.by_name.values()):
@@ -112,7 +112,7 @@ def build(folder: Path) -> tuple[list[Round], int]:
             rounds.append(Round(took, jobs, pipeline.status.records - records, quarantined))
     finally:
         spark.stop()
-    store = FamilyStore(files, Layout(str(folder)))
+    store = IndexStore(files, Layout(str(folder)))
     manifests = [store.load(topic_id) for topic_id in store.topic_ids()]
     return rounds, sum(len(manifest.files) for manifest in manifests if manifest is not None)
 

@@ -25,21 +25,20 @@ from zlib import crc32
 
 from bench.history_backlog import fill
 from bench.history_load import LOADS, Load
-from topics.config.settings import Settings
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.searching.messages import SearchQuery
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.model.settings import Settings
+from topics.search.service.backend import InlineSearcher, at_once
+from topics.search.service.index_file_cache import IndexFiles
+from topics.search.service.search_service import StreamSearch
+from topics.search.worker.messages import SearchQuery
 from topics.spark.pipeline.executors import InlineExecutor
-from topics.spark.pipeline.worker import make_pipeline
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
-from topics.streams.search.companions import Companions
-from topics.streams.search.searcher import InlineSearcher, at_once
-from topics.streams.search.service import StreamSearch
+from topics.spark.pipeline.pipeline_worker import make_pipeline
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
-from topics.system.machine import boot_id
-from topics.system.memory import tune_allocator, tune_collector
+from topics.system.entropy import SystemEntropy
+from topics.system.process import boot_id, tune_allocator, tune_collector
 
 _HERE = Path(__file__).resolve().parent.parent
 _PAGE = 50
@@ -63,8 +62,8 @@ class Asker:
     def __init__(self, data: Path) -> None:
         options = EngineOptions(data_dir=str(data), wal_shards=1)
         files = PosixFileSystem()
-        self._engine = Engine.recover(files, options, SystemClock(), SystemDice(), boot_id=boot_id())
-        companions = Companions(files, Layout(str(data)), time.monotonic)
+        self._engine = Engine.recover(files, options, SystemClock(), SystemEntropy(), boot_id=boot_id())
+        companions = IndexFiles(files, Layout(str(data)), time.monotonic)
         self._search = StreamSearch(
             self._engine, InlineSearcher(time.monotonic), at_once, time.monotonic, stream_bytes=0, companions=companions
         )

@@ -27,15 +27,15 @@ from bench.spark_report import JSON, PARQUET, SOURCE, Growth, Reader, SparkRepor
 from bench.spark_table import table_costs
 from bench.spark_versions import version_costs
 from bench.spark_worker import worker_costs
-from topics.client import Client
-from topics.config.settings import Settings
+from topics.log.posix import PosixFileSystem
+from topics.model.settings import Settings
 from topics.spark.connector.source import TopicsDataSource
 from topics.spark.java import java_home, java_version
 from topics.spark.pipeline.executors import SparkExecutor
-from topics.spark.pipeline.worker import make_pipeline
+from topics.spark.pipeline.pipeline_worker import make_pipeline
 from topics.spark.session import SparkOptions, open_session
-from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
+from topics_client import Client
 
 SIZES = (1_000_000, 3_000_000, 10_000_000)
 _TRIES = 5

@@ -16,16 +16,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from topics.client import Client
-from topics.core.batch import Batch
-from topics.core.errors import TopicsError
-from topics.core.records import Record
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.storage.posix import PosixFileSystem
+from topics.log.posix import PosixFileSystem
+from topics.model.errors import TopicsError
+from topics.model.records import Batch, Record
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
-from topics.system.machine import boot_id
+from topics.system.entropy import SystemEntropy
+from topics.system.process import boot_id
+from topics_client import Client
 
 BATCH = 1000
 APPENDS_PER_S = 250
@@ -53,7 +52,7 @@ def fill_many(folder: Path, topics: int, each: int) -> None:
 def _engine(folder: Path) -> Iterator[Engine]:
     """An engine whose topics are all sealed in the end."""
     options = EngineOptions(data_dir=str(folder), wal_shards=1)
-    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id())
+    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     yield engine
     for topic in list(engine.core.by_name.values()):
         engine.core.before_change(topic)

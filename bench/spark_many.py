@@ -18,19 +18,19 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, StructField, StructType
 
 from bench.spark_load import fill, fill_many, forget_archive, serving
-from topics.client import Client
-from topics.config.settings import Settings
-from topics.spark.archive.events import Masked
-from topics.spark.archive.masks import Mask
-from topics.spark.archive.reading import archived_records
-from topics.spark.archive.store import ArchiveStore
+from topics.log.posix import PosixFileSystem
+from topics.model.settings import Settings
+from topics.spark.archive.archive_reader import archived_records
+from topics.spark.archive.archive_state import Masked
+from topics.spark.archive.delete_masks import Mask
+from topics.spark.archive.ledger import ArchiveStore
 from topics.spark.connector.source import TopicsDataSource, TopicsReader, TopicsStreamReader
 from topics.spark.pipeline.executors import InlineExecutor, SparkExecutor
+from topics.spark.pipeline.pipeline_worker import make_pipeline
 from topics.spark.pipeline.rounds import Pipeline
-from topics.spark.pipeline.worker import make_pipeline
 from topics.spark.session import SparkOptions, open_session
-from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
+from topics_client import Client
 
 RECORDS_A_TOPIC = 50
 RECORDS_A_DELETE = 10

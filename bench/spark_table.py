@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.spark_many import seconds
-from topics.spark.archive.files import DataFile, Run
-from topics.spark.archive.masks import Mask
-from topics.spark.placement import BUCKETS
-from topics.spark.table.files import Wanted
-from topics.spark.table.pointers import FolderPointer
-from topics.spark.table.table import ArchiveTable
-from topics.storage.posix import PosixFileSystem
-from topics.system.dice import SystemDice
+from topics.log.posix import PosixFileSystem
+from topics.spark.archive.data_files import ArchiveFile, Run, TableFile
+from topics.spark.archive.delete_masks import Mask
+from topics.spark.iceberg.catalogs import FolderPointer
+from topics.spark.iceberg.table import ArchiveTable
+from topics.spark.segment_reader import BUCKETS
+from topics.system.entropy import SystemEntropy
 
 FILES_A_COMMIT = BUCKETS
 COMMITS = 40
@@ -72,17 +71,17 @@ def table_cost(root: Path, files: int) -> TableCost:
 
 def _table(root: Path) -> ArchiveTable:
     fs = PosixFileSystem()
-    return ArchiveTable(fs, str(root), FolderPointer(fs, str(root)), SystemDice(), KEEP_MS)
+    return ArchiveTable(fs, str(root), FolderPointer(fs, str(root)), SystemEntropy(), KEEP_MS)
 
 
-def _wanted(root: Path, number: int, deleted: tuple[tuple[int, int], ...] = ()) -> Wanted:
+def _wanted(root: Path, number: int, deleted: tuple[tuple[int, int], ...] = ()) -> TableFile:
     """The ledger's word for a file: one day, one bucket, ten topics."""
     bucket, day = number % BUCKETS, 20_000 + number // (64 * BUCKETS)
     rows, ts = _ROWS // 10, day * _DAY_MS
     runs = tuple(Run(n, n, f"topic-{bucket}-{n}", 1, rows, rows, ts, ts + 1000) for n in range(1, 11))
     path = f"data/day={day}/topic_bucket={bucket}/{number:08d}.parquet"
-    file = DataFile(path, day, bucket, 16_000_000, runs, 1 if deleted else 0)
-    return Wanted(f"{root}/{path}", file, (Mask.of(deleted),) if deleted else ())
+    file = ArchiveFile(path, day, bucket, 16_000_000, runs, 1 if deleted else 0)
+    return TableFile(f"{root}/{path}", file, (Mask.of(deleted),) if deleted else ())
 
 
 def table_costs(folder: Path, sizes: tuple[int, ...]) -> list[TableCost]:

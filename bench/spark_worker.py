@@ -80,9 +80,9 @@ def _run(way: _Way, data: Path, archive: str, folder: str) -> WorkerCost:
 
 
 def _told_start_s(data: Path) -> float:
+    from topics.log.layout import Layout
+    from topics.log.posix import PosixFileSystem
     from topics.spark.pipeline.status import load_status
-    from topics.storage.layout import Layout
-    from topics.storage.posix import PosixFileSystem
 
     worker = load_status(PosixFileSystem(), Layout(str(data))).worker
     return worker.start_ms / 1000 if worker is not None else 0.0

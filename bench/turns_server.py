@@ -14,7 +14,7 @@ import time
 import traceback
 
 from topics import server
-from topics.config.settings import Settings
+from topics.model.settings import Settings
 
 LONG_S = 0.008
 _LOOK_S = 0.001

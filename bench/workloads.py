@@ -9,19 +9,16 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.records import Record
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.engine.results import AppendResult
-from topics.storage.posix import PosixFileSystem
+from topics.log.posix import PosixFileSystem
+from topics.model.records import Batch, Record
+from topics.model.topic_config import Durability, TopicConfigPatch
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
-from topics.system.machine import boot_id, cpu_count, resident_bytes
-from topics.system.memory import tune_allocator
+from topics.system.entropy import SystemEntropy
+from topics.system.process import boot_id, cpu_count, resident_bytes, tune_allocator
 
 PAYLOAD_BYTES = 200
 _PAYLOAD = msgspec.Raw(b'{"text":"' + b"x" * (PAYLOAD_BYTES - 11) + b'"}')
@@ -35,7 +32,9 @@ def options(folder: Path, **changes: object) -> EngineOptions:
 
 def open_engine(folder: Path, **changes: object) -> Engine:
     tune_allocator()
-    return Engine.recover(PosixFileSystem(), options(folder, **changes), SystemClock(), SystemDice(), boot_id=boot_id())
+    return Engine.recover(
+        PosixFileSystem(), options(folder, **changes), SystemClock(), SystemEntropy(), boot_id=boot_id()
+    )
 
 
 def records(count: int) -> list[Record]:

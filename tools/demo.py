@@ -24,7 +24,7 @@ from typing import Any
 import httpx
 
 from tools.demo_data import flights, webhooks
-from topics.client import Client
+from topics_client import Client
 
 _PATIENCE_S = 60.0
 _JSON = {"content-type": "application/json"}
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--speed", type=float, default=1.0, help="2 is twice as fast")
     arguments = parser.parse_args()
     # That jobs fail is part of the show, and the console shows it.
-    logging.getLogger("topics.client").setLevel(logging.CRITICAL)
+    logging.getLogger("topics_client").setLevel(logging.CRITICAL)
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())

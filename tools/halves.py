@@ -11,7 +11,7 @@ from pathlib import Path
 
 import unasync
 
-CLIENT = Path(__file__).parents[1] / "src" / "topics" / "client"
+CLIENT = Path(__file__).parents[1] / "src" / "topics_client"
 SOURCE, TARGET = CLIENT / "_async", CLIENT / "_sync"
 BY_HAND = ("__init__.py", "net.py")
 """What the halves do not have in common."""
@@ -31,7 +31,7 @@ _NAMES = {
     "_async": "_sync",
     "aclose": "close",
 }
-_HEAD = "# Made of topics.client._async by `python -m tools.halves`; change that one.\n"
+_HEAD = "# Made of topics_client._async by `python -m tools.halves`; change that one.\n"
 # What is left of a type once there is nothing to wait for.
 _TYPES = (("Coroutine[Any, Any, ", "]"), ("Awaitable[", "]"))
 
@@ -47,8 +47,8 @@ def generate(folder: Path) -> dict[str, str]:
         made = target / path.name
         made.write_text(_HEAD + _without_waiting(made.read_text()))
     ruff = [sys.executable, "-m", "ruff"]
-    config = ["--config", str(CLIENT.parents[2] / "pyproject.toml"), "--quiet", str(target)]
-    ours = ["--config", 'lint.isort.known-first-party=["topics"]']
+    config = ["--config", str(CLIENT.parents[1] / "pyproject.toml"), "--quiet", str(target)]
+    ours = ["--config", 'lint.isort.known-first-party=["topics", "topics_client", "topics_protocol"]']
     # Names that only waiting needed, the order of imports, and loops that only hand on.
     mend = ["check", "--select", "F401,I001,UP028", "--fix", "--unsafe-fixes"]
     subprocess.run([*ruff, *mend, *ours, *config], check=True)

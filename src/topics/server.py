@@ -19,48 +19,50 @@ import msgspec
 import uvloop
 
 from topics import __version__
-from topics.api.access_log import AccessLog
 from topics.api.app import Api
-from topics.api.audit import Audit
-from topics.api.auth import BadKeyError, KeyRing, Tokens
-from topics.api.browsers import BadOriginError, BrowserRules
-from topics.api.key_store import KeyStore
+from topics.api.auth import BadKeyError, KeyRing, KeyStore, Tokens
+from topics.api.cors import BadOriginError, BrowserRules
 from topics.api.live import Live, LiveLimits
-from topics.api.ops import OpsHandlers
-from topics.api.proxies import BadProxyError, TrustedProxies
+from topics.api.operator_routes import OpsHandlers
+from topics.api.request_logs import AccessLog, Audit, BadProxyError, TrustedProxies
 from topics.api.tracing import Tracing
-from topics.api.v1.inspection.server import ServerRoutes
 from topics.api.v1.routes import StreamOptions, StreamsApi
-from topics.config.key_file import KeyFileError
-from topics.config.settings import Settings, SettingsError
-from topics.console.files import console_site, reference_site
-from topics.core.limits import Limits
+from topics.api.v1.server_details import ServerRoutes
+from topics.console.site import console_site, reference_site
 from topics.engine.core import EngineOptions
+from topics.engine.disk_threads import ThreadWorkers
 from topics.engine.engine import Engine
-from topics.engine.upkeep.sealing import Unlisted
-from topics.engine.workers import ThreadWorkers
-from topics.http.limits import HttpLimits
+from topics.engine.sealing import Unlisted
+from topics.http.messages import HttpLimits
 from topics.http.server import HttpServer
 from topics.http.tls import Certificate
+from topics.log.layout import Layout, check_backup, check_cold, check_place
+from topics.log.object_store.tiered_fs import guest_files, server_files
+from topics.log.posix import PosixFileSystem, make_private
+from topics.model.key_file import KeyFileError
+from topics.model.limits import Limits
+from topics.model.settings import Settings, SettingsError
+from topics.search.service.index_coverage import HeldUp
 from topics.spark.pipeline.status import FAMILIES
 from topics.spark.pipeline.supervisor import FAILING, INSTALL, Supervisor
-from topics.storage.layout import Layout
-from topics.storage.objects.tiers import guest_files, server_files
-from topics.storage.places import check_backup, check_cold, check_place
-from topics.storage.posix import PosixFileSystem, make_private
-from topics.streams.search.coverage import HeldUp
-from topics.streams.system.readings import Around
-from topics.streams.system.service import SystemOptions
+from topics.streams.system_streams.system_streams import Around, SystemOptions
 from topics.system.clock import Clock, SystemClock
-from topics.system.descriptors import FILES, connections_within, raise_limit
-from topics.system.dice import Dice, SystemDice
-from topics.system.environment import forget_variable
-from topics.system.files import write_whole
+from topics.system.entropy import Entropy, SystemEntropy
+from topics.system.line_file import write_whole
 from topics.system.logs import configure_logs
-from topics.system.machine import boot_id, cpu_count
-from topics.system.memory import collector_paused, tune_allocator, tune_collector
-from topics.system.threads import tune_threads
-from topics.wire.v0 import PipelineAnswer
+from topics.system.process import (
+    FILES,
+    boot_id,
+    collector_paused,
+    connections_within,
+    cpu_count,
+    forget_variable,
+    raise_limit,
+    tune_allocator,
+    tune_collector,
+    tune_threads,
+)
+from topics_protocol.v0 import PipelineAnswer
 
 # More writer threads than this compete for the interpreter instead of overlapping their syncs.
 DEFAULT_WAL_SHARDS_MAX = 8
@@ -126,7 +128,7 @@ class Front(NamedTuple):
         )  # fmt: skip
 
 
-def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> Front:
+def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Entropy) -> Front:
     streams = _streams_api(settings)
     keys.tokens = Tokens(clock, dice)
     ops = OpsHandlers(clock, streams)
@@ -165,7 +167,7 @@ async def serve(
     check_place(settings.archive_dir, "TOPICS_ARCHIVE_DIR")
     store = _read_keys(settings)
     certificate = _read_certificate(settings)
-    front = build_front(settings, store.ring, SystemClock(), SystemDice())
+    front = build_front(settings, store.ring, SystemClock(), SystemEntropy())
     front.api.scheme = "http" if certificate is None else "https"
     front.api.audit = _open_audit(settings)
     if on_reload is not None and (settings.key_file or certificate or settings.audit_file):
@@ -433,7 +435,7 @@ def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) ->
                 make_private(settings.data_dir)
             with collector_paused():
                 engine = Engine.recover(
-                    fs, options, clock, SystemDice(), boot_id=boot_id(), progress=progress, backup_fs=backup_fs
+                    fs, options, clock, SystemEntropy(), boot_id=boot_id(), progress=progress, backup_fs=backup_fs
                 )
         except BaseException as error:
             outcome.set_exception(error)

@@ -6,11 +6,9 @@ import pytest
 
 from bench.described import _TEN, KINDS, DescribedStreams, _entry
 from bench.http import WORKLOADS
-from topics.schema.contract import Contract
+from topics.schema.contract import Contract, Intake, decide_profile
 from topics.schema.documents import encode
-from topics.schema.intake import Intake
-from topics.schema.profiles.kinds import parse_profile
-from topics.schema.profiles.resource import decide_profile
+from topics.schema.profiles.profile_registry import parse_profile
 from topics.schema.registry import Registry, Version
 
 

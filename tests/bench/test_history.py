@@ -5,10 +5,10 @@ import pytest
 
 from bench.history_load import LOADS, Load, flight_id
 from bench.history_report import Build, Peer, Question, Run, report
-from topics.indexing.aggregation import parse_aggregation
-from topics.indexing.predicates import bind_search
-from topics.indexing.sorting import parse_sort
-from topics.schema.search import parse_search
+from topics.schema.search_fields import parse_search
+from topics.search.query.aggregate import parse_aggregation
+from topics.search.query.predicates import bind_search
+from topics.search.query.sort import parse_sort
 
 
 @pytest.mark.parametrize("load", LOADS.values(), ids=lambda load: load.name)

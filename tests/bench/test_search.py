@@ -8,12 +8,11 @@ import pytest
 from bench.search import Row, Size, report
 from bench.search_load import DESCRIPTION, KINDS, Kind, encoded, entries, id_of
 from bench.search_peers import ask_sqlite
-from topics.indexing.parts import Ask, Budget, Entries, Entry, Span
-from topics.indexing.plans import search
-from topics.indexing.predicates import bind_search
-from topics.indexing.scans import Scan
-from topics.indexing.sorting import parse_sort
-from topics.schema.search import parse_search
+from topics.schema.search_fields import parse_search
+from topics.search.query.plan import Ask, Budget, Entries, Entry, Span, search
+from topics.search.query.predicates import bind_search
+from topics.search.query.scan import Scan
+from topics.search.query.sort import parse_sort
 
 CONFIG = parse_search(DESCRIPTION["search"])
 COUNT = 600

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.terminal import environment
 from tests.http.live import LiveServer
-from topics.client import Client
+from topics_client import Client
 
 
 @pytest.fixture(scope="module")

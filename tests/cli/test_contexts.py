@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import run
-from topics.cli.shared.connection import HERE, Server, resolve
-from topics.cli.shared.contexts import Context, Contexts, config_path, load_contexts, save_contexts
-from topics.cli.shared.failures import CommandError, UsageError
+from topics.cli.failures import CommandError, UsageError
+from topics.cli.server_connection import (
+    HERE,
+    Context,
+    Contexts,
+    Server,
+    config_path,
+    load_contexts,
+    resolve,
+    save_contexts,
+)
 
 FILE = """
 current = "shop"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.cli.terminal import PATIENCE_S, run
-from topics.client import Client, NewRecord, TagMatch
+from topics_client import Client, NewRecord, TagMatch
 
 
 def test_payloads_come_back_byte_for_byte(env: dict[str, str], client: Client) -> None:

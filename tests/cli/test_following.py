@@ -12,7 +12,7 @@ from queue import Queue
 
 from tests.cli.terminal import PATIENCE_S, environment
 from tests.http.live import LiveServer
-from topics.client import Client
+from topics_client import Client
 
 
 class Follower:

@@ -82,7 +82,7 @@ def test_the_wheel_has_what_belongs_to_it(wheel: Path) -> None:
     assert set(re.findall(r"^Provides-Extra: (\w+)$", told, re.MULTILINE)) == {"spark", "connect", "otel"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert {"topics/py.typed", "topics/spark/log4j2.properties"} <= set(names)
-    source = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "topics").rglob("*.py")}
+    source = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == source
 
 
@@ -96,7 +96,7 @@ def test_the_command_line_starts(empty: dict[str, str], tmp_path: Path) -> None:
 def test_every_module_that_does_not_say_it_needs_spark_imports(empty: dict[str, str], tmp_path: Path) -> None:
     source = ROOT / "src"
     modules = []
-    for path in sorted((source / "topics").rglob("*.py")):
+    for path in sorted(source.rglob("*.py")):
         parts = path.relative_to(source).with_suffix("").parts
         # The spans need the extra otel.
         if "spark" not in parts and "testing" not in parts and parts[-1] not in ("__main__", "spans"):

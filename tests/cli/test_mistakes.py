@@ -9,7 +9,7 @@ from tests.cli.terminal import environment, run
 from tests.http.live import LiveServer
 from tests.http.scripted import answers, http, running
 from topics.cli import main
-from topics.client import Client
+from topics_client import Client
 
 MISTAKES = [
     # What is not there.

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.terminal import Terminal, run
 from tests.http.test_client_search import LOGS, RENAME, SEARCH, V1, V2
-from topics.client import Client
+from topics_client import Client
 
 START, END = "2026-03-25T10:00:00Z", "2026-03-25T10:03:00Z"
 

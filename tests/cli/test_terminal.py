@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.cli.terminal import PATIENCE_S, Terminal, environment, run
 from tests.http.live import LiveServer
-from topics.client import Client
+from topics_client import Client
 
 
 def test_tables_and_colours_are_for_people(env: dict[str, str], client: Client) -> None:

@@ -17,22 +17,20 @@ import msgspec
 
 from tests.crash.model import Kept, Model, Payload
 from tests.property.books import check_totals
-from topics.core.batch import Batch
-from topics.core.config import TopicConfig, TopicConfigPatch, resolve_config
-from topics.core.durability import Durability
-from topics.core.errors import DiskFullError, SystemBusyError, TopicsError
-from topics.core.records import Record
-from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult
-from topics.storage.commit import InlineCommitter
-from topics.storage.fs import FileSystem
-from topics.storage.objects.copies import NearCopies
-from topics.storage.objects.tiers import tiered
-from topics.storage.places import is_object_store
-from topics.testing import FaultyFileSystem, FolderStore, ManualClock, SeededDice
+from topics.log.fs import FileSystem
+from topics.log.group_commit import InlineCommitter
+from topics.log.layout import is_object_store
+from topics.log.object_store.local_cache import LocalCopies
+from topics.log.object_store.tiered_fs import tiered
+from topics.model.errors import DiskFullError, SystemBusyError, TopicsError
+from topics.model.records import Batch, Record
+from topics.model.router_rules import DeleteSelector, TagMatch
+from topics.model.topic_config import Durability, TopicConfig, TopicConfigPatch, resolve_config
+from topics.testing import FaultyFileSystem, FolderStore, ManualClock, SeededEntropy
 
 SMALL = EngineOptions(
     data_dir="data",
@@ -238,7 +236,7 @@ def files_of(fs: FileSystem, options: EngineOptions) -> FileSystem:
     """The file system that an engine gets. An object store is a folder of the same disk, and crashes with it."""
     if options.cold_dir is None or not is_object_store(options.cold_dir):
         return fs
-    return tiered(fs, options.cold_dir, FolderStore(fs, "bucket"), NearCopies(fs, "data/near", 10_000))
+    return tiered(fs, options.cold_dir, FolderStore(fs, "bucket"), LocalCopies(fs, "data/near", 10_000))
 
 
 class World:
@@ -279,7 +277,7 @@ class World:
             self.files(self.fs, self.options),
             self.options,
             self.clock,
-            SeededDice(self.boot),
+            SeededEntropy(self.boot),
             boot_id=f"boot-{self.boot}",
         )
         self.starting = False

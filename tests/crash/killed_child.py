@@ -11,18 +11,16 @@ import sys
 import msgspec
 import uvloop
 
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.records import Record
-from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult, DeleteResult
-from topics.storage.posix import PosixFileSystem
+from topics.log.posix import PosixFileSystem
+from topics.model.records import Batch, Record
+from topics.model.router_rules import DeleteSelector, TagMatch
+from topics.model.topic_config import Durability, TopicConfigPatch
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
-from topics.system.machine import boot_id
+from topics.system.entropy import SystemEntropy
+from topics.system.process import boot_id
 
 WRITERS = 24
 TOPICS = ("disk-0", "disk-1", "fsync-0", "fsync-1")
@@ -68,7 +66,7 @@ async def checkpoints(engine: Engine) -> None:
 
 async def main(folder: str, run: int) -> None:
     options = msgspec.convert({"data_dir": folder, **OPTIONS}, EngineOptions)
-    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id())
+    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     engine.start(asyncio.get_running_loop())
     for topic in TOPICS:
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()

@@ -13,21 +13,18 @@ import msgspec
 import uvloop
 
 from tests.crash.killed_child import checkpoints, tell
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.errors import TopicsError
-from topics.core.records import Record
-from topics.core.routers import Guarantee, RouterRules, RouterWish
-from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.engine.results import AppendResult
-from topics.storage.posix import PosixFileSystem
+from topics.log.posix import PosixFileSystem
+from topics.model.errors import TopicsError
+from topics.model.records import Batch, Record
+from topics.model.router_rules import DeleteSelector, Guarantee, RouterRules, RouterWish, TagMatch
+from topics.model.topic_config import Durability, TopicConfigPatch
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
-from topics.system.machine import boot_id
+from topics.system.entropy import SystemEntropy
+from topics.system.process import boot_id
 
 OPTIONS = {"wal_shards": 3, "segment_max_events": 300, "wal_file_bytes": 1 << 20, "snapshot_inline_bytes": 20_000}
 CLASSES = {
@@ -104,7 +101,7 @@ async def route(engine: Engine, source: str, dest: str) -> None:
 
 async def main(folder: str, run: int) -> None:
     options = msgspec.convert({"data_dir": folder, **OPTIONS}, EngineOptions)
-    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id())
+    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     engine.start(asyncio.get_running_loop())
     for name, durability in CLASSES.items():
         patch = TopicConfigPatch(durability=durability)

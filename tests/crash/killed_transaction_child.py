@@ -14,18 +14,16 @@ from typing import TypeVar
 import msgspec
 import uvloop
 
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.errors import TopicsError
-from topics.core.records import Record
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.transactions.messages import BeginRequest, StageRequest, TransactionRef, TransactionResult
-from topics.storage.posix import PosixFileSystem
+from topics.log.posix import PosixFileSystem
+from topics.model.errors import TopicsError
+from topics.model.records import Batch, Record
+from topics.model.topic_config import Durability, TopicConfigPatch
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
-from topics.system.machine import boot_id
+from topics.system.entropy import SystemEntropy
+from topics.system.process import boot_id
+from topics.transactions.transaction_state import BeginRequest, StageRequest, TransactionRef, TransactionResult
 
 WRITERS = 8
 TOPICS = ("disk-0", "disk-1", "fsync-0", "memory-0")
@@ -91,7 +89,7 @@ async def checkpoints(engine: Engine) -> None:
 
 async def main(folder: str, run: int) -> None:
     options = msgspec.convert({"data_dir": folder, **OPTIONS}, EngineOptions)
-    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id())
+    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     engine.start(asyncio.get_running_loop())
     for topic in TOPICS:
         patch = TopicConfigPatch(durability=Durability(topic.split("-")[0]))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.core.config import TopicConfig, TopicConfigPatch, resolve_config
+from topics.model.topic_config import TopicConfig, TopicConfigPatch, resolve_config
 
 Payload = tuple[object, str | None]
 """A record as a test hands it in: its value and its tag."""

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from tests.crash.harness import Append, Create, Dump, Timeline, TopicDump, World
 from tests.crash.model import Kept, Model
-from topics.core.durability import Durability
+from topics.model.topic_config import Durability
 
 
 @dataclass

@@ -8,10 +8,10 @@ from tests.crash.harness import SMALL
 from tests.crash.queue_scenarios import Scenario
 from tests.crash.queue_world import Dump, QueueWorld, broken, look, nothing_is_stranded
 from tests.crash.sweeps import KILL, POWER_CUT, SHORTAGES, Ending, crashes, usual_endings
-from topics.core.errors import ReadOnlyError, RetryLaterError
 from topics.engine.core import EngineOptions
-from topics.engine.repair.repair import verify
-from topics.storage.layout import Layout
+from topics.log.layout import Layout
+from topics.model.errors import ReadOnlyError, RetryLaterError
+from topics.ops.repair.repair import verify
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, PowerCut, Survival
 
 

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from tests.crash.harness import SMALL, read_all
 from tests.property.books import check_totals
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch, TopicType
-from topics.core.durability import Durability
-from topics.core.errors import TopicsError
-from topics.core.records import Record
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.queues.messages import (
+from topics.log.fs import FileSystem
+from topics.log.group_commit import InlineCommitter
+from topics.model.errors import TopicsError
+from topics.model.records import Batch, Record
+from topics.model.topic_config import Durability, TopicConfigPatch, TopicType
+from topics.queues.queue_messages import (
     ClaimRequest,
     ClaimResult,
     ExtendRequest,
@@ -27,10 +27,8 @@ from topics.engine.queues.messages import (
     NackRequest,
     RedriveRequest,
 )
-from topics.engine.queues.state import find_queue
-from topics.storage.commit import InlineCommitter
-from topics.storage.fs import FileSystem
-from topics.testing import ManualClock, SeededDice
+from topics.queues.queue_state import find_queue
+from topics.testing import ManualClock, SeededEntropy
 
 QUEUE, DEAD = "jobs", "dead"
 LEASE_MS = 1000
@@ -139,7 +137,7 @@ class QueueWorld:
         self.boot += restarted
         self.starting = True
         self.engine = Engine.recover(
-            self.fs, self.options, self.clock, SeededDice(self.boot), boot_id=f"boot-{self.boot}"
+            self.fs, self.options, self.clock, SeededEntropy(self.boot), boot_id=f"boot-{self.boot}"
         )
         check_totals(self.engine)
         self.starting = False

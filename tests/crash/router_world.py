@@ -16,24 +16,21 @@ import msgspec
 from tests.crash.harness import SMALL, Dump, dump, read_all
 from tests.crash.sweeps import KILL, POWER_CUT, SHORTAGES, Ending, crashes
 from tests.property.books import all_topics
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch, TopicType
-from topics.core.durability import Durability
-from topics.core.errors import TopicsError
-from topics.core.names import is_own_name
-from topics.core.records import Record
-from topics.core.routers import RouterRules, RouterWish
-from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.queues.messages import AckResult, ClaimRequest, ClaimResult, HeldRequest
-from topics.engine.repair.repair import verify
-from topics.engine.state.runs import Block
+from topics.engine.record_runs import Block
 from topics.engine.topic import Topic
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
-from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, SeededDice, Survival
-from topics.wire.cuts import data_of
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.model.errors import TopicsError
+from topics.model.names import is_own_name
+from topics.model.records import Batch, Record
+from topics.model.router_rules import DeleteSelector, RouterRules, RouterWish, TagMatch
+from topics.model.topic_config import Durability, TopicConfigPatch, TopicType
+from topics.ops.repair.repair import verify
+from topics.queues.queue_messages import AckResult, ClaimRequest, ClaimResult, HeldRequest
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, SeededEntropy, Survival
+from topics.wire.record_slicing import data_of
 
 BATCH_MAX = 3
 """How many records a scenario appends at once to a topic with a cap."""
@@ -75,7 +72,7 @@ class RouterWorld:
         self.boot += restarted
         self.starting = True
         self.engine = Engine.recover(
-            self.fs, self.options, self.clock, SeededDice(self.boot), boot_id=f"boot-{self.boot}"
+            self.fs, self.options, self.clock, SeededEntropy(self.boot), boot_id=f"boot-{self.boot}"
         )
         self.starting = False
         applier = self.engine.core.applier

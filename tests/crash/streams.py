@@ -13,22 +13,22 @@ import msgspec
 
 from tests.crash.sweeps import SHORTAGES
 from tests.property.books import check_totals
-from topics.core.errors import StreamGoneError, TopicNotFoundError, TopicsError
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.repair.repair import verify
-from topics.engine.streams.state import JSON_TYPE
-from topics.formats.stream import Producer
+from topics.log.fs import FileSystem
+from topics.log.group_commit import InlineCommitter
+from topics.log.layout import Layout
+from topics.model.errors import StreamGoneError, TopicNotFoundError, TopicsError
+from topics.ops.repair.repair import verify
 from topics.schema.contract import Contract
-from topics.storage.commit import InlineCommitter
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
-from topics.streams.appending import Appended, AppendRequest
+from topics.streams.append import Appended, AppendRequest
 from topics.streams.contracts import contract_of
 from topics.streams.lifecycle import Created, CreateRequest, ForkFrom
 from topics.streams.offsets import Position
-from topics.streams.reading import ReadSpec, StreamSlice
-from topics.streams.service import Streams
+from topics.streams.read import ReadSpec, StreamSlice
+from topics.streams.stream_frames import Producer
+from topics.streams.stream_state import JSON_TYPE
+from topics.streams.streams import Streams
 from topics.testing import (
     NO_FAULTS,
     FakeDisk,
@@ -37,7 +37,7 @@ from topics.testing import (
     FaultyFileSystem,
     ManualClock,
     PowerCut,
-    SeededDice,
+    SeededEntropy,
     Survival,
 )
 
@@ -71,7 +71,7 @@ class Player:
 
     def open(self, disk: FileSystem, restarted: bool) -> None:
         self.boots += restarted
-        self.engine = Engine.recover(disk, self.options, self.clock, SeededDice(1), boot_id=f"boot-{self.boots}")
+        self.engine = Engine.recover(disk, self.options, self.clock, SeededEntropy(1), boot_id=f"boot-{self.boots}")
         check_totals(self.engine)
         self.streams = Streams(self.engine)
 

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from tests.crash.harness import SMALL, Dump, World, dump
 from tests.crash.promises import Evidence, broken_promises, unlike_what_was_acknowledged
-from topics.core.batch import Batch
-from topics.core.errors import ColdStoreUnavailableError, ReadOnlyError, TopicsError
-from topics.core.records import Record
 from topics.engine.core import EngineOptions
 from topics.engine.results import AppendResult
+from topics.model.errors import ColdStoreUnavailableError, ReadOnlyError, TopicsError
+from topics.model.records import Batch, Record
 from topics.testing import (
     LACK_OF_DESCRIPTORS,
     LACK_OF_ROOM,

@@ -10,18 +10,17 @@ from collections.abc import Callable
 import pytest
 
 from tests.crash.harness import Dump, dump
-from tests.unit.engine.backup.folders import PLACE, back_up, manifests, places, restore, start
-from tests.unit.engine.conftest import FSYNC, append, delete, put
-from topics.core.errors import DamageError, TopicsError
-from topics.core.records import Record
-from topics.core.selectors import TagMatch
-from topics.engine.backup.targets import numbered
+from tests.unit.conftest import FSYNC, append, delete, put
+from tests.unit.ops.folders import PLACE, back_up, manifests, places, restore, start
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.repair.repair import Repair
-from topics.storage.backups.place import BackupPlace, damages
-from topics.storage.backups.pruning import prune
-from topics.storage.layout import Layout
+from topics.log.layout import Layout
+from topics.model.errors import DamageError, TopicsError
+from topics.model.records import Record
+from topics.model.router_rules import TagMatch
+from topics.ops.backup.backup_store import BackupPlace, damages, prune
+from topics.ops.backup.restore import numbered
+from topics.ops.repair.repair import Repair
 from topics.testing import (
     NO_FAULTS,
     FakeDisk,
@@ -30,7 +29,7 @@ from topics.testing import (
     FaultyFileSystem,
     ManualClock,
     PowerCut,
-    SeededDice,
+    SeededEntropy,
     Survival,
 )
 
@@ -134,7 +133,7 @@ def test_a_restore_that_was_cut_short_is_never_served_from() -> None:
                 start(left, clock, EngineOptions(data_dir="back"))
             if refused % 10 == 0:
                 # Nor do those who look after a folder say that it is whole, or make it look so.
-                report = Repair(left, Layout("back"), clock, SeededDice(5), "b").run()
+                report = Repair(left, Layout("back"), clock, SeededEntropy(5), "b").run()
                 assert not report.sound and "restoring" in left.list_dir("back")
                 assert "a restore was begun" in report.found.findings[0].what
             refused += 1

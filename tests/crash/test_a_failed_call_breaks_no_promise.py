@@ -13,11 +13,10 @@ import pytest
 from tests.crash import scenarios
 from tests.crash.harness import SMALL, Append, World, dump
 from tests.crash.sweeps import Scenario, sweep_faults
-from topics.core.batch import Batch
-from topics.core.errors import DiskFullError, ReadOnlyError, SystemBusyError, TopicsError
-from topics.core.records import Record
 from topics.engine.core import EngineOptions
 from topics.engine.results import AppendResult, PutResult
+from topics.model.errors import DiskFullError, ReadOnlyError, SystemBusyError, TopicsError
+from topics.model.records import Batch, Record
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival
 
 SHOWN = 12

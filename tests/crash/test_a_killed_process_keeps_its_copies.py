@@ -19,10 +19,10 @@ from tests.crash import killed_router_child as child_module
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
-from topics.storage.posix import PosixFileSystem
+from topics.log.posix import PosixFileSystem
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
-from topics.system.machine import boot_id
+from topics.system.entropy import SystemEntropy
+from topics.system.process import boot_id
 
 Found = dict[int, str]
 
@@ -85,7 +85,7 @@ def read_all(engine: Engine, name: str) -> Found:
 
 def check(folder: Path, oracle: Oracle) -> None:
     options = msgspec.convert({"data_dir": str(folder), **child_module.OPTIONS}, EngineOptions)
-    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id())
+    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     for name, seen in oracle.seen.items():
         if name in engine.core.by_name:
             found = read_all(engine, name)

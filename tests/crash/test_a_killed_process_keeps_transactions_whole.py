@@ -18,10 +18,10 @@ from tests.crash import killed_transaction_child as child_program
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
-from topics.storage.posix import PosixFileSystem
+from topics.log.posix import PosixFileSystem
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
-from topics.system.machine import boot_id
+from topics.system.entropy import SystemEntropy
+from topics.system.process import boot_id
 
 Step = tuple[int, int]
 """A writer and a sequence."""
@@ -56,7 +56,7 @@ def live_and_die(folder: Path, run: int, last: int) -> set[Step]:
 
 def check(folder: Path, told: set[Step]) -> None:
     options = msgspec.convert({"data_dir": str(folder), **child_program.OPTIONS}, EngineOptions)
-    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id())
+    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     found: dict[Step, list[tuple[str, str]]] = {}
     for topic in child_program.TOPICS:
         cursor, caught_up = 0, False

@@ -15,16 +15,15 @@ import msgspec
 import pytest
 
 from tests.crash import killed_child
-from topics.core.batch import Batch
-from topics.core.records import Record
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.engine.results import AppendResult
-from topics.storage.posix import PosixFileSystem
+from topics.log.posix import PosixFileSystem
+from topics.model.records import Batch, Record
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
-from topics.system.machine import boot_id
+from topics.system.entropy import SystemEntropy
+from topics.system.process import boot_id
 
 
 class Oracle:
@@ -88,7 +87,7 @@ def live_and_die(folder: Path, run: int, chance: random.Random, oracle: Oracle) 
 
 def check(folder: Path, oracle: Oracle) -> None:
     options = msgspec.convert({"data_dir": str(folder), **killed_child.OPTIONS}, EngineOptions)
-    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id())
+    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     for topic in killed_child.TOPICS:
         if topic not in engine.core.by_name:
             assert not oracle.records[topic]

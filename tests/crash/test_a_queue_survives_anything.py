@@ -10,7 +10,7 @@ import pytest
 
 from tests.crash import queue_scenarios
 from tests.crash.queue_sweeps import sweep_faults, sweep_stops
-from topics.core.durability import Durability
+from topics.model.topic_config import Durability
 from topics.testing import Fault
 
 LONG = pytest.mark.slow

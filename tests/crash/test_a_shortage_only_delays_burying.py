@@ -12,17 +12,15 @@ from collections.abc import Callable
 import pytest
 
 from tests.crash.sweeps import SHORTAGES
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch, TopicType
-from topics.core.durability import Durability
-from topics.core.errors import RetryLaterError
-from topics.core.records import Record
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.queues.messages import ClaimRequest, ClaimResult, NackRequest, RedriveRequest, RedriveResult
 from topics.engine.read import ReadRequest
 from topics.engine.results import AppendResult
-from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, SeededDice, Survival
+from topics.model.errors import RetryLaterError
+from topics.model.records import Batch, Record
+from topics.model.topic_config import Durability, TopicConfigPatch, TopicType
+from topics.queues.queue_messages import ClaimRequest, ClaimResult, NackRequest, RedriveRequest, RedriveResult
+from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, SeededEntropy, Survival
 
 JOBS, DEAD = "jobs", "dead"
 OPTIONS = EngineOptions(data_dir="data", wal_shards=2, wal_file_bytes=600, segment_max_events=5)
@@ -35,7 +33,7 @@ class Life:
     def __init__(self, fs: FaultyFileSystem) -> None:
         self.fs = fs
         self.clock = ManualClock()
-        self.engine = Engine.recover(fs, OPTIONS, self.clock, SeededDice(1), boot_id="boot")
+        self.engine = Engine.recover(fs, OPTIONS, self.clock, SeededEntropy(1), boot_id="boot")
         config = TopicConfigPatch(
             type=TopicType.QUEUE, durability=Durability.FSYNC, lease_ms=SECOND_MS, max_deliveries=1, dead_letter=DEAD
         )
@@ -134,6 +132,6 @@ def test_burying_and_redriving_wait_for_the_end_of_a_shortage(fault: Fault) -> N
         outcome = life.redrive()
         assert isinstance(outcome, RedriveResult) or not wanted, f"{where}: {outcome}"
         assert (values(life.engine, JOBS), values(life.engine, DEAD)) == (wanted, Counter()), where
-        found = Engine.recover(disk.crash(Survival.NOTHING), OPTIONS, life.clock, SeededDice(1), boot_id="another")
+        found = Engine.recover(disk.crash(Survival.NOTHING), OPTIONS, life.clock, SeededEntropy(1), boot_id="another")
         assert (values(found, JOBS), values(found, DEAD)) == (wanted, Counter()), f"{where}: after a power cut"
     assert met > 3, "the shortages met somebody"

@@ -12,13 +12,13 @@ import pytest
 from tests.crash.router_world import examine, small, sweep_faults, sweep_stops
 from tests.crash.sweeps import KILL, POWER_CUT, crashes
 from tests.crash.transaction_world import TransactionWorld
+from topics.engine.publish_barrier import HeldTopics
 from topics.engine.recovery import Recovery
-from topics.engine.transaction import Gate
-from topics.engine.transactions import committing
-from topics.engine.transactions.feature import TOPIC_NAME
-from topics.engine.write.holding import HeldTopics
-from topics.storage.log_writer import Writer
+from topics.engine.write_path import Gate
+from topics.log.shard_writer import Writer
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem
+from topics.transactions import commit
+from topics.transactions.transaction_state import TOPIC_NAME
 
 SHOWN = 8
 
@@ -146,7 +146,7 @@ def in_rounds(world: TransactionWorld) -> None:
 
 @each_number_of_shards
 def test_a_large_one_is_whole_or_absent_too(shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committing, "_ROUND_BYTES", 30)
+    monkeypatch.setattr(commit, "_ROUND_BYTES", 30)
     assert_kept(stops(in_rounds, shards))
 
 
@@ -194,7 +194,7 @@ def test_a_failed_call_leaves_no_half(scenario: object, shards: int) -> None:
 
 @LONG
 def test_a_failed_call_leaves_no_half_of_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committing, "_ROUND_BYTES", 30)
+    monkeypatch.setattr(commit, "_ROUND_BYTES", 30)
     assert_kept(sweep_faults(in_rounds, small(3), make=TransactionWorld))
 
 
@@ -207,7 +207,7 @@ def test_a_recovery_that_believes_every_prepare_is_found(monkeypatch: pytest.Mon
 
 
 def test_a_commit_that_waits_for_no_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committing, "Gate", _Hasty)
+    monkeypatch.setattr(commit, "Gate", _Hasty)
     assert list(islice(stops(committing_twice, 3), 1))
 
 

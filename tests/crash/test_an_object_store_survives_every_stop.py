@@ -25,11 +25,11 @@ from tests.crash.sweeps import (
     sweep_starts,
     sweep_stops,
 )
-from topics.core.errors import ColdStoreUnavailableError
 from topics.engine.core import EngineOptions
-from topics.storage.fs import FileSystem
-from topics.storage.objects.copies import NearCopies
-from topics.storage.objects.tiers import tiered
+from topics.log.fs import FileSystem
+from topics.log.object_store.local_cache import LocalCopies
+from topics.log.object_store.tiered_fs import tiered
+from topics.model.errors import ColdStoreUnavailableError
 from topics.testing import FakeDisk, Fault, FolderStore, Survival
 
 OPTIONS = msgspec.structs.replace(SMALL, cold_dir="s3://bucket/cold")
@@ -113,7 +113,7 @@ class Flaky:
         assert options.cold_dir is not None
         store = FolderStore(fs, "bucket")
         store.fails = self._failing
-        return tiered(fs, options.cold_dir, store, NearCopies(fs, "data/near", 10_000))
+        return tiered(fs, options.cold_dir, store, LocalCopies(fs, "data/near", 10_000))
 
     def _failing(self, call: int) -> bool:
         self.calls += 1

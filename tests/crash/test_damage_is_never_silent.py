@@ -11,18 +11,17 @@ import pytest
 
 from tests.crash.harness import SMALL, World, dump, read_all
 from tests.crash.sweeps import contents
-from topics.core.errors import CorruptSegmentError, DamageError
-from topics.core.findings import Finding
-from topics.core.records import Record
-from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
-from topics.formats.block import encode_block_head
-from topics.formats.frame import Frame, FrameKind, find_frames, seal_frame
-from topics.formats.segment import CHUNK_BYTES
-from topics.storage.segments import SegmentKey
+from topics.log.block import encode_block_head
+from topics.log.frame import Frame, FrameKind, find_frames, seal_frame
+from topics.log.segment import CHUNK_BYTES
+from topics.log.segment_files import SegmentKey
+from topics.model.errors import CorruptSegmentError, DamageError, Finding
+from topics.model.records import Record
+from topics.model.router_rules import DeleteSelector, TagMatch
 from topics.testing import FakeDisk, Survival
-from topics.wire.fragments import encode_fragments
+from topics.wire.record_encoding import encode_fragments
 
 ROOMY = msgspec.structs.replace(SMALL, wal_file_bytes=1 << 16, segment_max_events=1000, disk_reserve_seqs=100)
 """One log file, no segments, and no ceiling that has to be raised, which would be a sync."""

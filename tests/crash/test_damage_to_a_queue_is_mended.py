@@ -11,17 +11,15 @@ import pytest
 
 from tests.crash.queue_world import DEAD, QUEUE, look
 from tests.crash.wreckage import content, files, flip
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch, TopicType
-from topics.core.durability import Durability
-from topics.core.records import Record
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.queues.messages import ClaimRequest, ClaimResult, HeldRequest, NackRequest, RedriveRequest
-from topics.engine.repair.repair import Repair, verify
-from topics.formats.frame import HEADER_BYTES, FrameKind, find_frames
-from topics.storage.layout import Layout
-from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
+from topics.log.frame import HEADER_BYTES, FrameKind, find_frames
+from topics.log.layout import Layout
+from topics.model.records import Batch, Record
+from topics.model.topic_config import Durability, TopicConfigPatch, TopicType
+from topics.ops.repair.repair import Repair, verify
+from topics.queues.queue_messages import ClaimRequest, ClaimResult, HeldRequest, NackRequest, RedriveRequest
+from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 STEP = 29
 LAYOUT = Layout("data", None)
@@ -38,7 +36,7 @@ def ignore(outcome: object) -> None:
 def build(shards: int, snapshot: bool) -> FakeDisk:
     """Every kind of frame there is of queues, all of them behind the last snapshot or all of them in it."""
     disk, clock = FakeDisk(), ManualClock()
-    engine = Engine.recover(disk, options(shards), clock, SeededDice(1), boot_id="a")
+    engine = Engine.recover(disk, options(shards), clock, SeededEntropy(1), boot_id="a")
     patch = TopicConfigPatch(
         type=TopicType.QUEUE, durability=Durability.FSYNC, leases_durable=True, max_deliveries=1, dead_letter=DEAD
     )
@@ -94,12 +92,12 @@ def test_a_flipped_byte_anywhere(shards: int, snapshot: bool, seed: int) -> None
 
 
 def start(disk: FakeDisk, shards: int) -> Engine:
-    return Engine.recover(disk, options(shards), ManualClock(), SeededDice(2), boot_id="a")
+    return Engine.recover(disk, options(shards), ManualClock(), SeededEntropy(2), boot_id="a")
 
 
 def assert_mended(disk: FakeDisk, shards: int, before: dict[int, list[str]], where: str) -> None:
     assert not verify(disk, LAYOUT, "a").sound, f"{where}: verify finds nothing"
-    report = Repair(disk, LAYOUT, ManualClock(), SeededDice(3), "a").run()
+    report = Repair(disk, LAYOUT, ManualClock(), SeededEntropy(3), "a").run()
     assert report.after is not None and report.after.sound, f"{where}: {report.after}"
     engine = start(disk, shards)
     names = [name for name in engine.core.names if name.startswith("recovered-")]

@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from tests.crash.wreckage import BOOT, OPTIONS, content, files, flip, look, mend, settled
-from tests.unit.engine.conftest import append, put, values
-from tests.unit.engine.transactions.conftest import abort, begin, commit, ref, stage
-from topics.core.errors import DamageError
+from tests.unit.conftest import append, put, values
+from tests.unit.transactions.conftest import abort, begin, commit, ref, stage
 from topics.engine.engine import Engine
-from topics.formats.frame import Frame, FrameKind, find_frames
-from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
+from topics.log.frame import Frame, FrameKind, find_frames
+from topics.model.errors import DamageError
+from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 SHARDS = msgspec.structs.replace(OPTIONS, wal_shards=3, wal_file_bytes=65536, segment_max_events=100)
 KINDS = [
@@ -18,7 +18,7 @@ KINDS = [
 
 
 def open_engine(disk: FakeDisk) -> Engine:
-    return Engine.recover(disk, SHARDS, ManualClock(), SeededDice(1), boot_id=BOOT)
+    return Engine.recover(disk, SHARDS, ManualClock(), SeededEntropy(1), boot_id=BOOT)
 
 
 def build() -> FakeDisk:

@@ -4,23 +4,23 @@ import msgspec
 import pytest
 
 from tests.crash.wreckage import BOOT, OPTIONS, content, files, flip, look, mend, settled
-from topics.core.errors import DamageError, TopicsError
 from topics.engine.engine import Engine
-from topics.formats.frame import Frame, FrameKind, find_frames
-from topics.formats.stream import Producer
-from topics.streams.appending import AppendRequest
+from topics.log.frame import Frame, FrameKind, find_frames
+from topics.model.errors import DamageError, TopicsError
+from topics.streams.append import AppendRequest
 from topics.streams.lifecycle import CreateRequest, ForkFrom
 from topics.streams.offsets import Position
-from topics.streams.reading import ReadSpec, StreamSlice
-from topics.streams.service import Streams
-from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
+from topics.streams.read import ReadSpec, StreamSlice
+from topics.streams.stream_frames import Producer
+from topics.streams.streams import Streams
+from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 ONE_SHARD = msgspec.structs.replace(OPTIONS, wal_shards=1, wal_file_bytes=65536, segment_max_events=100)
 VALUES = [f"<{number}>" for number in range(6)]
 
 
 def open_streams(disk: FakeDisk) -> Streams:
-    return Streams(Engine.recover(disk, ONE_SHARD, ManualClock(), SeededDice(1), boot_id=BOOT))
+    return Streams(Engine.recover(disk, ONE_SHARD, ManualClock(), SeededEntropy(1), boot_id=BOOT))
 
 
 def build() -> FakeDisk:

@@ -3,15 +3,15 @@
 import pytest
 
 from tests.crash.test_families_survive_every_stop import LAYOUT, World
-from topics.core.selectors import DeleteSelector, parse_match
-from topics.spark.families.planning import FamilyRules
+from topics.log.fs import FileSystem
+from topics.model.router_rules import DeleteSelector, parse_match
+from topics.search.file_index.manifest import IndexManifest, IndexStore
+from topics.spark.index_builds.index_plan import IndexRules
 from topics.spark.pipeline.executors import InlineExecutor
-from topics.spark.pipeline.indexing import FamilyProduct
+from topics.spark.pipeline.index_product import IndexProduct
 from topics.spark.pipeline.rounds import Pipeline
-from topics.spark.pipeline.waiting import FrameRules
-from topics.storage.companions import FamilyManifest, FamilyStore
-from topics.storage.fs import FileSystem
-from topics.testing import FakeDisk, ManualClock, PowerCut, SeededDice, Survival
+from topics.spark.pipeline.task_packing import FrameRules
+from topics.testing import FakeDisk, ManualClock, PowerCut, SeededEntropy, Survival
 
 ERASE_MS = 50_000
 _RETIRED_MS = 600_001
@@ -19,8 +19,8 @@ LEFT = {"w22", "w26", "w27"}
 
 
 def run_all(fs: FileSystem, clock: ManualClock, seed: int) -> Pipeline:
-    rules = FamilyRules(fan_out=2, erase_ms=ERASE_MS)
-    product = FamilyProduct(fs, LAYOUT, rules, SeededDice(seed))
+    rules = IndexRules(fan_out=2, erase_ms=ERASE_MS)
+    product = IndexProduct(fs, LAYOUT, rules, SeededEntropy(seed))
     made = Pipeline(fs, LAYOUT, [product], InlineExecutor(fs), clock, FrameRules(group_bytes=1), confirms=False)
     for _ in range(50):
         if not made.round():
@@ -46,8 +46,8 @@ def prepare() -> World:
     return world
 
 
-def manifest_of(fs: FileSystem) -> FamilyManifest:
-    store = FamilyStore(fs, LAYOUT)
+def manifest_of(fs: FileSystem) -> IndexManifest:
+    store = IndexStore(fs, LAYOUT)
     (topic_id,) = store.topic_ids()
     manifest = store.load(topic_id)
     assert manifest is not None
@@ -56,7 +56,7 @@ def manifest_of(fs: FileSystem) -> FamilyManifest:
 
 def words(fs: FileSystem) -> set[str]:
     """The words that any file beside the manifest still has."""
-    store, manifest = FamilyStore(fs, LAYOUT), manifest_of(fs)
+    store, manifest = IndexStore(fs, LAYOUT), manifest_of(fs)
     raw = b" ".join(bytes(store.map(manifest.topic_id, name)) for name in store.files(manifest.topic_id))
     return {f"w{n}" for n in (*range(20, 28), 90) if b"w%d" % n in raw}
 

@@ -11,20 +11,19 @@ import msgspec
 import pytest
 
 from tests.crash.test_families_survive_every_stop import OPTIONS, World
-from topics.indexing.companions.mapped import Companion
-from topics.spark.families.planning import FamilyRules
-from topics.spark.pipeline.culprits import JobFailedError
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.log.object_store.local_cache import LocalCopies
+from topics.log.object_store.tiered_fs import tiered
+from topics.search.file_index.index_copies import digest_of
+from topics.search.file_index.manifest import IndexManifest, IndexStore, check_companions
+from topics.search.file_index.reader import IndexFile
+from topics.spark.index_builds.index_plan import IndexRules
 from topics.spark.pipeline.executors import InlineExecutor
-from topics.spark.pipeline.indexing import FamilyProduct
+from topics.spark.pipeline.index_product import IndexProduct
+from topics.spark.pipeline.jobs import JobFailedError
 from topics.spark.pipeline.rounds import Pipeline, ShortError
-from topics.spark.pipeline.waiting import FrameRules
-from topics.storage.companion_copies import digest_of
-from topics.storage.companions import FamilyManifest, FamilyStore
-from topics.storage.damage.companions import check_companions
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
-from topics.storage.objects.copies import NearCopies
-from topics.storage.objects.tiers import tiered
+from topics.spark.pipeline.task_packing import FrameRules
 from topics.testing import (
     FakeDisk,
     Fault,
@@ -33,7 +32,7 @@ from topics.testing import (
     FolderStore,
     ManualClock,
     PowerCut,
-    SeededDice,
+    SeededEntropy,
     Survival,
 )
 
@@ -55,7 +54,7 @@ class ColdWorld(World):
     def __init__(self, disk: FakeDisk, clock: ManualClock, cold: str, cache_bytes: int = 1 << 20) -> None:
         self.cold = cold
         self.store = FolderStore(disk, "bucket")
-        copies = NearCopies(disk, "data/near", 1 << 20)
+        copies = LocalCopies(disk, "data/near", 1 << 20)
         fs = tiered(disk, cold, self.store, copies) if cold == STORE else disk
         options = msgspec.structs.replace(OPTIONS, cold_dir=cold, hot_retain_segments=0)
         super().__init__(disk, clock, Layout("data", cold), options, fs, cache_bytes)
@@ -80,7 +79,7 @@ class ColdWorld(World):
 
 def run_all(fs: FileSystem, clock: ManualClock, seed: int, cold: str, erase_ms: int = 86_400_000) -> Pipeline:
     layout = Layout("data", cold)
-    product = FamilyProduct(fs, layout, FamilyRules(fan_out=2, erase_ms=erase_ms), SeededDice(seed))
+    product = IndexProduct(fs, layout, IndexRules(fan_out=2, erase_ms=erase_ms), SeededEntropy(seed))
     rules = FrameRules(group_bytes=1)
     made = Pipeline(fs, layout, [product], InlineExecutor(fs), clock, rules, confirms=False)
     for _ in range(50):
@@ -89,18 +88,18 @@ def run_all(fs: FileSystem, clock: ManualClock, seed: int, cold: str, erase_ms: 
     raise AssertionError("the pipeline never comes to an end")
 
 
-def manifests(fs: FileSystem, cold: str) -> dict[int, FamilyManifest]:
-    store = FamilyStore(fs, Layout("data", cold))
+def manifests(fs: FileSystem, cold: str) -> dict[int, IndexManifest]:
+    store = IndexStore(fs, Layout("data", cold))
     found = {topic_id: store.load(topic_id) for topic_id in store.topic_ids()}
     return {topic_id: manifest for topic_id, manifest in found.items() if manifest is not None}
 
 
 def check(fs: FileSystem, cold: str) -> None:
     """What must be true of the manifests at any moment."""
-    store = FamilyStore(fs, Layout("data", cold))
+    store = IndexStore(fs, Layout("data", cold))
     for topic_id, manifest in manifests(fs, cold).items():
         for file in manifest.files:
-            companion = Companion(store.map(topic_id, file.name, file.cold))
+            companion = IndexFile(store.map(topic_id, file.name, file.cold))
             companion.check()
             assert (companion.head.first, companion.head.last) == (file.first, file.last)
             if file.cold:
@@ -109,7 +108,7 @@ def check(fs: FileSystem, cold: str) -> None:
 
 def check_settled(fs: FileSystem, cold: str) -> None:
     """All companions are in the cold tier, and nothing else is anywhere."""
-    store = FamilyStore(fs, Layout("data", cold))
+    store = IndexStore(fs, Layout("data", cold))
     found = manifests(fs, cold)
     assert found
     assert sorted(store.topic_ids()) == sorted(found)
@@ -171,7 +170,7 @@ def interrupted(
         settle(after, world.clock, cold, 100 + call)
         check(fs, cold)
         if deletes:
-            store = FamilyStore(fs, Layout("data", cold))
+            store = IndexStore(fs, Layout("data", cold))
             assert store.topic_ids() == store.topic_ids(cold=True) == [], call
         else:
             check_settled(fs, cold)

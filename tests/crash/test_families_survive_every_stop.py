@@ -11,40 +11,30 @@ from typing import Any
 
 import pytest
 
-from topics.core.errors import TopicsError
-from topics.core.ranges import covers
-from topics.engine.background import InlineRunner
+from topics.engine.background_jobs import InlineRunner
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.indexing.companions.mapped import Companion
-from topics.searching.messages import Close, SearchQuery
-from topics.spark.families.planning import FamilyRules, subject_of
+from topics.log.catalog import read_catalog
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.model.errors import TopicsError
+from topics.model.seq_ranges import covers
+from topics.search.file_index.manifest import IndexStore
+from topics.search.file_index.reader import IndexFile
+from topics.search.service.backend import InlineSearcher, at_once
+from topics.search.service.index_file_cache import IndexFileCache, IndexFiles
+from topics.search.service.search_service import StreamSearch
+from topics.search.worker.messages import Close, SearchQuery
+from topics.spark.index_builds.index_plan import IndexRules, subject_of
 from topics.spark.pipeline.executors import HALVES, InlineExecutor
-from topics.spark.pipeline.indexing import FamilyProduct
+from topics.spark.pipeline.index_product import IndexProduct
 from topics.spark.pipeline.rounds import Pipeline, ShortError
-from topics.spark.pipeline.scanning import perform
-from topics.spark.pipeline.waiting import FrameRules
-from topics.storage.catalog import read_catalog
-from topics.storage.companions import FamilyStore
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
-from topics.streams.appending import AppendRequest
+from topics.spark.pipeline.segment_scan import perform
+from topics.spark.pipeline.task_packing import FrameRules
+from topics.streams.append import AppendRequest
 from topics.streams.lifecycle import CreateRequest
-from topics.streams.search.cached import CompanionCache
-from topics.streams.search.companions import Companions
-from topics.streams.search.searcher import InlineSearcher, at_once
-from topics.streams.search.service import StreamSearch
-from topics.streams.service import Streams
-from topics.testing import (
-    FakeDisk,
-    Fault,
-    FaultPlan,
-    FaultyFileSystem,
-    ManualClock,
-    PowerCut,
-    SeededDice,
-    Survival,
-)
+from topics.streams.streams import Streams
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, SeededEntropy, Survival
 from topics.testing.faults import LACK_OF_ROOM
 
 LAYOUT = Layout("data")
@@ -79,15 +69,15 @@ class World:
     ) -> None:
         """With another `fs` the cold tier is an object store."""
         self.disk, self.clock = disk, clock
-        self.engine = Engine.recover(fs or disk, options, clock, SeededDice(1), boot_id="a")
+        self.engine = Engine.recover(fs or disk, options, clock, SeededEntropy(1), boot_id="a")
         searcher = InlineSearcher(clock.monotonic, lambda path: disk.open(path).map())
 
         def let_go(path: str) -> None:
             searcher.send(Close(path))
 
         far = self.engine.core.store.far
-        self.cache = None if far is None else CompanionCache(far, layout, cache_bytes, InlineRunner(), let_go)
-        companions = Companions(disk, layout, clock.monotonic, self.cache, let_go)
+        self.cache = None if far is None else IndexFileCache(far, layout, cache_bytes, InlineRunner(), let_go)
+        companions = IndexFiles(disk, layout, clock.monotonic, self.cache, let_go)
         search = StreamSearch(self.engine, searcher, at_once, clock.monotonic, stream_bytes=0, companions=companions)
         self.streams = Streams(self.engine, search=search)
 
@@ -133,7 +123,7 @@ class World:
 
 
 def pipeline(fs: FileSystem, clock: ManualClock, seed: int, executor: InlineExecutor | None = None) -> Pipeline:
-    product = FamilyProduct(fs, LAYOUT, FamilyRules(fan_out=2), SeededDice(seed))
+    product = IndexProduct(fs, LAYOUT, IndexRules(fan_out=2), SeededEntropy(seed))
     rules = FrameRules(group_bytes=1)
     return Pipeline(fs, LAYOUT, [product], executor or InlineExecutor(fs), clock, rules, confirms=False)
 
@@ -167,11 +157,11 @@ def prepare() -> World:
 
 def check(fs: FileSystem) -> None:
     """What must be true of the manifests at any moment."""
-    store = FamilyStore(fs, LAYOUT)
+    store = IndexStore(fs, LAYOUT)
     for topic_id in store.topic_ids():
         manifest = store.load(topic_id)
         for file in () if manifest is None else manifest.files:
-            companion = Companion(store.map(topic_id, file.name))
+            companion = IndexFile(store.map(topic_id, file.name))
             companion.check()
             head = companion.head
             assert (head.first, head.last, head.rows, head.generation) == (
@@ -182,7 +172,7 @@ def check(fs: FileSystem) -> None:
 
 def check_complete(fs: FileSystem) -> None:
     """Everything sealed has a companion by the plan that holds, and nothing else is there."""
-    store, catalog = FamilyStore(fs, LAYOUT), read_catalog(fs, LAYOUT)
+    store, catalog = IndexStore(fs, LAYOUT), read_catalog(fs, LAYOUT)
     assert catalog is not None
     by_name = catalog.by_name()
     assert sorted(by_name) == ["logs", "plan"]
@@ -236,7 +226,7 @@ def sweep(survival: Survival, first: int, step: int) -> None:
 
 def retired_bytes(fs: FileSystem) -> int:
     """What a run removes before it writes anything."""
-    store = FamilyStore(fs, LAYOUT)
+    store = IndexStore(fs, LAYOUT)
     found = [(topic_id, store.load(topic_id)) for topic_id in store.topic_ids()]
     names = [(topic_id, one.name) for topic_id, manifest in found if manifest is not None for one in manifest.retired]
     return sum(len(store.map(topic_id, name)) for topic_id, name in names)
@@ -339,7 +329,7 @@ def test_what_a_failed_job_left_is_removed_with_the_next_commit_of_the_stream() 
     made = pipeline(world.disk, world.clock, 11, Haunted(world.disk))
     while made.round():
         pass
-    store = FamilyStore(world.disk, LAYOUT)
+    store = IndexStore(world.disk, LAYOUT)
     topic_id = world.streams.topic("logs").id
     manifest = store.load(topic_id)
     assert manifest is not None and set(store.files(topic_id)) > manifest.named()
@@ -352,7 +342,7 @@ def test_what_a_failed_job_left_is_removed_with_the_next_commit_of_the_stream() 
 
 
 def check_nothing_is_left_over(fs: FileSystem, call: int) -> None:
-    store = FamilyStore(fs, LAYOUT)
+    store = IndexStore(fs, LAYOUT)
     for topic_id in store.topic_ids():
         manifest = store.load(topic_id)
         named = set() if manifest is None else manifest.named()

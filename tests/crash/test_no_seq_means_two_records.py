@@ -13,11 +13,10 @@ import pytest
 
 from tests.crash.harness import SMALL, World
 from tests.crash.sweeps import crashes, usual_endings
-from topics.core.durability import Durability
-from topics.core.routers import RouterWish
-from topics.engine.engine import Engine
+from topics.engine.engine import Engine, TopicInfo
 from topics.engine.read import ReadRequest
-from topics.engine.topic_info import TopicInfo
+from topics.model.router_rules import RouterWish
+from topics.model.topic_config import Durability
 from topics.testing import FakeDisk, PowerCut, Survival
 
 QUICK, SURE, COPY, MADE = "quick", "sure", "copy", "made"

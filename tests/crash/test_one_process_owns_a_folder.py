@@ -7,23 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from topics.core.batch import Batch
-from topics.core.errors import FolderBusyError
-from topics.core.records import Record
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.storage.posix import PosixFileSystem
+from topics.log.posix import PosixFileSystem
+from topics.model.errors import FolderBusyError
+from topics.model.records import Batch, Record
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
+from topics.system.entropy import SystemEntropy
 
 HANG_S = 60.0
 OPEN_AND_WAIT = """
 import sys
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.storage.posix import PosixFileSystem
+from topics.log.posix import PosixFileSystem
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
+from topics.system.entropy import SystemEntropy as SystemDice
 Engine.recover(PosixFileSystem(), EngineOptions(data_dir=sys.argv[1]), SystemClock(), SystemDice())
 print("open", flush=True)
 sys.stdin.read()
@@ -33,7 +32,7 @@ COMMAND_LINE = "import sys; from topics.cli import main; sys.exit(main())"
 
 def open_engine(folder: Path) -> Engine:
     options = EngineOptions(data_dir=str(folder), wal_file_bytes=1 << 16)
-    return Engine.recover(PosixFileSystem(), options, SystemClock(), SystemDice())
+    return Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy())
 
 
 def files(folder: Path) -> dict[Path, bytes]:

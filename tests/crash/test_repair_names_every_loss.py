@@ -35,26 +35,15 @@ from tests.crash.wreckage import (
     settled,
     show,
 )
-from topics.core.batch import Batch
-from topics.core.errors import TopicsError
-from topics.core.loss import LossReason
-from topics.core.records import Record
-from topics.engine.repair.repair import Repair
-from topics.engine.repair.report import RepairReport
-from topics.engine.repair.verification import Verification, key_of
-from topics.formats.frame import HEADER_BYTES, find_frames
-from topics.formats.segment import DELETED, decode_head
-from topics.storage.layout import number_in
-from topics.testing import (
-    FakeDisk,
-    Fault,
-    FaultPlan,
-    FaultyFileSystem,
-    ManualClock,
-    PowerCut,
-    SeededDice,
-    Survival,
-)
+from topics.log.frame import HEADER_BYTES, find_frames
+from topics.log.layout import number_in
+from topics.log.segment import DELETED, decode_head
+from topics.model.errors import TopicsError
+from topics.model.records import Batch, Record
+from topics.model.seq_ranges import LossReason
+from topics.ops.repair.repair import Repair
+from topics.ops.verify.verification import RepairReport, Verification, key_of
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, SeededEntropy, Survival
 
 STEP = 37
 """One byte in so many is damaged; a seed chooses which."""
@@ -149,7 +138,7 @@ def kind_of(path: str) -> str:
 
 
 def flips(kind: str, step: int, seed: int) -> Iterator[tuple[str, int, int]]:
-    dice = SeededDice(seed)
+    dice = SeededEntropy(seed)
     masks = (0xFF, 0x01, DELETED)
     for path in files(folder().disk):
         if kind_of(path) == kind:
@@ -197,7 +186,7 @@ def test_every_single_byte(kind: str, seed: int) -> None:
 
 
 def larger_damage(seed: int) -> Iterator[tuple[str, str, Callable[[FakeDisk], None]]]:
-    dice = SeededDice(seed)
+    dice = SeededEntropy(seed)
     for path in files(folder().disk):
         if kind_of(path) == "other" or path in folder().last_frames:
             continue
@@ -331,7 +320,7 @@ def test_a_failing_call_leaves_a_folder_that_can_be_repaired(fault: Fault) -> No
         disk = wrecked()
         faulty = FaultyFileSystem(disk, FaultPlan(call=call, fault=fault))
         try:
-            Repair(faulty, LAYOUT, ManualClock(), SeededDice(3), "this boot").run()
+            Repair(faulty, LAYOUT, ManualClock(), SeededEntropy(3), "this boot").run()
         except (OSError, TopicsError):
             pass
         if not faulty.failed:

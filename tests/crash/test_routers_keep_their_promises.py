@@ -10,15 +10,13 @@ from itertools import islice
 import pytest
 
 from tests.crash.router_world import RouterScenario, RouterWorld, small, sweep_faults, sweep_stops
-from topics.core.routers import Guarantee
-from topics.core.selectors import TagMatch
 from topics.engine.features import Rebuild
-from topics.engine.routing import packing, pump
-from topics.engine.routing.log_index import Piece
-from topics.engine.routing.replaying import RouterFeature
-from topics.engine.routing.syncing import Syncing
 from topics.engine.topic import Topic
-from topics.formats.routing import Forward
+from topics.model.router_rules import Guarantee, TagMatch
+from topics.routers import copy_batches, pump
+from topics.routers.pump import Syncing
+from topics.routers.replaying import Piece, RouterFeature
+from topics.routers.router_frames import Forward
 from topics.testing import Fault
 
 SHOWN = 8
@@ -280,7 +278,7 @@ def test_a_call_that_meets_a_shortage(scenario: RouterScenario, fault: Fault) ->
 
 
 def test_a_reference_across_a_checkpoint_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "in_log", lambda source, part, seq: source.config.durability.logged)
+    monkeypatch.setattr(copy_batches, "in_log", lambda source, part, seq: source.config.durability.logged)
     monkeypatch.setattr(pump, "in_log", lambda source, part, seq: source.config.durability.logged)
     assert any(sweep_stops(backfilling, small(3)))
 

@@ -6,7 +6,7 @@ but the log. Both must find the same.
 
 One thing may differ, and is left out: the head of a topic of class disk. A start without a clean stop raises it to the
 ceiling that was reserved in the log, so that no seq is given out twice; a checkpoint lowers the ceiling to the head,
-because by then everything below it is synced (`topics.engine.upkeep.checkpoint`).
+because by then everything below it is synced (`topics.engine.checkpoint`).
 
 Class ephemeral is not compared. It is not in the log, so after a change of class a snapshot can only have more of it.
 """

@@ -19,8 +19,8 @@ from tests.crash.streams import (
     promises_broken_by_failures,
 )
 from tests.property.books import all_topics
-from topics.core.errors import StreamGoneError, TopicNotFoundError
-from topics.formats.stream import Producer
+from topics.model.errors import StreamGoneError, TopicNotFoundError
+from topics.streams.stream_frames import Producer
 from topics.testing import FakeDisk, Fault
 
 SHOWN = 10

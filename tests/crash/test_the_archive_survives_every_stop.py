@@ -10,11 +10,11 @@ import pytest
 
 from tests.unit.spark.archives import ROOT, archived, check_archive, data_files, run_all, state_of
 from tests.unit.spark.folders import Folder
-from topics.core.records import Record
-from topics.storage.fs import FileSystem
-from topics.storage.objects.tiers import tiered
+from topics.log.fs import FileSystem
+from topics.log.object_store.tiered_fs import tiered
+from topics.model.records import Record
 from topics.testing import FakeDisk, ManualClock, PowerCut, Survival
-from topics.testing.objects import FolderStore
+from topics.testing.folder_store import FolderStore
 
 _RETIRED_MS = 600_001
 

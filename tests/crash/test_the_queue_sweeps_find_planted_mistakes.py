@@ -8,17 +8,16 @@ import pytest
 from tests.crash import queue_scenarios
 from tests.crash.queue_scenarios import Scenario
 from tests.crash.queue_sweeps import sweep_stops
-from topics.core.config import TopicType
-from topics.core.durability import Durability
-from topics.engine.queues import dispatch, feature
-from topics.engine.queues.feature import QueueFeature
-from topics.engine.queues.moving import Departure, Mover
 from topics.engine.topic import Topic
-from topics.engine.transaction import Gate, WritePath
-from topics.formats.frame import FrameKind
-from topics.formats.queue import QueuePart, encode_part
-from topics.storage.commit import Shard
-from topics.storage.timing import AT_ONCE
+from topics.engine.write_path import Gate, WritePath
+from topics.log.commit_requests import AT_ONCE
+from topics.log.frame import FrameKind
+from topics.log.group_commit import Shard
+from topics.model.topic_config import Durability, TopicType
+from topics.queues import dispatch, queue_state
+from topics.queues.dead_letters import Departure, Mover
+from topics.queues.queue_frames import QueuePart, encode_part
+from topics.queues.queue_state import QueueFeature
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -48,12 +47,14 @@ def a_departure_does_not_wait_for_its_arrival(patch: pytest.MonkeyPatch) -> None
 
 
 def leases_are_not_in_snapshots(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(feature, "_durable_part", lambda queue: QueuePart(queue.book.dead_lettered))
+    patch.setattr(queue_state, "_durable_part", lambda queue: QueuePart(queue.book.dead_lettered))
 
 
 def dead_letters_are_not_counted_in_snapshots(patch: pytest.MonkeyPatch) -> None:
     whole = encode_part
-    patch.setattr(feature, "encode_part", lambda part: whole(QueuePart(0, part.delayed, part.leases, part.delivered)))
+    patch.setattr(
+        queue_state, "encode_part", lambda part: whole(QueuePart(0, part.delayed, part.leases, part.delivered))
+    )
 
 
 def delays_are_not_logged(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.crash.streams import Player, Scenario, broken_promises
 from tests.unit.streams.lifecycle_world import actual, believed, entries, opened
 from topics.streams.lifecycle import ForkFrom
-from topics.streams.system.lifecycle_log import LifecycleLog
+from topics.streams.system_streams.registry_stream import LifecycleLog
 
 
 def look(player: Player) -> None:

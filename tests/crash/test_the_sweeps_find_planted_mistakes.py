@@ -12,22 +12,21 @@ import pytest
 from tests.crash import scenarios
 from tests.crash.harness import SMALL
 from tests.crash.sweeps import Scenario, count_calls, sweep_faults, sweep_stops
-from topics.core.loss import LossReason
-from topics.engine import recovery
+from topics.engine import checkpoint, recovery
+from topics.engine.apply import Applier
+from topics.engine.checkpoint import Checkpointer
 from topics.engine.engine import Engine
 from topics.engine.recovery import Recovery
-from topics.engine.state.apply import Applier
 from topics.engine.topic import Topic
-from topics.engine.upkeep import checkpoint
-from topics.engine.upkeep.checkpoint import Checkpointer
-from topics.formats.frame import FrameKind
-from topics.formats.snapshot import SnapshotHead
-from topics.storage.commit import Shard
-from topics.storage.log_writer import Submission, Writer
-from topics.storage.snapshots import SnapshotWriter
-from topics.storage.wal import ShardLog
+from topics.log.frame import FrameKind
+from topics.log.group_commit import Shard
+from topics.log.shard_writer import Submission, Writer
+from topics.log.snapshot import SnapshotHead
+from topics.log.snapshot_files import SnapshotWriter
+from topics.log.wal import ShardLog
+from topics.model.seq_ranges import LossReason
 from topics.testing import FakeDisk
-from topics.testing.disk import FakeFile
+from topics.testing.fake_disk import FakeFile
 
 Sweep = Callable[[Scenario], Iterator[str]]
 Plant = Callable[[pytest.MonkeyPatch], None]

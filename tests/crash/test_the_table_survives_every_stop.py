@@ -20,9 +20,9 @@ from tests.unit.spark.tables import (
     shown_pipeline,
     table_rows,
 )
-from topics.core.records import Record
-from topics.spark.placement import bucket_of
-from topics.storage.fs import FileSystem
+from topics.log.fs import FileSystem
+from topics.model.records import Record
+from topics.spark.segment_reader import bucket_of
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, Survival
 
 RETIRED_MS = 600_001

@@ -15,28 +15,26 @@ import pytest
 import uvloop
 
 from tests.crash.harness import SMALL, Dump, dump
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.errors import DiskFullError, ReadOnlyError, SystemBusyError, TopicsError
-from topics.core.records import Record
-from topics.core.selectors import DeleteSelector
 from topics.engine.core import EngineOptions
+from topics.engine.disk_threads import ThreadWorkers
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult, DeleteResult
-from topics.engine.workers import ThreadWorkers
-from topics.storage.fs import FileSystem
-from topics.storage.posix import PosixFileSystem
-from topics.storage.windows import LoopSyncs
+from topics.log.commit_policy import InlineSyncPolicy
+from topics.log.fs import FileSystem
+from topics.log.posix import PosixFileSystem
+from topics.model.errors import DiskFullError, ReadOnlyError, SystemBusyError, TopicsError
+from topics.model.records import Batch, Record
+from topics.model.router_rules import DeleteSelector
+from topics.model.topic_config import Durability, TopicConfigPatch
 from topics.system.clock import SystemClock
-from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, SeededDice, Survival
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, SeededEntropy, Survival
 
 HANG_S = 60.0
 THREADED = msgspec.structs.replace(SMALL, wal_shards=2, wal_file_bytes=1 << 14, segment_max_events=20)
 
 
 def open_engine(fs: FileSystem, options: EngineOptions, boot: str = "first") -> Engine:
-    return Engine.recover(fs, options, SystemClock(), SeededDice(1), boot_id=boot)
+    return Engine.recover(fs, options, SystemClock(), SeededEntropy(1), boot_id=boot)
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -141,7 +139,7 @@ async def take_checkpoints(engine: Engine) -> None:
         await asyncio.sleep(0.001)
 
 
-class SyncsAtRandom(LoopSyncs):
+class SyncsAtRandom(InlineSyncPolicy):
     """The loop syncs every other group, and the thread those between, whatever a disk takes."""
 
     def __init__(self, chance: random.Random) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.crash.wreckage import BOOT, OPTIONS, fill, look, mend, show
 from topics.engine.engine import Engine
-from topics.testing import FakeDisk, ManualClock, PowerCut, SeededDice, Survival
+from topics.testing import FakeDisk, ManualClock, PowerCut, SeededEntropy, Survival
 
 STEP = 7
 """One call in so many is the last; a seed chooses which."""
@@ -18,7 +18,7 @@ def expect_sound(disk: FakeDisk, boot: str) -> None:
 
 
 def crash_and_look(survival: Survival, step: int, seed: int) -> None:
-    dice = SeededDice(seed)
+    dice = SeededEntropy(seed)
     call = 1 + dice.below(step)
     while True:
         print(f"{survival.name} after call {call}")
@@ -36,7 +36,7 @@ def crash_and_look(survival: Survival, step: int, seed: int) -> None:
             # The start that follows is cut short as well.
             after.stop_after = after.call_count + 1 + dice.below(40)
             try:
-                Engine.recover(after, OPTIONS, ManualClock(), SeededDice(2), boot_id=boot)
+                Engine.recover(after, OPTIONS, ManualClock(), SeededEntropy(2), boot_id=boot)
             except PowerCut:
                 pass
             after.stop_after, after.stopped = None, False

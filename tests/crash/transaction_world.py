@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 from tests.crash.harness import Dump
 from tests.crash.router_world import RouterWorld
-from topics.core.durability import Durability
-from topics.core.errors import TopicsError
-from topics.core.names import is_own_name
-from topics.core.records import Record
 from topics.engine.core import EngineOptions
-from topics.engine.state.runs import Block
+from topics.engine.record_runs import Block
 from topics.engine.topic import Topic
-from topics.engine.transactions.messages import BeginRequest, StageRequest, TransactionRef, TransactionResult
-from topics.storage.fs import FileSystem
+from topics.log.fs import FileSystem
+from topics.model.errors import TopicsError
+from topics.model.names import is_own_name
+from topics.model.records import Record
+from topics.model.topic_config import Durability
+from topics.transactions.transaction_state import BeginRequest, StageRequest, TransactionRef, TransactionResult
 
 Place = tuple[str, int]
 """An id and a sequence."""

@@ -8,20 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.property.books import all_topics
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.errors import TopicsError
-from topics.core.loss import LossReason, Tombstone
-from topics.core.records import Record
-from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
-from topics.engine.repair.repair import Repair, verify
-from topics.engine.repair.report import RepairReport, Report
-from topics.storage.layout import Layout
-from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
+from topics.log.layout import Layout
+from topics.model.errors import TopicsError
+from topics.model.records import Batch, Record
+from topics.model.router_rules import DeleteSelector, TagMatch
+from topics.model.seq_ranges import LossReason, Tombstone
+from topics.model.topic_config import Durability, TopicConfigPatch
+from topics.ops.repair.repair import Repair, verify
+from topics.ops.verify.verification import RepairReport, Report
+from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 OPTIONS = EngineOptions(
     data_dir="data",
@@ -42,7 +40,7 @@ class Builder:
 
     def __init__(self, disk: FakeDisk, options: EngineOptions = OPTIONS, boot_id: str = BOOT) -> None:
         self.clock = ManualClock()
-        self.engine = Engine.recover(disk, options, self.clock, SeededDice(1), boot_id=boot_id)
+        self.engine = Engine.recover(disk, options, self.clock, SeededEntropy(1), boot_id=boot_id)
         self.written: dict[int, dict[int, str]] = {}
         """Topic number -> seq -> what its data is about."""
 
@@ -157,7 +155,7 @@ class Shown:
 
 def show(disk: FakeDisk, options: EngineOptions = OPTIONS, boot: str = BOOT) -> dict[int, Shown]:
     """Starts an engine on a copy of the folder and reads every topic; by topic number."""
-    engine = Engine.recover(disk.clone(), options, ManualClock(), SeededDice(2), boot_id=boot)
+    engine = Engine.recover(disk.clone(), options, ManualClock(), SeededEntropy(2), boot_id=boot)
     return {topic.id: read_all(engine, topic.name) for topic in all_topics(engine)}
 
 
@@ -228,4 +226,4 @@ def look(disk: FakeDisk, boot: str = BOOT) -> Report:
 
 
 def mend(disk: FakeDisk, boot: str = BOOT, dry_run: bool = False) -> RepairReport:
-    return Repair(disk, LAYOUT, ManualClock(), SeededDice(3), boot).run(dry_run)
+    return Repair(disk, LAYOUT, ManualClock(), SeededEntropy(3), boot).run(dry_run)

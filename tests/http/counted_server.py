@@ -17,13 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from topics.api.live.feed import Feed
+from topics.api.live.feed import Feed, Subscription
 from topics.api.live.feeds import TopicFeeds
 from topics.api.live.frames import Frame, FrameKind
-from topics.api.live.subscription import Subscription
 from topics.cli import main
 
-COUNTED = ("topics.api", "topics.http", "topics.engine.topic", "topics.engine.state.runs")
+COUNTED = ("topics.api", "topics.http", "topics.engine.topic", "topics.engine.record_runs")
 """Where the classes are from whose objects come and go with clients and topics."""
 _AFTER = 100
 """How often a thing goes right before it goes wrong."""

@@ -9,17 +9,17 @@ from typing import Self, TypeVar
 from topics.api.app import Api
 from topics.api.auth import KeyRing
 from topics.api.live import Live, LiveLimits
-from topics.api.ops import OpsHandlers
+from topics.api.operator_routes import OpsHandlers
+from topics.engine.backpressure import Sample
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.pressure.governor import Sample
-from topics.http.limits import HttpLimits
+from topics.http.messages import HttpLimits
 from topics.http.server import HttpServer
-from topics.storage.fs import FileSystem
-from topics.storage.posix import PosixFileSystem
-from topics.storage.writers import ThreadCommitter
+from topics.log.commit_thread import CommitThread
+from topics.log.fs import FileSystem
+from topics.log.posix import PosixFileSystem
 from topics.system.clock import Clock, SystemClock
-from topics.testing import SeededDice
+from topics.testing import SeededEntropy
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class PressedServer:
     def stall(self, stalled: bool) -> None:
         """Holds what is on its way to the log, as a disk would that does not answer."""
         for shard in self.engine.core.shards:
-            assert isinstance(shard.committer, ThreadCommitter)
+            assert isinstance(shard.committer, CommitThread)
             shard.committer.resume.clear() if stalled else shard.committer.resume.set()
 
     def on_loop(self, function: Callable[[], T]) -> T:
@@ -75,11 +75,11 @@ class PressedServer:
         clock = self._clock
         ops = OpsHandlers(clock)
         keys = KeyRing.parse("")
-        live = self.live = ops.live = Live(LiveLimits(), keys, clock, SeededDice(2))
+        live = self.live = ops.live = Live(LiveLimits(), keys, clock, SeededEntropy(2))
         api = self.api = ops.api = Api(ops.routes(), keys, clock, _BODY_BYTES, 0, live)
         http = ops.http = HttpServer(api, HttpLimits(body_bytes=_BODY_BYTES), clock)
         ((host, port), *_) = await http.start("127.0.0.1", 0)
-        api.engine = self.engine = Engine.recover(self._fs, self._options, clock, SeededDice(1))
+        api.engine = self.engine = Engine.recover(self._fs, self._options, clock, SeededEntropy(1))
         self.engine.start(self._loop)
         live.open(self.engine)
         self.url = f"http://{host}:{port}"

@@ -20,7 +20,7 @@ import uvloop
 
 from tests.http.scripted import PATIENCE_S, Act, Peer, answers, dies, hangs, http, resets, running, stays, then
 from tests.http.streams.authority import Authority
-from topics.client import (
+from topics_client import (
     AsyncClient,
     Client,
     ClientOptions,

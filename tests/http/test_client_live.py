@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.http.live import LiveServer
-from topics.client import (
+from topics_client import (
     AsyncClient,
     CaughtUp,
     Client,

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+import topics_client
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import blocks, read, rows, section
-from topics import client
-from topics.client import Client, ClientOptions, RetryPolicy
+from topics_client import Client, ClientOptions, RetryPolicy
 
 PAGE = read("docs/client.md")
 
@@ -29,7 +29,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             names["client"].close()
 
 
-@pytest.mark.parametrize("name", client.__all__)
+@pytest.mark.parametrize("name", topics_client.__all__)
 def test_every_exported_name_is_on_the_page(name: str) -> None:
     assert re.search(rf"`{name}\b|\b{name}\(", PAGE), name
 
@@ -81,6 +81,6 @@ def test_every_code_is_on_the_page() -> None:
         for cells in rows(section(PAGE, "## When something fails"))
         for name in re.findall(r"`([A-Z]\w+)`", cells[1])
     }
-    for code, cls in client.ApiError.by_code.items():
+    for code, cls in topics_client.ApiError.by_code.items():
         spelled = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
         assert spelled == code or f"`{cls.__name__}` (`{code}`)" in table[cls.__name__], code

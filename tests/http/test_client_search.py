@@ -11,7 +11,7 @@ import pytest
 from tests.http.live import LiveServer
 from tests.http.scripted import answers, http, resets, running
 from tests.http.test_client import PATIENT, Caller
-from topics.client import (
+from topics_client import (
     ApiError,
     Client,
     ClientOptions,

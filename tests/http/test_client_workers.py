@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.http.live import LiveServer
-from topics.client import AsyncClient, Client, Job, JobRetry, RetryJob, TopicNotFound
+from topics_client import AsyncClient, Client, Job, JobRetry, RetryJob, TopicNotFound
 
 # Only to fail instead of hanging.
 PATIENCE_S = 30.0
@@ -361,7 +361,7 @@ def test_a_work_stream_ends_with_its_queue(client: Client) -> None:
 
 WORKER = """
 import sys, time
-from topics.client import Client
+from topics_client import Client
 
 def handle(job):
     print("begun", flush=True)

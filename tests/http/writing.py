@@ -22,21 +22,21 @@ from websockets.exceptions import ConnectionClosed
 from tests.http.api.sockets import Socket, open_socket
 from tests.http.pressed import PressedServer
 from tests.unit.engine.writing_world import Books, books
-from topics.client import ApiError, Client, ClientOptions, RetryPolicy
-from topics.core.limits import Limits
-from topics.core.names import TRANSACTIONS_TOPIC
 from topics.engine.engine import Engine
-from topics.engine.queues.state import find_queue
 from topics.engine.read import ReadRequest
-from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.model.limits import Limits
+from topics.model.names import TRANSACTIONS_TOPIC
+from topics.queues.queue_state import find_queue
 from topics.spark.connector import sink
 from topics.spark.connector.options import write_options
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
 from topics.streams.contracts import contract_of
+from topics.streams.stream_state import stream_of
 from topics.system.clock import SystemClock
 from topics.testing import FaultPlan, FaultyFileSystem
+from topics_client import ApiError, Client, ClientOptions, RetryPolicy
 
 LARGEST = 4096
 QUOTA = 32 * LARGEST

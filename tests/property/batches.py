@@ -13,10 +13,9 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from topics.core.config import Discard, TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.records import Record
-from topics.core.selectors import DeleteSelector, TagMatch
+from topics.model.records import Record
+from topics.model.router_rules import DeleteSelector, TagMatch
+from topics.model.topic_config import Discard, Durability, TopicConfigPatch
 
 # Mostly one topic, because a history spread over many never gets far with any of them.
 names = st.sampled_from(["a", "a", "a", "a", "b", "c"])

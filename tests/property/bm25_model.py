@@ -9,10 +9,9 @@ from functools import partial
 from typing import Any
 
 from tests.property.search_model import comparable, containing, judge
-from topics.indexing.grammar import And, Bare, Clause, Node, Not, Or, Text
-from topics.indexing.values import canonical
-from topics.indexing.words import unicode_word_v1
-from topics.schema.search import SearchConfig
+from topics.schema.search_fields import SearchConfig
+from topics.search.query.field_values import canonical, unicode_word_v1
+from topics.search.query.grammar import And, Bare, Clause, Node, Not, Or, Text
 
 
 class Bm25:

@@ -2,15 +2,14 @@
 
 from collections import Counter
 
-from topics.core.config import TopicType
-from topics.core.durability import Durability
-from topics.core.names import is_server_name
 from topics.engine.engine import Engine
-from topics.engine.queues.state import find_queue
-from topics.engine.state.runs import Run, Segment, live_ranges
+from topics.engine.record_runs import Run, Segment, live_ranges
 from topics.engine.topic import Topic
-from topics.storage.fs import FileSystem
-from topics.storage.segments import SegmentKey
+from topics.log.fs import FileSystem
+from topics.log.segment_files import SegmentKey
+from topics.model.names import is_server_name
+from topics.model.topic_config import Durability, TopicType
+from topics.queues.queue_state import find_queue
 
 
 def all_topics(engine: Engine) -> list[Topic]:

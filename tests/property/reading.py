@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from random import Random
 
-from topics.core.loss import LossReason, Tombstone
 from topics.engine.read import ReadRequest, ReadResult
+from topics.model.seq_ranges import LossReason, Tombstone
 from topics.testing import Fate, ModelRecord, ModelTopic
 
 Read = Callable[[ReadRequest], ReadResult]

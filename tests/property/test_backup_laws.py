@@ -7,14 +7,13 @@ import msgspec
 import pytest
 
 from tests.crash.harness import Dump, dump
-from tests.unit.engine.backup.folders import OPTIONS, at, back_up, places, restore, start
-from tests.unit.engine.conftest import DISK, FSYNC, MEMORY, ask_append, ask_delete, ask_drop, ask_put, put
-from topics.core.config import TopicType
-from topics.core.records import Record
-from topics.core.routers import RouterWish
-from topics.core.selectors import TagMatch
+from tests.unit.conftest import DISK, FSYNC, MEMORY, ask_append, ask_delete, ask_drop, ask_put, put
+from tests.unit.ops.folders import OPTIONS, at, back_up, places, restore, start
 from topics.engine.engine import Engine
-from topics.engine.queues.messages import ClaimRequest, HeldRequest, NackRequest
+from topics.model.records import Record
+from topics.model.router_rules import RouterWish, TagMatch
+from topics.model.topic_config import TopicType
+from topics.queues.queue_messages import ClaimRequest, HeldRequest, NackRequest
 from topics.testing import FakeDisk, ManualClock, Survival
 
 TOPICS = ("a", "b", "c", "d")

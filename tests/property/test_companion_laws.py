@@ -16,21 +16,18 @@ from hypothesis import strategies as st
 from tests.property.effort import effort
 from tests.property.search_model import DATES, NUMBERS, WORDS, SortItems, configs, entries, queries, sorts
 from tests.property.test_search_laws import EDGES, aggregation, ask_for, key_of, plenty
-from topics.indexing import pieces
-from topics.indexing.companions import choosing, postings, walking
-from topics.indexing.companions.building import build
-from topics.indexing.companions.findings import Findings
-from topics.indexing.companions.identity import plan_of
-from topics.indexing.companions.mapped import Companion
-from topics.indexing.companions.merging import merge
-from topics.indexing.companions.part import CompanionPart
-from topics.indexing.grammar import Node
-from topics.indexing.parts import Entries, Entry, Part, Span
-from topics.indexing.plans import aggregate, list_keys, search
-from topics.indexing.scans import Scan
-from topics.indexing.showing import show
 from topics.schema.registry import Registry, Version
-from topics.schema.search import SearchConfig
+from topics.schema.search_fields import SearchConfig
+from topics.search.file_index import postings, sorted_scan, zone_maps
+from topics.search.file_index.file_format import plan_of
+from topics.search.file_index.merge import build, merge
+from topics.search.file_index.query_part import IndexFilePart, ResultCache
+from topics.search.file_index.reader import IndexFile
+from topics.search.query import columns
+from topics.search.query.aggregate import show
+from topics.search.query.grammar import Node
+from topics.search.query.plan import Entries, Entry, Part, Span, aggregate, list_keys, search
+from topics.search.query.scan import Scan
 
 BLOCK_ROWS = 4
 
@@ -77,10 +74,10 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-def opened(registry: Registry, rows: list[Entry], first: int, last: int) -> Companion:
+def opened(registry: Registry, rows: list[Entry], first: int, last: int) -> IndexFile:
     data = bytearray()
     build(registry, [rows], 7, first, last, data.extend, BLOCK_ROWS)
-    return Companion(bytes(data))
+    return IndexFile(bytes(data))
 
 
 def made(case: Case) -> tuple[list[Part], Scan]:
@@ -97,15 +94,15 @@ def made(case: Case) -> tuple[list[Part], Scan]:
         # Some were removed before they were merged, and the others since.
         data = bytearray()
         merge(companions, data.extend, removed[::2])
-        companions = [Companion(bytes(data))]
-    plan, findings = plan_of(registry), Findings(50_000)
+        companions = [IndexFile(bytes(data))]
+    plan, findings = plan_of(registry), ResultCache(50_000)
     parts: list[Part] = []
     for companion in companions:
         companion.check()
         low, high = max(companion.head.first, first), min(companion.head.last, last)
         if low <= high:
             span = Span(low, high, high - low + 1, "index")
-            parts.append(CompanionPart(companion, span, plan, removed, findings))
+            parts.append(IndexFilePart(companion, span, plan, removed, findings))
     left = [entry for entry in every[first : last + 1] if entry.number not in case.removed]
     return parts, Scan(Entries(Span(first, last, len(left)), left))
 
@@ -114,13 +111,13 @@ def made(case: Case) -> tuple[list[Part], Scan]:
 def _everything_is_many() -> Iterator[None]:
     """So that a few rows are taken apart as many are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choosing, "AT_ONCE", 2)
-        patch.setattr(choosing, "_FEW_OF", 2)
-        patch.setattr(pieces, "FIRST_ROWS", 1)
-        patch.setattr(pieces, "_GROWTH", 2)
+        patch.setattr(zone_maps, "AT_ONCE", 2)
+        patch.setattr(zone_maps, "_FEW_OF", 2)
+        patch.setattr(columns, "FIRST_ROWS", 1)
+        patch.setattr(columns, "_GROWTH", 2)
         patch.setattr(postings, "_MOST_PLACES", 4)
-        patch.setattr(walking, "FIRST_ROWS", 3)
-        patch.setattr(walking, "_MOST_ROWS", 7)
+        patch.setattr(sorted_scan, "FIRST_ROWS", 3)
+        patch.setattr(sorted_scan, "_MOST_ROWS", 7)
         yield
 
 

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from tests.property.test_engine_laws import EngineLaws
-from topics.core.batch import Batch
-from topics.core.config import Discard, TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.records import Record
-from topics.core.selectors import DeleteSelector, TagMatch
+from topics.model.records import Batch, Record
+from topics.model.router_rules import DeleteSelector, TagMatch
+from topics.model.topic_config import Discard, Durability, TopicConfigPatch
 
 Step = tuple[Any, ...]
 

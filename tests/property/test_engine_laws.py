@@ -21,22 +21,20 @@ from tests.property import batches
 from tests.property.books import all_topics, check_books, check_no_litter
 from tests.property.effort import effort
 from tests.property.reading import check_read, check_scan
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch, resolve_config
-from topics.core.durability import Durability
-from topics.core.errors import TopicFullError, TopicNotEmptyError, TopicNotFoundError, TopicsError
-from topics.core.loss import LossReason
-from topics.core.records import Record
-from topics.core.selectors import DeleteSelector, TagMatch
-from topics.engine.background import InlineRunner, Job
+from topics.engine.background_jobs import InlineRunner, Job
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult, deduped
 from topics.engine.topic import Topic
-from topics.storage.commit import InlineCommitter
-from topics.testing import FakeDisk, Fate, ManualClock, Model, ModelTopic, PowerCut, SeededDice, Survival
-from topics.testing.model import content
+from topics.log.group_commit import InlineCommitter
+from topics.model.errors import TopicFullError, TopicNotEmptyError, TopicNotFoundError, TopicsError
+from topics.model.records import Batch, Record
+from topics.model.router_rules import DeleteSelector, TagMatch
+from topics.model.seq_ranges import LossReason
+from topics.model.topic_config import Durability, TopicConfigPatch, resolve_config
+from topics.testing import FakeDisk, Fate, ManualClock, Model, ModelTopic, PowerCut, SeededEntropy, Survival
+from topics.testing.reference_model import content
 
 EPOCH_MS = 1_700_000_000_000
 
@@ -380,13 +378,13 @@ class EngineLaws(RuleBasedStateMachine):
         for stop in stops or ():
             self.disk.stop_after = stop
             try:
-                Engine.recover(self.disk, options(shards), self.clock, SeededDice(1), boot_id="boot")
+                Engine.recover(self.disk, options(shards), self.clock, SeededEntropy(1), boot_id="boot")
             except PowerCut:
                 pass
             self.disk = self.disk.crash(Survival.EVERYTHING)
         # Also from one start to the next: whoever slept is awake with the next, and the other way round.
         awake = self.dice.choice((0, 2, 10_000))
-        self.engine = Engine.recover(self.disk, options(shards, awake), self.clock, SeededDice(1), boot_id="boot")
+        self.engine = Engine.recover(self.disk, options(shards, awake), self.clock, SeededEntropy(1), boot_id="boot")
         self.sealing = PatientRunner(patient=self.dice.random() < 0.5)
         self.engine.sealer.use(self.sealing)
 

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.effort import effort
-from tests.unit.engine.conftest import checkpoint, delete, eq, open_engine, put
+from tests.unit.conftest import checkpoint, delete, eq, open_engine, put
 from tests.unit.streams.conftest import append, create, fork, slice_of
-from topics.api.v1.caching import etag_of
-from topics.core.durability import Durability
-from topics.core.errors import TopicsError
-from topics.engine.state.presence import is_whole, removed_count
+from topics.api.v1.reads import etag_of
+from topics.engine.watermarks import is_whole, removed_count
+from topics.model.errors import TopicsError
+from topics.model.topic_config import Durability
 from topics.streams.offsets import Position
-from topics.streams.reading import ReadSpec
-from topics.streams.service import Streams
+from topics.streams.read import ReadSpec
+from topics.streams.streams import Streams
 from topics.testing import FakeDisk, ManualClock, Survival
 
 JSON = "application/json"

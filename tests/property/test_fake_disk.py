@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.property.effort import effort
-from topics.storage.fs import File, FileSystem
-from topics.storage.posix import PosixFileSystem
+from topics.log.fs import File, FileSystem
+from topics.log.posix import PosixFileSystem
 from topics.testing import FakeDisk, Survival
 
 FOLDERS = ("/x", "/y")

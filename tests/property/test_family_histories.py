@@ -15,21 +15,19 @@ from tests.property.effort import effort
 from tests.property.search_model import WORDS, SortItems, configs, plain_search, queries, sorts
 from tests.property.test_search_laws import plenty
 from tests.property.test_stream_search_laws import OPTIONS, Life
-from topics.core.selectors import DeleteSelector, parse_match
-from topics.indexing.aggregation import parse_aggregation
-from topics.indexing.grammar import Node, print_query
-from topics.indexing.parts import Entries, Entry, Span
-from topics.indexing.plans import aggregate
-from topics.indexing.scans import Scan
-from topics.indexing.showing import show
-from topics.schema.search import SearchConfig
-from topics.searching.messages import AggregateQuery, KeysQuery
-from topics.spark.families.planning import RETIRE_MS
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
-from topics.storage.objects.copies import NearCopies
-from topics.storage.objects.tiers import tiered
-from topics.streams.search.cached import Fetched
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.log.object_store.local_cache import LocalCopies
+from topics.log.object_store.tiered_fs import tiered
+from topics.model.router_rules import DeleteSelector, parse_match
+from topics.schema.search_fields import SearchConfig
+from topics.search.query.aggregate import parse_aggregation, show
+from topics.search.query.grammar import Node, print_query
+from topics.search.query.plan import Entries, Entry, Span, aggregate
+from topics.search.query.scan import Scan
+from topics.search.service.index_file_cache import Fetched
+from topics.search.worker.messages import AggregateQuery, KeysQuery
+from topics.spark.index_builds.index_plan import RETIRE_MS
 from topics.testing import FolderStore
 
 rows = st.fixed_dictionaries(
@@ -99,7 +97,7 @@ class IndexedLife(Life):
         super().__init__(config, held_bytes)
 
     def files(self) -> FileSystem:
-        return tiered(self.disk, COLD, FolderStore(self.disk, "bucket"), NearCopies(self.disk, "data/near", 1 << 20))
+        return tiered(self.disk, COLD, FolderStore(self.disk, "bucket"), LocalCopies(self.disk, "data/near", 1 << 20))
 
     def relocate(self) -> None:
         """Moves segments to the store, and the companions behind them; those in the data folder go."""

@@ -17,32 +17,31 @@ from xxhash import xxh3_64_intdigest
 
 from tests.property import batches
 from tests.property.effort import effort
-from topics.core.errors import DamageError
-from topics.core.records import Record
-from topics.core.rows import words
-from topics.core.selectors import TagMatch
-from topics.engine.state.runs import live_ranges
-from topics.engine.state.tags import as_ranges, match_text
-from topics.formats import control, segment, snapshot
-from topics.formats.block import decode_block, encode_block_head
-from topics.formats.frame import BadFrame, Frame, FrameKind, find_frames, read_frame, seal_frame
-from topics.formats.segment import DELETED, SegmentHead, SegmentIndex
-from topics.formats.snapshot import KeyedState, KeyState, LostState, SegmentState, SnapshotHead, TopicState, WalPosition
-from topics.storage.layout import Layout
-from topics.storage.snapshots import SnapshotWriter, read_snapshot
+from topics.engine.lookup import as_ranges, match_text
+from topics.engine.record_runs import live_ranges
+from topics.log import control_frames, segment, snapshot
+from topics.log.block import decode_block, encode_block_head
+from topics.log.frame import BadFrame, Frame, FrameKind, find_frames, read_frame, seal_frame
+from topics.log.layout import Layout
+from topics.log.segment import DELETED, SegmentHead, SegmentIndex
+from topics.log.snapshot import KeyedState, KeyState, LostState, SegmentState, SnapshotHead, TopicState, WalPosition
+from topics.log.snapshot_files import SnapshotWriter, read_snapshot
+from topics.model.errors import DamageError
+from topics.model.records import Record, words
+from topics.model.router_rules import TagMatch
 from topics.testing import FakeDisk, ModelRecord
-from topics.testing.model import Home
-from topics.wire.cuts import (
+from topics.testing.reference_model import Home
+from topics.wire.record_encoding import Fragments, encode_fragments, node_suffix
+from topics.wire.record_slicing import (
     View,
     data_of,
-    fitting,
+    end_that_fits,
     payload_sizes,
     project,
     tag_texts,
     tag_value,
     without_nodes,
 )
-from topics.wire.fragments import Fragments, encode_fragments, node_suffix
 
 u16, u32, u64 = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 garbage = st.binary(max_size=200)
@@ -149,18 +148,18 @@ def test_a_changed_frame_is_never_taken_for_a_frame_and_hides_no_other(
 
 names = st.text(st.characters(codec="utf-8"), max_size=40)
 control_bodies = st.one_of(
-    st.builds(control.encode_create, u64, u64, names, garbage),
-    st.builds(control.encode_config_change, u64, garbage),
-    st.builds(control.encode_delete, u64, st.lists(pairs, max_size=5)),
-    st.builds(control.encode_evict, u64, st.booleans()),
-    st.builds(control.encode_ceiling, u64),
+    st.builds(control_frames.encode_create, u64, u64, names, garbage),
+    st.builds(control_frames.encode_config_change, u64, garbage),
+    st.builds(control_frames.encode_delete, u64, st.lists(pairs, max_size=5)),
+    st.builds(control_frames.encode_evict, u64, st.booleans()),
+    st.builds(control_frames.encode_ceiling, u64),
 )
 BODY_READERS: list[Callable[[memoryview], object]] = [
-    control.decode_create,
-    control.decode_config_change,
-    control.decode_delete,
-    control.decode_evict,
-    control.decode_ceiling,
+    control_frames.decode_create,
+    control_frames.decode_config_change,
+    control_frames.decode_delete,
+    control_frames.decode_evict,
+    control_frames.decode_ceiling,
     decode_block,
     snapshot.decode_head,
     snapshot.decode_topic,
@@ -173,13 +172,13 @@ BODY_READERS: list[Callable[[memoryview], object]] = [
 def test_control_bodies_are_read_back(
     number: int, ts: int, name: str, config: bytes, ranges: list[tuple[int, int]], flag: bool
 ) -> None:
-    created = control.decode_create(memoryview(control.encode_create(number, ts, name, config)))
+    created = control_frames.decode_create(memoryview(control_frames.encode_create(number, ts, name, config)))
     assert created == (number, ts, name, config)
-    changed = control.encode_config_change(number, config)
-    assert control.decode_config_change(memoryview(changed)) == (number, config)
-    assert control.decode_delete(memoryview(control.encode_delete(number, ranges))) == (number, ranges)
-    assert control.decode_evict(memoryview(control.encode_evict(number, flag))) == (number, flag, False)
-    assert control.decode_ceiling(memoryview(control.encode_ceiling(number))) == number
+    changed = control_frames.encode_config_change(number, config)
+    assert control_frames.decode_config_change(memoryview(changed)) == (number, config)
+    assert control_frames.decode_delete(memoryview(control_frames.encode_delete(number, ranges))) == (number, ranges)
+    assert control_frames.decode_evict(memoryview(control_frames.encode_evict(number, flag))) == (number, flag, False)
+    assert control_frames.decode_ceiling(memoryview(control_frames.encode_ceiling(number))) == number
 
 
 @effort(60)
@@ -502,7 +501,7 @@ def test_as_much_fits_as_fits(drawn: tuple[list[ModelRecord], View], span: tuple
     sizes = [len(b",".join(record.json() for record in records[lo:end])) for end in range(lo + 1, hi + 1)]
     # Only next to a size does a byte more or less matter.
     for budget in {0, *(size + step for size in sizes for step in (-2, -1, 0, 1, 2))}:
-        assert not sizes or fitting(view, lo, hi, budget) == lo + sum(size <= budget for size in sizes)
+        assert not sizes or end_that_fits(view, lo, hi, budget) == lo + sum(size <= budget for size in sizes)
 
 
 # Flags, ranges and tags

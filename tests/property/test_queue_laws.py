@@ -11,15 +11,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.property.books import check_totals
 from tests.property.effort import effort
 from tests.property.queue_model import QueueModel
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch, TopicType
-from topics.core.durability import Durability
-from topics.core.errors import TopicsError
-from topics.core.records import Record
-from topics.core.selectors import DeleteSelector
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.queues.messages import (
+from topics.engine.read import ReadRequest
+from topics.engine.results import AppendResult
+from topics.log.group_commit import InlineCommitter
+from topics.model.errors import TopicsError
+from topics.model.records import Batch, Record
+from topics.model.router_rules import DeleteSelector
+from topics.model.topic_config import Durability, TopicConfigPatch, TopicType
+from topics.queues.queue_messages import (
     ClaimedJob,
     ClaimRequest,
     ClaimResult,
@@ -30,11 +31,8 @@ from topics.engine.queues.messages import (
     RedriveResult,
     WorkerRequest,
 )
-from topics.engine.queues.state import Worker
-from topics.engine.read import ReadRequest
-from topics.engine.results import AppendResult
-from topics.storage.commit import InlineCommitter
-from topics.testing import FakeDisk, ManualClock, SeededDice
+from topics.queues.queue_state import Worker
+from topics.testing import FakeDisk, ManualClock, SeededEntropy
 
 NODES = ("a", "b")
 COUNTS = st.integers(1, 5)
@@ -62,7 +60,7 @@ class QueueLaws(RuleBasedStateMachine):
         cap_records: int,
         seed: int,
     ) -> None:
-        self.disk, self.clock, self.dice = FakeDisk(), ManualClock(), SeededDice(seed)
+        self.disk, self.clock, self.dice = FakeDisk(), ManualClock(), SeededEntropy(seed)
         self.options = EngineOptions(
             data_dir="data", wal_shards=shards, wal_file_bytes=8192, segment_max_events=6, disk_reserve_seqs=4
         )

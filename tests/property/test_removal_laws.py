@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.effort import effort
-from tests.unit.engine.conftest import append, checkpoint, delete, eq, killed, move, open_engine, put, topic
-from topics.core.durability import Durability
-from topics.core.ranges import union
-from topics.engine.state.runs import Run
-from topics.storage.catalog import read_catalog
-from topics.storage.layout import Layout
-from topics.storage.replaced import replace_file
+from tests.unit.conftest import append, checkpoint, delete, eq, killed, move, open_engine, put, topic
+from topics.engine.record_runs import Run
+from topics.log.catalog import read_catalog
+from topics.log.fs import replace_file
+from topics.log.layout import Layout
+from topics.model.seq_ranges import union
+from topics.model.topic_config import Durability
 from topics.testing import FakeDisk
 
 LAYOUT = Layout("data")
@@ -157,8 +157,8 @@ class Life:
 def few_is_many() -> Iterator[None]:
     """Whatever is done to many ranges is done to any two."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("topics.engine.upkeep.removals.EXACT_MAX", 1)
-        patch.setattr("topics.engine.upkeep.removals.TOLD_MAX", 2)
+        patch.setattr("topics.engine.delete_export.EXACT_MAX", 1)
+        patch.setattr("topics.engine.delete_export.TOLD_MAX", 2)
         yield
 
 

@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 
 from tests.property.books import check_totals
 from tests.property.effort import effort
-from tests.unit.engine.conftest import append, checkpoint, delete, drop, one, put, read
-from tests.unit.engine.routing.conftest import ask_route, ask_unroute
-from topics.core.durability import Durability
-from topics.core.errors import TopicsError
-from topics.core.records import Record
-from topics.core.routers import Guarantee
-from topics.core.selectors import TagMatch
+from tests.unit.conftest import append, checkpoint, delete, drop, one, put, read
+from tests.unit.routers.conftest import ask_route, ask_unroute
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.routing.control import RouterPutResult
-from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
+from topics.model.errors import TopicsError
+from topics.model.records import Record
+from topics.model.router_rules import Guarantee, TagMatch
+from topics.model.topic_config import Durability
+from topics.routers.routers import RouterPutResult
+from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 NAMES = "abcdef"
 TAGS = (None, "x", "xy", "z")
@@ -146,7 +145,7 @@ class Play:
         options = EngineOptions(data_dir="data", wal_shards=self.shards, wal_file_bytes=4096, segment_max_events=7)
         # Each life throws dice of its own: what is random is never the same twice.
         self.lives += 1
-        return Engine.recover(self.disk, options, ManualClock(), SeededDice(self.lives), boot_id=str(self.boot))
+        return Engine.recover(self.disk, options, ManualClock(), SeededEntropy(self.lives), boot_id=str(self.boot))
 
     def step(self, kind: str, *given: Any) -> None:
         getattr(self, kind)(*given)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.property.effort import effort
-from topics.core.config import TopicConfig
-from topics.engine.pressure.scheduler import AGE_TICK_MS, BAND_TURNS, DELIVERIES_A_TICK, NoTimer, Scheduler
+from topics.engine.scheduler import AGE_TICK_MS, BAND_TURNS, DELIVERIES_A_TICK, NoTimer, Scheduler
 from topics.engine.topic import Topic
+from topics.model.topic_config import TopicConfig
 from topics.testing import ManualClock
 
 Run = Callable[[], None]

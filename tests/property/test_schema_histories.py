@@ -14,21 +14,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.property.books import check_totals
 from tests.property.effort import effort
-from topics.core.batch import Batch
-from topics.core.errors import InvalidRequestError, TopicsError
-from topics.core.records import Record
-from topics.core.routers import RouterRules, RouterWish
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
-from topics.engine.streams.state import JSON_TYPE
-from topics.streams.appending import AppendRequest
+from topics.model.errors import InvalidRequestError, TopicsError
+from topics.model.records import Batch, Record
+from topics.model.router_rules import RouterRules, RouterWish
+from topics.streams.append import AppendRequest
 from topics.streams.contracts import contract_of
 from topics.streams.lifecycle import CreateRequest, ForkFrom
 from topics.streams.offsets import Position, offset_of
-from topics.streams.reading import ReadSpec, StreamSlice
-from topics.streams.service import Streams
-from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
+from topics.streams.read import ReadSpec, StreamSlice
+from topics.streams.stream_state import JSON_TYPE
+from topics.streams.streams import Streams
+from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 OPTIONS = EngineOptions(
     data_dir="data", wal_shards=2, wal_file_bytes=65536, segment_max_events=3, snapshot_inline_bytes=64
@@ -83,7 +82,7 @@ class DescribedLives(RuleBasedStateMachine):
         self._ask(self.engine.put_router, "router", wish)
 
     def _open(self) -> None:
-        self.engine = Engine.recover(self.disk, OPTIONS, self.clock, SeededDice(1), boot_id="boot")
+        self.engine = Engine.recover(self.disk, OPTIONS, self.clock, SeededEntropy(1), boot_id="boot")
         check_totals(self.engine)
         self.streams = Streams(self.engine)
         self.engine.routing.kick()

@@ -11,17 +11,14 @@ from hypothesis import assume, event, given, note
 from hypothesis import strategies as st
 
 from tests.property.effort import effort
-from topics.core.errors import InvalidRequestError
-from topics.schema.documents import encode, fresh
-from topics.schema.jsonschemas import DRAFT_4, DRAFT_7, compile_schema
-from topics.schema.lenses import Lens, Op, parse_lens
-from topics.schema.profiles.kinds import parse_profile
+from topics.model.errors import InvalidRequestError
+from topics.schema.documents import RoutingKey, encode, fresh
+from topics.schema.lens_proof import Comparison, Gap, describe, prove_lens, settled
+from topics.schema.lenses import Lens, Op, compile_ops, parse_lens, run
+from topics.schema.profiles.profile_registry import parse_profile
 from topics.schema.promotion import Chain, Promoter
-from topics.schema.proofs import describe, prove_lens, settled
 from topics.schema.registry import Registry, Version, decode_registry, encode_registry, registry_json
-from topics.schema.routing_keys import RoutingKey
-from topics.schema.steps import compile_ops, run
-from topics.schema.subsumption import Comparison, Gap
+from topics.schema.validation import DRAFT_4, DRAFT_7, compile_schema
 
 NAMES = ("a", "b", "c")
 WORDS = ("", "x", "Y", "1", "-7", "2026-03-25T10:00:00Z", "long text")

@@ -24,17 +24,20 @@ from tests.property.search_model import (
     sorts,
     values_of,
 )
-from tests.unit.indexing.helpers import states_of
-from topics.indexing import pieces
-from topics.indexing.aggregation import Aggregation, parse_aggregation
-from topics.indexing.companions.building import build
-from topics.indexing.companions.identity import plan_of
-from topics.indexing.companions.mapped import Companion
-from topics.indexing.companions.merging import merge
-from topics.indexing.companions.part import CompanionPart
-from topics.indexing.fresh import columns, dictionary, orders
-from topics.indexing.fresh.index import FreshIndex, FreshPart
-from topics.indexing.grammar import (
+from tests.unit.search.helpers import states_of
+from topics.schema.registry import Registry, Version
+from topics.schema.search_fields import SearchConfig
+from topics.search.file_index.file_format import plan_of
+from topics.search.file_index.merge import build, merge
+from topics.search.file_index.query_part import IndexFilePart
+from topics.search.file_index.reader import IndexFile
+from topics.search.memory_index import column_store, row_order
+from topics.search.memory_index.memory_index import MemoryIndex, MemoryIndexPart
+from topics.search.query import columns as pieces
+from topics.search.query.aggregate import Aggregation, parse_aggregation
+from topics.search.query.aggregate_arrays import Counted, Summed, log2_bucket
+from topics.search.query.field_values import shown
+from topics.search.query.grammar import (
     And,
     Bare,
     Clause,
@@ -48,16 +51,24 @@ from topics.indexing.grammar import (
     parse_query,
     print_query,
 )
-from topics.indexing.measures import Counted, Summed, log2_bucket
-from topics.indexing.parts import Ask, Budget, Count, Entries, Entry, Part, Span
-from topics.indexing.plans import Page, aggregate, count, list_keys, search
-from topics.indexing.predicates import bind_search
-from topics.indexing.ranking import Weights, terms_of
-from topics.indexing.scans import Scan
-from topics.indexing.sorting import parse_sort
-from topics.indexing.values import shown
-from topics.schema.registry import Registry, Version
-from topics.schema.search import SearchConfig
+from topics.search.query.plan import (
+    Ask,
+    Budget,
+    Count,
+    Entries,
+    Entry,
+    Page,
+    Part,
+    Span,
+    aggregate,
+    count,
+    list_keys,
+    search,
+)
+from topics.search.query.predicates import bind_search
+from topics.search.query.scan import Scan
+from topics.search.query.score import Weights, terms_of
+from topics.search.query.sort import parse_sort
 
 names = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,5}", fullmatch=True)
 texts = st.one_of(
@@ -101,11 +112,11 @@ def few_are_many() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "FIRST_ROWS", 1)
         patch.setattr(pieces, "_GROWTH", 2)
-        patch.setattr(columns, "POSTING_WORDS", 4)
-        patch.setattr(dictionary, "RUN_TEXTS", 2)
-        patch.setattr(dictionary, "_RUNS_AT_ONCE", 1)
-        patch.setattr(dictionary, "RANKED_TEXTS", 2)
-        patch.setattr(orders, "FEW", 0)
+        patch.setattr(column_store, "POSTING_WORDS", 4)
+        patch.setattr(column_store, "RUN_TEXTS", 2)
+        patch.setattr(column_store, "_RUNS_AT_ONCE", 1)
+        patch.setattr(column_store, "RANKED_TEXTS", 2)
+        patch.setattr(row_order, "FEW", 0)
         yield
 
 
@@ -145,7 +156,7 @@ SPARE = {"key": "b", "word": "b a", "int": 3, "num": 1, "time": 1}
 
 def companion_part(
     rows: list[Entry], config: SearchConfig, span: Span, removed: Collection[int], is_merged: bool
-) -> CompanionPart:
+) -> IndexFilePart:
     """A companion that has more than the part, in blocks of three rows. A merged one was made of two others, and some
     of what is removed was left out then."""
     registry = Registry((Version(b"{}", None, 0),), None, msgspec.json.encode(config))
@@ -163,29 +174,29 @@ def companion_part(
             data.extend,
             ranges[::2],
         )
-        companion = Companion(bytes(data))
+        companion = IndexFile(bytes(data))
     else:
         companion = opened(registry, [before, *rows, behind], span.first - 1, span.last + 1)
     companion.check()
-    return CompanionPart(companion, span, plan_of(registry), ranges)
+    return IndexFilePart(companion, span, plan_of(registry), ranges)
 
 
-def opened(registry: Registry, rows: list[Entry], first: int, last: int) -> Companion:
+def opened(registry: Registry, rows: list[Entry], first: int, last: int) -> IndexFile:
     data = bytearray()
     build(registry, [[row] for row in rows], 1, first, last, data.extend, block_rows=3)
-    return Companion(bytes(data))
+    return IndexFile(bytes(data))
 
 
-def fresh_part(rows: list[Entry], config: SearchConfig, span: Span, removed: Collection[int]) -> FreshPart:
+def fresh_part(rows: list[Entry], config: SearchConfig, span: Span, removed: Collection[int]) -> MemoryIndexPart:
     """An index that has more than the part, came in several batches, and was asked before it was full."""
-    index = FreshIndex(config, 1)
+    index = MemoryIndex(config, 1)
     index.add([Entry(span.first - 1, SPARE, 1, "k")])
     for row in rows:
         index.add([row])
         if span.first % 2:
             index.columns["key"].dictionary.ranks()  # type: ignore[attr-defined]
     index.add([Entry(span.last + 1, SPARE, 1, "k")])
-    return FreshPart(index, span, [(number, number) for number in sorted(removed)])
+    return MemoryIndexPart(index, span, [(number, number) for number in sorted(removed)])
 
 
 def ask_for(node: Node | None, items: SortItems, config: SearchConfig, size: int) -> Ask:

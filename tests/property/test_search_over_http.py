@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.http.live import LiveServer
 from tests.property.effort import effort
 from tests.property.search_model import SortItems, configs, entries, judge, plain_search, queries, sorts
-from topics.core.errors import InvalidRequestError
-from topics.indexing.grammar import Node, print_query
-from topics.indexing.predicates import bind_filter
-from topics.schema.search import SearchConfig
+from topics.model.errors import InvalidRequestError
+from topics.schema.search_fields import SearchConfig
+from topics.search.query.grammar import Node, print_query
+from topics.search.query.predicates import bind_filter
 from topics.streams.offsets import decode_offset
 
 _names = itertools.count(1)

@@ -11,7 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.property.books import all_topics, check_totals
 from tests.property.effort import effort
-from topics.core.errors import (
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.model.errors import (
     ProducerFencedError,
     ProducerGapError,
     StreamClosedError,
@@ -20,15 +22,13 @@ from topics.core.errors import (
     TopicNotFoundError,
     TopicsError,
 )
-from topics.engine.core import EngineOptions
-from topics.engine.engine import Engine
-from topics.formats.stream import Producer
-from topics.streams.appending import Appended, AppendRequest
+from topics.streams.append import Appended, AppendRequest
 from topics.streams.lifecycle import Created, CreateRequest, ForkFrom
 from topics.streams.offsets import Position, offset_of, read_offset
-from topics.streams.reading import ReadSpec, StreamSlice
-from topics.streams.service import Streams
-from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
+from topics.streams.read import ReadSpec, StreamSlice
+from topics.streams.stream_frames import Producer
+from topics.streams.streams import Streams
+from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 NAMES = st.sampled_from(["a", "b", "c", "d/e"])
 OPTIONS = EngineOptions(
@@ -57,7 +57,7 @@ class StreamLives(RuleBasedStateMachine):
         self._open()
 
     def _open(self) -> None:
-        self.engine = Engine.recover(self.disk, OPTIONS, self.clock, SeededDice(1), boot_id="a")
+        self.engine = Engine.recover(self.disk, OPTIONS, self.clock, SeededEntropy(1), boot_id="a")
         self.streams = Streams(self.engine)
 
     def _ask(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:

@@ -14,32 +14,31 @@ from hypothesis import strategies as st
 from tests.property.bm25_model import Bm25
 from tests.property.effort import effort
 from tests.property.search_model import SortItems, configs, entries, judge, plain_search, queries, sorts
-from topics.core.errors import InvalidRequestError, TopicsError
-from topics.core.selectors import DeleteSelector, parse_match
-from topics.engine.background import InlineRunner
+from topics.engine.background_jobs import InlineRunner
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.indexing.grammar import Clause, Node, Text, print_query
-from topics.indexing.predicates import bind_filter
-from topics.schema.search import SearchConfig
-from topics.searching.messages import Close, SearchQuery
-from topics.spark.families.planning import FamilyRules
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.model.errors import InvalidRequestError, TopicsError
+from topics.model.router_rules import DeleteSelector, parse_match
+from topics.schema.search_fields import SearchConfig
+from topics.search.query.grammar import Clause, Node, Text, print_query
+from topics.search.query.predicates import bind_filter
+from topics.search.service.backend import InlineSearcher, at_once
+from topics.search.service.index_file_cache import IndexFileCache, IndexFiles
+from topics.search.service.query_execution import Outcome
+from topics.search.service.search_service import StreamSearch
+from topics.search.worker.messages import Close, SearchQuery
+from topics.spark.index_builds.index_plan import IndexRules
 from topics.spark.pipeline.executors import InlineExecutor
-from topics.spark.pipeline.indexing import FamilyProduct
+from topics.spark.pipeline.index_product import IndexProduct
 from topics.spark.pipeline.rounds import Pipeline
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
-from topics.streams.appending import AppendRequest
+from topics.streams.append import AppendRequest
 from topics.streams.lifecycle import CreateRequest, ForkFrom
 from topics.streams.offsets import Position
-from topics.streams.reading import ReadSpec, StreamSlice
-from topics.streams.search.cached import CompanionCache
-from topics.streams.search.companions import Companions
-from topics.streams.search.outcome import Outcome
-from topics.streams.search.searcher import InlineSearcher, at_once
-from topics.streams.search.service import StreamSearch
-from topics.streams.service import Streams
-from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
+from topics.streams.read import ReadSpec, StreamSlice
+from topics.streams.streams import Streams
+from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 LAYOUT = Layout("data")
 OPTIONS = EngineOptions(data_dir="data", wal_shards=1, wal_file_bytes=65536, segment_max_events=4)
@@ -88,17 +87,17 @@ class Life:
         self.ask(lambda done: self.streams.update_schema(self.name, json.dumps(body).encode(), done))
 
     def open(self) -> None:
-        self.engine = Engine.recover(self.files(), self.options, self.clock, SeededDice(1), boot_id="a")
+        self.engine = Engine.recover(self.files(), self.options, self.clock, SeededEntropy(1), boot_id="a")
         now = self.clock.monotonic
         disk = self.disk
         searcher = InlineSearcher(now, lambda path: disk.open(path).map())
         # It looks at manifests each time it is asked.
         far, cache = self.engine.core.store.far, None
         if far is not None:
-            cache = CompanionCache(
+            cache = IndexFileCache(
                 far, self.layout, self.cache_bytes, InlineRunner(), lambda path: searcher.send(Close(path))
             )
-        companions = Companions(disk, self.layout, count().__next__, cache)
+        companions = IndexFiles(disk, self.layout, count().__next__, cache)
         search = StreamSearch(self.engine, searcher, at_once, now, stream_bytes=self.held_bytes, companions=companions)
         self.streams = Streams(self.engine, search=search)
 
@@ -149,7 +148,7 @@ class Life:
             self.engine.sealer.cut(topic)
         self.engine.run_job(self.engine.checkpointer.job())
         fs = self.files()
-        product = FamilyProduct(fs, self.layout, FamilyRules(fan_out=2), SeededDice(self.count))
+        product = IndexProduct(fs, self.layout, IndexRules(fan_out=2), SeededEntropy(self.count))
         pipeline = Pipeline(fs, self.layout, [product], InlineExecutor(fs), self.clock)
         while pipeline.round():
             pass

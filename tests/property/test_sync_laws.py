@@ -12,16 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.effort import effort
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.records import Record
-from topics.core.routers import RouterWish
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult
-from topics.storage.commit import InlineCommitter
-from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
+from topics.log.group_commit import InlineCommitter
+from topics.model.records import Batch, Record
+from topics.model.router_rules import RouterWish
+from topics.model.topic_config import Durability, TopicConfigPatch
+from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 LARGEST = 10_000
 RECORDS = [Record.of(number) for number in range(LARGEST)]
@@ -70,7 +68,7 @@ class Scene:
             self.engine.put_router("router", RouterWish(source=SOURCE, dest=NAME), _ignore)
 
     def _open(self) -> None:
-        self.engine = Engine.recover(self.disk, self._options, self.clock, SeededDice(1), boot_id="a")
+        self.engine = Engine.recover(self.disk, self._options, self.clock, SeededEntropy(1), boot_id="a")
         self.engine.routing.kick()
 
     def happens(self, what: str) -> None:

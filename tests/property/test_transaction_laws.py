@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.property.books import all_topics
 from tests.property.effort import effort
-from tests.unit.engine.conftest import (
+from tests.unit.conftest import (
     DISK,
     EPHEMERAL,
     FSYNC,
@@ -29,12 +29,11 @@ from tests.unit.engine.conftest import (
     put,
     values,
 )
-from topics.core.batch import Batch
-from topics.core.errors import TopicsError
-from topics.core.records import Record
-from topics.engine.transactions import committing
-from topics.engine.transactions.messages import BeginRequest, StageRequest, TransactionRef, TransactionResult
+from topics.model.errors import TopicsError
+from topics.model.records import Batch, Record
 from topics.testing import FakeDisk, ManualClock
+from topics.transactions import commit
+from topics.transactions.transaction_state import BeginRequest, StageRequest, TransactionRef, TransactionResult
 
 TOPICS = {"a": DISK, "b": FSYNC, "c": MEMORY, "d": EPHEMERAL}
 IDS = ("t", "u", "v")
@@ -238,7 +237,7 @@ def _asked(ask: Callable[[Callable[[object], None]], None]) -> Answers:
 @given(seed=st.integers(0, 2**32 - 1), round_bytes=st.sampled_from([6, 4 * 1024 * 1024]))
 def test_every_life_of_transactions_is_that_of_the_model(seed: int, round_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(committing, "_ROUND_BYTES", round_bytes)
+        patch.setattr(commit, "_ROUND_BYTES", round_bytes)
         life = Life(seed)
         for _ in range(60):
             life.step()

@@ -4,17 +4,15 @@ from itertools import pairwise
 
 from tests.simulation.oracle import Broken, Fate
 from tests.simulation.story import Story
-from topics.core.errors import TopicsError
-from topics.engine.backup.restoring import Restore
-from topics.engine.backup.targets import Target, at_moment, newest_of
-from topics.engine.backup.wanted import ALL
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
-from topics.engine.repair.repair import verify
-from topics.storage.backups.place import BackupPlace, lineages
-from topics.storage.layout import Layout
-from topics.testing import FakeDisk, ManualClock, SeededDice
+from topics.log.layout import Layout
+from topics.model.errors import TopicsError
+from topics.ops.backup.backup_store import BackupPlace, lineages
+from topics.ops.backup.restore import ALL, Restore, Target, at_moment, newest_of
+from topics.ops.repair.repair import verify
+from topics.testing import FakeDisk, ManualClock, SeededEntropy
 
 PLACE = "place"
 
@@ -38,12 +36,12 @@ def _check(disk: FakeDisk, clock: ManualClock, story: Story, place: BackupPlace,
     job = Restore(place, disk, Layout(folder))
     try:
         job.copy(target, ALL)
-        job.finish(target, ALL, 0, options, clock, SeededDice(1))
+        job.finish(target, ALL, 0, options, clock, SeededEntropy(1))
     except TopicsError as error:
         raise Broken(f"backup {target.base.number} of {place.lineage} is not restored: {error}") from error
     if findings := verify(disk, Layout(folder), "boot").findings:
         raise Broken(f"backup {target.base.number} is damaged where it is restored: {findings[:3]}")
-    engine = Engine.recover(disk, options, clock, SeededDice(2), boot_id="boot")
+    engine = Engine.recover(disk, options, clock, SeededEntropy(2), boot_id="boot")
     for log in story.logs[:1]:
         if log.name in engine.core.by_name:
             found: dict[object, object] = {}

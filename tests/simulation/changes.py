@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.simulation.clients import Caller
 from tests.simulation.oracle import Broken
-from topics.client.transport.http1 import Response
+from topics_client.transport.http1 import Response
 
 SHIFTING = ("shift-0", "shift-1", "shift-2", "shift-3")
 FORKED = tuple(f"tree/{n}" for n in range(6))

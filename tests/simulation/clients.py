@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from tests.simulation.network import Lost
 from tests.simulation.oracle import Broken, Fate, LogTruth, QueueTruth, Scan, StreamTruth, TransactionTruth, TypedTruth
-from topics.client.transport.http1 import ProtocolError, Response
+from topics_client.transport.http1 import ProtocolError, Response
 
 _JSON = "content-type: application/json\r\n"
 _TRANSIENT = (408, 429, 500, 503, 507)

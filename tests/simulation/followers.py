@@ -15,7 +15,7 @@ from websockets.uri import parse_uri
 from tests.simulation.clients import Caller
 from tests.simulation.network import Link, Lost
 from tests.simulation.oracle import LogTruth
-from topics.client.transport.http1 import ResponseParser
+from topics_client.transport.http1 import ResponseParser
 
 _TRANSIENT = ("throttled", "read_only", "shutting_down", "not_ready", "internal", "disk_full", "system_busy")
 """Codes that say: not now, or: nobody knows."""

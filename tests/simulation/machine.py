@@ -6,13 +6,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from topics.engine.background import LoopRunner
+from topics.engine.background_jobs import LoopRunner
 from topics.engine.core import EngineOptions
-from topics.engine.workers import outcome_of
-from topics.storage.commit import Shard
-from topics.storage.log_requests import Locating, Reopening, Request, Rotation
-from topics.storage.log_writer import Submission
-from topics.storage.windows import COMPANY
+from topics.engine.disk_threads import outcome_of
+from topics.log.commit_policy import COMPANY
+from topics.log.commit_requests import Locating, Reopening, Request, Rotation
+from topics.log.group_commit import Shard
+from topics.log.shard_writer import Submission
 from topics.testing import ManualClock, PowerCut
 
 

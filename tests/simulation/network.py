@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 from tests.simulation.machine import SimulatedLoop
-from topics.client.transport.http1 import Response, ResponseParser
 from topics.http.server import HttpServer
+from topics_client.transport.http1 import Response, ResponseParser
 
 _HIGH_BYTES = 64 * 1024
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tests.simulation.clients import Caller
 from tests.simulation.network import Lost
-from topics.client.transport.http1 import Response, ResponseParser
+from topics_client.transport.http1 import Response, ResponseParser
 
 
 class RealLine:

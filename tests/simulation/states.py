@@ -3,9 +3,9 @@
 from typing import Any
 
 from tests.simulation.oracle import Broken
-from topics.core.config import encode_config
 from topics.engine.engine import Engine
 from topics.engine.topic import Topic
+from topics.model.topic_config import encode_config
 
 State = dict[str, tuple[Any, ...]]
 

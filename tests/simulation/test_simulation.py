@@ -6,11 +6,11 @@ import pytest
 
 from tests.simulation.oracle import Broken
 from tests.simulation.world import World
-from topics.core.errors import DamageError
-from topics.engine.state.apply import Applier
-from topics.engine.state.runs import Block
+from topics.engine.apply import Applier
+from topics.engine.record_runs import Block
 from topics.engine.topic import Topic
-from topics.storage.log_writer import Writer
+from topics.log.shard_writer import Writer
+from topics.model.errors import DamageError
 
 Mistake = Callable[[pytest.MonkeyPatch], None]
 

@@ -11,22 +11,13 @@ from tests.simulation.oracle import Broken, End
 from tests.simulation.states import State, check_same, state_of
 from tests.simulation.story import CLIENTS, Story, look_at
 from topics.api.auth import KeyRing
-from topics.config.settings import Settings
 from topics.engine.engine import Engine
-from topics.engine.repair.repair import verify
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.model.settings import Settings
+from topics.ops.repair.repair import verify
 from topics.server import Front, build_front, engine_options
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
-from topics.testing import (
-    FakeDisk,
-    Fault,
-    FaultPlan,
-    FaultyFileSystem,
-    ManualClock,
-    PowerCut,
-    SeededDice,
-    Survival,
-)
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, SeededEntropy, Survival
 from topics.testing.faults import LACK_OF_DESCRIPTORS, LACK_OF_ROOM
 
 DAY_MS = 86_400_000
@@ -147,7 +138,7 @@ class World:
     def _run_life(
         self, loop: SimulatedLoop, fs: FileSystem, settings: Settings, luck: Random, end: End, checked: bool
     ) -> None:
-        dice = SeededDice(luck.randrange(1 << 32))
+        dice = SeededEntropy(luck.randrange(1 << 32))
         left, self._left = self._left, None
         place = fs if self.thorough else None
         engine = Engine.recover(
@@ -166,7 +157,7 @@ class World:
             raise error
 
     async def _scene(
-        self, loop: SimulatedLoop, engine: Engine, settings: Settings, dice: SeededDice, luck: Random, end: End,
+        self, loop: SimulatedLoop, engine: Engine, settings: Settings, dice: SeededEntropy, luck: Random, end: End,
         checked: bool,
     ) -> None:  # fmt: skip
         front = build_front(settings, KeyRing.parse(""), self.clock, dice)

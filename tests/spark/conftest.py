@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from tests.http.live import LiveServer
 from tests.s3 import S3Server
 from tests.spark.iceberg_runtime import bring_spark
-from topics.client import Client
 from topics.spark.connector.source import TopicsDataSource
 from topics.spark.session import SparkOptions, open_session
+from topics_client import Client
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

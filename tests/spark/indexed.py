@@ -5,11 +5,11 @@ from pathlib import Path
 import httpx
 
 from tests.spark.looking import sealed_to, wait_until
-from topics.core.ranges import covers
-from topics.indexing.companions.mapped import Companion
-from topics.storage.companions import FamilyStore
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.model.seq_ranges import covers
+from topics.search.file_index.manifest import IndexStore
+from topics.search.file_index.reader import IndexFile
 
 _SEARCH = {
     "primaryTimestampField": "time",
@@ -34,11 +34,11 @@ def fill_indexed(url: str, data: Path) -> None:
 
 def check_indexed(url: str, data: Path) -> None:
     """It has companions that are whole, and a search asks them."""
-    store = FamilyStore(PosixFileSystem(), Layout(str(data)))
+    store = IndexStore(PosixFileSystem(), Layout(str(data)))
     manifests = [store.load(topic_id) for topic_id in store.topic_ids()]
     [manifest] = [one for one in manifests if one is not None and one.topic == "searched"]
     assert covers(manifest.covered(manifest.generation), 1, 100)
     for file in manifest.files:
-        Companion(store.map(manifest.topic_id, file.name)).check()
+        IndexFile(store.map(manifest.topic_id, file.name)).check()
     answer = httpx.post(f"{url}/v1/stream/searched/_search", json={"q": "n:>=98", "sort": ["time:asc"]}).json()
     assert [hit["source"]["n"] for hit in answer["hits"]] == [98, 99]

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import DataFrame
 
-from topics.client import Client, Gap
-from topics.spark.connector.pages import RawRecord, page_request
-from topics.storage.catalog import read_catalog
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics.log.catalog import read_catalog
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.spark.connector.record_reader import RawRecord, page_request
+from topics_client import Client, Gap
 
 _PATIENCE_S = 180.0
 

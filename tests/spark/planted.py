@@ -21,7 +21,7 @@ if "topics.spark.pipeline" in sys.orig_argv:
 
     status.FIRST_RETRY_MS = int((folder / "retry").read_text())
 if "pyspark.daemon" in sys.orig_argv:
-    from topics.spark.families.tasks import Indexing
+    from topics.spark.index_builds.index_tasks import Indexing
 
     take = Indexing.take
 

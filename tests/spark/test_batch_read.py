@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.http.live import LiveServer
 from tests.spark.looking import checkpointed, of_diff, of_frame, sealed_to, wait_until
-from topics.client import Client, NewRecord
-from topics.spark.columns import RECORD_DDL
+from topics.spark.arrow_slices import RECORD_DDL
+from topics_client import Client, NewRecord
 
 
 def load(spark: SparkSession, server: LiveServer, folder: Path, mode: str, **options: object) -> DataFrame:

@@ -17,13 +17,13 @@ from tests.s3 import S3Server
 from tests.spark.daemons import Daemon, last_words
 from tests.spark.indexed import check_indexed, fill_indexed
 from tests.spark.looking import all_cold, of_diff, sealed_to, wait_until
-from topics.client import Client, NewRecord
-from topics.config.settings import Settings
-from topics.spark.archive.reading import read_archive, topics_named
-from topics.spark.archive.store import ArchiveStore
+from topics.log.posix import PosixFileSystem
+from topics.model.settings import Settings
+from topics.spark.archive.archive_reader import read_archive, topics_named
+from topics.spark.archive.ledger import ArchiveStore
 from topics.spark.java import java_home
-from topics.spark.pipeline.worker import files_of
-from topics.storage.posix import PosixFileSystem
+from topics.spark.pipeline.pipeline_worker import files_of
+from topics_client import Client, NewRecord
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +86,7 @@ _CLI = "import sys; from topics.cli import main; sys.exit(main(sys.argv[1:]))"
 
 _COPY = """
 import os, sys
-from topics.config.settings import Settings
+from topics.model.settings import Settings
 from topics.spark.connector.source import TopicsDataSource
 from topics.spark.session import SparkOptions, open_session
 
@@ -114,7 +114,7 @@ spark.stop()
 
 _COUNT = """
 import json, os, sys
-from topics.config.settings import Settings
+from topics.model.settings import Settings
 from topics.spark.connector.source import TopicsDataSource
 from topics.spark.session import SparkOptions, open_session
 
@@ -209,8 +209,8 @@ def test_spark_submit_runs_the_pipeline(cluster: str, tmp_path: Path) -> None:
 
 
 def submit(cluster: str, tmp_path: Path, data: Path) -> None:
-    import topics.spark.pipeline.submit as script
-    from topics.spark.shipping import package_zip
+    from topics.spark.package_zip import package_zip
+    from topics.spark.pipeline import submit as script
 
     command = [
         str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", cluster,

@@ -11,18 +11,18 @@ from tests.http.live import LiveServer, wait_until_ready
 from tests.s3 import S3Server
 from tests.spark.looking import wait_until
 from topics.cli import main
-from topics.client import Client
-from topics.spark.families.planning import FamilyRules
+from topics.log.catalog import read_catalog
+from topics.log.layout import Layout
+from topics.log.object_store.tiered_fs import guest_files
+from topics.log.posix import PosixFileSystem
+from topics.search.file_index.manifest import IndexManifest, IndexStore
+from topics.spark.index_builds.index_plan import IndexRules
 from topics.spark.pipeline.executors import InlineExecutor, SparkExecutor
-from topics.spark.pipeline.indexing import FamilyProduct
+from topics.spark.pipeline.index_product import IndexProduct
 from topics.spark.pipeline.rounds import Executor, Pipeline
-from topics.storage.catalog import read_catalog
-from topics.storage.companions import FamilyManifest, FamilyStore
-from topics.storage.layout import Layout
-from topics.storage.objects.tiers import guest_files
-from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
+from topics.system.entropy import SystemEntropy
+from topics_client import Client
 
 COLD = {
     "segment_max_events": "50",
@@ -80,16 +80,16 @@ class Cold:
 
     def run(self) -> None:
         fs = guest_files(self.url)
-        product = FamilyProduct(fs, self.layout, FamilyRules(retire_ms=0), SystemDice())
+        product = IndexProduct(fs, self.layout, IndexRules(retire_ms=0), SystemEntropy())
         made = Pipeline(fs, self.layout, [product], self._executor, SystemClock(), confirms=False)
         while made.round():
             assert made.status.quarantined == ()
 
     @property
-    def store(self) -> FamilyStore:
-        return FamilyStore(guest_files(self.url), self.layout)
+    def store(self) -> IndexStore:
+        return IndexStore(guest_files(self.url), self.layout)
 
-    def manifest(self) -> FamilyManifest:
+    def manifest(self) -> IndexManifest:
         (topic_id,) = self.store.topic_ids()
         manifest = self.store.load(topic_id)
         assert manifest is not None

@@ -17,10 +17,10 @@ from tests.http.live import LiveServer
 from tests.spark.daemons import Daemon, install, last_words
 from tests.spark.indexed import check_indexed, fill_indexed
 from tests.spark.looking import of_diff, sealed_to, wait_until
-from topics.client import Client
-from topics.spark.archive.reading import read_archive, topics_named
-from topics.spark.archive.store import ArchiveStore
-from topics.storage.posix import PosixFileSystem
+from topics.log.posix import PosixFileSystem
+from topics.spark.archive.archive_reader import read_archive, topics_named
+from topics.spark.archive.ledger import ArchiveStore
+from topics_client import Client
 
 _STARTED = re.compile(r"Spark Connect server started at: (127\.0\.0\.1:\d+)")
 
@@ -48,8 +48,8 @@ def connect(tmp_path: Path) -> Iterator[str]:
 _JOBS = """
 import os, sys
 from topics.cli import main
-from topics.config.settings import Settings
-from topics.spark.archive.reading import archived_records
+from topics.model.settings import Settings
+from topics.spark.archive.archive_reader import archived_records
 from topics.spark.connector.source import TopicsDataSource
 from topics.spark.session import SparkOptions, open_session
 
@@ -70,7 +70,7 @@ spark.stop()
 _MORE_JOBS = """
 import os, sys
 from topics.cli import main
-from topics.config.settings import Settings
+from topics.model.settings import Settings
 from topics.spark.connector.source import TopicsDataSource
 from topics.spark.session import SparkOptions, open_session
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from tests.http.live import LiveServer
 from tests.spark.looking import of_diff
 from tests.unit.docs.pages import blocks, read, section
-from topics.client import Client
+from topics_client import Client
 
 
 def example(server: LiveServer, folder: Path) -> str:
@@ -50,7 +50,7 @@ def test_the_worked_example_writes_each_hour_once(server: LiveServer, client: Cl
 
 def test_the_columns_of_the_page_are_those_of_the_source(spark: SparkSession) -> None:
     from tests.unit.docs.pages import rows
-    from topics.spark.columns import RECORD_DDL
+    from topics.spark.arrow_slices import RECORD_DDL
 
     shown = [
         (cells[0].strip("`"), cells[1])

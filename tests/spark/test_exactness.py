@@ -8,13 +8,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tests.http.live import LiveServer
 from tests.spark.looking import checkpointed, wait_until
-from topics.client import Client
-from topics.spark.connector.loss import DataLossError
-from topics.spark.connector.options import OptionError
+from topics.log.catalog import read_catalog
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.spark.connector.options import DataLossError, OptionError
 from topics.spark.connector.source import TopicsDataSource, TopicsReader, TopicsStreamReader
-from topics.storage.catalog import read_catalog
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics_client import Client
 
 SCHEMA = StructType([StructField("topic", StringType(), False), StructField("seq", LongType(), False)])
 ROWS = list[tuple[str, int]]

@@ -12,17 +12,17 @@ from pyspark.sql import SparkSession
 
 from tests.http.live import LiveServer, wait_until_ready
 from tests.spark.looking import checkpointed, sealed_to, wait_until
-from topics.client import Client
-from topics.spark.families.planning import FamilyRules
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.search.file_index.manifest import IndexManifest, IndexStore
+from topics.spark.index_builds.index_plan import IndexRules
 from topics.spark.pipeline.executors import SparkExecutor
-from topics.spark.pipeline.indexing import FamilyProduct
+from topics.spark.pipeline.index_product import IndexProduct
 from topics.spark.pipeline.rounds import Pipeline
-from topics.spark.pipeline.waiting import FrameRules
-from topics.storage.companions import FamilyManifest, FamilyStore
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics.spark.pipeline.task_packing import FrameRules
 from topics.system.clock import SystemClock
-from topics.testing import SeededDice
+from topics.testing import SeededEntropy
+from topics_client import Client
 
 JSON = {"content-type": "application/json"}
 SOON = {"segment_max_events": "50", "snapshot_interval_ms": "200"}
@@ -135,7 +135,7 @@ class Stream:
 def pipeline(spark: SparkSession, folder: Path, rules: FrameRules | None = None) -> Pipeline:
     layout = Layout(str(folder / "data"))
     files = PosixFileSystem()
-    product = FamilyProduct(files, layout, FamilyRules(fan_out=2), SeededDice(7))
+    product = IndexProduct(files, layout, IndexRules(fan_out=2), SeededEntropy(7))
     return Pipeline(files, layout, [product], SparkExecutor(spark), SystemClock(), rules, confirms=False)
 
 
@@ -144,8 +144,8 @@ def run_all(made: Pipeline) -> None:
         pass
 
 
-def manifest_of(folder: Path) -> FamilyManifest:
-    store = FamilyStore(PosixFileSystem(), Layout(str(folder / "data")))
+def manifest_of(folder: Path) -> IndexManifest:
+    store = IndexStore(PosixFileSystem(), Layout(str(folder / "data")))
     (topic_id,) = store.topic_ids()
     found = store.load(topic_id)
     assert found is not None
@@ -300,7 +300,7 @@ def test_many_small_streams_and_a_large_one_are_one_job_a_round(
     assert re.fullmatch(
         r"topics pipeline round 1: families of 25 topics, 0 chores, \d MB in \d+ tasks", told(spark, first)
     )
-    store = FamilyStore(PosixFileSystem(), Layout(str(data)))
+    store = IndexStore(PosixFileSystem(), Layout(str(data)))
     manifests = [store.load(topic_id) for topic_id in store.topic_ids()]
     rows = {one.topic: sum(file.rows for file in one.files) for one in manifests if one is not None}
     assert rows == {**dict.fromkeys(names, 50), "large": 600}

@@ -19,11 +19,11 @@ from tests.http.searched import UNPRESSED, Searched
 from tests.spark.looking import sealed_to, wait_until
 from tests.spark.planted import Planted, is_gone
 from tests.spark.test_pipeline import processes_of
-from topics.indexing.companions.mapped import Companion
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.search.file_index.manifest import IndexStore
+from topics.search.file_index.reader import IndexFile
 from topics.spark.pipeline.supervisor import FAILING
-from topics.storage.companions import FamilyStore
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
 
 _SETTINGS = {
     **UNPRESSED,
@@ -73,14 +73,14 @@ def fill(data: Path, stream: Searched) -> None:
 
 def indexed(data: Path) -> dict[str, int] | None:
     """How many entries the companions of each stream hold, all of them whole; None while there are other files."""
-    store = FamilyStore(PosixFileSystem(), Layout(str(data)))
+    store = IndexStore(PosixFileSystem(), Layout(str(data)))
     rows = {}
     for topic_id in store.topic_ids():
         manifest = store.load(topic_id)
         if set(store.files(topic_id)) - (set() if manifest is None else manifest.named()):
             return None
         for file in () if manifest is None else manifest.files:
-            Companion(store.map(topic_id, file.name)).check()
+            IndexFile(store.map(topic_id, file.name)).check()
         if manifest is not None:
             rows[manifest.topic] = sum(file.rows for file in manifest.files)
     return rows

@@ -15,13 +15,13 @@ from tests.readers import Row, read_by_all
 from tests.spark.iceberg_runtime import read_by_spark
 from tests.spark.looking import checkpointed
 from tests.spark.test_table_readers import archive, fill, of, sealed
-from topics.client import Client
-from topics.config.settings import Settings
+from topics.log.fs import FileSystem
+from topics.model.settings import Settings
 from topics.spark.pipeline.executors import InlineExecutor
-from topics.spark.pipeline.worker import files_of, make_pipeline
-from topics.storage.fs import FileSystem
+from topics.spark.pipeline.pipeline_worker import files_of, make_pipeline
 from topics.system.clock import SystemClock
 from topics.testing import FaultyFileSystem, ManualClock, PowerCut
+from topics_client import Client
 
 Read = Callable[[str], list[Row]]
 

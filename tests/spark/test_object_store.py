@@ -10,15 +10,15 @@ from tests.http.live import LiveServer
 from tests.s3 import S3Server
 from tests.spark.looking import all_cold, of_diff, of_frame, wait_until
 from topics.cli import main
-from topics.client import Client, NewRecord
-from topics.config.settings import Settings
-from topics.spark.archive.reading import archived_records
-from topics.spark.archive.store import ArchiveStore
+from topics.log.layout import Layout
+from topics.log.object_store.tiered_fs import guest_files
+from topics.model.settings import Settings
+from topics.spark.archive.archive_reader import archived_records
+from topics.spark.archive.ledger import ArchiveStore
 from topics.spark.pipeline.executors import SparkExecutor
-from topics.spark.pipeline.worker import files_of, make_pipeline
-from topics.storage.layout import Layout
-from topics.storage.objects.tiers import guest_files
+from topics.spark.pipeline.pipeline_worker import files_of, make_pipeline
 from topics.system.clock import SystemClock
+from topics_client import Client, NewRecord
 
 SOON = {"segment_max_events": "50", "snapshot_interval_ms": "200", "hot_retain_segments": "0", "pipeline": "off"}
 

@@ -16,17 +16,17 @@ from pyspark.sql import SparkSession
 
 from tests.http.live import LiveServer
 from tests.spark.looking import checkpointed, of_diff, sealed_to, wait_until
-from topics.client import Client
-from topics.config.settings import Settings
-from topics.spark.archive.reading import archived_records
-from topics.spark.archive.store import ArchiveStore
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.model.settings import Settings
+from topics.spark.archive.archive_reader import archived_records
+from topics.spark.archive.ledger import ArchiveStore
 from topics.spark.pipeline.executors import SparkExecutor
+from topics.spark.pipeline.pipeline_worker import make_pipeline
 from topics.spark.pipeline.rounds import Pipeline
-from topics.spark.pipeline.waiting import FrameRules
-from topics.spark.pipeline.worker import make_pipeline
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics.spark.pipeline.task_packing import FrameRules
 from topics.system.clock import SystemClock
+from topics_client import Client
 
 SOON = {"segment_max_events": "50", "snapshot_interval_ms": "200"}
 
@@ -265,9 +265,9 @@ def test_export_and_import_bring_a_topic_back(spark: SparkSession, archiving: Li
 
 _LONG_ROUND = """
 import os
-from topics.config.settings import Settings
-from topics.spark.pipeline.worker import LateSpark, files_of, make_pipeline
-from topics.spark.pipeline.waiting import FrameRules
+from topics.model.settings import Settings
+from topics.spark.pipeline.pipeline_worker import LateSpark, files_of, make_pipeline
+from topics.spark.pipeline.task_packing import FrameRules
 from topics.system.clock import SystemClock
 
 settings = Settings.from_env(os.environ)

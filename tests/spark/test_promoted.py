@@ -16,9 +16,9 @@ from tests.http.live import LiveServer
 from tests.spark.looking import sealed_to, wait_until
 from tests.spark.test_pipeline import pipeline, run_all
 from tests.unit.streams.describing import lens, rename
-from topics.client import Client
-from topics.spark.archive.reading import archived_records
+from topics.spark.archive.archive_reader import archived_records
 from topics.spark.promotion import ask_versions
+from topics_client import Client
 
 STREAM = "orders"
 

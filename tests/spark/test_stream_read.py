@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.http.live import LiveServer
 from tests.spark.looking import checkpointed, of_diff
-from topics.client import Client
+from topics_client import Client
 
 
 def read(spark: SparkSession, server: LiveServer, **options: object) -> DataFrame:

@@ -17,10 +17,10 @@ from tests.unit.spark.catalogs import named_catalog
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import run_shown
 from tests.unit.spark.typed import Described
-from topics.config.settings import Settings
-from topics.core.records import Record
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.model.records import Record
+from topics.model.settings import Settings
 from topics.system.clock import SystemClock
 
 SHOWN = "./topics-data/archive"

@@ -11,15 +11,15 @@ from tests.readers import Row, read_by_all
 from tests.s3 import S3Server
 from tests.spark.iceberg_runtime import read_by_spark
 from tests.spark.looking import checkpointed, of_diff
-from topics.client import Client, NewRecord
-from topics.config.settings import Settings
+from topics.log.catalog import read_catalog
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.model.settings import Settings
 from topics.spark.pipeline.executors import InlineExecutor
-from topics.spark.pipeline.worker import files_of, make_pipeline
-from topics.storage.catalog import read_catalog
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics.spark.pipeline.pipeline_worker import files_of, make_pipeline
 from topics.system.clock import SystemClock
 from topics.testing import ManualClock
+from topics_client import Client, NewRecord
 
 TOPICS = ("orders", "events", "chat/42", "checkpointed")
 

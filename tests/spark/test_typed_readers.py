@@ -15,8 +15,8 @@ from tests.s3 import S3Server
 from tests.spark.looking import checkpointed, sealed_to, wait_until
 from tests.spark.test_table_readers import archive
 from tests.unit.streams.describing import lens
-from topics.client import Client
-from topics.config.settings import Settings
+from topics.model.settings import Settings
+from topics_client import Client
 
 STREAM = "shop.orders"
 JSON = {"content-type": "application/json"}

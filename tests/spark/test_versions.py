@@ -16,7 +16,7 @@ import pytest
 from tests.http.live import LiveServer
 from tests.spark.describing import IN_COLUMNS, LATER, describe
 from tests.spark.looking import of_diff, sealed_to, wait_until
-from topics.client import Client
+from topics_client import Client
 
 ROOT = Path(__file__).parents[2]
 PINS = sorted((ROOT / "requirements").glob("spark-4.*.txt"))

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from tests.http.live import LiveServer
 from tests.spark.looking import of_diff, wait_until
-from topics.client import Client, NewRecord, TopicNotFound
+from topics_client import Client, NewRecord, TopicNotFound
 
 Options = Iterable[tuple[str, str]]
 

@@ -17,13 +17,13 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.spark.describing import change_the_schema
-from topics.config.settings import Settings
-from topics.spark.archive.reading import archived_records
+from topics.log.posix import PosixFileSystem
+from topics.model.settings import Settings
+from topics.spark.archive.archive_reader import archived_records
 from topics.spark.connector.source import TopicsDataSource
 from topics.spark.pipeline.executors import SparkExecutor
-from topics.spark.pipeline.worker import make_pipeline
+from topics.spark.pipeline.pipeline_worker import make_pipeline
 from topics.spark.session import SparkOptions, open_session
-from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 
 

@@ -16,21 +16,21 @@ import uvloop
 from topics import server
 from topics.api.live import LiveLimits
 from topics.api.v1.routes import StreamOptions
-from topics.config.settings import Settings, SettingsError
-from topics.core.errors import TopicsError
-from topics.core.limits import Limits
 from topics.engine.core import EngineOptions
-from topics.engine.upkeep.sealing import Unlisted
-from topics.engine.workers import Workers
+from topics.engine.disk_threads import Workers
+from topics.engine.sealing import Unlisted
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.model.errors import TopicsError
+from topics.model.limits import Limits
+from topics.model.settings import Settings, SettingsError
+from topics.search.service.index_coverage import HeldUp
 from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, pipeline_answer, serve
 from topics.spark.pipeline.status import PipelineStatus, ProductStatus, Quarantine
 from topics.spark.pipeline.supervisor import FAILING, Supervisor
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
-from topics.streams.search.coverage import HeldUp
-from topics.streams.subscriptions.service import SubscriptionLimits
-from topics.system.machine import cpu_count
-from topics.testing import ManualClock, SeededDice
+from topics.streams.subscriptions.subscriptions import SubscriptionLimits
+from topics.system.process import cpu_count
+from topics.testing import ManualClock, SeededEntropy
 
 Probe = Callable[[str], Awaitable[tuple[int, dict[str, Any]]]]
 Scene = Callable[[Probe, asyncio.Event], Awaitable[None]]
@@ -49,7 +49,7 @@ class FakeEngine:
             topic_count=1,
             by_name={},
             added=[],
-            dice=SeededDice(1),
+            dice=SeededEntropy(1),
             scheduler=SimpleNamespace(on_put_off=[], after_tick=[]),
             shards=[],
             applier=SimpleNamespace(appended=[]),
@@ -217,7 +217,7 @@ def test_a_server_does_not_start_with_an_archive_that_is_nowhere(tmp_path: Path,
 def test_a_server_does_not_start_without_what_exports_its_spans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "topics.api.spans", None)
+    monkeypatch.setitem(sys.modules, "topics.api.tracing", None)
     settings = Settings(port=0, data_dir=str(tmp_path / "data"), tracing="export")
     with pytest.raises(SettingsError, match=r"TOPICS_TRACING=export needs the extra otel: pip install"):
         uvloop.run(serve(settings, asyncio.Event()))

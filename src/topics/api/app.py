@@ -8,28 +8,25 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from topics.api.audit import Audit
 from topics.api.auth import ANYONE, Key, KeyRing, Scope
-from topics.api.browsers import BrowserRules, is_preflight, preflight
-from topics.api.calls import Call, Waiting, parse_query, refuse
-from topics.api.errors import (
+from topics.api.call import Call, Operation, Waiting, parse_query, refuse
+from topics.api.cors import BrowserRules, is_preflight, preflight
+from topics.api.error_responses import (
     MethodNotAllowedError,
     NotFoundError,
     UnsupportedMediaTypeError,
     error_headers,
+    fault_of,
+    refusal_of,
 )
 from topics.api.live import Live
-from topics.api.openapi_operation import Operation
-from topics.api.refusals import fault_of, refusal_of
-from topics.api.tallies import Tallies
+from topics.api.request_logs import Audit, RouteCounters
 from topics.api.tracing import Tracing
-from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
-from topics.core.limits import MIB
 from topics.engine.engine import Engine
-from topics.http.application import Gather, OneRequest
-from topics.http.errors import Fault, HttpError
-from topics.http.exchange import Exchange
-from topics.http.messages import Refusal, RequestHead
+from topics.http.exchange import Exchange, Gather, OneRequest
+from topics.http.messages import Fault, HttpError, Refusal, RequestHead
+from topics.model.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
+from topics.model.limits import MIB
 from topics.system.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -93,8 +90,8 @@ class Route(NamedTuple):
     operation: Operation | None = None
     """How the API's description tells of it; None keeps it out."""
     large_body: bool = False
-    """The handler takes bodies of any length, see `http.bodies.LargeBody`. Others are read in one go, and so none of
-    them may be long."""
+    """The handler takes bodies of any length, see `http.request_body.LargeBody`. Others are read in one go, and so none
+    of them may be long."""
     body_bytes_max: int = MIB
     """How long they may be."""
     fast_path: Callable[[Seconds, int, Callable[[Exchange], None]], FastPath] | None = None
@@ -106,7 +103,7 @@ _PREFLIGHT = Route("OPTIONS", "/", preflight, ops=True, open=True)
 _PREFLIGHTED = ("/v0/", "/v1/")
 
 
-class Habit:
+class BatchingBackoff:
     """What requests with one head have turned out to be."""
 
     __slots__ = ("apart",)
@@ -128,7 +125,7 @@ class Match(msgspec.Struct, eq=False, frozen=True):
     """Of the keys; None where it holds only once, as a token does not last."""
     span: object = None
     """Of a request that is part of a trace: one request only has such a head."""
-    habit: Habit = msgspec.field(default_factory=Habit)
+    habit: BatchingBackoff = msgspec.field(default_factory=BatchingBackoff)
 
 
 def match_of(head: RequestHead) -> Match:
@@ -234,7 +231,7 @@ class Api:
         self.browsers: BrowserRules | None = None
         """What pages may do; None where there is no browser, as in tests."""
         self.waits: set[Waiting] = set()
-        self.tallies = Tallies(clock.monotonic)
+        self.tallies = RouteCounters(clock.monotonic)
         self._fast_paths: dict[Handler | OpsHandler, FastPath] = {}
         """Those of the routes that were asked for, by their handlers."""
 

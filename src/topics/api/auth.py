@@ -6,6 +6,7 @@ presented token is compared with every key in constant time, without stopping at
 not a scope stops the server from starting: it must never grant what was not meant.
 """
 
+import copy
 import hashlib
 import hmac
 import struct
@@ -13,11 +14,13 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator
 from enum import Flag, auto
 
-from topics.api.errors import ForbiddenError, UnauthorizedError
-from topics.core.errors import quoted
-from topics.http.unread import Account
+from topics.api.error_responses import ForbiddenError, UnauthorizedError
+from topics.http.output_backpressure import Account
+from topics.model.errors import TopicsError, quoted
+from topics.model.key_file import KeyFileError, StoredKey, load_keys
+from topics.model.topic_config import TopicConfig, TopicConfigPatch
 from topics.system.clock import Clock
-from topics.system.dice import Dice
+from topics.system.entropy import Entropy
 
 _BEARER = "bearer "
 _TOKEN = "tok_"
@@ -180,7 +183,7 @@ class Tokens:
         tok_ base64url(u64 moment of its end, in ms | 12 bytes for the key | 16 bytes of HMAC-SHA256 over both)
     """
 
-    def __init__(self, clock: Clock, dice: Dice) -> None:
+    def __init__(self, clock: Clock, dice: Entropy) -> None:
         self._clock = clock
         self._secret = dice.token(32)
         self._version: object = None
@@ -253,3 +256,81 @@ def _parse_key(number: int, entry: str) -> Key:
     except BadKeyError as error:
         raise BadKeyError(f"key number {number + 1} has {error}") from None
     return Key(number, digest_of(secret), scopes, tuple(filter(None, names.split("|"))), f"#{number + 1}")
+
+
+# Where keys come from: a setting, which is read once, and a file, which is read again when somebody says so.
+
+
+class KeyStore:
+    def __init__(self, text: str | None, path: str | None) -> None:
+        """`text` is dropped once its keys are parsed. Raises `BadKeyError` or `KeyFileError`."""
+        self._fixed = parse_keys(text or "")
+        self._path = path
+        self.ring = KeyRing(self._all(), required=path is not None)
+
+    def reload(self) -> list[Key]:
+        """Reads the file again, and gives the keys that are gone. Raises `KeyFileError`, and nothing has changed."""
+        return self.ring.replace(self._all())
+
+    def _all(self) -> list[Key]:
+        stored = load_keys(self._path) if self._path is not None else []
+        return [*self._fixed, *(self._key(number, key) for number, key in enumerate(stored, len(self._fixed)))]
+
+    def _key(self, number: int, key: StoredKey) -> Key:
+        try:
+            scopes = parse_scopes(key.scopes)
+        except BadKeyError as error:
+            raise KeyFileError(f"the key file {self._path} makes no sense: {key.name!r} has {error}") from error
+        return Key(number, bytes.fromhex(key.sha256), scopes, tuple(key.prefixes), key.name)
+
+
+# What a key with prefixes may name, and what it is told of names that are not its own.
+#
+# A name can stand in more places than the path: in a config, in what a router or a subscription already goes to, in the
+# refusal of somebody's request. Whatever takes or tells one asks here.
+
+_NAMING = ("topic", "source", "dest", "router", "stream", "cycle", "dead_letter")
+"""The fields of an error's detail that hold names of topics, streams and routers, one or a list of them."""
+_UNSAID = "(not shown)"
+
+
+def check_config(key: Key, patch: TopicConfigPatch | None, existing: TopicConfig | None = None) -> None:
+    """Raises ForbiddenError for a config that would have the server write where the key may not. What is there already
+    may be repeated: whoever changes one field of a config sends the others back as they were."""
+    if not key.prefixes or patch is None:
+        return
+    dead_letter = patch.dead_letter
+    if isinstance(dead_letter, str) and (existing is None or existing.dead_letter != dead_letter):
+        key.check(Scope(0), dead_letter)
+
+
+def check_found(key: Key, names: Iterable[str], what: str) -> None:
+    """Raises ForbiddenError, without a name, when something that was found goes to names which the key may not touch.
+    A name that the request itself gave is checked by `Key.check`, which may tell it."""
+    if key.prefixes and not all(map(key.may_touch, names)):
+        raise ForbiddenError(f"{what} is outside of the key's prefixes", name=None)
+
+
+def told_to(key: Key, error: TopicsError) -> TopicsError:
+    """An error as this key may read it: names outside of its prefixes become null, and are not in the sentence."""
+    if not key.prefixes:
+        return error
+    named = [(field, error.detail[field]) for field in _NAMING if field in error.detail]
+    foreign = {name for _, value in named for name in _names(value) if not key.may_touch(name)}
+    if not foreign:
+        return error
+    shown = copy.copy(error)
+    shown.detail = {**error.detail, **{field: _without(foreign, value) for field, value in named}}
+    for name in foreign:
+        shown.message = shown.message.replace(quoted(name), _UNSAID)
+    return shown
+
+
+def _names(value: object) -> list[str]:
+    return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str)]
+
+
+def _without(foreign: set[str], value: object) -> object:
+    if isinstance(value, list):
+        return [_without(foreign, one) for one in value]
+    return None if value in foreign else value

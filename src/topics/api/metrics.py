@@ -1,27 +1,170 @@
 """What `/v0/metrics` tells, as Prometheus text or as JSON, from one snapshot of the engine and the server."""
 
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, chain, islice
+from typing import NamedTuple
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from topics.api.metrics_summary import ServerState, engine_summary, server_summary
-from topics.api.tallies import Tallies
-from topics.api.topic_series import TopicSeries, are_truncated, as_text, series_of
+from topics.api.request_logs import RouteCounters
+from topics.api.v0.request_parsing import allowed_prefixes
+from topics.engine.backpressure import ThrottleStats
 from topics.engine.engine import Engine
-from topics.engine.pressure.throttle import ThrottleStats
 from topics.engine.stats import EngineStats
+from topics.engine.topic import Topic
+from topics.http.exchange import Exchange
+from topics.http.messages import BOUNDS_S
 from topics.http.server import HttpServer
-from topics.http.tallies import BOUNDS_S
-from topics.storage.objects.meter import StoreStats
-from topics.streams.search.stats import SearchStats
+from topics.log.object_store.store import StoreStats
+from topics.model.topic_config import TopicType
+from topics.search.service.backend import SearchStats
 from topics.system.process import ProcessNumbers
-from topics.wire.v0 import PipelineAnswer, PipelineProduct
+from topics_protocol.v0 import PipelineAnswer, PipelineProduct
 
+# The most asked for of the metrics, under short names: what a script wants of `/v0/metrics` as JSON.
+
+
+class ServerState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server knows besides the engine."""
+
+    ready: bool
+    recovery_progress: float
+    uptime_ms: int
+    sse_connections: int = 0
+    watch_sessions: int = 0
+    queue_leases_in_flight: int = 0
+    webhook_calls: int = 0
+    webhook_failures: int = 0
+    search: SearchStats = msgspec.field(default_factory=SearchStats)
+
+
+def server_summary(state: ServerState) -> dict[str, object]:
+    """What is known also while the log is replayed."""
+    return {
+        "ready": state.ready,
+        "replay_progress": state.recovery_progress,
+        "uptime_ms": state.uptime_ms,
+        "sse_connections": state.sse_connections,
+        "watch_sessions": state.watch_sessions,
+        "queue_leases_in_flight": state.queue_leases_in_flight,
+    }
+
+
+def engine_summary(stats: EngineStats) -> dict[str, object]:
+    shards = stats.shards
+    return {
+        "topics": stats.topics,
+        **{f"topics_{name}": count for name, count in stats.topics_by_class.items()},
+        "routers": stats.routers,
+        "records_live": stats.records_live,
+        "bytes_live": stats.bytes_live,
+        "queue_topics": stats.queue_topics,
+        "wal": {
+            "frames": sum(s.frames_total for s in shards),
+            "batches": sum(s.batches_total for s in shards),
+            "fsyncs": sum(s.fsyncs_total for s in shards),
+            "bytes_written": sum(s.bytes_written_total for s in shards),
+            "rotations": sum(s.rotations_total for s in shards),
+            "queue_depth": sum(s.queue_depth for s in shards),
+            "queue_depth_peak": max((s.queue_depth_peak for s in shards), default=0),
+            "submit_full_total": sum(s.submit_full_total for s in shards),
+            "read_only": sum(s.read_only for s in shards),
+            "fsync_count": sum(s.fsync_latency_count for s in shards),
+            "fsync_micros_total": sum(s.fsync_latency_sum_us for s in shards),
+        },
+    }
+
+
+# The metrics that have a series for each topic: the only ones of which there may be thousands.
+#
+# They are put together here. The library makes an object of each sample and sorts and escapes the labels of each, which
+# for a thousand queues stops the event loop for 30 ms; what it would write is written, some topics at a time
+# (`topics.api.metrics`).
+
+TOPIC_SERIES_MAX = 1000
+_TOPICS_A_PIECE = 250
 _encode = msgspec.json.Encoder().encode
+_ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+
+class TopicSeries(NamedTuple):
+    """A gauge with a value for each of some topics."""
+
+    name: str
+    text: str
+    topics: Sequence[str]
+    values: Sequence[int]
+
+    def text_pieces(self) -> Iterator[bytes]:
+        """The lines of Prometheus's text format."""
+        name = self.name
+        yield f"# HELP {name} {self.text}\n# TYPE {name} gauge\n".encode()
+        for topics, values in self._some():
+            yield "".join(
+                [
+                    f'{name}{{topic="{topic.translate(_ESCAPED)}"}} {float(value)!r}\n'
+                    for topic, value in zip(topics, values, strict=True)
+                ]
+            ).encode()
+
+    def json_pieces(self) -> Iterator[bytes]:
+        """The samples as the elements of a list, as the library would have them."""
+        comma, name = b"", self.name
+        for topics, values in self._some():
+            samples = [
+                {"name": name, "labels": {"topic": topic}, "value": value}
+                for topic, value in zip(topics, values, strict=True)
+            ]
+            yield comma + _encode(samples)[1:-1]
+            comma = b","
+
+    def _some(self) -> Iterator[tuple[Sequence[str], Sequence[int]]]:
+        for first in range(0, len(self.topics), _TOPICS_A_PIECE):
+            yield self.topics[first : first + _TOPICS_A_PIECE], self.values[first : first + _TOPICS_A_PIECE]
+
+
+def are_truncated(engine: Engine, prefixes: tuple[str, ...] = ()) -> bool:
+    """Whether there are more topics than get series, of those that a key with these prefixes may see."""
+    return len(_first(engine, prefixes, TOPIC_SERIES_MAX + 1)) > TOPIC_SERIES_MAX
+
+
+def _first(engine: Engine, prefixes: tuple[str, ...], count: int) -> list[Topic]:
+    """The first topics by name, at the cost of those that are found. The server's own topics are nobody's to see."""
+    core = engine.core
+    names = chain.from_iterable(core.names_from(prefix, "") for prefix in allowed_prefixes("", prefixes))
+    topics = (core.sleepers.look(name) for name in names)
+    return list(islice((one for one in topics if one.guard is None or not one.guard.hides(one)), count))
+
+
+def series_of(engine: Engine, prefixes: tuple[str, ...] = ()) -> list[TopicSeries]:
+    """The series of the first topics, by name, that a key with these prefixes may see."""
+    topics = _first(engine, prefixes, TOPIC_SERIES_MAX)
+    names = [topic.name for topic in topics]
+    queues = [topic for topic in topics if topic.config.type is TopicType.QUEUE]
+    queue_names = [topic.name for topic in queues]
+    jobs = [engine.queues.counters_of(topic) for topic in queues]
+    dead = "Jobs moved to the dead letter topic."
+    return [
+        TopicSeries("topics_topic_head_seq", "Highest assigned seq.", names, [t.head for t in topics]),
+        TopicSeries("topics_topic_earliest_seq", "First live seq.", names, [t.earliest for t in topics]),
+        TopicSeries("topics_topic_records_live", "Live records.", names, [t.live_count for t in topics]),
+        TopicSeries("topics_topic_bytes_live", "Live payload bytes.", names, [t.live_bytes for t in topics]),
+        TopicSeries("topics_topic_queue_ready", "Jobs that can be claimed.", queue_names, [j.ready for j in jobs]),
+        TopicSeries("topics_topic_queue_in_flight", "Jobs held by workers.", queue_names, [j.in_flight for j in jobs]),
+        TopicSeries("topics_topic_queue_delayed", "Jobs held back for now.", queue_names, [j.delayed for j in jobs]),
+        TopicSeries("topics_topic_queue_dead_lettered", dead, queue_names, [j.dead_lettered for j in jobs]),
+    ]
+
+
+def as_text(series: Sequence[TopicSeries]) -> Iterator[bytes]:
+    """The lines of Prometheus's text format, piece by piece."""
+    return chain.from_iterable(one.text_pieces() for one in series)
+
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -43,7 +186,7 @@ class Snapshot(Collector):
         self._http = http
         self._pipeline = pipeline
         self._prefixes = prefixes
-        self.tallies: Tallies | None = None
+        self.tallies: RouteCounters | None = None
         self.process: ProcessNumbers | None = None
         self.by_topic = True
         """Whether each topic has series of its own."""
@@ -166,7 +309,7 @@ def _http_metrics(http: HttpServer) -> Iterator[Metric]:
     yield _counter("topics_http_sent_bytes", "Bytes sent.", counters.bytes_out)
 
 
-def _route_metrics(tallies: Tallies) -> Iterator[Metric]:
+def _route_metrics(tallies: RouteCounters) -> Iterator[Metric]:
     said = "Answers by route and status; without a route where none was found."
     answers = CounterMetricFamily("topics_http_route_requests", said, labels=["method", "route", "status"])
     said = "How long answers took: each of the first thousand of a route, then one in sixteen."
@@ -356,3 +499,40 @@ def _fsync_histogram(stats: EngineStats) -> Metric:
 
 def _exposed_name(metric: Metric) -> str:
     return f"{metric.name}_total" if metric.type == "counter" else str(metric.name)
+
+
+# Scrapes of the metrics, a piece in each turn of the loop.
+#
+# What is told is measured at once, when the scrape begins. Putting it into words takes ten times as long, with a
+# thousand topics some tens of milliseconds, so that is done piece by piece, and one scrape after the other: whoever
+# scrapes without end slows down other scrapes and nobody else.
+
+_PIECE_S = 0.001
+
+
+class Scrapes:
+    """Those under way. `monotonic` tells the time."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._line: deque[tuple[Exchange, Iterator[bytes], list[bytes], str]] = deque()
+
+    def begin(self, exchange: Exchange, pieces: Iterator[bytes], content_type: str) -> None:
+        """Answers with all of the pieces, in time."""
+        self._line.append((exchange, pieces, [], content_type))
+        if len(self._line) == 1:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        end = self._monotonic() + _PIECE_S
+        while self._line:
+            exchange, pieces, said, content_type = self._line[0]
+            piece = None if exchange.gone else next(pieces, None)
+            if piece is not None:
+                said.append(piece)
+            else:
+                self._line.popleft()
+                exchange.respond(200, b"".join(said), content_type)
+            if self._line and self._monotonic() >= end:
+                asyncio.get_running_loop().call_soon(self._go_on)
+                return

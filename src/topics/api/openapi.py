@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from topics.api.app import Route
-from topics.api.errors import STATUS_BY_CODE
-from topics.api.openapi_operation import Operation
-from topics.core.names import TOPIC_NAME_PATTERN
-from topics.core.routers import ROUTER_NAME_PATTERN
-from topics.wire.v0 import ErrorAnswer, Performance
+from topics.api.call import Operation
+from topics.api.error_responses import STATUS_BY_CODE
+from topics.model.names import TOPIC_NAME_PATTERN
+from topics.model.router_rules import ROUTER_NAME_PATTERN
+from topics_protocol.v0 import ErrorAnswer, Performance
 
 _REF = "#/components/schemas/{name}"
 _EVERY_ROUTE = ("invalid_request", "internal")

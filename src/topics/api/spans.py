@@ -28,7 +28,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace import Span as _Span
 
 from topics import __version__
-from topics.api.traces import TraceContext
+from topics.api.tracing import TraceContext
 from topics.http.messages import RequestHead
 
 _EXPORT_S = 5.0

@@ -1,4 +1,4 @@
-"""The command line: one command a file, each a function that returns its exit code.
+"""The command line: one module a command group, one function a command, which returns its exit code.
 
 | exit code | meaning |
 |---|---|
@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from cyclopts import App, Group
 
 from topics import __version__
-from topics.cli.shared.environment import advice, strangers
-from topics.cli.shared.failures import INTERRUPTED, PIPE_CLOSED, explained, one_line
+from topics.cli.failures import INTERRUPTED, PIPE_CLOSED, advice, explained, one_line, strangers
 
 __all__ = ["main"]
 
@@ -33,14 +32,15 @@ app = App(
 )
 app["--help"].group = app["--version"].group = _OTHER
 
+# Commands whose name is a builtin have a function with an underscore.
+_FUNCTIONS = {"list": "list_", "set": "set_", "zip": "zip_"}
+
 
 def _group(name: str, help: str, group: Group, commands: Mapping[str, str]) -> None:
-    """Commands under one word. A command `ls` of the word `queue` is the function `ls` of `topics.cli.queue.ls`."""
+    """Add a command group. Command `ls` of group `queue` is the function `ls` of the module `topics.cli.queue`."""
     word = App(name=name, help=help, group=group)
     for command, line in commands.items():
-        # A function cannot well be called `list`.
-        function = {"list": "list_"}.get(command, command)
-        word.command(f"topics.cli.{name}.{function}:{function}", name=command, help=line)
+        word.command(f"topics.cli.{name}:{_FUNCTIONS.get(command, command)}", name=command, help=line)
     app.command(word)
 
 
@@ -57,8 +57,7 @@ for _name, _help in {
     "tail": "Print the last records of a topic, and follow it.",
     "delete": "Delete records of a topic for good.",
 }.items():
-    _function = {"set": "set_"}.get(_name, _name)
-    app.command(f"topics.cli.topic.{_function}:{_function}", name=_name, help=_help, group=_SERVER)
+    app.command(f"topics.cli.topic:{_FUNCTIONS.get(_name, _name)}", name=_name, help=_help, group=_SERVER)
 _group(
     "queue",
     "Queues: jobs, their leases, and what became of them.",
@@ -112,14 +111,12 @@ _group(
         "preview": "Show what an evolution would make of the newest entries.",
     },
 )
-app.command("topics.cli.search.search:search", help="Find entries of one stream or of several.", group=_SERVER)
-app.command("topics.cli.search.aggregate:aggregate", help="Add up entries of a stream.", group=_SERVER)
-app.command("topics.cli.transfer.export:export", help="Write a topic's records to a file.", group=_SERVER)
-app.command(
-    "topics.cli.transfer.import_:import_", name="import", help="Append records of a file to a topic.", group=_SERVER
-)
-app.command("topics.cli.watch.top:top", help="Watch topics, rates, queues and pressure.", group=_SERVER)
-app.command("topics.cli.watch.bench:bench", help="Measure your own server, briefly.", group=_SERVER)
+app.command("topics.cli.search:search", help="Find entries of one stream or of several.", group=_SERVER)
+app.command("topics.cli.search:aggregate", help="Add up entries of a stream.", group=_SERVER)
+app.command("topics.cli.transfer:export", help="Write a topic's records to a file.", group=_SERVER)
+app.command("topics.cli.transfer:import_", name="import", help="Append records of a file to a topic.", group=_SERVER)
+app.command("topics.cli.monitor:top", help="Watch topics, rates, queues and pressure.", group=_SERVER)
+app.command("topics.cli.monitor:bench", help="Measure your own server, briefly.", group=_SERVER)
 _group(
     "context",
     "Servers by name, in a file of your own.",
@@ -136,10 +133,8 @@ app.command(
     help="Run the server.\n\nEvery setting is also an environment variable; a flag beats the variable.",
     group=_FOLDER,
 )
-app.command(
-    "topics.cli.folder.verify:verify", help="Look for damage in a data folder, changing nothing.", group=_FOLDER
-)
-app.command("topics.cli.folder.repair:repair", help="Mend a damaged data folder.", group=_FOLDER)
+app.command("topics.cli.data_folder:verify", help="Look for damage in a data folder, changing nothing.", group=_FOLDER)
+app.command("topics.cli.data_folder:repair", help="Mend a damaged data folder.", group=_FOLDER)
 _group(
     "backup",
     "Backups of a server, and the way back from them.",
@@ -173,8 +168,8 @@ _group(
         "zip": "Write the package to a file for spark-submit.",
     },
 )
-app.command("topics.cli.completion:completion", help="Print a script that completes commands in a shell.", group=_OTHER)
-app.command("topics.cli.version:version", help="Print the version.", group=_OTHER)
+app.command("topics.cli.info:completion", help="Print a script that completes commands in a shell.", group=_OTHER)
+app.command("topics.cli.info:version", help="Print the version.", group=_OTHER)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

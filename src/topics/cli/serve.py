@@ -3,16 +3,52 @@
 import inspect
 import logging
 import os
+import shutil
 import sys
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from topics import server
-from topics.cli.shared.environment import strangers
-from topics.cli.welcome import welcome
-from topics.config.settings import SETTINGS, Setting, Settings
+from topics import __version__, server
+from topics.cli.failures import strangers
+from topics.cli.server_connection import DEFAULT_URL
+from topics.model.settings import SETTINGS, Setting, Settings
 from topics.system.logs import configure_logs
+
+# What a server that was just started says to a person: where it is, who may come in, and what to try.
+
+
+def welcome(address: str, settings: Settings, program: str) -> str:
+    """The lines; `program` is how the command line was called, so that what is shown can be typed as it stands."""
+    url = f"http://{address}"
+    if settings.api_keys is None and settings.key_file is None:
+        keys = "off: whoever reaches this address may read, change and delete everything; TOPICS_API_KEYS sets some"
+    else:
+        keys = "on: commands need one, by TOPICS_API_KEY or --api-key"
+    elsewhere = "" if url == DEFAULT_URL else f" --url {url}"
+    command = called(program)
+    lines = (
+        ("", f"topics {__version__} listens on {url}"),
+        ("data", os.path.abspath(settings.data_dir)),
+        ("keys", keys),
+        ("look", f"{url}/console"),
+        ("try", f"""{command} append orders '{{"order":1}}'{elsewhere}"""),
+        ("", f"{command} tail orders -f{elsewhere}"),
+        ("stop", "Ctrl-C"),
+    )
+    head, *rest = (text if not name and at == 0 else f"  {name:<5} {text}" for at, (name, text) in enumerate(lines))
+    return "\n".join(["", head, *rest, ""])
+
+
+def called(program: str) -> str:
+    """How to call the command line again from the same folder."""
+    if os.path.basename(program) == "__main__.py":
+        return "python -m topics"
+    found = shutil.which("topics")
+    if found is not None and os.path.exists(program) and os.path.samefile(found, program):
+        return "topics"
+    return os.path.relpath(program) if os.path.isabs(program) and os.path.exists(program) else program
+
 
 _SWITCH = ("0", "1", "false", "true")
 

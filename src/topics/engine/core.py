@@ -1,39 +1,125 @@
 """What every part of the engine shares: the topics, the shards, the time, and the rules for touching them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from sys import maxsize
 
 from xxhash import xxh3_64_intdigest
 
-from topics.config.settings import EngineSettings
-from topics.core.backup_errors import BackupTargetError
-from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
-from topics.core.limits import Limits
-from topics.core.names import SERVER_TOPICS, SYSTEM_STREAMS
-from topics.engine.background import Deferral
-from topics.engine.engine_time import EngineTime
+from topics.engine.apply import Applier
+from topics.engine.background_jobs import Deferral
 from topics.engine.features import CrossShardGate, Features
-from topics.engine.listeners import Listeners
-from topics.engine.pressure.scheduler import Scheduler
-from topics.engine.sleeping.sleepers import Sleepers, TopicsByName
-from topics.engine.state.apply import Applier
-from topics.engine.state.names import SortedNames
-from topics.engine.state.retention import Retention
-from topics.engine.state.runs import RunReader, Segment
-from topics.engine.state.totals import Totals
+from topics.engine.quotas import Quotas
+from topics.engine.record_runs import RunReader, Segment
+from topics.engine.retention import Retention
+from topics.engine.scheduler import Scheduler
 from topics.engine.topic import Topic
-from topics.engine.transaction import WritePath
-from topics.engine.write.quotas import Quotas
-from topics.formats.block import BASE_MAX
-from topics.formats.control import encode_evict
-from topics.formats.frame import FrameKind
-from topics.storage.commit import Shard
-from topics.storage.layout import Layout
-from topics.storage.room import DiskRoom
-from topics.storage.segments import SegmentKey, SegmentStore
+from topics.engine.topic_directory import SortedNames, Totals
+from topics.engine.topic_paging import TopicPager, TopicsByName
+from topics.engine.write_path import WritePath
+from topics.log.block import BASE_MAX
+from topics.log.control_frames import encode_evict
+from topics.log.frame import FrameKind
+from topics.log.group_commit import Shard
+from topics.log.layout import Layout
+from topics.log.segment_files import SegmentKey, SegmentStore
+from topics.log.wal import DiskRoom
+from topics.model.errors import BackupTargetError, ReadOnlyError, ShuttingDownError, TopicNotFoundError
+from topics.model.limits import Limits
+from topics.model.names import SERVER_TOPICS, SYSTEM_STREAMS
+from topics.model.settings import EngineSettings
+from topics.queues.queue_frames import Ending
 from topics.system.clock import Clock
-from topics.system.dice import Dice
+from topics.system.entropy import Entropy
+
+# Who is told of what: lists of the engine's core that features and upkeep put themselves into.
+
+
+class Listeners:
+    def __init__(self) -> None:
+        self.added: list[Callable[[Topic], None]] = []
+        """Who wants to know of every topic that comes to be."""
+        self.gone: list[Callable[[Topic], None]] = []
+        """Who wants to know of every topic that is no more."""
+        self.delayed: list[Callable[[Topic, int, int, int], None]] = []
+        """Told of jobs, first and last seq, that are held back until a moment (`queues`)."""
+        self.chores: list[Callable[[], None]] = []
+        """What features want done about once a second (`engine.housekeeping`)."""
+        self.captures: list[Callable[[Topic], None]] = []
+        """Take a topic's state for a running checkpoint (`engine.checkpoint`)."""
+        self.turned: list[Callable[[int], None]] = []
+        """Told when a checkpoint turned a shard: what its topics have so far is behind them in the log."""
+        self.detach: list[Callable[[Topic], list[str]]] = []
+        """Remove the routers that go with a deleted topic, and tell their names, sorted (`routers`)."""
+        self.begins: list[Callable[[], None]] = []
+        """Note that seqs are about to be given out; OSError where that is not possible."""
+
+
+# The engine's two readings of time, and how a moment of one becomes a moment of the other.
+#
+# | | from | for |
+# |---|---|---|
+# | `wall` | the machine's clock, which is set forward and back at times | timestamps, ages, windows, what is told |
+# | `steady` | the monotonic clock, counted on from the wall time of the start | leases, delays, alarms, intervals |
+#
+# A duration that began is over when that much time has passed, whatever happens to the clock on the wall meanwhile.
+# What is told of its end, in an answer or in the log, is wall time: `told`. What the log says of it is taken up after a
+# restart by `resumed`: the wall clock tells how long nobody was there, but no duration becomes longer by it than it
+# was.
+
+_JITTER_MS = 5
+"""So far apart the two clocks may be by rounding and by reading one after the other."""
+
+
+class EngineTime:
+    def __init__(self, clock: Clock) -> None:
+        self.wall = clock.now_ms
+        """Milliseconds since 1970. May jump, also backwards."""
+        self._monotonic = clock.monotonic
+        self._origin = clock.now_ms() - self._passed()
+        self._moment = 0
+        self._ahead = 0
+
+    def _passed(self) -> int:
+        return round(self._monotonic() * 1000)
+
+    def steady(self) -> int:
+        """Milliseconds that never jump and never run back; those of the wall when the process began, and no other's."""
+        return self._origin + self._passed()
+
+    def moment(self) -> int:
+        """The wall's time for the log: where the clock was set back it stands still. So of two frames, in whichever
+        shards, the one that follows from the other never has the lower one, and the log of one run can be cut at a
+        moment.
+        """
+        now = self.wall()
+        if now > self._moment:
+            self._moment = now
+        return self._moment
+
+    def end_moment(self) -> int:
+        """The moment of everything that was logged so far; whatever comes has a later one, also where the clock was set
+        back and `moment` stands still.
+        """
+        ended = self.moment()
+        self._moment = ended + 1
+        return ended
+
+    def told(self, moment: int) -> int:
+        """A steady moment as the clock on the wall would have it now; the same as before while that runs evenly."""
+        ahead = self.wall() - self.steady()
+        if abs(ahead - self._ahead) > _JITTER_MS:
+            self._ahead = ahead
+        return moment + self._ahead
+
+    def ending(self, moment: int) -> Ending:
+        """A steady moment as the log has it."""
+        return Ending(self.told(moment), max(moment - self.steady(), 0))
+
+    def resumed(self, ending: Ending) -> int:
+        """The steady moment of an end that another process told; one that came meanwhile stays in the past."""
+        left = ending.time - self.wall()
+        return self.steady() + (left if ending.lasts_ms is None else min(left, ending.lasts_ms))
 
 
 class EngineOptions(EngineSettings, frozen=True, kw_only=True):
@@ -59,7 +145,7 @@ class EngineCore(Listeners):
         layout: Layout,
         store: SegmentStore,
         clock: Clock,
-        dice: Dice,
+        dice: Entropy,
         room: DiskRoom,
         defer: Deferral,
     ) -> None:
@@ -80,7 +166,7 @@ class EngineCore(Listeners):
         self.topics: dict[int, Topic] = {}
         """Every topic that exists and is awake, by id."""
         # A restore looks at every topic once, before anybody else does.
-        self.sleepers = Sleepers(self, maxsize if options.restoring else options.awake_topics)
+        self.sleepers = TopicPager(self, maxsize if options.restoring else options.awake_topics)
         """Those that are left in their snapshot until somebody asks for them."""
         self.by_name = TopicsByName(self.sleepers)
         """Every topic by name, also one whose creation is still on its way to the disk."""
@@ -102,7 +188,7 @@ class EngineCore(Listeners):
         self.defer = defer
         """Runs a function later in this tick of the loop."""
         self.scheduler = Scheduler(self.steady, clock.monotonic, defer)
-        # Quiet while no seqs are given out, not yet or not any more: a snapshot says so (`engine.last_run`).
+        # Quiet while no seqs are given out, not yet or not any more: a snapshot says so (`engine.recovery`).
         self.closed, self.quiet = False, True
 
     # Topics

@@ -9,52 +9,86 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar, cast
 
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch
-from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicNotFoundError, TopicsError
-from topics.core.routers import RouterWish
-from topics.core.selectors import DeleteSelector
-from topics.engine.background import Deferral, InlineRunner, Job, JobRunner
-from topics.engine.backup.backups import Backups
-from topics.engine.backup.kept_log import KeptLog
+import msgspec
+
+from topics.engine.append import Appender, FrameExtension
+from topics.engine.background_jobs import Deferral, InlineRunner, Job, JobRunner
+from topics.engine.backpressure import Admission, Throttle
+from topics.engine.checkpoint import Checkpointer
+from topics.engine.cold_tier import Sweeper
 from topics.engine.core import EngineCore, EngineOptions
-from topics.engine.last_run import LastRun, note_distrust, note_running, note_stopped, read_last_run
-from topics.engine.pressure.admission import Admission
-from topics.engine.pressure.throttle import Throttle
-from topics.engine.queues.queues import Queues
-from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
-from topics.engine.recovery import Recovery, remove_orphans
+from topics.engine.delete import Deleter
+from topics.engine.delete_export import DeleteExport
+from topics.engine.disk_threads import ThreadWorkers, Workers, outcome_of
+from topics.engine.housekeeping import Housekeeper
+from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, first_readable, plan_read
+from topics.engine.record_runs import RunReader, Segment
+from topics.engine.recovery import (
+    LastRun,
+    Recovery,
+    note_distrust,
+    note_running,
+    note_stopped,
+    read_last_run,
+    remove_orphans,
+)
 from topics.engine.results import AppendDone, DeleteDone, DropDone, PutDone
-from topics.engine.routing.control import PutDone as RouterPutDone
-from topics.engine.routing.control import RemoveDone as RouterRemoveDone
-from topics.engine.routing.control import RouterInfo
-from topics.engine.routing.routing import Routing
-from topics.engine.state.runs import RunReader, Segment
+from topics.engine.sealing import Sealer
 from topics.engine.stats import EngineStats, collect_stats
-from topics.engine.streams.feature import StreamFeature
 from topics.engine.topic import Topic
-from topics.engine.topic_info import TopicInfo, describe
-from topics.engine.transactions.transactions import Transactions
-from topics.engine.upkeep.checkpoint import Checkpointer
-from topics.engine.upkeep.cold_store import Sweeper
-from topics.engine.upkeep.housekeeping import Housekeeper
-from topics.engine.upkeep.removals import Removals
-from topics.engine.upkeep.sealing import Sealer
-from topics.engine.workers import ThreadWorkers, Workers, outcome_of
-from topics.engine.write.appending import Appender, FrameExtension
-from topics.engine.write.control import Controller, wait_for_drop
-from topics.engine.write.deleting import Deleter
-from topics.formats.snapshot import WalPosition
-from topics.storage.commit import Shard
-from topics.storage.fs import FileSystem, FolderLock
-from topics.storage.layout import Layout
-from topics.storage.log_writer import Writer
-from topics.storage.room import DiskRoom
-from topics.storage.segments import SegmentStore
-from topics.storage.shortages import is_full
-from topics.storage.wal import ShardLog
+from topics.engine.topic_admin import Controller, wait_for_drop
+from topics.log.fs import FileSystem, FolderLock, is_full
+from topics.log.group_commit import Shard
+from topics.log.layout import Layout
+from topics.log.segment_files import SegmentStore
+from topics.log.shard_writer import Writer
+from topics.log.snapshot import WalPosition
+from topics.log.wal import DiskRoom, ShardLog
+from topics.model.errors import CorruptSegmentError, FolderBusyError, TopicNotFoundError, TopicsError
+from topics.model.records import Batch
+from topics.model.router_rules import DeleteSelector, RouterWish
+from topics.model.topic_config import TopicConfig, TopicConfigPatch, TopicType
+from topics.ops.backup.backup_files import KeptLog
+from topics.ops.backup.backups import Backups
+from topics.queues.queue_messages import QueueCounters
+from topics.queues.queues import Queues
+from topics.routers.routers import PutDone as RouterPutDone
+from topics.routers.routers import RemoveDone as RouterRemoveDone
+from topics.routers.routers import RouterInfo, Routing
+from topics.streams.stream_state import StreamFeature
 from topics.system.clock import Clock
-from topics.system.dice import Dice
+from topics.system.entropy import Entropy
+from topics.transactions.transactions import Transactions
+
+# A topic's state as people see it.
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    topic: str
+    epoch: int
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    config: TopicConfig
+    effective_priority: int
+    last_write_ts: int | None
+    last_read_ts: int | None
+    queue: QueueCounters | None = None
+    """What its jobs are doing; None for a topic that is no queue."""
+
+    @property
+    def next_seq(self) -> int:
+        return self.head_seq + 1
+
+
+def describe(core: EngineCore, queues: Queues, topic: Topic) -> TopicInfo:
+    return TopicInfo(
+        topic.name, topic.epoch, topic.head, first_readable(topic), topic.live_count, topic.live_bytes, topic.config,
+        core.scheduler.priority(topic), topic.last_write_ts or None, topic.last_read_ts or None,
+        queues.counters_of(topic) if topic.config.type is TopicType.QUEUE else None,
+    )  # fmt: skip
+
 
 T = TypeVar("T")
 
@@ -78,7 +112,7 @@ class Engine:
         keeps = backup_fs is not None and core.options.backup_log_bytes
         self.checkpointer = Checkpointer(core, self.sealer, fs, retire_log=kept_log.retire if keeps else None)
         self.backups = Backups(core, fs, self.checkpointer, kept_log, backup_fs, self.run_job, self._background)
-        self.removals = Removals(core, fs, self.checkpointer)
+        self.removals = DeleteExport(core, fs, self.checkpointer)
         self.admission = Admission(core, clock.monotonic, self._append_admitted)
         self._appender = Appender(core, self.sealer, self.admission)
         self.append_lone = self._appender.append_lone
@@ -107,7 +141,7 @@ class Engine:
         fs: FileSystem,
         options: EngineOptions,
         clock: Clock,
-        dice: Dice,
+        dice: Entropy,
         *,
         boot_id: str = "",
         progress: Callable[[float], None] = lambda done: None,
@@ -479,3 +513,21 @@ class Engine:
 
 def _as_error(outcome: object) -> TopicsError:
     return outcome if isinstance(outcome, TopicsError) else TopicsError(f"a read failed: {outcome}")
+
+
+# Telling when what readers see of a topic is on the disk, for those who must not act on less.
+
+
+def when_durable(core: EngineCore, topic: Topic, done: Callable[[int], None]) -> None:
+    """Tells the topic's head as it is now, once everything up to it is on the disk; it may do so before it returns.
+
+    A class that is never written has nothing to wait for. Where the disk fails, `done` is never called: nothing
+    becomes durable any more.
+    """
+    head, path = topic.head, core.path
+    durability = topic.config.durability
+    nothing_to_wait_for = durability.acks_after_sync or not durability.logged
+    if nothing_to_wait_for or path.is_synced(topic.shard):
+        done(head)
+    elif path.takes_notes(topic):
+        path.after_sync(topic.shard, lambda: done(head))

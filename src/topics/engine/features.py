@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from topics.engine.topic import Topic
-from topics.formats.frame import Frame, FrameKind
+from topics.log.frame import Frame, FrameKind
 
 
 class Rebuild(Protocol):
@@ -51,7 +51,7 @@ class Feature(Protocol):
 
     def may_sleep(self, topic: Topic) -> bool:
         """Whether a topic with a part of it may be left in a snapshot until somebody asks for it: `load` brings all of
-        it back, and neither `settle` nor anything the feature keeps would miss it (`engine.sleeping`)."""
+        it back, and neither `settle` nor anything the feature keeps would miss it (`engine.topic_paging`)."""
         ...
 
 

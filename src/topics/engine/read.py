@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.core.errors import CorruptSegmentError, RetryLaterError
-from topics.core.loss import LossReason, Tombstone
-from topics.core.rows import TRAIT_META, TRAIT_TAGS
-from topics.engine.state.losses import lost_from
-from topics.engine.state.runs import Block, Run, RunReader, Segment, has_nodes, live_ranges
+from topics.engine.record_runs import Block, Run, RunReader, Segment, has_nodes, live_ranges
 from topics.engine.topic import SEQ_BASE, Inheritance, Topic
-from topics.storage.segments import SegmentDamaged
-from topics.wire.cuts import Range, fitting, project, without_nodes
-from topics.wire.fragments import node_suffix
+from topics.engine.watermarks import lost_from
+from topics.log.segment_files import SegmentDamaged
+from topics.model.errors import CorruptSegmentError, RetryLaterError
+from topics.model.records import TRAIT_META, TRAIT_TAGS
+from topics.model.seq_ranges import LossReason, Tombstone
+from topics.wire.record_encoding import node_suffix
+from topics.wire.record_slicing import Range, end_that_fits, project, without_nodes
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,7 +273,7 @@ def _read_run(
             if plan.suffixes and has_nodes(run):
                 ranges = without_nodes(view, ranges, plan.suffixes)
             for from_index, to_index in ranges:
-                fit = fitting(view, from_index, to_index, room - size)
+                fit = end_that_fits(view, from_index, to_index, room - size)
                 if fit == from_index and first and not kept:
                     fit += 1
                 if fit > from_index:

@@ -7,38 +7,112 @@ makes the result durable and removes the old log. Cut short anywhere it can simp
 changes nothing.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable
 from itertools import zip_longest
+from typing import NamedTuple
 
-from topics.core.config import decode_config
-from topics.core.durability import Durability
-from topics.core.errors import DamageError
-from topics.core.findings import UNFINISHED_RESTORE, Finding
-from topics.core.loss import LossReason
+from topics.engine.apply import grant, load_block, load_state
+from topics.engine.checkpoint import ChainWeight
+from topics.engine.cold_tier import drop_stale_copies, missing_near, topics_in_store
 from topics.engine.core import EngineCore
-from topics.engine.last_run import LastRun
-from topics.engine.state.loading import load_block, load_state
-from topics.engine.state.names import SortedNames
-from topics.engine.state.runs import Block
+from topics.engine.frame_blocks import block_in
+from topics.engine.record_runs import Block
 from topics.engine.topic import Topic
-from topics.engine.upkeep.chain_weight import ChainWeight
-from topics.engine.upkeep.cold_store import drop_stale_copies, missing_near, topics_in_store
-from topics.engine.write.seq_reserve import grant
-from topics.formats import control
-from topics.formats.block import decode_block
-from topics.formats.carriers import block_in
-from topics.formats.frame import Frame, FrameKind
-from topics.formats.snapshot import CLASSES, Directory, SnapshotHead, WalPosition, decode_topic
-from topics.formats.stream import creation_in
-from topics.formats.transaction import decode_append, decode_committed
-from topics.storage.damage.orphans import topic_id_of
-from topics.storage.fs import FileSystem
-from topics.storage.layout import number_in
-from topics.storage.replay import LogDamaged, ShardEnd, ShardReader
-from topics.storage.segments import SegmentDamaged, SegmentKey
-from topics.storage.snapshot_files import SnapshotFile, StoredTopic
-from topics.storage.snapshots import noted_newest, snapshot_numbers
+from topics.engine.topic_directory import SortedNames
+from topics.log import control_frames
+from topics.log.block import decode_block
+from topics.log.damage import topic_id_of
+from topics.log.frame import Frame, FrameKind
+from topics.log.fs import FileSystem, read_small, write_small
+from topics.log.layout import Layout, number_in
+from topics.log.replay import LogDamaged, ShardEnd, ShardReader
+from topics.log.segment_files import SegmentDamaged, SegmentKey
+from topics.log.snapshot import CLASSES, Directory, SnapshotHead, WalPosition, decode_topic
+from topics.log.snapshot_files import SnapshotFile, StoredTopic, noted_newest, snapshot_numbers
+from topics.model.errors import UNFINISHED_RESTORE, DamageError, Finding
+from topics.model.seq_ranges import LossReason
+from topics.model.topic_config import Durability, decode_config
+from topics.streams.stream_frames import creation_in
+from topics.transactions.transaction_frames import decode_append, decode_committed
+
+# What the last server on a data folder left behind: the small file `machine`.
+#
+#     BOOT RESERVE SINCE [stopped]
+#                           the boot of its machine, how many seqs beyond what the disk knows it let topics give out
+#                           (`engine.apply`), and the newest snapshot there was when it began to
+#
+# It is written before the first seq is given out. A snapshot that was taken while none were given out, at the end of a
+# recovery or of a clean stop, says so itself (`SnapshotHead.quiet`): when it is younger than the run, nothing can be
+# missing behind it. So neither a start that nobody wrote to nor a clean stop leaves a hole in any topic's seqs.
+#
+# `stopped` is added where a clean stop could not take its last checkpoint, on a full disk for instance, while every log
+# is synced to its end: then nothing that was logged can be missing either.
+#
+# A log that failed makes the boot unknown: the kernel may have dropped pages as after a power cut, so the next start
+# must not reason that the machine kept running and nothing can be missing.
+
+_NO_BOOT = "-"
+_STOPPED = "stopped"
+
+
+class LastRun(NamedTuple):
+    boot_id: str
+    reserve: int
+    since: int
+    """-1 where no run gave out anything that is not in the snapshots by now."""
+    stopped: bool = False
+    """Whether it synced its log to the end and stopped."""
+
+    def same_boot(self, boot_id: str) -> bool:
+        """Whether the machine kept running since, so that its page cache has every write."""
+        return bool(boot_id) and boot_id == self.boot_id
+
+    def is_settled(self, newest: SnapshotHead | None) -> bool:
+        """Whether everything that was given out is in the snapshots."""
+        return newest is not None and newest.quiet and newest.number > self.since
+
+
+def read_last_run(fs: FileSystem, layout: Layout) -> LastRun:
+    words = read_small(fs, layout.machine).split(" ")
+    if len(words) in (3, 4) and words[1].isdecimal() and words[2].isdecimal():
+        boot = "" if words[0].startswith(_NO_BOOT) else words[0]
+        return LastRun(boot, int(words[1]), int(words[2]), words[3:] == [_STOPPED])
+    # A release that wrote nothing but the boot reserved seqs by frames alone.
+    return LastRun(words[0], 0, -1)
+
+
+def note_running(fs: FileSystem, layout: Layout, run: LastRun) -> None:
+    write_small(fs, layout.machine, f"{run.boot_id or _NO_BOOT} {run.reserve} {run.since}", layout.root)
+
+
+def note_stopped(fs: FileSystem, layout: Layout) -> None:
+    """In place: on a full disk there may be no room for another file. Where it fails, a stop is told as a crash."""
+    with contextlib.suppress(OSError):
+        file = fs.open(layout.machine, write=True)
+        try:
+            if not file.read_at(0, 4096).endswith(_STOPPED.encode()):
+                file.write_at(file.size(), f" {_STOPPED}".encode())
+                file.sync()
+        finally:
+            file.close()
+
+
+def note_distrust(fs: FileSystem, layout: Layout) -> None:
+    """On a disk this bad the attempt may fail as well; then there is nothing more to be done from here."""
+    with contextlib.suppress(OSError):
+        try:
+            file = fs.open(layout.machine, write=True)
+            try:
+                file.write_at(0, _NO_BOOT.encode())
+                file.sync()
+            finally:
+                file.close()
+        except OSError:
+            fs.remove(layout.machine)
+            fs.sync_dir(layout.root)
+
 
 _log = logging.getLogger(__name__)
 
@@ -312,7 +386,7 @@ class Recovery:
         topic.next_base = block.next_base
 
     def _configure(self, topic: Topic, frame: Frame) -> None:
-        head, config = control.decode_config_change(frame.body)
+        head, config = control_frames.decode_config_change(frame.body)
         self._core.applier.configure(topic, decode_config(config), head)
 
     def _drop(self, topic: Topic, frame: Frame) -> None:
@@ -329,11 +403,11 @@ class Recovery:
             core.dropped[0].append(topic.id)
 
     def _delete(self, topic: Topic, frame: Frame) -> None:
-        before_seq, ranges = control.decode_delete(frame.body)
+        before_seq, ranges = control_frames.decode_delete(frame.body)
         self._core.applier.delete(topic, before_seq, ranges)
 
     def _evict(self, topic: Topic, frame: Frame) -> None:
-        evicted, applier = control.decode_evict(frame.body), self._core.applier
+        evicted, applier = control_frames.decode_evict(frame.body), self._core.applier
         if evicted.complete:
             applier.complete(topic)
         elif evicted.expired:
@@ -342,7 +416,7 @@ class Recovery:
             applier.evict(topic, evicted.floor)
 
     def _ceiling(self, topic: Topic, frame: Frame) -> None:
-        topic.ceiling = max(topic.ceiling, control.decode_ceiling(frame.body))
+        topic.ceiling = max(topic.ceiling, control_frames.decode_ceiling(frame.body))
 
     # What a crash means
 
@@ -464,7 +538,7 @@ _APPLY: dict[FrameKind, Callable[[Recovery, Topic, Frame], None]] = {
 def remove_orphans(core: EngineCore, fs: FileSystem) -> int:
     """Removes segment files that no topic names: what a crash left of sealing, relocating and deleting.
 
-    An object store is tidied up later (`engine.upkeep.cold_store`).
+    An object store is tidied up later (`engine.cold_tier`).
     """
     removed = 0
     drop_stale_copies(core)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from topics.core.config import TopicConfig
-from topics.core.errors import TopicsError
+from topics.model.errors import TopicsError
+from topics.model.topic_config import TopicConfig
 
 
 class AppendResult(msgspec.Struct, frozen=True, gc=False):

@@ -2,15 +2,15 @@
 
 import msgspec
 
-from topics.engine.backup.backups import Backups
+from topics.engine.backpressure import Throttle, ThrottleStats
+from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
-from topics.engine.pressure.throttle import Throttle, ThrottleStats
-from topics.engine.routing.routing import Routing
-from topics.engine.transactions.transactions import Transactions
-from topics.engine.upkeep.checkpoint import Checkpointer
-from topics.engine.upkeep.sealing import Sealer
-from topics.storage.commit import Shard
-from topics.storage.objects.meter import StoreStats
+from topics.engine.sealing import Sealer
+from topics.log.group_commit import Shard
+from topics.log.object_store.store import StoreStats
+from topics.ops.backup.backups import Backups
+from topics.routers.routers import Routing
+from topics.transactions.transactions import Transactions
 
 
 class ShardStats(msgspec.Struct, frozen=True, kw_only=True):

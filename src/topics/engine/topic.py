@@ -1,4 +1,4 @@
-"""A topic's state: plain values that only `engine.state.apply` and its neighbours change, on the event loop's thread.
+"""A topic's state: plain values that only `engine.apply` and its neighbours change, on the event loop's thread.
 
 Kept small on purpose: a hundred thousand idle topics must fit, so what a quiet topic does not need is None or shared.
 """
@@ -7,12 +7,69 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from topics.core.config import TopicConfig
-from topics.core.loss import LostRange
-from topics.core.records import Record
-from topics.engine.rules import rules_of
-from topics.engine.state.keys import KeyMemory
-from topics.engine.state.runs import Block, Run, Segment
+from topics.engine.idempotency import KeyMemory
+from topics.engine.record_runs import Block, Run, Segment
+from topics.model.records import Record
+from topics.model.seq_ranges import LostRange
+from topics.model.topic_config import Discard, TopicConfig
+
+# What a topic's config, its guard and its stage of life mean for those who write to it.
+#
+# Asked by everyone who writes, of one object a topic has; another takes its place when one of these changes
+# (`Topic.rules`). So "is this topic plain?" has one answer, and a shortcut cannot come to another one than the long
+# way. Topics for which the same holds share it: most of a hundred thousand do.
+
+
+class Rules:
+    __slots__ = (
+        "acks_after_sync", "ceilings", "closing", "created", "guarded", "keyed", "logged", "plain", "rejects",
+        "reserves", "shares", "takes_all", "usual", "waits",
+    )  # fmt: skip
+
+    def __init__(self, config: TopicConfig, settled: bool, created: bool, guarded: bool, closing: bool) -> None:
+        """`settled` says that readers see this config as well; they do not while it is on its way."""
+        durability = config.durability
+        self.created = created
+        self.guarded = guarded
+        self.closing = closing
+        self.logged = durability.logged
+        self.acks_after_sync = durability.acks_after_sync
+        self.reserves = durability.reserves_seqs
+        self.ceilings = durability.reserves_seqs or not durability.logged
+        """Whether its seqs are shown before the disk knows of them, so that they need a ceiling."""
+        self.waits = durability.acks_after_sync or not created
+        """Whether everything that is logged for it waits for a sync."""
+        self.rejects = config.discard is Discard.REJECT and bool(config.cap_records or config.cap_bytes)
+        """Whether it refuses what does not fit, instead of dropping the oldest."""
+        self.usual = not guarded and not closing
+        """Whether nothing has to be asked before something is done to it: it is there, for everyone. One that was
+        deleted stays one that is closing."""
+        self.takes_all = not guarded and not self.rejects
+        """Whether it takes any records that a server has room for."""
+        self.shares = (
+            not self.rejects and created and not closing and durability.logged and not config.ttl_ms and settled
+        )
+        """Whether single records may share a block, where a guard has nothing to say about them."""
+        self.plain = self.shares and not guarded
+        """Whether they may: nothing about the topic looks at each request by itself."""
+        self.keyed = self.plain and config.idempotency_window_ms > 0
+        """Whether those with an idempotency key may, too: where none is remembered, one may come twice in a block."""
+
+
+_SHARED_MAX = 4096
+_shared: dict[tuple[int, bool, bool, bool, bool], tuple[TopicConfig, Rules]] = {}
+"""Rules by the config they are made of, which they keep: so its address is nobody else's. Configs are shared, too."""
+
+
+def rules_of(config: TopicConfig, settled: bool, created: bool, guarded: bool, closing: bool) -> Rules:
+    key = (id(config), settled, created, guarded, closing)
+    found = _shared.get(key)
+    if found is None:
+        if len(_shared) >= _SHARED_MAX:
+            _shared.clear()
+        found = _shared[key] = (config, Rules(config, settled, created, guarded, closing))
+    return found[1]
+
 
 SEQ_BASE = 1
 
@@ -149,7 +206,7 @@ class Topic:
         self.lost: list[LostRange] | None = None
         self.keys: KeyMemory | None = None
         self.coalesced: Any = None
-        """Single records that wait for the end of the tick (`engine.write.coalescing`); None while there are none."""
+        """Single records that wait for the end of the tick (`engine.coalesce`); None while there are none."""
         self.tags: object | None = None
         self.parts: dict[str, object] | None = None
         """What else the topic is (a queue, the source of routers, a stream), by the feature's name."""

@@ -6,20 +6,21 @@ from typing import Protocol
 
 import msgspec
 
-from topics.http.bodies import LargeBody
-from topics.http.encodings import accepts_gzip, compress
-from topics.http.messages import Answer, RequestHead
-from topics.http.render import (
+from topics.http.fair_scheduler import Step
+from topics.http.messages import Answer, HttpError, Refusal, RequestHead
+from topics.http.output_backpressure import FLOOR_BYTES, Account
+from topics.http.request_body import LargeBody
+from topics.http.response_encoding import (
     JOINED_BYTES_MAX,
     LENGTH_LINES,
     Renderer,
+    accepts_gzip,
+    compress,
     connection_line,
     header_lines,
     is_bodiless,
 )
-from topics.http.streams import Stream, Upgrade
-from topics.http.turns import Step
-from topics.http.unread import FLOOR_BYTES, Account
+from topics.http.streaming import Stream, Upgrade
 
 _VARY = ("vary", "accept-encoding")
 _VARY_LINE = header_lines((_VARY,))
@@ -110,8 +111,8 @@ class Exchange(msgspec.Struct, eq=False):
 
     def work_in_turns(self, step: Step) -> None:
         """Calls `step` in turns with everyone else who has much to do, until it returns True or the client is gone; it
-        may ask for a pause (`http.turns`). No later request of the connection is begun before, so that their order
-        stays what it was."""
+        may ask for a pause (`http.fair_scheduler`). No later request of the connection is begun before, so that their
+        order stays what it was."""
         if self.channel is not None:
             self.channel.work_in_turns(self, step)
 
@@ -354,3 +355,48 @@ def _gzipped(answer: Answer, compressed: bytes) -> Answer:
     if len(compressed) >= len(answer.body):
         return answer
     return answer._replace(body=compressed, headers=(*answer.headers, _GZIPPED))
+
+
+# What the HTTP layer asks of the application it serves. All of it is called on the event loop and must not block.
+
+
+class OneRequest(int):
+    """A limit that holds for one request, and says nothing of the next one with the same head."""
+
+
+Gather = Callable[[Sequence[Exchange], int], bool]
+"""See `Application.gatherer`."""
+
+
+class Application(Protocol):
+    """The product, seen from HTTP."""
+
+    @property
+    def admission(self) -> object:
+        """Stands for everything that `admit` decides by besides the head. Another object takes its place whenever any
+        of that changes; until then a head that was admitted is, without being asked about again. Where a decision
+        depends on more than that, on the time for instance, `admit` gives the limit as `OneRequest`."""
+        ...
+
+    def admit(self, head: RequestHead) -> int | Refusal:
+        """Decides on a request by its head alone, before its body: how many bytes the body may have once decoded, or
+        the answer at once. Nothing is buffered for a request that is refused here.
+
+        One head may come for many requests: what it says may be kept in its `context`. What was decided holds until
+        `admission` is another object."""
+        ...
+
+    def handle(self, exchange: Exchange) -> None:
+        """Takes a complete request. It may be answered before this returns or at any time later."""
+        ...
+
+    def gatherer(self, head: RequestHead) -> Gather | None:
+        """What takes requests with this head, which is admitted, in fewer steps than `handle`; None where nothing does.
+        It is given some that came together, with the length that their bodies have, and takes all of them or none,
+        which are then for `handle`. It holds for as long as the head is admitted."""
+        ...
+
+    def refuse(self, error: HttpError, path: str) -> Refusal:
+        """Gives a refusal of the HTTP layer the product's shape. The path is what was asked for, empty where the head
+        of the request was not understood."""
+        ...

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from importlib import import_module
 
-from topics.http.application import Application
-from topics.http.connection import Connection
-from topics.http.hub import Counters, Hub, Served
-from topics.http.limits import HttpLimits
+from topics.http.exchange import Application
+from topics.http.h1.connection import Connection
+from topics.http.messages import HttpLimits
+from topics.http.server_state import Counters, Served, ServerState
 from topics.http.tls import Certificate, TlsListener
 from topics.system.clock import Clock, SystemClock
 
@@ -27,7 +27,7 @@ class HttpServer:
 
     def __init__(self, application: Application, limits: HttpLimits | None = None, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._hub = Hub(application, limits or HttpLimits(), self._clock)
+        self._hub = ServerState(application, limits or HttpLimits(), self._clock)
         self._listener: asyncio.Server | TlsListener | None = None
         self._timer: asyncio.TimerHandle | None = None
         # The connections that the round of sweeping under way has yet to look at.

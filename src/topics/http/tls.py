@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from topics.http.hub import Hub
+from topics.http.server_state import ServerState
 
 _ACCEPT_AGAIN_S = 0.1
 
@@ -56,7 +56,7 @@ class Handshaking:
     owes = False
     buffered_bytes = 0
 
-    def __init__(self, hub: Hub, task: asyncio.Task[None]) -> None:
+    def __init__(self, hub: ServerState, task: asyncio.Task[None]) -> None:
         self._hub = hub
         self._task = task
         hub.adopt(self)
@@ -86,7 +86,7 @@ class Handshaking:
 class TlsListener:
     """Takes connections itself, as those of the loop are not to be seen before their handshake is through."""
 
-    def __init__(self, hub: Hub, certificate: Certificate, make: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, hub: ServerState, certificate: Certificate, make: Callable[[], asyncio.Protocol]) -> None:
         self._hub = hub
         self._certificate = certificate
         self._make = make

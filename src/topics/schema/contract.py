@@ -7,11 +7,26 @@ A profile brings a registry along, and a crash must not leave one without the ot
 A reader takes further fields at the end; another first byte it refuses.
 """
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
 import msgspec
 
-from topics.schema.profiles.base import Profile
-from topics.schema.profiles.generic import Generic
-from topics.schema.profiles.kinds import decode_profile, encode_profile
+from topics.model.errors import InvalidRequestError
+from topics.schema.documents import (
+    MAX_KEY_BYTES,
+    MAX_PORTION,
+    PORTION_BYTES,
+    PORTION_COST,
+    KeyExtractor,
+    check_api_version,
+    encode,
+    parse,
+    parse_request,
+    refuse_others,
+)
+from topics.schema.profiles.profile import Generic, Profile
+from topics.schema.profiles.profile_registry import decode_profile, encode_profile, parse_profile
 from topics.schema.registry import Registry, decode_registry, encode_registry
 
 _FORMAT = 1
@@ -43,3 +58,145 @@ def decode_contract(raw: bytes | memoryview) -> Contract:
     stored = _decode(raw[1:])
     profile = Generic() if stored.profile is None else decode_profile(stored.profile)
     return Contract(decode_registry(stored.registry), profile)
+
+
+# What an append goes through before it is stored: parsed once, normalised, validated, and given its keys.
+
+Text = bytes | msgspec.Raw
+"""The JSON text of an entry."""
+
+
+class Taken(NamedTuple):
+    """Entries as they are to be stored."""
+
+    payloads: Sequence[Text]
+    keys: Sequence[str | None] | None
+    """One a payload; None when the request's own key, if it has one, is that of all of them."""
+
+
+class Intake:
+    """The way in of one stream, compiled from its contract. A stream that promises nothing needs none."""
+
+    def __init__(self, contract: Contract) -> None:
+        self._profile: Profile | None = None if isinstance(contract.profile, Generic) else contract.profile
+        self._validator = None if _is_proved(contract) else contract.registry.validator
+        key = contract.registry.routing_key
+        self._extractor = None if key is None else KeyExtractor(key)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether entries pass without being looked at."""
+        return self._profile is None and self._validator is None and self._extractor is None
+
+    def check_bytes(self) -> None:
+        """Refuses an append that is not JSON to a stream whose entries are described."""
+        if not self.is_idle:
+            raise InvalidRequestError("the entries of this stream are described: append them as application/json")
+
+    def portion(self, raws: Sequence[Text]) -> int:
+        """How many of these entries may be taken in one go without others waiting for long; at least one."""
+        room = float(PORTION_BYTES)
+        if self._validator is not None:
+            room = min(room, PORTION_COST / self._validator.weight)
+        count = 0
+        for raw in raws[:MAX_PORTION]:
+            room -= len(raw)
+            if room < 0 and count:
+                break
+            count += 1
+        return count
+
+    def take(self, raws: Sequence[Text], *, now_ms: int, stream_key: str | None = None) -> Taken:
+        """The batch as it is stored, or a refusal of all of it. `stream_key` is the key that the request names."""
+        if stream_key is not None and self._extractor is not None:
+            raise InvalidRequestError("Stream-Key not allowed when routingKey is configured", field="Stream-Key")
+        if self.is_idle:
+            return Taken(raws, None)
+        if self._profile is not None and self._validator is None and self._extractor is None:
+            plain = self._profile.make_plain(raws)
+            if plain is not None:
+                return Taken(plain[0], None if stream_key is not None else _all_bounded(plain[1]))
+        values = _parse_all(raws)
+        payloads = raws
+        if self._profile is not None:
+            normalised = self._normalised(self._profile, values, now_ms)
+            payloads = [
+                raw if after is before else encode(after)
+                for raw, before, after in zip(raws, values, normalised, strict=True)
+            ]
+            values = normalised
+        if self._validator is not None:
+            self._validator.check(values, payloads)
+        if self._extractor is not None:
+            return Taken(payloads, self._extractor.keys_of(values))
+        if self._profile is None or stream_key is not None:
+            return Taken(payloads, None)
+        return Taken(payloads, _all_bounded([self._profile.key_of(value) for value in values]))
+
+    @staticmethod
+    def _normalised(profile: Profile, values: list[Any], now_ms: int) -> list[Any]:
+        try:
+            return [profile.normalise(index, value, now_ms) for index, value in enumerate(values)]
+        except RecursionError:
+            raise InvalidRequestError("entry: the JSON is nested too deeply") from None
+
+
+def _is_proved(contract: Contract) -> bool:
+    """Whether the schema is the one that the profile brought, and what the profile makes of an entry follows it."""
+    canonical = contract.profile.canonical()
+    versions = contract.registry.versions
+    return canonical is not None and bool(versions) and versions[-1].schema == encode(canonical.schema)
+
+
+def _parse_all(raws: Sequence[Text]) -> list[Any]:
+    values: list[Any] = []
+    try:
+        for raw in raws:
+            values.append(parse("entry", raw))
+    except InvalidRequestError as error:
+        error.detail["index"] = len(values)
+        raise
+    return values
+
+
+def _all_bounded(keys: list[str | None]) -> list[str | None]:
+    for index, key in enumerate(keys):
+        if key is not None and len(key) * 4 > MAX_KEY_BYTES and len(key.encode()) > MAX_KEY_BYTES:
+            raise InvalidRequestError(f"the routing key has more than {MAX_KEY_BYTES} bytes", index=index)
+    return keys
+
+
+# The profile of a stream as a resource: what a request asks for, what is decided, and what is shown.
+
+PROFILE_API_VERSION = "durable.streams/profile/v1"
+_WHAT = "profileUpdate"
+
+
+def parse_profile_update(body: bytes) -> Profile:
+    """Reads the body of `POST _profile`, and refuses whatever needs no look at the stream to be refused."""
+    document = parse_request(_WHAT, body)
+    refuse_others(_WHAT, document, frozenset(("apiVersion", "profile")))
+    check_api_version(_WHAT, document, PROFILE_API_VERSION)
+    return parse_profile(document.get("profile"))
+
+
+def decide_profile(contract: Contract, profile: Profile, *, is_json: bool, empty: bool, next_seq: int) -> Contract:
+    """The contract after the update. A profile with a canonical schema goes onto an empty stream, or one that it is on
+    already; what it had installed stays when another one takes its place."""
+    if profile.needs_json and not is_json:
+        raise InvalidRequestError(
+            f"{profile.kind} profile requires application/json stream content-type", field="profile.kind"
+        )
+    registry, canonical = contract.registry, profile.canonical()
+    if canonical is not None and type(profile) is not type(contract.profile):
+        if not empty:
+            raise InvalidRequestError(
+                f"{profile.kind} profile must be installed before appending data", field="profile.kind"
+            )
+        registry = canonical.install(registry, next_seq)
+    return Contract(registry, profile)
+
+
+def profile_json(profile: Profile) -> bytes:
+    """The profile as `GET _profile` shows it."""
+    return encode({"apiVersion": PROFILE_API_VERSION, "profile": profile})

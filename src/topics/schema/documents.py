@@ -1,12 +1,65 @@
 """Reading what clients send: every field that is not known is refused by its name, so that a typo changes nothing."""
 
 import re
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from topics.core.errors import InvalidRequestError, quoted
-from topics.schema.limits import MAX_DOCUMENT_DEPTH, MAX_UPDATE_BYTES
+from topics.model.errors import InvalidRequestError, quoted
+from topics.model.limits import KIB, MIB
+
+# The bounds of a registry, so that no document a client installs costs more than it looks.
+
+MAX_UPDATE_BYTES: Final = 256 * KIB
+"""One request to change a schema or a profile."""
+MAX_REGISTRY_BYTES: Final = 4 * MIB
+"""All versions of one stream together; every snapshot carries them."""
+MAX_DOCUMENT_DEPTH: Final = 64
+"""How deep a schema may be nested. Every walk over one recurses, and so does the validator."""
+
+MAX_PATTERNS: Final = 100
+MAX_PATTERN_BYTES: Final = MIB
+"""One compiled pattern. Its automaton is what a short text like `a{1000}{1000}` makes large."""
+MAX_SCHEMA_WEIGHT: Final = 2048
+"""What a schema may try for every single element of an array: see `topics.schema.validation`."""
+MAX_UNEVALUATED: Final = 4
+"""`unevaluatedProperties` and `unevaluatedItems` in one schema. Each one looks again at all that those below it saw, so
+that the cost doubles with every level."""
+
+MAX_MESSAGES: Final = 8
+"""What a refusal says about one entry; the rest would say more of the same."""
+MAX_ERRORS: Final = 10_000
+"""Up to how many errors an entry may have for all of them to be collected. The validator makes each an object of some
+size, those of every branch that was tried included: an entry of a MiB has passed five GiB that way."""
+MAX_VALIDATION_COST: Final = 32 * MIB
+"""The bytes that are looked at in one go, times the weight of the schema; about 10 ns each, at the worst."""
+MAX_PORTION: Final = 256
+PORTION_BYTES: Final = 256 * KIB
+PORTION_COST: Final = MIB
+"""How many entries, of how many bytes, and at which cost as above, are looked at before others have their turn. It is a
+few milliseconds; a single entry may take longer."""
+
+MAX_LENS_OPS: Final = 256
+MAX_PROOF_STEPS: Final = 100_000
+"""Comparisons of two schemas by one proof. A union against a union against a union would take for ever."""
+MAX_PROMOTED_BYTES: Final = 64 * MIB
+"""How large an entry may grow by its lenses, which may copy, and add to every element of an array."""
+
+MAX_UNPACKED_BYTES: Final = 64 * MIB
+"""The resources and scopes of the spans of one export: each span is given a copy."""
+
+MAX_KEY_BYTES: Final = KIB
+"""A routing key."""
+
+MAX_SEARCH_FIELDS: Final = 256
+MAX_ROLLUPS: Final = 32
+MAX_ROLLUP_PARTS: Final = 32
+"""Dimensions, intervals and measures of one rollup, each."""
+MAX_QUERY_CHARS: Final = 4096
+MAX_NAME_CHARS: Final = 64
+MAX_REDACT_KEYS: Final = 64
+
 
 _T = TypeVar("_T")
 
@@ -97,3 +150,88 @@ def _is_shallow(value: object, depth: int) -> bool:
     if isinstance(value, list):
         return depth > 0 and all(_is_shallow(element, depth - 1) for element in value)
     return True
+
+
+# JSON pointers (RFC 6901).
+
+_POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
+_INDEX = re.compile(r"0|[1-9][0-9]*")
+
+MISSING: Final = object()
+"""What a pointer finds where there is nothing; None is a value."""
+
+
+def parse_pointer(text: str, what: str) -> tuple[str, ...]:
+    """The tokens of a pointer; none of them for the whole document."""
+    if _POINTER.fullmatch(text) is None:
+        raise InvalidRequestError(f"{what} {quoted(text)} is not a JSON pointer", field=what)
+    return tuple(token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:])
+
+
+def show_pointer(tokens: tuple[str, ...]) -> str:
+    return "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in tokens)
+
+
+def finder(tokens: tuple[str, ...]) -> Callable[[object], object]:
+    """A function that finds the value in a document, or `MISSING`. It is asked for every entry, so the common case of a
+    member at the top has no loop."""
+    if len(tokens) == 1:
+        name = tokens[0]
+
+        def find_member(document: object) -> object:
+            return document.get(name, MISSING) if type(document) is dict else _element(document, name)
+
+        return find_member
+
+    def find(document: object) -> object:
+        for token in tokens:
+            document = document.get(token, MISSING) if type(document) is dict else _element(document, token)
+            if document is MISSING:
+                break
+        return document
+
+    return find
+
+
+def _element(document: object, token: str) -> object:
+    if type(document) is not list or _INDEX.fullmatch(token) is None or len(token) > 9:
+        return MISSING
+    index = int(token)
+    return document[index] if index < len(document) else MISSING
+
+
+# Routing keys: which member of an entry is its key.
+
+
+class RoutingKey(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    json_pointer: str
+    required: bool
+
+
+class KeyExtractor:
+    """The keys of entries, by the pointer of a registry."""
+
+    def __init__(self, routing_key: RoutingKey) -> None:
+        self._pointer = routing_key.json_pointer
+        self._required = routing_key.required
+        self._find = finder(parse_pointer(routing_key.json_pointer, "routingKey.jsonPointer"))
+
+    def keys_of(self, values: Sequence[Any]) -> list[str | None]:
+        """One key an entry; None for an entry that has none and needs none."""
+        return [self._key_of(index, value) for index, value in enumerate(values)]
+
+    def _key_of(self, index: int, value: Any) -> str | None:
+        found = self._find(value)
+        if type(found) is str:
+            # A character has at most four bytes: most keys are known to be short without being encoded.
+            if len(found) * 4 > MAX_KEY_BYTES and len(found.encode()) > MAX_KEY_BYTES:
+                raise self._refusal(index, f"has more than {MAX_KEY_BYTES} bytes")
+            return found
+        if found is not MISSING:
+            raise self._refusal(index, "must be a string")
+        if self._required:
+            raise self._refusal(index, "is missing")
+        return None
+
+    def _refusal(self, index: int, problem: str) -> InvalidRequestError:
+        return InvalidRequestError(f"the routing key {problem}", index=index, field=self._pointer)

@@ -13,19 +13,19 @@
     map      path, ops                                        the ops, for each element of an array
 
 What describes the way back (`backward`, `reverseMode`, `default` of remove) is kept and never used: entries are only
-ever promoted. `topics.schema.proofs` says which lenses are sound, `topics.schema.promotion` runs them.
+ever promoted. `topics.schema.lens_proof` says which lenses are sound, `topics.schema.promotion` runs them.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from topics.core.errors import InvalidRequestError, StreamConflictError
-from topics.schema.documents import check_api_version, convert, refuse_others
-from topics.schema.limits import MAX_LENS_OPS
-from topics.schema.pointers import parse_pointer
+from topics.model.errors import InvalidRequestError, StreamConflictError
+from topics.schema.documents import MAX_LENS_OPS, check_api_version, convert, fresh, parse_pointer, refuse_others
 
 LENS_API_VERSION = "durable.lens/v1"
 
@@ -204,3 +204,279 @@ def _parse_op(document: object, what: str) -> Op:
                 field = f"{what}.{way}"
                 raise InvalidRequestError(f"{field} must be {{map, default?}} or {{builtin}}", field=field)
     return op
+
+
+# The conversions of lenses: tables, and functions with names that mean the same for ever.
+#
+# Each function here is total on the values that a proof lets through, so that a promotion never fails. A date that four
+# digits of a year cannot say becomes the nearest one they can: refusing the lens would leave a stream with one such
+# entry stuck at its version.
+
+Conversion = Callable[[Any], Scalar]
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
+_RFC3339 = re.compile(
+    r"(?P<day>\d{4}-\d\d-\d\d)[Tt ](?P<minute>\d\d:\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d+))?"
+    r"(?P<zone>[Zz]|[+-]\d\d:\d\d)"
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
+
+
+def string_to_int(text: str) -> int:
+    if _INTEGER.fullmatch(text) is None:
+        raise ValueError("not an integer")
+    return int(text)
+
+
+def int_to_string(number: int | float) -> str:
+    return str(int(number))
+
+
+def rfc3339_to_unix_millis(text: str) -> int:
+    found = _RFC3339.fullmatch(text)
+    if found is None:
+        raise ValueError("not a date and time of RFC 3339")
+    zone = found["zone"].upper().replace("Z", "+00:00")
+    # A leap second has no number of its own: it is taken for the first millisecond after it.
+    second = min(int(found["second"]), 59)
+    whole = datetime.fromisoformat(f"{found['day']}T{found['minute']}:{second:02}{zone}")
+    millis = (whole - _EPOCH) // timedelta(milliseconds=1) + (int(found["second"]) - second) * 1000
+    return millis + int((found["fraction"] or "0").ljust(3, "0")[:3])
+
+
+def unix_millis_to_rfc3339(number: int | float) -> str:
+    millis = min(max(int(number), _FIRST_MS), _LAST_MS)
+    return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec="milliseconds")[:23] + "Z"
+
+
+BUILTINS: Final[dict[str, Conversion]] = {
+    "lowercase": str.lower,
+    "uppercase": str.upper,
+    "string_to_int": string_to_int,
+    "int_to_string": int_to_string,
+    "rfc3339_to_unix_millis": rfc3339_to_unix_millis,
+    "unix_millis_to_rfc3339": unix_millis_to_rfc3339,
+}
+
+BUILTIN_TYPES: Final = {
+    "lowercase": ("string", {"type": "string"}),
+    "uppercase": ("string", {"type": "string"}),
+    "string_to_int": ("string", {"type": "integer"}),
+    "int_to_string": ("integer", {"type": "string"}),
+    "rfc3339_to_unix_millis": ("string", {"type": "integer"}),
+    "unix_millis_to_rfc3339": ("integer", {"type": "string", "format": "date-time"}),
+}
+"""What each function takes, and a schema of what it gives."""
+
+PARTIAL: Final = frozenset(("string_to_int", "rfc3339_to_unix_millis"))
+"""Functions that some texts of their type do not have a value for."""
+
+
+def conversion(transform: Transform) -> Conversion:
+    """The transform as a function. It raises `LookupError` or `ValueError` for what it has no value for."""
+    if transform.builtin is not UNSET:
+        return BUILTINS[transform.builtin]
+    table: dict[str, Scalar] = {} if transform.map is UNSET else transform.map
+    default = transform.default
+    if default is UNSET:
+        return lambda value: table[table_key(value)]
+    return lambda value: table.get(table_key(value), default)
+
+
+def table_key(value: Scalar) -> str:
+    """How a value is written as a key of a table: a text as it is, anything else as JSON writes it, 1.0 as 1."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
+        return str(int(value))
+    return str(value)
+
+
+# Lenses as functions: one small function an op, which changes the document in place and returns it.
+#
+# A lens is compiled once and run for every entry. The ops at the top of a document, nearly all there are, have
+# functions of their own without a loop over the path.
+
+Step = Callable[[Any], Any]
+Path = tuple[str, ...]
+
+_BUILTIN_GROWTH = 64
+"""1e308 is five bytes, and 309 as the text of an integer."""
+
+
+def compile_ops(ops: Sequence[Op]) -> tuple[Step, ...]:
+    """The steps of ops whose defaults are all given (`topics.schema.lens_proof.settled`)."""
+    return tuple(map(_compile, ops))
+
+
+def run(steps: Sequence[Step], document: Any) -> Any:
+    for step in steps:
+        document = step(document)
+    return document
+
+
+def growth(ops: Sequence[Op]) -> tuple[int, int]:
+    """A bound for the text of what the ops make of a document: that many times its own text, plus that many bytes.
+
+    An op adds to a document, or to each element of an array, at most its own text: names, defaults and values of tables
+    all stand in it. An element has at least two bytes, its comma included.
+    """
+    factor, extra = 1, 0
+    for op in ops:
+        text = len(msgspec.json.encode(op))
+        if isinstance(op, In):
+            times, plus = growth(op.ops)
+        elif isinstance(op, Map):
+            times, plus = growth(op.ops)
+            times, plus = times + -(-plus // 2), 0
+        elif isinstance(op, Convert):
+            times, plus = _BUILTIN_GROWTH, text
+        else:
+            times, plus = (2 if _is_copying(op) else 1), text
+        factor, extra = factor * times, extra * times + plus
+    return factor, extra
+
+
+def _is_copying(op: Op) -> bool:
+    return (
+        isinstance(op, Copy)
+        or (isinstance(op, Hoist) and not op.remove_from_host)
+        or (isinstance(op, Plunge) and not op.remove_from_source)
+    )
+
+
+def _compile(op: Op) -> Step:
+    match op:
+        case Rename():
+            return _move(_tokens(op.source), _tokens(op.to), True)
+        case Copy():
+            return _move(_tokens(op.source), _tokens(op.to), False)
+        case Hoist():
+            return _move((*_tokens(op.host), op.name), _tokens(op.to), op.remove_from_host)
+        case Plunge():
+            return _plunge(op)
+        case Add():
+            return _set(_tokens(op.path), op.default)
+        case Remove():
+            return _drop(_tokens(op.path))
+        case Wrap():
+            return _change(_tokens(op.path), lambda value: [value])
+        case Head():
+            return _change(_tokens(op.path), lambda value: value[0])
+        case Convert():
+            return _change(_tokens(op.path), conversion(op.forward))
+        case In():
+            return _inside(_tokens(op.path), compile_ops(op.ops))
+        case Map():
+            return _each(_tokens(op.path), compile_ops(op.ops))
+    raise AssertionError(f"an op that nobody knows: {op}")
+
+
+def _tokens(pointer: str) -> Path:
+    return parse_pointer(pointer, "pointer")
+
+
+def _at(document: Any, path: Path) -> Any:
+    for token in path:
+        document = document[token]
+    return document
+
+
+def _move(source: Path, to: Path, remove: bool) -> Step:
+    *above, name = source
+    *there, new = to
+    if not above and not there and remove:
+
+        def rename(document: Any) -> Any:
+            document[new] = document.pop(name)
+            return document
+
+        return rename
+    parent, target = tuple(above), tuple(there)
+
+    def move(document: Any) -> Any:
+        holder = _at(document, parent)
+        value = holder.pop(name) if remove else fresh(holder[name])
+        _at(document, target)[new] = value
+        return document
+
+    return move
+
+
+def _plunge(op: Plunge) -> Step:
+    *above, name = _tokens(op.source)
+    *there, host = _tokens(op.host)
+    parent, target = tuple(above), tuple(there)
+    inner, create, remove = op.name, op.create_host, op.remove_from_source
+
+    def plunge(document: Any) -> Any:
+        holder = _at(document, parent)
+        value = holder.pop(name) if remove else fresh(holder[name])
+        outer = _at(document, target)
+        if create and type(outer.get(host)) is not dict:
+            outer[host] = {}
+        outer[host][inner] = value
+        return document
+
+    return plunge
+
+
+def _set(path: Path, value: Any) -> Step:
+    *above, name = path
+    parent = tuple(above)
+    if not parent and not isinstance(value, dict | list):
+
+        def set_member(document: Any) -> Any:
+            document[name] = value
+            return document
+
+        return set_member
+
+    def set_below(document: Any) -> Any:
+        # A default that can change is made anew for each entry, or a later op would change it for all of them.
+        _at(document, parent)[name] = fresh(value)
+        return document
+
+    return set_below
+
+
+def _drop(path: Path) -> Step:
+    *above, name = path
+    parent = tuple(above)
+
+    def drop(document: Any) -> Any:
+        _at(document, parent).pop(name, None)
+        return document
+
+    return drop
+
+
+def _change(path: Path, change: Callable[[Any], Any]) -> Step:
+    if not path:
+        return change
+    *above, name = path
+    parent = tuple(above)
+
+    def change_member(document: Any) -> Any:
+        holder = _at(document, parent)
+        holder[name] = change(holder[name])
+        return document
+
+    return change_member
+
+
+def _inside(path: Path, steps: tuple[Step, ...]) -> Step:
+    return _change(path, lambda value: run(steps, value))
+
+
+def _each(path: Path, steps: tuple[Step, ...]) -> Step:
+    if len(steps) == 1:
+        only = steps[0]
+        return _change(path, lambda elements: [only(element) for element in elements])
+    return _change(path, lambda elements: [run(steps, element) for element in elements])

@@ -1,6 +1,6 @@
 """Promotion: an entry of an older version, as one of the current version.
 
-A proven lens never fails on an entry that was valid when it was written (`topics.schema.proofs`). An entry that was
+A proven lens never fails on an entry that was valid when it was written (`topics.schema.lens_proof`). An entry that was
 never validated, because it came through another door, or one that would grow beyond all measure, is left as it is: a
 reader who gets one odd entry can go on, and one who gets an error cannot.
 """
@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from topics.schema.lenses import Op
-from topics.schema.limits import MAX_PROMOTED_BYTES
-from topics.schema.steps import Step, compile_ops, growth, run
+from topics.schema.documents import MAX_PROMOTED_BYTES
+from topics.schema.lenses import Op, Step, compile_ops, growth, run
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode

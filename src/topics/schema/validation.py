@@ -1,14 +1,317 @@
 """Entries against a schema: compiled once, asked for every append."""
 
-from collections.abc import Sequence, Sized
-from typing import Any, Final
+from collections.abc import Generator, Iterator, Sequence, Sized
+from typing import Any, Final, TypeVar
 
 import jsonschema_rs
 
-from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, quoted
-from topics.schema.jsonschemas import compile_schema, draft_of, error_bound, has_branches, weight_of
-from topics.schema.limits import MAX_ERRORS, MAX_MESSAGES, MAX_VALIDATION_COST
-from topics.schema.pointers import show_pointer
+from topics.model.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, quoted
+from topics.schema.documents import (
+    MAX_ERRORS,
+    MAX_MESSAGES,
+    MAX_PATTERN_BYTES,
+    MAX_PATTERNS,
+    MAX_SCHEMA_WEIGHT,
+    MAX_UNEVALUATED,
+    MAX_VALIDATION_COST,
+    show_pointer,
+)
+
+# Large schemas, taken a bit at a time.
+#
+# The validator compiles a schema in one go, and one of thousands of members takes it tens of milliseconds. Whether a
+# schema can be compiled at all is found out in pieces: it can exactly when each of them can.
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work that yields wherever others may have their turn."""
+
+MAPS: Final = frozenset(
+    ("properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies", "dependentRequired")
+)
+"""Keywords whose members have names of the writer's choice."""
+_PIECE_NODES: Final = 1_000
+"""About how many values a piece has: it is compiled in a millisecond."""
+_DEPTH_MAX: Final = 3
+"""How deep a schema is taken apart. Each level is counted once more, and large ones are wide."""
+
+
+def in_one_go(steps: Steps[T]) -> T:
+    """Does all of it, for whoever keeps nobody waiting."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            done: T = end.value
+            return done
+
+
+def pieces_of(schema: dict[str, Any], depth: int = _DEPTH_MAX) -> Iterator[dict[str, Any]]:
+    """Schemas that are all right exactly where this one is. What is wrong with one has the place that it has here."""
+    rest = dict(schema)
+    for keyword, members in schema.items():
+        if keyword in MAPS and isinstance(members, dict):
+            kept: dict[str, Any] = {}
+            size = 0
+            for name, below in members.items():
+                nodes = _count_nodes(below)
+                if nodes > _PIECE_NODES and depth and isinstance(below, dict):
+                    yield from ({keyword: {name: piece}} for piece in pieces_of(below, depth - 1))
+                    continue
+                kept[name] = below
+                size += nodes
+                if size >= _PIECE_NODES:
+                    yield {keyword: kept}
+                    kept, size = {}, 0
+            rest[keyword] = kept
+    yield rest
+
+
+def _count_nodes(value: object) -> int:
+    if isinstance(value, dict):
+        return 1 + len(value) + sum([_count_nodes(below) for below in value.values() if isinstance(below, dict | list)])
+    if isinstance(value, list):
+        return 1 + len(value) + sum([_count_nodes(below) for below in value if isinstance(below, dict | list)])
+    return 1
+
+
+# JSON Schemas as streams use them: which are taken, and what of them counts.
+#
+# `$schema` says the draft, from 4 to 2020-12; without it a schema is one of draft 7. No reference of any kind is
+# followed, and the only format that is enforced is `date-time`: all others are annotations, as are `contentEncoding`
+# and `contentMediaType`. Patterns are run by an engine that takes linear time, so one with look-around or
+# back-references is refused.
+#
+# The time that validation takes is bounded by the size of the batch times what the schema looks at for one value, its
+# weight. Members of an object cost nothing to speak of, because each is looked up by its name; what is tried one after
+# the other has a weight, as it was measured: a branch of `anyOf`, `oneOf` and `allOf` and a value of `enum` 1, a
+# pattern of `patternProperties`, a dependency and an `if` 2, `contains` 4, `not` 40.
+
+DRAFT_4: Final = "draft-04"
+DRAFT_7: Final = "draft-07"
+
+_VALIDATORS: Final = {
+    DRAFT_4: jsonschema_rs.Draft4Validator,
+    "draft-06": jsonschema_rs.Draft6Validator,
+    DRAFT_7: jsonschema_rs.Draft7Validator,
+    "2019-09": jsonschema_rs.Draft201909Validator,
+    "2020-12": jsonschema_rs.Draft202012Validator,
+}
+_DRAFT_BY_ADDRESS: Final = {
+    **{f"json-schema.org/{draft}/schema": draft for draft in (DRAFT_4, "draft-06", DRAFT_7)},
+    **{f"json-schema.org/draft/{draft}/schema": draft for draft in ("2019-09", "2020-12")},
+}
+
+# The engine that takes linear time whatever the pattern; it knows neither look-around nor back-references.
+_PATTERN_OPTIONS: Final = jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES)
+
+_REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
+_DATA: Final = frozenset(("const", "enum", "default", "examples"))
+"""Keywords whose values are data, in which nothing is a keyword."""
+_LIST_WEIGHTS: Final = {"anyOf": 1.0, "oneOf": 1.0, "allOf": 1.0, "enum": 1.0}
+_MAP_WEIGHTS: Final = {"patternProperties": 2.0, "dependencies": 2.0, "dependentSchemas": 2.0, "dependentRequired": 2.0}
+_WEIGHTS: Final = {"not": 40.0, "contains": 4.0, "if": 2.0}
+_LOOKED_AT_ONCE: Final = 5_000
+
+
+def draft_of(schema: dict[str, Any]) -> str:
+    address = schema.get("$schema")
+    if address is None:
+        return DRAFT_7
+    if isinstance(address, str):
+        draft = _DRAFT_BY_ADDRESS.get(address.rstrip("#").partition("://")[2])
+        if draft is not None:
+            return draft
+    raise InvalidRequestError(f"schema: {quoted(str(address))} is not a draft of JSON Schema that is known here")
+
+
+def check_schema(schema: object, what: str = "schema") -> dict[str, Any]:
+    """`schema` itself when it can be installed, otherwise a refusal."""
+    return in_one_go(check_schema_in_steps(schema, what))
+
+
+def check_schema_in_steps(schema: object, what: str = "schema") -> Steps[dict[str, Any]]:
+    """`check_schema`, a few milliseconds at a time: a schema may have thousands of members."""
+    if not isinstance(schema, dict):
+        raise InvalidRequestError(f"{what} must be a JSON object", field=what)
+    yield from _refuse_references(schema, what)
+    yield
+    yield from _refuse_costs(schema, what)
+    draft = draft_of(schema)
+    for piece in pieces_of(schema):
+        yield
+        compile_schema(piece, draft, what)
+    return schema
+
+
+def _refuse_costs(schema: dict[str, Any], what: str) -> Steps[None]:
+    """Refuses what makes every entry dear."""
+    patterns = unevaluated = 0
+    weight = 1.0
+    for number, (name, value) in enumerate(_keywords(schema), 1):
+        if name == "pattern":
+            patterns += 1
+        elif name == "patternProperties" and isinstance(value, dict):
+            patterns += len(value)
+        elif name.startswith("unevaluated"):
+            unevaluated += 1
+        weight += _weight(name, value)
+        if not number % _LOOKED_AT_ONCE:
+            yield
+    if patterns > MAX_PATTERNS:
+        raise InvalidRequestError(f"{what} has more than {MAX_PATTERNS} patterns", field=what, max=MAX_PATTERNS)
+    if unevaluated > MAX_UNEVALUATED:
+        raise InvalidRequestError(
+            f"{what} has more than {MAX_UNEVALUATED} times unevaluatedProperties or unevaluatedItems",
+            max=MAX_UNEVALUATED,
+        )
+    if weight > MAX_SCHEMA_WEIGHT:
+        raise InvalidRequestError(
+            f"{what} tries too many alternatives for one value: branches, patterns, dependencies and values of enum",
+            field=what,
+            max=MAX_SCHEMA_WEIGHT,
+        )
+
+
+def compile_schema(schema: dict[str, Any] | bool, draft: str, what: str = "schema") -> jsonschema_rs.Validator:
+    """The validator of a schema; a refusal of what is no schema of its draft."""
+    try:
+        return _VALIDATORS[draft](
+            _plain(schema),
+            validate_formats=True,
+            ignore_unknown_formats=True,
+            pattern_options=_PATTERN_OPTIONS,
+            offline=True,
+        )
+    except jsonschema_rs.ValidationError as error:
+        where = "/".join(map(str, error.instance_path))
+        raise InvalidRequestError(
+            f"{what} is not a JSON Schema of {draft}: {quoted(where)[1:-1] or 'its top'}: {_short(error)}", field=what
+        ) from None
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        raise InvalidRequestError(f"{what} is not a JSON Schema of {draft}: {_short(error)}", field=what) from None
+
+
+def weight_of(schema: object) -> float:
+    """What a schema tries for one value, one after the other; at least 1."""
+    return 1 + sum(_weight(name, value) for name, value in _keywords(schema))
+
+
+def error_bound(schema: object) -> int:
+    """How many errors one value of an entry can have at most: one a keyword, and one a name in `required`, of each
+    schema that it may meet. It meets one by its place, and besides one a branch."""
+    widest = branches = 0
+    for part in _schemas(schema):
+        names = part.get("required")
+        widest = max(widest, len(part) + (len(names) if isinstance(names, list) else 0))
+        for name, value in part.items():
+            branches += _branches(name, value)
+    return widest * (1 + branches)
+
+
+def has_branches(schema: object) -> bool:
+    return any(_branches(name, value) for name, value in _keywords(schema))
+
+
+def members_in(schema: object) -> int:
+    """How many members a schema has, at all depths."""
+    if isinstance(schema, dict):
+        return len(schema) + sum(map(members_in, schema.values()))
+    if isinstance(schema, list):
+        return len(schema) + sum(map(members_in, schema))
+    return 0
+
+
+def _short(error: Exception) -> str:
+    text = error.message if isinstance(error, jsonschema_rs.ValidationError) else str(error)
+    return quoted(text)[1:-1].replace('\\"', '"')
+
+
+def _refuse_references(schema: object, what: str) -> Steps[None]:
+    """A reference anywhere is refused, even where it could only be data: nobody has to argue what a position means."""
+    waiting, looked = [schema], 0
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            found = _REFERENCES & value.keys()
+            if found:
+                raise InvalidRequestError(f"{what}: {min(found)} is not supported", field=what)
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        looked += 1
+        if not looked % _LOOKED_AT_ONCE:
+            yield
+
+
+def _subschemas(name: str, value: object) -> Iterator[object]:
+    """What of a keyword's value may be a schema."""
+    if name in _DATA:
+        return
+    if name in MAPS:
+        if isinstance(value, dict):
+            yield from value.values()
+    elif isinstance(value, list):
+        yield from value
+    else:
+        yield value
+
+
+def _keywords(schema: object) -> Iterator[tuple[str, Any]]:
+    """Every keyword of a schema and of the schemas in it."""
+    if isinstance(schema, dict):
+        for name, value in schema.items():
+            yield name, value
+            for below in _subschemas(name, value):
+                yield from _keywords(below)
+
+
+def _schemas(schema: object) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        yield schema
+        for name, value in schema.items():
+            for below in _subschemas(name, value):
+                yield from _schemas(below)
+
+
+def _branches(name: str, value: object) -> int:
+    """How many further schemas a keyword applies to the very value it is asked about, or to each part of it."""
+    if name in ("anyOf", "oneOf", "allOf") and isinstance(value, list):
+        return len(value)
+    if name in ("patternProperties", "dependencies", "dependentSchemas") and isinstance(value, dict):
+        return len(value)
+    return 1 if name in ("not", "if", "then", "else", "contains", "propertyNames") else 0
+
+
+def _weight(name: str, value: object) -> float:
+    if isinstance(value, list):
+        return _LIST_WEIGHTS.get(name, 0.0) * len(value)
+    if isinstance(value, dict) and name in _MAP_WEIGHTS:
+        return _MAP_WEIGHTS[name] * len(value)
+    return _WEIGHTS.get(name, 0.0)
+
+
+_ANNOTATIONS: Final = frozenset(("$schema", "$id", "contentEncoding", "contentMediaType", "contentSchema"))
+
+
+def _plain(schema: Any) -> Any:
+    """A schema without what does not count, so that the validator does not enforce it either."""
+    if not isinstance(schema, dict):
+        return schema
+    plain: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name in _ANNOTATIONS or (name == "format" and isinstance(value, str) and value != "date-time"):
+            continue
+        if name in _DATA:
+            plain[name] = value
+        elif name in MAPS and isinstance(value, dict):
+            plain[name] = {member: _plain(below) for member, below in value.items()}
+        elif isinstance(value, list):
+            plain[name] = [_plain(below) for below in value]
+        else:
+            plain[name] = _plain(value)
+    return plain
+
 
 _SENTENCES: Final = {
     "required": "must have required property '{0}'",

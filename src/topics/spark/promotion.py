@@ -11,13 +11,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topics.client import Client, StreamSchema, TopicNotFound
-from topics.formats.catalog import CatalogTopic
+from topics.log.catalog import CatalogTopic
 from topics.schema.contract import decode_contract
 from topics.schema.documents import encode
 from topics.schema.promotion import Promoter
 from topics.schema.registry import Registry, Version, decode_registry, encode_registry
-from topics.spark.columns import JSON_TYPE
+from topics.spark.arrow_slices import JSON_TYPE
+from topics_client import Client, StreamSchema, TopicNotFound
 
 _DATA, _CONTENT_TYPE = "data", "content_type"
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
-from topics.core.lines import in_one_line
+from topics.model.records import in_one_line
 from topics.spark.connector.source import TopicsDataSource
 
 Format = Literal["parquet", "jsonl"]

@@ -9,19 +9,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from topics.core.errors import InvalidRequestError, StreamClosedError, TopicsError
 from topics.engine.engine import Engine
-from topics.engine.streams.description import REASON, Description
-from topics.engine.streams.feature import StreamChange, check_visible
-from topics.engine.streams.state import JSON_TYPE, stream_of
 from topics.engine.topic import Topic
-from topics.engine.transaction import Change, Gate
-from topics.formats.frame import FrameKind
-from topics.schema.contract import Contract
-from topics.schema.profiles.resource import decide_profile, parse_profile_update
-from topics.schema.updates import SchemaUpdate, decide_update, parse_update
-from topics.storage.timing import CommitTiming
-from topics.streams.contents import is_json
+from topics.engine.write_path import Change, Gate
+from topics.log.commit_requests import CommitTiming
+from topics.log.frame import FrameKind
+from topics.model.errors import InvalidRequestError, StreamClosedError, TopicsError
+from topics.schema.contract import Contract, decide_profile, parse_profile_update
+from topics.schema.registry import SchemaUpdate, decide_update, parse_update
+from topics.streams.chunked_validation import REASON, Description
+from topics.streams.entry_encoding import is_json
+from topics.streams.stream_state import JSON_TYPE, StreamChange, check_visible, stream_of
 
 ContractDone = Callable[[Contract | TopicsError], None]
 _NOTHING = Contract()

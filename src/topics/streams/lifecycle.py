@@ -1,46 +1,182 @@
 """Streams coming to be and going: create, fork, describe, delete."""
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import NamedTuple
 
 import msgspec
 
-from topics.core.batch import Batch
-from topics.core.config import TopicConfig, TopicType
-from topics.core.durability import Durability
-from topics.core.errors import InvalidRequestError, StreamConflictError, StreamGoneError, TopicsError, quoted
-from topics.core.names import check_stream_name, is_reserved_name
-from topics.core.records import Record
+from topics.engine.append import creation_body, make_topic
 from topics.engine.engine import Engine
+from topics.engine.read import ReadPlan, ReadRequest, plan_read
+from topics.engine.record_runs import Block, RunReader
 from topics.engine.results import AppendResult, DropResult
-from topics.engine.streams.description import Description
-from topics.engine.streams.feature import check_visible
-from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
-from topics.engine.transaction import Change, Gate
-from topics.engine.write.appending import creation_body, make_topic
-from topics.formats.frame import FrameKind
-from topics.formats.stream import ForkRequest, StreamPart, encode_creation
-from topics.storage.timing import CommitTiming
-from topics.streams.contents import (
+from topics.engine.write_path import Change, Gate
+from topics.log.commit_requests import CommitTiming
+from topics.log.frame import FrameKind
+from topics.log.snapshot import TopicPeek
+from topics.model.errors import InvalidRequestError, StreamConflictError, StreamGoneError, TopicsError, quoted
+from topics.model.names import check_stream_name, is_reserved_name
+from topics.model.records import Batch, Record
+from topics.model.topic_config import Durability, TopicConfig, TopicType
+from topics.streams.chunked_validation import Description
+from topics.streams.contracts import check_own_key, contract_of
+from topics.streams.entry_encoding import (
     Content,
     bytes_record,
     bytes_records,
     check_entries,
+    is_json,
     media_type,
     read_json,
 )
-from topics.streams.contracts import check_own_key, contract_of
-from topics.streams.forks import ForkFrom, ForkPoint, find_fork_point
-from topics.streams.listing import sealed_through
-from topics.streams.offsets import tail_offset
+from topics.streams.offsets import Position, epoch_at, read_offset, tail_offset
+from topics.streams.read import CHARACTER_MORE, ReadSpec, cutter
+from topics.streams.stream_frames import ForkRequest, Origin, StreamPart, encode_creation
+from topics.streams.stream_state import JSON_TYPE, StreamState, check_visible, stream_of
+from topics.wire.record_slicing import tag_texts, tag_value
+
+__all__ = ["CreateRequest", "Created", "Deleted", "ForkFrom", "Lifecycle", "StreamInfo"]
+
+
+# Where a fork leaves its source.
+#
+# A fork begins behind an entry, or inside one: at so many bytes of an entry of bytes, which are then copied into the
+# fork as its first record, or behind so many values of an append of JSON, which have offsets of their own. Nothing else
+# is copied.
+
+_ZERO = "0000000000000000_0000000000000000"
+"""How the protocol's own tests spell the start of any stream."""
+
+
+class ForkFrom(msgspec.Struct, frozen=True):
+    """What a request says about its source; without an offset, the end of it."""
+
+    source: str
+    offset: str | None = None
+    sub_offset: int = 0
+
+    def place(self, source: Topic) -> Position | None:
+        """The place in the source that the offset names; None for its end."""
+        if self.offset is None:
+            return None
+        if self.offset == _ZERO:
+            return Position(0)
+        try:
+            return read_offset(source, self.offset)
+        except TopicsError as error:
+            raise InvalidRequestError(f"Stream-Fork-Offset: {error.message}", field="Stream-Fork-Offset") from error
+
+
+class ForkPoint(NamedTuple):
+    origin: Origin
+    asked: Position
+    """Where the request, without its sub-offset, pointed to."""
+    cut: bytes | None
+    """The beginning of an entry that the fork does not have as a whole."""
+    key: str | None
+    epochs: tuple[tuple[int, int], ...]
+
+
+def find_fork_point(engine: Engine, source: Topic, fork: ForkFrom) -> ForkPoint:
+    asked = fork.place(source) or Position(source.head)
+    if fork.offset is None and fork.sub_offset:
+        raise _refusal("a sub-offset needs a Stream-Fork-Offset that it counts from")
+    counter, cut, key = asked.counter, None, None
+    state = stream_of(source)
+    if is_json(state.content_type if state is not None else JSON_TYPE):
+        counter += _values(source, counter, fork.sub_offset)
+    elif asked.in_block or fork.sub_offset:
+        cut, key = _beginning(engine, source, asked, fork.sub_offset)
+    epochs = tuple(takewhile(lambda known: known[0] < counter, state.epochs)) if state is not None else ()
+    epochs = (*epochs, (counter, epoch_at(source, counter)))
+    return ForkPoint(Origin(source.id, counter), asked, cut, key, epochs)
+
+
+def _values(source: Topic, counter: int, sub_offset: int) -> int:
+    """So many values of the append behind a place. Where its end is no longer known, any up to the stream's end."""
+    if not sub_offset:
+        return 0
+    room = source.head - counter
+    for run in plan_read(source, ReadRequest(from_seq=counter, limit=1)).runs:
+        if isinstance(run, Block):
+            room = min(room, run.last_seq - counter)
+    if sub_offset > room:
+        raise _refusal(f"the append behind the offset holds {room} values")
+    return sub_offset
+
+
+def _beginning(engine: Engine, source: Topic, asked: Position, sub_offset: int) -> tuple[bytes, str | None]:
+    """The bytes of the entry behind a place, up to the sub-offset, and its key."""
+    wanted, reader = asked.in_block + sub_offset, engine.core.reader
+    # No further than that entry, which may be deleted. A read may stop before a character that would be cut.
+    spec = ReadSpec(
+        position=Position(asked.counter), as_json=False, max_records=1, max_bytes=wanted + CHARACTER_MORE,
+        up_to=asked.counter + 1,
+    )  # fmt: skip
+    plan = plan_read(source, spec.request())
+    found = cutter(spec)(plan, reader)
+    if len(found.body) < wanted:
+        raise _refusal(f"the entry behind the offset has {max(len(found.body) - asked.in_block, 0)} bytes")
+    return found.body[:wanted], _key_of(plan, reader)
+
+
+def _key_of(plan: ReadPlan, reader: RunReader) -> str | None:
+    """The key of the first entry of a plan."""
+    run = plan.runs[0]
+    first = plan.start - run.first_seq
+    view, index, _, _ = next(reader.views(plan.topic_id, run, first, first + 1))
+    tags = tag_texts(view, index, index + 1)
+    return tag_value(tags[0][1]) if tags else None
+
+
+def _refusal(problem: str) -> InvalidRequestError:
+    return InvalidRequestError(f"Stream-Fork-Sub-Offset: {problem}", field="Stream-Fork-Sub-Offset")
+
+
+# Streams as lists tell of them: what a page needs to say, and no more, since it says it a hundred times.
+#
+# Beyond `awake_topics` most streams of a page sleep. A list wakes nobody, and makes no topic of what it finds in the
+# snapshot either: of a stream that sleeps it reads four values, and everything else is as it must be for one to sleep.
+
+
+class ListedInfo(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    created_ms: int
+    deadline_ms: int | None
+    epoch: int
+    head: int
+    sealed_through: int
+    """The last entry, counted from 0, that is in a sealed segment; -1 when none is."""
+    profile: str = "generic"
+
+
+def listed_awake(topic: Topic) -> ListedInfo:
+    state, sealed = stream_of(topic), sealed_through(topic)
+    if state is None:
+        return ListedInfo(topic.name, topic.created_ts, None, topic.epoch, topic.head, sealed)
+    return ListedInfo(
+        topic.name, topic.created_ts, state.deadline(topic), topic.epoch, topic.head, sealed,
+        contract_of(topic).profile.kind,
+    )  # fmt: skip
+
+
+def listed_asleep(glance: TopicPeek) -> ListedInfo:
+    """The same of one that sleeps: it has no segments (`Sleepers.entry`), no end and no profile (`may_sleep`)."""
+    return ListedInfo(glance.name, glance.created_ts, None, glance.epoch, glance.head, -1)
+
+
+def sealed_through(topic: Topic) -> int:
+    segments = topic.segments
+    return segments[-1].last_seq - 1 if segments else -1
+
 
 CONTENT_TYPE_BYTES_MAX = 1024
 """It is stored with every entry of bytes."""
 TTL_S_MAX = 9_999_999_999
 """317 years: far enough for everyone, and near enough for every end to be a date that can be written."""
 DEFAULT_TYPE = "application/octet-stream"
-
-__all__ = ["CreateRequest", "Created", "Deleted", "ForkFrom", "Lifecycle", "StreamInfo"]
 
 
 class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -354,3 +490,18 @@ def check_not_reserved(name: str) -> None:
     """A new stream must not have a name that is the server's, or that no path could lead to."""
     if is_reserved_name(name):
         raise InvalidRequestError(f"{quoted(name)} is a reserved name: no stream can have it", field="name")
+
+
+# Which streams are the server's own, told from those that got such a name before it was reserved.
+
+
+def own_title(name: str) -> str:
+    """What the schema of a system stream is called, which tells it from a stream of somebody else."""
+    return f"topics:{name}"
+
+
+def is_own_stream(topic: Topic) -> bool:
+    """Whether a topic with the name of a system stream is one."""
+    state = stream_of(topic)
+    versions = () if state is None or state.description is None else state.description.contract.registry.versions
+    return bool(versions) and state is not None and own_title(topic.name).encode() in versions[0].schema

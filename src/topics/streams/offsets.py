@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from topics.core.errors import InvalidRequestError, OffsetGoneError, quoted
-from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
+from topics.model.errors import InvalidRequestError, OffsetGoneError, quoted
+from topics.streams.stream_state import stream_of
 
 _DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}

@@ -1,9 +1,10 @@
 """Idempotent producers: whether a batch is new, a repetition, too early, or of a run that was replaced. Pure."""
 
+from collections.abc import Callable
 from enum import Enum, auto
 
-from topics.core.errors import InvalidRequestError, ProducerFencedError, ProducerGapError
-from topics.formats.stream import Producer
+from topics.model.errors import InvalidRequestError, ProducerFencedError, ProducerGapError
+from topics.streams.stream_frames import Producer
 
 
 class Verdict(Enum):
@@ -29,3 +30,53 @@ def judge(known: Producer | None, sent: Producer) -> Verdict:
     if sent.seq > known.seq + 1:
         raise ProducerGapError(sent.id, known.seq + 1, sent.seq)
     return Verdict.NEW
+
+
+# Batches that came before their predecessor, held for a moment.
+#
+# A producer that keeps several requests on their way over several connections cannot know in which order they arrive.
+# To refuse each that is early would make it send most of them again; its predecessor is nearly always a moment away.
+
+Later = Callable[[float, Callable[[], None]], Callable[[], None]]
+"""Runs a function after some seconds; what it returns takes that back."""
+
+HOLD_S = 0.05
+AHEAD_MAX = 16
+HELD_MAX = 1_000
+
+
+class ReorderBuffer:
+    def __init__(self, later: Later) -> None:
+        self._later = later
+        self._held: dict[tuple[int, str, int, int], tuple[Callable[[], None], Callable[[], None]]] = {}
+        """By stream, producer, epoch and number: how to try again, and how to take its end back."""
+
+    def hold(
+        self,
+        topic_id: int,
+        sent: Producer,
+        gap: ProducerGapError,
+        retry: Callable[[], None],
+        give_up: Callable[[], None],
+    ) -> bool:
+        """Keeps a batch until its predecessor is there, or tells after a moment that it did not come."""
+        key = (topic_id, sent.id, sent.epoch, sent.seq)
+        if gap.received - gap.expected > AHEAD_MAX or len(self._held) >= HELD_MAX or key in self._held:
+            return False
+
+        def over() -> None:
+            del self._held[key]
+            give_up()
+
+        self._held[key] = (retry, self._later(HOLD_S, over))
+        return True
+
+    def accepted(self, topic_id: int, producer: Producer) -> None:
+        """A batch is on its way; the one behind it may follow."""
+        if not self._held:
+            return
+        found = self._held.pop((topic_id, producer.id, producer.epoch, producer.seq + 1), None)
+        if found is not None:
+            retry, take_back = found
+            take_back()
+            retry()

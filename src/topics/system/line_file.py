@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 
 WAITING_MAX = 10_000
 _MODE = 0o600
@@ -100,3 +101,18 @@ class LineFile:
         if not self._failing:
             self._failing = True
             _logger.error("the audit log cannot be written", extra={"path": self._path, "error": str(error)})
+
+
+# Small files that tell other programs something and are no part of the log.
+
+
+def write_whole(path: str, text: str) -> None:
+    """Puts `text` at `path` in one step: who polls for the file sees none of it or all of it."""
+    # The process id keeps two servers with the same target from writing into one temporary file.
+    temporary = Path(f"{path}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

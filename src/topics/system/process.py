@@ -1,8 +1,15 @@
 """What the system says of this process, under the names that collectors of metrics know."""
 
+import contextlib
+import ctypes
+import gc
 import os
+import posix
 import resource
-from typing import NamedTuple
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -37,3 +44,252 @@ def process_numbers() -> ProcessNumbers | None:
         threads=int(fields[17]),
         descriptors_max=soft,
     )
+
+
+# What the kernel tells about the memory of this process.
+
+_STATUS = Path("/proc/self/status")
+
+
+class ProcessMemory(NamedTuple):
+    """In bytes; all 0, and `known` false, where the kernel does not tell."""
+
+    known: bool = False
+    resident: int = 0
+    highest_resident: int = 0
+    """The most there ever was."""
+    anonymous: int = 0
+    """What the process made itself, as opposed to pages of files."""
+    files: int = 0
+    shared: int = 0
+
+
+def process_memory() -> ProcessMemory:
+    try:
+        lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return ProcessMemory()
+    values = dict(line.partition(":")[::2] for line in lines)
+    return ProcessMemory(True, *(_bytes(values.get(name, "")) for name in _NAMES))
+
+
+_NAMES = ("VmRSS", "VmHWM", "RssAnon", "RssFile", "RssShmem")
+
+
+def _bytes(text: str) -> int:
+    """A number of KiB, as `  123 kB`."""
+    number = text.split()[:1]
+    return int(number[0]) * 1024 if number and number[0].isdigit() else 0
+
+
+# How many file descriptors the process may have, and how connections and files share them.
+#
+# Every connection is one, and so is every mapped file. A process that has none left can turn no log file and read no
+# segment, so the connections are given a number of their own, and the rest belongs to the files.
+
+FILES = 1024
+"""For mapped segments (two each), the log, what is written, webhooks, and what the system uses itself."""
+
+
+def raise_limit(wanted: int) -> int:
+    """Raises the process's limit to what is wanted, as far as the system allows; the limit there is then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    target = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if target > soft:
+        # A system may have bounds of its own below the hard limit; then it stays as it was.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+            return target
+    return soft
+
+
+def connections_within(limit: int, wanted: int) -> int:
+    """How many connections may be open under a limit: what the files do not need, and half of a small one."""
+    return max(min(wanted, limit - min(FILES, limit // 2)), 1)
+
+
+# Forgetting a variable of the environment, for those that hold secrets.
+
+
+def forget_variable(name: str) -> None:
+    """Drops a variable wherever this process holds it. The system keeps what the process was started with."""
+    os.environ.pop(name, None)
+    # The interpreter keeps the environment of its start beside the one that programs see.
+    posix.environ.pop(name.encode(), None)
+    # So does a module of the standard library that the metrics bring along, from when it was imported.
+    handlers = sys.modules.get("wsgiref.handlers")
+    if handlers is not None:
+        handlers.BaseHandler.os_environ.pop(name, None)
+
+
+# How threads share the interpreter.
+
+_SWITCH_S = 0.0005
+
+
+def tune_threads() -> None:
+    """Lets the event loop have the interpreter back sooner.
+
+    A thread that computes keeps it for five milliseconds unless told otherwise, and every request would wait that long
+    whenever a segment is put together in the background.
+    """
+    sys.setswitchinterval(_SWITCH_S)
+
+
+# What the process can learn about the machine it runs on.
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PROC = Path("/proc")
+_STATM = Path("/proc/self/statm")
+_LOW_PRIORITY, _LOWEST_PRIORITY = 10, 19
+
+
+def boot_id() -> str:
+    """Names this run of the kernel, or is empty where the kernel does not tell.
+
+    While it is unchanged, bytes that were written but never synced are still in the page cache: a killed process has
+    lost nothing. Empty must be taken as "changed", since nobody can say that it was not.
+    """
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def cpu_count() -> int:
+    """How many CPUs this process may use, which in a container is often fewer than the machine has."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # Only Linux can tell; elsewhere every CPU counts.
+        return os.cpu_count() or 1
+
+
+def resident_bytes() -> int:
+    """The physical memory that the process holds now; 0 where the kernel does not tell."""
+    try:
+        resident_pages = int(_STATM.read_text(encoding="ascii").split()[1])
+    except OSError:
+        return 0
+    return resident_pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def tree_bytes() -> int:
+    """The physical memory of this process and of all that descend from it, shared pages shared out among them.
+
+    0 where the kernel does not tell; a process that ends meanwhile counts for nothing.
+    """
+    children: dict[int, list[int]] = {}
+    for entry in _PROC.glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+        except (OSError, IndexError):
+            continue
+        children.setdefault(parent, []).append(int(entry.name))
+    total, waiting = 0, [os.getpid()]
+    while waiting:
+        process = waiting.pop()
+        waiting += children.get(process, [])
+        total += _share_of_memory(process)
+    return total
+
+
+def _share_of_memory(process: int) -> int:
+    try:
+        lines = (_PROC / str(process) / "smaps_rollup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def step_back(how: Literal["idle", "low", "normal"]) -> None:
+    """Lets others go first, before this process and those it starts.
+
+    `low` is a low priority: a share of the processor also when others want all of it. But a process that wakes up then
+    waits until the slice of the one that runs is over, which writers would notice. `idle` is a class of scheduling that
+    gives way at once and gets only what nobody else wants; where there is none, the lowest priority has to do. Not even
+    such a process gives way within a call of the kernel, so one core of several is left alone altogether.
+    """
+    if how == "idle":
+        try:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        except (AttributeError, OSError):
+            os.nice(_LOWEST_PRIORITY)
+        _leave_a_core()
+    elif how == "low":
+        os.nice(_LOW_PRIORITY)
+
+
+def _leave_a_core() -> None:
+    try:
+        cores = sorted(os.sched_getaffinity(0))
+        if len(cores) > 1:
+            os.sched_setaffinity(0, cores[1:])
+    except (AttributeError, OSError):
+        # Only some systems let a process choose its cores.
+        return
+
+
+# Makes the C allocator keep the memory it is given back.
+#
+# By default glibc answers a request of more than 128 KiB with a fresh mapping and unmaps it when it is freed, so that
+# every large answer pays for page faults and for the kernel zeroing its pages. Keeping such blocks in the heap made
+# large and concurrent reads 2.3 to 3.0 times as fast. The price is up to 128 MiB of freed heap that is not handed back.
+
+_MIB = 1024 * 1024
+
+# Parameter numbers of mallopt(3) and our values. Setting any of them stops glibc from adapting the threshold itself.
+_TUNING: tuple[tuple[int, int], ...] = (
+    (-3, 32 * _MIB),  # M_MMAP_THRESHOLD: smaller blocks come from the heap. 32 MiB is the most glibc accepts.
+    (-1, 128 * _MIB),  # M_TRIM_THRESHOLD: this much free heap is kept for the next answer.
+    (-2, 1 * _MIB),  # M_TOP_PAD: the heap grows by at least this much, hence with fewer system calls.
+)
+
+
+def tune_allocator() -> bool:
+    """Tunes glibc's malloc for the whole process; False, and nothing done, on another C library."""
+    mallopt = _find_mallopt()
+    if mallopt is None:
+        return False
+    # A loop and not all() over a generator: every value is worth setting even when an earlier one was refused.
+    accepted = [mallopt(parameter, value) == 1 for parameter, value in _TUNING]
+    return all(accepted)
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keeps the garbage collector out while state is rebuilt that is all there to stay.
+
+    It would go through everything there is each time that has grown by a quarter, a third of the work of a start.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def tune_collector() -> None:
+    """Spares the garbage collector what will live as long as the process, and lets it look less often.
+
+    Requests leave no cycles behind, so collections find nothing and only cost; the state rebuilt at the start is
+    large and never garbage. Called once everything is in place.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
+def _find_mallopt() -> Callable[[int, int], int] | None:
+    """The function, provided that it is glibc's: musl and others give its parameters no meaning or another one."""
+    try:
+        libc = ctypes.CDLL(None)
+    except (OSError, TypeError):
+        return None
+    if not hasattr(libc, "gnu_get_libc_version"):
+        return None
+    mallopt = libc.mallopt
+    mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
+    mallopt.restype = ctypes.c_int
+    return mallopt

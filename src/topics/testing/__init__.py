@@ -4,13 +4,11 @@
 repeats. `Model` says what an engine must answer.
 """
 
-from topics.testing.clock import ManualClock
-from topics.testing.dice import SeededDice
-from topics.testing.disk import FakeDisk, PowerCut
-from topics.testing.disk_model import SECTOR_BYTES, Survival
+from topics.testing.fake_clock import ManualClock, SeededEntropy
+from topics.testing.fake_disk import SECTOR_BYTES, FakeDisk, PowerCut, Survival
 from topics.testing.faults import LACK_OF_DESCRIPTORS, LACK_OF_ROOM, NO_FAULTS, Fault, FaultPlan, FaultyFileSystem
-from topics.testing.model import Fate, Gap, Home, Model, ModelKey, ModelRecord, ModelTopic
-from topics.testing.objects import FolderStore
+from topics.testing.folder_store import FolderStore
+from topics.testing.reference_model import Fate, Gap, Home, Model, ModelKey, ModelRecord, ModelTopic
 
 __all__ = [
     "LACK_OF_DESCRIPTORS",
@@ -31,6 +29,6 @@ __all__ = [
     "ModelRecord",
     "ModelTopic",
     "PowerCut",
-    "SeededDice",
+    "SeededEntropy",
     "Survival",
 ]

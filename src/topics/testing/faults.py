@@ -14,8 +14,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from topics.storage.fs import BytesLike, File, FileSystem, FolderLock
-from topics.testing.disk import FakeFile
+from topics.log.fs import BytesLike, File, FileSystem, FolderLock
+from topics.testing.fake_disk import FakeFile
 
 
 class Fault(enum.Enum):

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from topics.wire.queues import JobEvent
-from topics.wire.watch import CaughtUpEvent, ErrorEvent, RecordEvent, TombstoneEvent, TopicDeletedEvent
+from topics_protocol.queues import JobEvent
+from topics_protocol.watch import CaughtUpEvent, ErrorEvent, RecordEvent, TombstoneEvent, TopicDeletedEvent
 
 # Only to fail instead of hanging.
 PATIENCE_S = 30.0

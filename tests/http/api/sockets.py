@@ -9,7 +9,7 @@ import msgspec
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from topics.wire.ws import ServerFrame
+from topics_protocol.websocket_frames import ServerFrame
 
 # Only to fail instead of hanging.
 _PATIENCE_S = 30.0

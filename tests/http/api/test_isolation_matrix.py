@@ -16,11 +16,11 @@ import pytest
 from tests.http.api.isolation_rows import COMMANDS, NAMED_FIELDS, PLAIN_FIELDS, ROWS, Ask
 from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
-from topics.api.ops import OpsHandlers
-from topics.api.v0.watch.watch_ids import encode_map
-from topics.streams.subscriptions.model import SubscriptionRequest
+from topics.api.operator_routes import OpsHandlers
+from topics.api.v0.watch_events import encode_map
+from topics.streams.subscriptions.subscription import SubscriptionRequest
 from topics.testing import ManualClock
-from topics.wire.ws import Command
+from topics_protocol.websocket_frames import Command
 
 KEYS = "boss,acme::acme:,zeta::zeta:"
 SECRET = "hush-hush"

@@ -15,10 +15,10 @@ from schemathesis.config import SchemathesisConfig
 from tests.http.live import LiveServer
 from tests.seeds import SEED
 from tests.unit.docs.pages import ROOT
-from tests.unit.indexing.helpers import LOGS
-from topics.api.errors import STATUS_BY_CODE, V1_STATUS_BY_CODE
-from topics.api.ops import OpsHandlers
-from topics.core import errors
+from tests.unit.search.helpers import LOGS
+from topics.api.error_responses import STATUS_BY_CODE, V1_STATUS_BY_CODE
+from topics.api.operator_routes import OpsHandlers
+from topics.model import errors
 from topics.system.clock import SystemClock
 
 

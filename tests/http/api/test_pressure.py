@@ -17,7 +17,7 @@ from tests.http.api.conftest import refused
 from tests.http.api.events import EventStream, watch
 from tests.http.api.sockets import open_socket
 from tests.http.pressed import PressedServer
-from topics.engine.pressure.governor import Sample
+from topics.engine.backpressure import Sample
 
 CALM = Sample()
 COALESCING = Sample(queue_part=0.30)

@@ -12,7 +12,7 @@ from tests.http.api.conftest import Append, refused
 
 Post = Callable[..., dict[str, Any]]
 APART_MS = 5
-"""What a server tells of a moment may be so far from the clock on the wall (`engine.engine_time`)."""
+"""What a server tells of a moment may be so far from the clock on the wall (`engine.core`)."""
 DAY_MS = 86_400_000
 U64_MAX = 2**64 - 1
 

@@ -19,7 +19,7 @@ from websockets.sync.client import connect as connect_websocket
 
 from tests.http.live import LiveServer
 from tests.http.streams.authority import Authority
-from topics.client import Client, ClientOptions
+from topics_client import Client, ClientOptions
 
 # Only to fail instead of hanging.
 _PATIENCE_S = 30.0

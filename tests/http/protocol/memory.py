@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.http.protocol.support import App
 from topics.http import HttpLimits
-from topics.http.connection import Connection
-from topics.http.hub import Hub
+from topics.http.h1.connection import Connection
+from topics.http.server_state import ServerState
 from topics.testing import ManualClock
 
 
@@ -73,7 +73,7 @@ class Wire(asyncio.Transport):
             del self.protocol
 
 
-class Turns(Hub):
+class Turns(ServerState):
     """A hub without a loop: what is put off waits until the test goes on."""
 
     def __init__(self, app: App, limits: HttpLimits, clock: ManualClock) -> None:

@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from topics.http import Exchange, HttpError, HttpLimits, HttpServer, Refusal, RequestHead
-from topics.http.application import Gather
+from topics.http.exchange import Gather
 from topics.system.clock import Clock
 
 # Far beyond what any test takes; it only turns a hang into a failure.

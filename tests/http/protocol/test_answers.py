@@ -9,7 +9,7 @@ import pytest
 
 from tests.http.protocol.support import App, Loops, Site, chunked, get, keep, post, split_answers, until
 from topics.http import Exchange, Refusal
-from topics.http.connection import Connection
+from topics.http.h1.connection import Connection
 from topics.testing import ManualClock
 
 TEXT = b'{"a":1}' * 1000

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tests.http.protocol.support import App, Client, Loops, Site, get, post
-from tests.unit.engine.conftest import open_engine
+from tests.unit.conftest import open_engine
 from topics.api.app import Api, Routes
 from topics.api.auth import KeyRing
 from topics.api.v0.routes import V0_ROUTES
 from topics.http import Exchange, HttpError, Refusal, RequestHead
-from topics.http.application import Gather
+from topics.http.exchange import Gather
 from topics.system.clock import SystemClock
 
 

@@ -33,7 +33,7 @@ from tests.http.protocol.http2 import (
 from tests.http.protocol.support import App, Loops, Site, get, keep, post, until
 from topics.http import Exchange, Stream
 from topics.http.h2.connection import Http2Connection
-from topics.http.unread import Account
+from topics.http.output_backpressure import Account
 from topics.testing import ManualClock
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.http.live import LiveServer, wait_until_ready
 from tests.http.streams.conftest import append, code_of, create, offset_of
-from tests.unit.indexing.helpers import LOGS
+from tests.unit.search.helpers import LOGS
 from tests.unit.streams.describing import JSON, lens, rename
 
 ROLLUPS = {

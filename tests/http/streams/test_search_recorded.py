@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import pytest
 
-from tests.unit.indexing.test_recordings import CONVERSATIONS, number
+from tests.unit.search.test_recordings import CONVERSATIONS, number
 from topics.streams.offsets import decode_offset
 
 FREE_COVERAGE = {

@@ -6,7 +6,7 @@ import httpx
 
 from tests.http.live import LiveServer
 from tests.http.searched import UNPRESSED, Searched
-from topics.client import Client
+from topics_client import Client
 
 _WITHOUT_SPARK = (
     "-c",

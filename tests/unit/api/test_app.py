@@ -6,12 +6,10 @@ import pytest
 
 from topics.api.app import Api, Route, Routes
 from topics.api.auth import KeyRing, Tokens
-from topics.api.errors import MethodNotAllowedError, NotFoundError, error_headers, status_of
-from topics.core.errors import NotReadyError, ThrottledError, TopicsError
-from topics.http.errors import Fault, HttpError
-from topics.http.headers import Headers
-from topics.http.messages import RequestHead
-from topics.testing import ManualClock, SeededDice
+from topics.api.error_responses import MethodNotAllowedError, NotFoundError, error_headers, status_of
+from topics.http.messages import Fault, Headers, HttpError, RequestHead
+from topics.model.errors import NotReadyError, ThrottledError, TopicsError
+from topics.testing import ManualClock, SeededEntropy
 
 ROUTES = Routes(
     (
@@ -129,7 +127,7 @@ def test_what_a_head_was_found_to_mean_holds_while_the_keys_do() -> None:
 @pytest.mark.parametrize("name", ["token", "t%6Fken"])
 def test_a_token_is_asked_for_each_request_whether_it_has_ended(name: str) -> None:
     clock, keys = ManualClock(), KeyRing.parse("secret")
-    tokens = keys.tokens = Tokens(clock, SeededDice(1))
+    tokens = keys.tokens = Tokens(clock, SeededEntropy(1))
     routes = Routes((Route("GET", "/stream", lambda exchange: None, ops=True, query_short_token=True),))
     api = Api(routes, keys, clock, 1000, 0)
     head = _head("/stream", f"{name}={tokens.issue(keys.find('secret'), 1000)[0]}")

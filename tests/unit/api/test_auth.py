@@ -3,8 +3,8 @@
 import pytest
 
 from topics.api.auth import ALL_SCOPES, ANYONE, BadKeyError, KeyRing, Scope, Tokens, parse_keys
-from topics.api.errors import ForbiddenError, UnauthorizedError
-from topics.testing import ManualClock, SeededDice
+from topics.api.error_responses import ForbiddenError, UnauthorizedError
+from topics.testing import ManualClock, SeededEntropy
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_missing_scope_and_a_foreign_name_are_forbidden() -> None:
 
 def _ring(text: str, clock: ManualClock) -> tuple[KeyRing, Tokens]:
     ring = KeyRing.parse(text)
-    ring.tokens = Tokens(clock, SeededDice(1))
+    ring.tokens = Tokens(clock, SeededEntropy(1))
     return ring, ring.tokens
 
 
@@ -84,7 +84,7 @@ def test_a_token_of_another_process_or_of_a_key_that_is_gone_is_none() -> None:
     ring, tokens = _ring("a,b", clock)
     token, _ = tokens.issue(ring.find("a"), 1000)
     with pytest.raises(UnauthorizedError):
-        Tokens(clock, SeededDice(2)).find(token, ring)
+        Tokens(clock, SeededEntropy(2)).find(token, ring)
     ring.replace(parse_keys("b"))
     with pytest.raises(UnauthorizedError):
         tokens.find(token, ring)

@@ -1,7 +1,7 @@
 import pytest
 
-from topics.api.proxies import BadProxyError, TrustedProxies
-from topics.http.headers import Headers
+from topics.api.request_logs import BadProxyError, TrustedProxies
+from topics.http.messages import Headers
 
 
 def forwarded(*values: str) -> Headers:

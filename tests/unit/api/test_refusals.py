@@ -5,9 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from topics.api.errors import STATUS_BY_CODE, V1_STATUS_BY_CODE, NotFoundError, UnauthorizedError
-from topics.api.refusals import V1_CODE_BY_STATUS, fault_of, refusal_of
-from topics.core.errors import (
+from topics.api.error_responses import (
+    STATUS_BY_CODE,
+    V1_CODE_BY_STATUS,
+    V1_STATUS_BY_CODE,
+    NotFoundError,
+    UnauthorizedError,
+    fault_of,
+    refusal_of,
+)
+from topics.model.errors import (
     AppendTimeoutError,
     BatchTooLargeError,
     InvalidRequestError,

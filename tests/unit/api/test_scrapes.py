@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import cast
 
-from topics.api.scrapes import Scrapes
+from topics.api.metrics import Scrapes
 from topics.http.exchange import Exchange
 
 

@@ -6,12 +6,10 @@ import pytest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.unit.engine.conftest import append, open_engine, put
-from topics.api.metrics import Snapshot
-from topics.api.metrics_summary import ServerState
-from topics.api.topic_series import TopicSeries, are_truncated, as_text, series_of
-from topics.core.config import TopicType
+from tests.unit.conftest import append, open_engine, put
+from topics.api.metrics import ServerState, Snapshot, TopicSeries, are_truncated, as_text, series_of
 from topics.engine.engine import Engine
+from topics.model.topic_config import TopicType
 
 
 def parsed(text: str) -> dict[str, dict[str, float]]:
@@ -61,7 +59,7 @@ def test_a_scrape_has_every_metric_once_in_both_forms(engine: Engine) -> None:
 
 def test_the_first_topics_by_name_have_series(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not are_truncated(engine)
-    monkeypatch.setattr("topics.api.topic_series.TOPIC_SERIES_MAX", 1)
+    monkeypatch.setattr("topics.api.metrics.TOPIC_SERIES_MAX", 1)
     assert are_truncated(engine)
     assert series_of(engine)[0].topics == ["log"]
     assert b"".join(as_text(series_of(engine))).count(b"{") == 4

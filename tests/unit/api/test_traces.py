@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.http.fake_exchange import FakeExchange
-from topics.api.traces import trace_of
+from topics.api.tracing import trace_of
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

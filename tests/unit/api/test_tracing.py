@@ -4,8 +4,7 @@ import json
 
 from tests.unit.http.fake_exchange import FakeExchange
 from topics.api.auth import Scope
-from topics.api.traces import TraceContext
-from topics.api.tracing import Tracing
+from topics.api.tracing import TraceContext, Tracing
 from topics.testing import ManualClock
 
 SPAN = "b7ad6b7169203331"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from topics.cli.shared.amounts import counted, duration_ms, moment_ms, shown_bytes, size_bytes
-from topics.cli.shared.failures import UsageError
+from topics.cli.arguments import counted, duration_ms, moment_ms, shown_bytes, size_bytes
+from topics.cli.failures import UsageError
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from topics import __version__, server
 from topics.cli import main
-from topics.config.settings import SETTINGS, Settings
-from topics.core.errors import FolderBusyError, TopicsError
+from topics.model.errors import FolderBusyError, TopicsError
+from topics.model.settings import SETTINGS, Settings
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 import msgspec
 import pytest
 
-from topics.cli.shared.failures import UsageError
-from topics.cli.topic.filters import meant
-from topics.client import Record
+from topics.cli.failures import UsageError
+from topics.cli.topic_options import meant
+from topics_client import Record
 
 
 def record(data: object, tag: str | None = None) -> Record:

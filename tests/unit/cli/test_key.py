@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from topics.cli import main
-from topics.config.key_file import load_keys
+from topics.model.key_file import load_keys
 
 
 @pytest.fixture

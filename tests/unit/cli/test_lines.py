@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from topics.cli.shared import lines
-from topics.cli.shared.failures import CommandError
-from topics.cli.shared.lines import read_lines
+from topics.cli import output
+from topics.cli.failures import CommandError
+from topics.cli.output import read_lines
 
 
 def read(*chunks: bytes, pause_s: float = 0.0) -> list[tuple[int, bytes]]:
@@ -51,6 +51,6 @@ def test_a_long_line_takes_time_by_its_length_and_not_by_its_square() -> None:
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_LINE_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(output, "_LINE_BYTES_MAX", 1_000_000)
     with pytest.raises(CommandError, match="line 2 is longer"):
         read(b"1\n", b"x" * 20_000_000)

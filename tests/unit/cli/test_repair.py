@@ -7,13 +7,11 @@ import pytest
 
 from tests.unit.cli.test_verify import damage, expect, open_folder
 from topics.cli import main
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.loss import LossReason
-from topics.core.records import Record
 from topics.engine.read import ReadRequest
-from topics.engine.repair.report import Loss, RepairReport
+from topics.model.records import Batch, Record
+from topics.model.seq_ranges import LossReason
+from topics.model.topic_config import Durability, TopicConfigPatch
+from topics.ops.verify.verification import Loss, RepairReport
 
 
 @pytest.fixture
@@ -111,7 +109,7 @@ def test_a_folder_that_cannot_be_written_to(
     def refuse(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("topics.engine.repair.repair.write_plan", refuse)
+    monkeypatch.setattr("topics.ops.repair.repair.write_plan", refuse)
     assert main(["repair", str(folder)]) == 1
     assert "No space left" in capsys.readouterr().err
     kept = {path: data for path, data in everything(folder).items() if path.relative_to(folder).parts[0] != "repair"}

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from topics.cli.shared.failures import UsageError
-from topics.cli.transfer.spark import folder_access, wrong_file
-from topics.client import Client, Record
-from topics.config.settings import SettingsError
+from topics.cli.failures import UsageError
+from topics.cli.transfer import folder_access, wrong_file
+from topics.model.settings import SettingsError
+from topics_client import Client, Record
 
-export = import_module("topics.cli.transfer.export")
-import_ = import_module("topics.cli.transfer.import_")
+export = import_module("topics.cli.transfer")
+import_ = import_module("topics.cli.transfer")
 
 
 def test_an_export_out_of_a_folder_finds_the_cold_tier(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,16 +6,14 @@ import msgspec
 import pytest
 
 from topics.cli import main
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.errors import TopicsError
-from topics.core.records import Record
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.repair.report import Report
-from topics.storage.posix import PosixFileSystem
-from topics.testing import ManualClock, SeededDice
+from topics.log.posix import PosixFileSystem
+from topics.model.errors import TopicsError
+from topics.model.records import Batch, Record
+from topics.model.topic_config import Durability, TopicConfigPatch
+from topics.ops.verify.verification import Report
+from topics.testing import ManualClock, SeededEntropy
 
 
 def expect(answer: object) -> None:
@@ -24,7 +22,7 @@ def expect(answer: object) -> None:
 
 def open_folder(path: Path) -> Engine:
     options = EngineOptions(data_dir=str(path), wal_shards=1, wal_file_bytes=65536, segment_max_events=4)
-    return Engine.recover(PosixFileSystem(), options, ManualClock(), SeededDice(1))
+    return Engine.recover(PosixFileSystem(), options, ManualClock(), SeededEntropy(1))
 
 
 @pytest.fixture
@@ -112,7 +110,7 @@ def test_the_cold_folder_is_an_option_or_a_variable(
     options = EngineOptions(
         data_dir=str(folder), cold_dir=str(cold), wal_shards=1, hot_retain_segments=0, segment_max_events=4
     )
-    engine = Engine.recover(PosixFileSystem(), options, ManualClock(), SeededDice(1))
+    engine = Engine.recover(PosixFileSystem(), options, ManualClock(), SeededEntropy(1))
     engine.run_job(engine.housekeeper.relocate(engine.core.by_name["orders"]))
     engine.close_inline()
     monkeypatch.delenv("TOPICS_COLD_DIR", raising=False)

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from topics.cli.watch.bench import timed
-from topics.cli.watch.view import Look, look_at, view_of
+from topics.cli.monitor import Look, look_at, timed, view_of
 from topics.testing import ManualClock
 
 

@@ -7,9 +7,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from topics.client import AsyncClient, Client, ClientOptions, ConnectionFailed
-from topics.client.transport.http1 import HttpRequest, Response
-from topics.testing import ManualClock, SeededDice
+from topics.testing import ManualClock, SeededEntropy
+from topics_client import AsyncClient, Client, ClientOptions, ConnectionFailed
+from topics_client.transport.http1 import HttpRequest, Response
 
 APPENDED = {
     "topic": "jobs", "first_seq": 1, "last_seq": 1, "seqs": [1], "head_seq": 1, "count": 1, "created": False,
@@ -152,7 +152,7 @@ class Driver:
         self._handler = handler
         self._options = options
         self.clock = ManualClock()
-        self.dice = SeededDice(7)
+        self.dice = SeededEntropy(7)
         self.sleeps: list[float] = []
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from topics.client import (
+from topics.model.seq_ranges import LossReason, Tombstone
+from topics_client import (
     Appended,
     Diff,
     Gap,
@@ -18,8 +19,7 @@ from topics.client import (
     TopicSummary,
     answers,
 )
-from topics.core.loss import LossReason, Tombstone
-from topics.wire import v0
+from topics_protocol import v0
 
 RECORD = b'{"$seq":5,"$ts":1700,"$node":"n","$tag":"t","data":{"a": 1.50},"meta":{"k":[1]}}'
 

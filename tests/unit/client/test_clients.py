@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+import topics_client
 from tests.unit.client.fakes import APPENDED, Driver, Script, answered
-from topics import __version__, client
-from topics.client import AsyncClient, Client, ClientOptions, RetryPolicy
-from topics.client.options import DEFAULT_URL
+from topics import __version__
+from topics_client import AsyncClient, Client, ClientOptions, RetryPolicy
+from topics_client.options import DEFAULT_URL
 
 # What gives an object at once, and waits when that is used.
 LAZY = (
@@ -46,14 +47,14 @@ def test_both_clients_have_the_same_calls_with_the_same_parameters() -> None:
 
 
 def test_both_sockets_have_the_same_calls_with_the_same_parameters() -> None:
-    ours, theirs = client.Socket, client.AsyncSocket
+    ours, theirs = topics_client.Socket, topics_client.AsyncSocket
     assert public(ours) - {"close"} == public(theirs) - {"aclose"}
     for name in sorted(public(ours) - {"close", "cursors"}):
         mine, other = getattr(ours, name), getattr(theirs, name)
         assert inspect.signature(mine).parameters == inspect.signature(other).parameters, name
         assert mine.__doc__ == other.__doc__, name
         assert inspect.iscoroutinefunction(other), name
-    assert inspect.signature(ours.publish).return_annotation is client.Appended
+    assert inspect.signature(ours.publish).return_annotation is topics_client.Appended
     assert [getattr(ours, name).__name__ for name in ("publish", "publish_many", "publish_soon")] == [
         "publish", "publish_many", "publish_soon",
     ]  # fmt: skip
@@ -62,17 +63,17 @@ def test_both_sockets_have_the_same_calls_with_the_same_parameters() -> None:
 def test_a_call_tells_its_own_signature() -> None:
     described = inspect.signature(Client.append)
     assert list(described.parameters)[:3] == ["self", "topic", "value"]
-    assert described.return_annotation is client.Appended
+    assert described.return_annotation is topics_client.Appended
     assert next(iter(inspect.signature(Client().append).parameters)) == "topic"
     assert Client.append.__name__ == "append"
-    assert inspect.signature(Client.follow).return_annotation is client.Follower
-    assert inspect.signature(AsyncClient.follow).return_annotation is client.AsyncFollower
+    assert inspect.signature(Client.follow).return_annotation is topics_client.Follower
+    assert inspect.signature(AsyncClient.follow).return_annotation is topics_client.AsyncFollower
 
 
 def test_every_exported_name_exists_and_says_what_it_is() -> None:
-    assert len(client.__all__) == len(set(client.__all__))
-    for name in client.__all__:
-        member = getattr(client, name)
+    assert len(topics_client.__all__) == len(set(topics_client.__all__))
+    for name in topics_client.__all__:
+        member = getattr(topics_client, name)
         assert inspect.isclass(member), name
         words = (member.__doc__ or "").strip()
         assert words, name
@@ -80,7 +81,9 @@ def test_every_exported_name_exists_and_says_what_it_is() -> None:
         assert not words.startswith(f"{name}("), name
 
 
-@pytest.mark.parametrize("cls", [Client, AsyncClient, client.Follower, client.AsyncFollower, client.Record])
+@pytest.mark.parametrize(
+    "cls", [Client, AsyncClient, topics_client.Follower, topics_client.AsyncFollower, topics_client.Record]
+)
 def test_every_public_member_says_what_it_does(cls: type) -> None:
     for name in public(cls) & set(vars(cls)):
         member = inspect.getattr_static(cls, name)
@@ -140,13 +143,13 @@ def test_metrics_are_asked_for_as_json(kind: str) -> None:
 
 def test_a_request_can_be_sent_as_a_value() -> None:
     with Driver("sync", Script([answered(APPENDED)])).client() as sender:
-        assert sender.send(client.requests.append("jobs", 1)).first_seq == 1
+        assert sender.send(topics_client.requests.append("jobs", 1)).first_seq == 1
 
 
 def test_a_closed_client_says_so() -> None:
     closed = Client("http://127.0.0.1:9")
     closed.close()
-    with pytest.raises(client.ClientClosed):
+    with pytest.raises(topics_client.ClientClosed):
         closed.append("jobs", 1)
 
 

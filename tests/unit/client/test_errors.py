@@ -5,9 +5,9 @@ import re
 import pytest
 
 from tests.unit.client.fakes import Driver, Outcome, Script, plain, refused
-from topics.api.errors import STATUS_BY_CODE, V1_STATUS_BY_CODE
-from topics.api.refusals import refusal_of
-from topics.client import (
+from topics.api.error_responses import STATUS_BY_CODE, V1_STATUS_BY_CODE, refusal_of
+from topics.model.errors import TopicsError
+from topics_client import (
     ApiError,
     ClientError,
     ClientOptions,
@@ -18,7 +18,6 @@ from topics.client import (
     UnexpectedAnswer,
     errors,
 )
-from topics.core.errors import TopicsError
 
 IMPATIENT = ClientOptions(retry=RetryPolicy(deadline_s=0))
 # Codes of endpoints that the protocol has and the server learns later.

@@ -20,7 +20,7 @@ from tests.unit.client.fakes import (
     refused,
     unsent,
 )
-from topics.client import (
+from topics_client import (
     AsyncClient,
     AsyncFollower,
     ClientError,
@@ -32,7 +32,7 @@ from topics.client import (
     RetryPolicy,
     TopicNotFound,
 )
-from topics.client.transport.http1 import HttpRequest, Response
+from topics_client.transport.http1 import HttpRequest, Response
 
 both = pytest.mark.parametrize("kind", ["sync", "async"])
 UNSENT = unsent()

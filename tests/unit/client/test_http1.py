@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from topics.client.transport.http1 import ProtocolError, ResponseParser, header_lines
+from topics_client.transport.http1 import ProtocolError, ResponseParser, header_lines
 
 HEAD = b"HTTP/1.1 200 Fine, thanks\r\n"
 PACKED = gzip.compress(b"hello" * 20)

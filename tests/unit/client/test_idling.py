@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from topics.client import Claimed, Diff
-from topics.client.answers import TopicState
-from topics.client.records import Job
-from topics.client.worker_state import Idling, worker
-from topics.core.config import TopicConfig
+from topics.model.topic_config import TopicConfig
+from topics_client import Claimed, Diff
+from topics_client.answers import TopicState
+from topics_client.records import Job
+from topics_client.worker_state import Idling, worker
 
 EMPTY = Claimed(topic="jobs", claimed=[], count=0, ready=0)
 JOB = Job(seq=1, ts=1, payload=msgspec.Raw(b"1"), lease_id="lease_1", deadline=1, deliveries=1)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from topics.client import (
+from topics_client import (
     Durability,
     Guarantee,
     NewRecord,
@@ -21,9 +21,9 @@ from topics.client import (
     TopicType,
     requests,
 )
-from topics.client.requests import Request
-from topics.client.streams import contents
-from topics.wire.v0 import AppendBody, DeleteBody, DiffBody
+from topics_client.requests import Request
+from topics_client.streams import contents
+from topics_protocol.v0 import AppendBody, DeleteBody, DiffBody
 
 
 def sent(request: Request[Any]) -> tuple[str, str, Any]:

@@ -8,7 +8,8 @@ import math
 import pytest
 
 from tests.unit.client.fakes import APPENDED, Driver, Outcome, Script, answered, lost, plain, refused, unsent
-from topics.client import (
+from topics.testing import ManualClock
+from topics_client import (
     ApiError,
     ClientError,
     ClientOptions,
@@ -20,9 +21,8 @@ from topics.client import (
     Throttled,
     UnexpectedAnswer,
 )
-from topics.client.retry import retry_after_s
-from topics.client.transport.http1 import Response
-from topics.testing import ManualClock
+from topics_client.retry import retry_after_s
+from topics_client.transport.http1 import Response
 
 both = pytest.mark.parametrize("kind", ["sync", "async"])
 
@@ -268,7 +268,7 @@ def test_nothing_is_compressed_unless_asked(kind: str) -> None:
 def test_a_retry_is_logged_with_its_topic_and_cause_and_without_the_key(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         Driver("sync", Script([UNSENT, UNSENT, answered(APPENDED)])).call("append", "jobs", 1)
-    lines = [record for record in caplog.records if record.name.startswith("topics.client")]
+    lines = [record for record in caplog.records if record.name.startswith("topics_client")]
     # The first failure may be a connection that was kept for too long; the second is news.
     assert [line.levelname for line in lines] == ["INFO", "WARNING"]
     assert all("POST /v0/topics/jobs failed" in line.message and "refused" in line.message for line in lines)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from topics.client.transport.http1 import HttpRequest, render
-from topics.client.transport.route import find_route, proxy_for
+from topics_client.transport.http1 import HttpRequest, render
+from topics_client.transport.route import find_route, proxy_for
 
 
 def sent(url: str, proxy: str | None = "", env: dict[str, str] | None = None) -> tuple[str, int, str | None, list[str]]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.client.transport.sse import EventParser, ServerEvent
+from topics_client.transport.sse import EventParser, ServerEvent
 
 
 def parse(*chunks: bytes) -> list[tuple[str, bytes, str]]:

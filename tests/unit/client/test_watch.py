@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.client.fakes import Driver, Script, answered, lost, plain, refused, unsent
-from topics.client import (
+from topics_client import (
     CaughtUp,
     ClientOptions,
     ConnectionFailed,
@@ -20,7 +20,7 @@ from topics.client import (
     TopicNotFound,
     TopicRecord,
 )
-from topics.client.transport.http1 import Response
+from topics_client.transport.http1 import Response
 
 both = pytest.mark.parametrize("kind", ["sync", "async"])
 QUICK = ClientOptions(retry=RetryPolicy(deadline_s=0))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from topics.client import ConnectionFailed, NotAQueue, ShuttingDown, TopicNotFound
-from topics.client.work_stream import work
+from topics_client import ConnectionFailed, NotAQueue, ShuttingDown, TopicNotFound
+from topics_client.work_stream import work
 
 JOB = (
     b'id: 7\nevent: job\ndata: {"topic":"jobs","$seq":7,"$ts":1,"data":{"a":1},"lease_id":"lease_7","deadline":2,'

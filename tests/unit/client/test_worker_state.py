@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from topics.client import Acked, Claimed, ConnectionFailed, Job, JobRetry, Nacked, RetryJob
-from topics.client.requests import Request
-from topics.client.worker_state import WorkerPlan, WorkerState, worker
-from topics.testing import SeededDice
+from topics.testing import SeededEntropy
+from topics_client import Acked, Claimed, ConnectionFailed, Job, JobRetry, Nacked, RetryJob
+from topics_client.requests import Request
+from topics_client.worker_state import WorkerPlan, WorkerState, worker
 
 
 def plan(**options: Any) -> WorkerPlan:
@@ -36,7 +36,7 @@ def body(request: Request[Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def state() -> WorkerState:
-    return WorkerState(plan(), SeededDice(1))
+    return WorkerState(plan(), SeededEntropy(1))
 
 
 def test_a_claim_asks_for_what_fits_in(state: WorkerState) -> None:
@@ -127,7 +127,7 @@ def test_a_job_that_ended_too_late_is_told_to_the_log(state: WorkerState, caplog
 
 
 def test_two_workers_have_two_names() -> None:
-    dice = SeededDice(1)
+    dice = SeededEntropy(1)
     nameless = plan(node=None)
     assert WorkerState(nameless, dice).node != WorkerState(nameless, dice).node
 

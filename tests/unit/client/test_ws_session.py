@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from topics.client import (
+from topics.testing import SeededEntropy
+from topics_client import (
     ApiError,
     Appended,
     CaughtUp,
@@ -17,14 +18,13 @@ from topics.client import (
     TopicGone,
     TopicRecord,
 )
-from topics.client.requests import append, append_many
-from topics.client.ws_session import WsSession, subscription_options
-from topics.testing import SeededDice
+from topics_client.requests import append, append_many
+from topics_client.ws_session import WsSession, subscription_options
 
 
 class Talker:
     def __init__(self, idempotent: bool = True) -> None:
-        self.talk = WsSession(SeededDice(1), idempotent=idempotent, raise_on_gap=False)
+        self.talk = WsSession(SeededEntropy(1), idempotent=idempotent, raise_on_gap=False)
         self.answers: list[Any] = []
 
     def publish(self, topic: str = "t", value: object = 1, **fields: Any) -> dict[str, Any]:

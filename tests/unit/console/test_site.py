@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.http.fake_exchange import FakeExchange
-from topics.console.files import console_site, reference_site
-from topics.console.site import Site
+from topics.console.site import Site, console_site, reference_site
 
 STATIC = Path(str(files("topics.console"))) / "static"
 EVERY = sorted(str(path.relative_to(STATIC)) for path in STATIC.rglob("*") if path.is_file())
@@ -98,5 +97,5 @@ def test_a_long_file_is_compressed_by_a_thread_once_for_all_who_ask(tmp_path: Pa
 
 
 def test_without_the_package_of_its_files_there_is_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.console.files.find_spec", lambda name: None)
+    monkeypatch.setattr("topics.console.site.find_spec", lambda name: None)
     assert reference_site() is None

@@ -17,7 +17,7 @@ import yaml
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import ROOT
 from tests.unit.docs.test_api_page import snapshot
-from topics.config.settings import SETTINGS
+from topics.model.settings import SETTINGS
 
 DEPLOY = ROOT / "deploy"
 VARIABLES = {f"TOPICS_{setting.name.upper()}" for setting in SETTINGS} | {"TOPICS_SCRAPE_KEY"}

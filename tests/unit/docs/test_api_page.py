@@ -18,26 +18,24 @@ from tests.http.live import LiveServer
 from tests.unit.docs.pages import blocks, read, rows, section
 from topics.api.app import Api
 from topics.api.auth import KeyRing, Scope
-from topics.api.errors import STATUS_BY_CODE
-from topics.api.metrics import Snapshot
-from topics.api.metrics_summary import ServerState
-from topics.api.ops import OpsHandlers, no_pipeline
-from topics.config.settings import SETTINGS
-from topics.core.batch import Batch
-from topics.core.config import DEFAULT_CONFIG, TopicConfig, TopicConfigPatch, TopicType
-from topics.core.limits import Limits
-from topics.core.loss import LossReason, Tombstone
-from topics.core.records import Record
+from topics.api.error_responses import STATUS_BY_CODE
+from topics.api.metrics import ServerState, Snapshot
+from topics.api.operator_routes import OpsHandlers, no_pipeline
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.http.limits import HttpLimits
+from topics.http.messages import HttpLimits
 from topics.http.server import HttpServer
-from topics.storage.objects.copies import NearCopies
-from topics.storage.objects.tiers import tiered_for_server
+from topics.log.object_store.local_cache import LocalCopies
+from topics.log.object_store.tiered_fs import tiered_for_server
+from topics.model.limits import Limits
+from topics.model.records import Batch, Record
+from topics.model.seq_ranges import LossReason, Tombstone
+from topics.model.settings import SETTINGS
+from topics.model.topic_config import DEFAULT_CONFIG, TopicConfig, TopicConfigPatch, TopicType
 from topics.system.clock import SystemClock
 from topics.system.process import process_numbers
-from topics.testing import FakeDisk, FolderStore, ManualClock, SeededDice
-from topics.wire import queues, v0, watch
+from topics.testing import FakeDisk, FolderStore, ManualClock, SeededEntropy
+from topics_protocol import queues, v0, watch
 
 PAGE = read("docs/api.md")
 BASE = "http://127.0.0.1:4000"
@@ -91,6 +89,9 @@ def test_the_clamps_of_a_config_are_those_of_the_page() -> None:
 
 # Where the fields of each message are described. A message that is not here fails the test below.
 _SECTIONS: dict[type, str] = {
+    v0.BackupInfo: "### Backups",
+    v0.BackupStarted: "### Backups",
+    v0.BackupsAnswer: "### Backups",
     v0.AppendBody: "### Append records",
     Record: "### Append records",
     v0.AppendAnswer: "### Append records",
@@ -223,10 +224,10 @@ def test_every_short_name_of_the_metrics_is_on_the_page() -> None:
 def snapshot() -> Snapshot:
     """The metrics of a server that has a queue, a log, an object store and connections: all that there can be."""
     disk, url = FakeDisk(), "s3://bucket/cold"
-    copies = NearCopies(disk, "data/near", 0)
+    copies = LocalCopies(disk, "data/near", 0)
     fs = tiered_for_server(disk, url, FolderStore(FakeDisk(), "store"), copies, lambda: 0.0)
     options = EngineOptions(data_dir="data", wal_shards=1, cold_dir=url)
-    engine = Engine.recover(fs, options, ManualClock(), SeededDice(1), boot_id="a")
+    engine = Engine.recover(fs, options, ManualClock(), SeededEntropy(1), boot_id="a")
     engine.put_topic("jobs", TopicConfigPatch(type=TopicType.QUEUE), lambda outcome: None)
     engine.append("events", Batch(records=[Record.of(1)]), lambda outcome: None)
     clock = SystemClock()

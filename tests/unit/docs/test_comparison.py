@@ -7,11 +7,10 @@ import msgspec
 import pytest
 
 from tests.unit.docs.pages import read, rows, section
-from topics.api.ops import OpsHandlers
-from topics.core.config import TopicConfig
-from topics.core.durability import Durability
-from topics.core.loss import Tombstone
-from topics.core.routers import Guarantee, RouterRules
+from topics.api.operator_routes import OpsHandlers
+from topics.model.router_rules import Guarantee, RouterRules
+from topics.model.seq_ranges import Tombstone
+from topics.model.topic_config import Durability, TopicConfig
 from topics.system.clock import SystemClock
 
 TABLE = {cells[0]: cells[1:] for cells in rows(section(read("README.md"), "## How it compares"))}

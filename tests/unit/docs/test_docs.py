@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.http.live import LiveServer
-from tests.unit.docs.pages import DOCS, PAGES, ROOT, blocks, name_of, read, rows, section, without_blocks
-from topics.client import Client
+from tests.unit.docs.pages import DOCS, PAGES, ROOT, blocks, name_of, read, without_blocks
+from topics_client import Client
 
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
@@ -175,25 +175,7 @@ def test_tests_cite_promises_that_exist() -> None:
             assert cited <= known, path.relative_to(ROOT)
 
 
-# Architecture and decisions
-
-
-def modules() -> set[str]:
-    """Every module but the packages that only gather others."""
-    found = set()
-    for path in (ROOT / "src" / "topics").rglob("*.py"):
-        parts = path.relative_to(ROOT / "src").with_suffix("").parts
-        if parts[-1] != "__init__":
-            found.add(".".join(parts))
-    return found
-
-
-def test_the_architecture_names_every_module_and_no_other() -> None:
-    """A package may stand for its modules where it is a whole that the page describes in one line."""
-    listed = {cells[0].strip("`") for cells in rows(section(read("docs/architecture.md"), "## Modules"))}
-    packages = {name.rpartition(".")[0] for name in modules()}
-    assert listed <= modules() | packages
-    assert {name for name in modules() - listed if not any(name.startswith(f"{other}.") for other in listed)} == set()
+# Decisions
 
 
 def test_the_decisions_are_listed_and_shaped_alike() -> None:

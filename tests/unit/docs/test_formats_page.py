@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from tests.unit.docs.pages import read, rows, section, squeezed
-from topics.core import rows as core_rows
-from topics.formats import block, catalog, control, forwards, frame, removals, routing, segment, snapshot, stream
-from topics.storage import layout
+from topics.log import block, catalog, control_frames, forward_frames, frame, layout, segment, snapshot
+from topics.model import records as core_rows
+from topics.routers import router_frames
+from topics.streams import stream_frames
 
 PAGE = read("docs/formats.md")
 LINES = {squeezed(line) for line in PAGE.splitlines()}
@@ -34,7 +35,19 @@ def picture(module: ModuleType) -> list[str]:
 
 @pytest.mark.parametrize(
     "module",
-    [frame, core_rows, block, control, routing, forwards, segment, snapshot, catalog, removals, stream],
+    [
+        frame,
+        core_rows,
+        block,
+        control_frames,
+        router_frames,
+        forward_frames,
+        segment,
+        snapshot,
+        catalog,
+        snapshot,
+        stream_frames,
+    ],
     ids=lambda module: module.__name__,
 )
 def test_the_page_has_every_line_of_a_modules_tables(module: ModuleType) -> None:
@@ -55,7 +68,7 @@ def test_the_page_has_the_layout_of_the_data_folder() -> None:
         (frame, 0, frame.HEADER_BYTES),
         (block, 0, block.BLOCK_HEAD.size),
         (core_rows, 0, core_rows.ROW_BYTES),
-        (routing, 0, routing.FORWARD_HEAD.size),
+        (router_frames, 0, router_frames.FORWARD_HEAD.size),
         (segment, 0, segment._DATA_HEAD.size),
         (segment, 1, segment._INDEX_HEAD.size),
     ],
@@ -102,7 +115,7 @@ def test_the_page_has_the_fields_of_a_snapshots_structures_in_order(structure: t
 
 
 @pytest.mark.parametrize(
-    "structure", [routing.RouterState, routing.RoutersState], ids=lambda structure: structure.__name__
+    "structure", [router_frames.RouterState, router_frames.RoutersState], ids=lambda structure: structure.__name__
 )
 def test_the_page_has_the_fields_of_a_routers_structures_in_order(structure: type[msgspec.Struct]) -> None:
     found = rows(section(PAGE, "### Bodies of the frames of routers"))
@@ -124,15 +137,15 @@ def test_the_bodies_of_small_frames_have_the_sizes_they_are_told() -> None:
     """The widths named in the table, such as u64 and u16, are those that the encoders write."""
     widths = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
     told = {}
-    for line in picture(control):
+    for line in picture(control_frames):
         kind, _, body = line.partition(" ")
         told[kind] = sum(widths[word] for word in re.findall(r"\bu\d+\b", body.split("ranges:")[0]))
     assert told == {
-        "CREATE": len(control.encode_create(1, 2, "", b"")),
-        "CONFIG": len(control.encode_config_change(1, b"")),
+        "CREATE": len(control_frames.encode_create(1, 2, "", b"")),
+        "CONFIG": len(control_frames.encode_config_change(1, b"")),
         "DROP": 0,
-        "DELETE": len(control.encode_delete(1, [])),
-        "EVICT": len(control.encode_evict(1, expired=True)),
-        "CEILING": len(control.encode_ceiling(1)),
+        "DELETE": len(control_frames.encode_delete(1, [])),
+        "EVICT": len(control_frames.encode_evict(1, expired=True)),
+        "CEILING": len(control_frames.encode_ceiling(1)),
     }
-    assert len(control.encode_delete(1, [(2, 3)])) - told["DELETE"] == Struct("<QQ").size
+    assert len(control_frames.encode_delete(1, [(2, 3)])) - told["DELETE"] == Struct("<QQ").size

@@ -8,14 +8,14 @@ import pytest
 
 from tests.unit.docs.pages import PAGES, ROOT, blocks, name_of, read, rows, section, squeezed
 from topics import cli
-from topics.api.errors import STATUS_BY_CODE
-from topics.config.settings import SETTINGS, Setting
-from topics.core import backup_errors, errors, transaction_errors
-from topics.core.findings import Finding
-from topics.core.loss import LossReason
-from topics.engine.pressure.throttle import ThrottleStats
+from topics.api.error_responses import STATUS_BY_CODE
+from topics.engine.backpressure import ThrottleStats
 from topics.engine.stats import EngineStats, ShardStats
-from topics.storage.objects.meter import StoreStats
+from topics.log.object_store.store import StoreStats
+from topics.model import errors
+from topics.model.errors import Finding
+from topics.model.seq_ranges import LossReason
+from topics.model.settings import SETTINGS, Setting
 
 # Settings
 
@@ -39,7 +39,7 @@ def test_no_setting_is_described_that_does_not_exist() -> None:
 # Errors
 
 
-_ERRORS = {module.__name__ for module in (errors, backup_errors, transaction_errors)}
+_ERRORS = {module.__name__ for module in (errors, errors, errors)}
 
 
 def error_classes(root: type[errors.TopicsError] = errors.TopicsError) -> Iterator[type[errors.TopicsError]]:

@@ -7,15 +7,14 @@ import msgspec
 import pytest
 
 from tests.unit.docs.pages import ROOT, read, rows, section
-from topics.api.errors import V1_STATUS_BY_CODE
-from topics.api.refusals import V1_CODE_BY_STATUS, refusal_of
-from topics.api.v1.paths import RESOURCES
-from topics.config.settings import SETTINGS
-from topics.core.errors import TopicsError
-from topics.formats import stream
+from topics.api.error_responses import V1_CODE_BY_STATUS, V1_STATUS_BY_CODE, refusal_of
+from topics.api.v1.protocol import RESOURCES
+from topics.model.errors import TopicsError
+from topics.model.settings import SETTINGS
 from topics.schema.lenses import OP_BY_NAME, parse_lens
-from topics.schema.profiles.kinds import PROFILES
+from topics.schema.profiles.profile_registry import PROFILES
 from topics.schema.promotion import Chain
+from topics.streams import stream_frames
 
 PAGE = read("docs/streams.md")
 
@@ -54,7 +53,14 @@ def test_its_settings_are_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "structure", [stream.StreamMark, stream.StreamPart, stream.Producer, stream.Origin, stream.ForkRequest]
+    "structure",
+    [
+        stream_frames.StreamMark,
+        stream_frames.StreamPart,
+        stream_frames.Producer,
+        stream_frames.Origin,
+        stream_frames.ForkRequest,
+    ],
 )
 def test_the_structures_of_its_frames_are_on_the_page_of_formats(structure: type[msgspec.Struct]) -> None:
     table = rows(section(read("docs/formats.md"), "### Bodies of the frames of streams"))

@@ -12,9 +12,18 @@ from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import blocks, read, rows, section
 from tests.unit.docs.test_api_page import check_same
-from topics.api.v0.ws import ws, ws_commands
-from topics.http.limits import HttpLimits
-from topics.wire.ws import COMMANDS, Command, Position, Publish, ServerFrame, Subscribe, SubscribeFrom, Unsubscribe
+from topics.api.v0 import websocket, websocket_messages
+from topics.http.messages import HttpLimits
+from topics_protocol.websocket_frames import (
+    COMMANDS,
+    Command,
+    Position,
+    Publish,
+    ServerFrame,
+    Subscribe,
+    SubscribeFrom,
+    Unsubscribe,
+)
 
 PAGE = section(read("docs/api.md"), "## The WebSocket")
 
@@ -53,8 +62,8 @@ def test_every_frame_and_its_fields_are_described() -> None:
 def test_the_numbers_are_those_in_force() -> None:
     text = " ".join(PAGE.split())
     limits = HttpLimits()
-    assert f"Up to {ws.PUBLISHES_MAX} publishes" in text
-    assert f"at most {ws_commands.REQUEST_ID_CHARS_MAX} characters" in text
+    assert f"Up to {websocket.PUBLISHES_MAX} publishes" in text
+    assert f"at most {websocket_messages.REQUEST_ID_CHARS_MAX} characters" in text
     assert f"without a byte from the client for {limits.ping_interval_s:g} seconds" in text
     assert f"quiet for {limits.ping_timeout_s:g} more" in text
 

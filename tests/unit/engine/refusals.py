@@ -5,16 +5,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tests.unit.engine.conftest import append, ask_drop, delete, put
+from tests.unit.conftest import append, ask_drop, delete, put
 from tests.unit.engine.write_paths import Path
 from tests.unit.engine.writing_world import HUGE, JSON, LARGEST, SMALL, World, told
-from topics.core.config import Discard
-from topics.core.errors import TopicsError, TopicStateError
 from topics.engine.engine import Engine
 from topics.engine.topic import Guard, Topic
-from topics.formats.stream import StreamPart
-from topics.streams.appending import AppendRequest
+from topics.model.errors import TopicsError, TopicStateError
+from topics.model.topic_config import Discard
+from topics.streams.append import AppendRequest
 from topics.streams.lifecycle import CreateRequest, ForkFrom
+from topics.streams.stream_frames import StreamPart
 
 BALLAST, READER = "ballast", "reader"
 _QUOTA = 32 * LARGEST

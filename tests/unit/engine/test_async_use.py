@@ -13,25 +13,24 @@ from typing import TypeVar
 import pytest
 import uvloop
 
-from tests.unit.engine.conftest import batch_of
-from topics.core.config import TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.errors import CorruptSegmentError, ReadOnlyError, ShuttingDownError, TopicNotFoundError, TopicsError
-from topics.core.records import Record
-from topics.core.selectors import DeleteSelector, TagMatch
-from topics.engine.background import Job
+from tests.unit.conftest import batch_of
+from topics.engine import sealing as sealing_module
+from topics.engine.background_jobs import Job
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, ReadResult
 from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult
-from topics.engine.upkeep import sealing as sealing_module
-from topics.storage.fs import FileSystem
-from topics.storage.objects.copies import NearCopies
-from topics.storage.objects.tiers import tiered
-from topics.storage.posix import PosixFileSystem
-from topics.storage.segments import OpenSegment, SegmentKey
+from topics.log.fs import FileSystem
+from topics.log.object_store.local_cache import LocalCopies
+from topics.log.object_store.tiered_fs import tiered
+from topics.log.posix import PosixFileSystem
+from topics.log.segment_files import OpenSegment, SegmentKey
+from topics.model.errors import CorruptSegmentError, ReadOnlyError, ShuttingDownError, TopicNotFoundError, TopicsError
+from topics.model.records import Record
+from topics.model.router_rules import DeleteSelector, TagMatch
+from topics.model.topic_config import Durability, TopicConfigPatch
 from topics.system.clock import SystemClock
-from topics.testing import FaultPlan, FaultyFileSystem, FolderStore, SeededDice
+from topics.testing import FaultPlan, FaultyFileSystem, FolderStore, SeededEntropy
 
 HANG_S = 30
 Result = TypeVar("Result")
@@ -54,7 +53,7 @@ def open_engine(folder: Path, fs: FileSystem | None = None, **options: object) -
         fs or PosixFileSystem(),
         EngineOptions(data_dir=str(folder / "data"), **settings),  # type: ignore[arg-type]
         SystemClock(),
-        SeededDice(1),
+        SeededEntropy(1),
         boot_id="a",
     )
 
@@ -648,7 +647,7 @@ class SlowStore(FolderStore):
 
 def test_the_loop_never_waits_for_an_object_store(tmp_path: Path) -> None:
     url, store = "s3://bucket/cold", SlowStore(tmp_path)
-    copies = NearCopies(PosixFileSystem(), str(tmp_path / "data" / "near"), 1_000_000)
+    copies = LocalCopies(PosixFileSystem(), str(tmp_path / "data" / "near"), 1_000_000)
     fs = tiered(PosixFileSystem(), url, store, copies)
 
     async def test() -> None:

@@ -3,12 +3,12 @@ clock, and a jump that goes away again leaves nothing behind."""
 
 import pytest
 
-from tests.unit.engine.conftest import append, batch_of, checkpoint, killed, open_engine, put, seqs, times, topic
-from tests.unit.engine.queues.conftest import JOBS, ack, claim, counted, extend, job_seqs, make_queue, nack, produce
-from topics.core.durability import Durability
+from tests.unit.conftest import append, batch_of, checkpoint, killed, open_engine, put, seqs, times, topic
+from tests.unit.queues.conftest import JOBS, ack, claim, counted, extend, job_seqs, make_queue, nack, produce
 from topics.engine.engine import Engine
-from topics.engine.repair.repair import verify
-from topics.storage.layout import Layout
+from topics.log.layout import Layout
+from topics.model.topic_config import Durability
+from topics.ops.repair.repair import verify
 from topics.testing import FakeDisk, ManualClock
 
 DAY = 86_400_000

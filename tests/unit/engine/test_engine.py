@@ -1,6 +1,6 @@
 import pytest
 
-from tests.unit.engine.conftest import (
+from tests.unit.conftest import (
     after_power_cut,
     append,
     ask_append,
@@ -22,9 +22,9 @@ from tests.unit.engine.conftest import (
     topic,
     values,
 )
-from topics.core.errors import FolderBusyError, ReadOnlyError, ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, ReadResult
+from topics.model.errors import FolderBusyError, ReadOnlyError, ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
 
 # Life

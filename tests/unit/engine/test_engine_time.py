@@ -1,7 +1,7 @@
 """The engine's two readings of time, alone."""
 
-from topics.engine.engine_time import EngineTime
-from topics.formats.queue import Ending
+from topics.engine.core import EngineTime
+from topics.queues.queue_frames import Ending
 from topics.testing import ManualClock
 
 DAY = 86_400_000

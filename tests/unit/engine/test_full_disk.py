@@ -5,16 +5,14 @@ import errno
 import msgspec
 import pytest
 
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.errors import DiskFullError, TopicsError
-from topics.core.records import Record
-from topics.core.selectors import DeleteSelector
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult
+from topics.model.errors import DiskFullError, TopicsError
+from topics.model.records import Batch, Record
+from topics.model.router_rules import DeleteSelector
+from topics.model.topic_config import Durability, TopicConfigPatch
 from topics.testing import (
     LACK_OF_ROOM,
     NO_FAULTS,
@@ -23,7 +21,7 @@ from topics.testing import (
     FaultPlan,
     FaultyFileSystem,
     ManualClock,
-    SeededDice,
+    SeededEntropy,
     Survival,
 )
 
@@ -34,7 +32,7 @@ OPTIONS = EngineOptions(
 
 
 def opened(fs: FakeDisk | FaultyFileSystem, boot: str = "boot", options: EngineOptions = OPTIONS) -> Engine:
-    return Engine.recover(fs, options, ManualClock(), SeededDice(1), boot_id=boot)
+    return Engine.recover(fs, options, ManualClock(), SeededEntropy(1), boot_id=boot)
 
 
 def append(engine: Engine, name: str, size: int = 100) -> AppendResult | TopicsError:

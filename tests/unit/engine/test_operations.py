@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.engine.conftest import (
+from tests.unit.conftest import (
     DISK,
     EPHEMERAL,
     FSYNC,
@@ -31,12 +31,11 @@ from tests.unit.engine.conftest import (
     topic,
     values,
 )
-from topics.core.config import TopicConfigPatch
-from topics.core.durability import Durability
-from topics.core.errors import ReadOnlyError, TopicNotFoundError, TopicsError
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult
-from topics.formats.frame import FrameKind
+from topics.log.frame import FrameKind
+from topics.model.errors import ReadOnlyError, TopicNotFoundError, TopicsError
+from topics.model.topic_config import Durability, TopicConfigPatch
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
 # Groups

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.engine.conftest import (
+from tests.unit.conftest import (
     EPHEMERAL,
     FSYNC,
     HOMES,
@@ -22,11 +22,11 @@ from tests.unit.engine.conftest import (
     topic,
     values,
 )
-from topics.core.errors import CorruptSegmentError, TopicNotFoundError
-from topics.core.loss import LossReason, Tombstone
-from topics.core.records import Record
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, execute_read, find_tombstone, plan_read
+from topics.model.errors import CorruptSegmentError, TopicNotFoundError
+from topics.model.records import Record
+from topics.model.seq_ranges import LossReason, Tombstone
 from topics.testing import FakeDisk, ManualClock
 
 homes = pytest.mark.parametrize("home", HOMES)

@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from tests.unit.engine.conftest import (
+from tests.unit.conftest import (
     DISK,
     EPHEMERAL,
     FSYNC,
@@ -25,18 +25,17 @@ from tests.unit.engine.conftest import (
     topic,
     values,
 )
-from topics.core.config import DEFAULT_CONFIG, encode_config
-from topics.core.durability import Durability
-from topics.core.errors import DamageError
-from topics.core.loss import LossReason, LostRange
-from topics.core.records import Record
 from topics.engine.engine import Engine
-from topics.formats.block import encode_block_head
-from topics.formats.control import encode_create, encode_evict
-from topics.formats.frame import FrameKind, seal_frame
-from topics.storage.layout import wal_file
+from topics.log.block import encode_block_head
+from topics.log.control_frames import encode_create, encode_evict
+from topics.log.frame import FrameKind, seal_frame
+from topics.log.layout import wal_file
+from topics.model.errors import DamageError
+from topics.model.records import Record
+from topics.model.seq_ranges import LossReason, LostRange
+from topics.model.topic_config import DEFAULT_CONFIG, Durability, encode_config
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, Survival
-from topics.wire.fragments import encode_fragments
+from topics.wire.record_encoding import encode_fragments
 
 SHARD = "data/wal/shard-00"
 

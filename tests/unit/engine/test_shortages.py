@@ -4,15 +4,14 @@ import errno
 
 import pytest
 
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch, TopicType
-from topics.core.errors import SystemBusyError, TopicsError
-from topics.core.records import Record
-from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.queues.messages import ClaimRequest
 from topics.engine.read import ReadRequest
+from topics.model.errors import SystemBusyError, TopicsError
+from topics.model.records import Batch, Record
+from topics.model.router_rules import DeleteSelector, TagMatch
+from topics.model.topic_config import TopicConfigPatch, TopicType
+from topics.queues.queue_messages import ClaimRequest
 from topics.testing import (
     LACK_OF_DESCRIPTORS,
     NO_FAULTS,
@@ -21,7 +20,7 @@ from topics.testing import (
     FaultPlan,
     FaultyFileSystem,
     ManualClock,
-    SeededDice,
+    SeededEntropy,
 )
 
 OPTIONS = EngineOptions(data_dir="data", wal_shards=1, wal_file_bytes=64 * 1024, segment_max_events=5)
@@ -29,7 +28,7 @@ each_shortage = pytest.mark.parametrize("fault", [Fault.EMFILE, Fault.ENOMEM, Fa
 
 
 def opened(fs: FakeDisk | FaultyFileSystem, clock: ManualClock | None = None) -> Engine:
-    return Engine.recover(fs, OPTIONS, clock or ManualClock(), SeededDice(1), boot_id="boot")
+    return Engine.recover(fs, OPTIONS, clock or ManualClock(), SeededEntropy(1), boot_id="boot")
 
 
 def filled(fs: FakeDisk | FaultyFileSystem, clock: ManualClock | None = None) -> Engine:

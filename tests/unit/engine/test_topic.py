@@ -2,10 +2,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.unit.engine.state.test_runs import block_of
-from topics.core.config import DEFAULT_CONFIG
-from topics.engine.state.runs import Segment
+from tests.unit.engine.test_record_runs import block_of
+from topics.engine.record_runs import Segment
 from topics.engine.topic import Topic
+from topics.model.topic_config import DEFAULT_CONFIG
 
 
 def topic_of(sealed: Sequence[tuple[int, int]] = (), tail: Sequence[tuple[int, int]] = ()) -> Topic:

@@ -2,19 +2,18 @@
 
 import pytest
 
-from topics.core.batch import Batch
-from topics.core.errors import DamageError
-from topics.core.records import Record
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult
-from topics.testing import FakeDisk, ManualClock, SeededDice
+from topics.model.errors import DamageError
+from topics.model.records import Batch, Record
+from topics.testing import FakeDisk, ManualClock, SeededEntropy
 
 OPTIONS = EngineOptions(data_dir="data", wal_file_bytes=65536, segment_max_events=10)
 
 
 def recover(disk: FakeDisk, options: EngineOptions = OPTIONS) -> Engine:
-    return Engine.recover(disk, options, ManualClock(), SeededDice(1), boot_id="a")
+    return Engine.recover(disk, options, ManualClock(), SeededEntropy(1), boot_id="a")
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from tests.unit.engine.conftest import Answers, keys_on_their_way
+from tests.unit.conftest import Answers, keys_on_their_way
 from tests.unit.engine.refusals import REFUSALS, UnwillingError
 from tests.unit.engine.write_paths import PATHS, Held
 from tests.unit.engine.writing_world import Books, Warnings, World, books, changes
-from topics.core.errors import (
+from topics.model.errors import (
     InvalidRequestError,
     ReadOnlyError,
     RecordTooLargeError,
@@ -300,7 +300,7 @@ def test_every_cell_is_filled_and_none_is_left_over() -> None:
 @pytest.fixture
 def warnings() -> Iterator[Warnings]:
     """What is said of jobs that could not be moved."""
-    logger, heard = logging.getLogger("topics.engine.queues.redrive"), Warnings()
+    logger, heard = logging.getLogger("topics.queues.dead_letters"), Warnings()
     logger.addHandler(heard)
     yield heard
     logger.removeHandler(heard)

@@ -9,22 +9,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tests.unit.engine.conftest import (
-    Answers,
-    append,
-    ask_delete,
-    ask_drop,
-    ask_put,
-    batch_of,
-    committers,
-)
-from tests.unit.engine.queues.conftest import DEAD, JOBS, make_queue, produce
-from tests.unit.engine.routing.conftest import EXACTLY_ONCE, ask_route, route
+from tests.unit.conftest import Answers, append, ask_delete, ask_drop, ask_put, batch_of, committers
 from tests.unit.engine.writing_world import JSON, LARGEST, SMALL, World, told
-from topics.core.errors import RouterNotFoundError, TopicsError
-from topics.core.records import Record
+from tests.unit.queues.conftest import DEAD, JOBS, make_queue, produce
+from tests.unit.routers.conftest import EXACTLY_ONCE, ask_route, route
+from topics.engine.coalesce import Singles
 from topics.engine.engine import Engine
-from topics.engine.queues.messages import (
+from topics.log.commit_policy import COMPANY
+from topics.model.errors import RouterNotFoundError, TopicsError
+from topics.model.records import Record
+from topics.queues.queue_messages import (
     ClaimRequest,
     ClaimResult,
     ExtendRequest,
@@ -32,14 +26,12 @@ from topics.engine.queues.messages import (
     NackRequest,
     RedriveRequest,
 )
-from topics.engine.queues.state import find_queue
-from topics.engine.streams.state import stream_of
-from topics.engine.transactions.messages import BeginRequest, StageRequest, TransactionRef
-from topics.engine.write.coalescing import Singles
-from topics.formats.stream import Producer
-from topics.storage.windows import COMPANY
-from topics.streams.appending import AppendRequest
+from topics.queues.queue_state import find_queue
+from topics.streams.append import AppendRequest
 from topics.streams.lifecycle import CreateRequest, ForkFrom
+from topics.streams.stream_frames import Producer
+from topics.streams.stream_state import stream_of
+from topics.transactions.transaction_state import BeginRequest, StageRequest, TransactionRef
 
 TARGET, SOURCE, ROUTER, FORK = "target", "source", "source->target", "fork"
 UPDATE = b'{"profile":{"kind":"state-protocol"}}'

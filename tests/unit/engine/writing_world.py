@@ -3,19 +3,19 @@
 import logging
 from collections.abc import Callable
 
-from tests.unit.engine.conftest import Answers, committers, keys_on_their_way, killed, open_engine, put
-from tests.unit.engine.conftest import append as append_values
-from topics.core.errors import TopicNotFoundError, TopicsError
-from topics.core.leases import LeaseBook
-from topics.core.limits import Limits
+from tests.unit.conftest import Answers, committers, keys_on_their_way, killed, open_engine, put
+from tests.unit.conftest import append as append_values
 from topics.engine.engine import Engine
-from topics.engine.queues.state import find_queue
 from topics.engine.read import ReadRequest
-from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
-from topics.storage.layout import Layout
+from topics.log.layout import Layout
+from topics.model.errors import TopicNotFoundError, TopicsError
+from topics.model.limits import Limits
+from topics.queues.leases import LeaseTable
+from topics.queues.queue_state import find_queue
 from topics.streams.lifecycle import CreateRequest
-from topics.streams.service import Streams
+from topics.streams.stream_state import stream_of
+from topics.streams.streams import Streams
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
 JSON = "application/json"
@@ -183,7 +183,7 @@ def _topic_books(topic: Topic) -> Books:
 
 def _jobs(topic: Topic) -> Books:
     queue = find_queue(topic)
-    book = queue.book if queue is not None else LeaseBook()
+    book = queue.book if queue is not None else LeaseTable()
     leases = {lease.seq: (lease.node, lease.token, lease.deadline, lease.deliveries) for lease in book.leases.values()}
     delayed, delivered = dict(book.delayed), dict(book.delivered)
     return {"leases": leases, "leaving": sorted(book.leaving), "delayed": delayed, "delivered": delivered}

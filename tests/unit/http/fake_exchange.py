@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from topics.http.exchange import Exchange
-from topics.http.headers import Headers
-from topics.http.messages import RequestHead
+from topics.http.messages import Headers, RequestHead
 
 
 class FakeExchange:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from topics.http.adaptive_spin import AdaptiveSpin
+from topics.http.server_state import AdaptiveSpin
 
 WINDOW_S = 0.0002
 DENSE_S, SPARSE_S = 0.0001, 0.001

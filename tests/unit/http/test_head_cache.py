@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.http.protocol.memory import Memory
 from tests.http.protocol.support import App, Gathering, get, keep, post, split_answers
 from topics.http import Refusal, RequestHead
-from topics.http.application import OneRequest
+from topics.http.exchange import OneRequest
 
 
 def bodies(memory: Memory) -> list[bytes]:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from tests.http.protocol.memory import Memory, Wire
 from tests.http.protocol.support import App, get
-from topics.http.bodies import LARGE_BYTES
-from topics.http.connection import Connection
 from topics.http.exchange import Exchange
+from topics.http.fair_scheduler import Pause
+from topics.http.h1.connection import Connection
+from topics.http.h1.request_reader import PIECE_BYTES
 from topics.http.messages import RequestHead
-from topics.http.reader import PIECE_BYTES
-from topics.http.turns import Pause
+from topics.http.request_body import LARGE_BYTES
 
 LONG = random.Random(1).randbytes(2 * LARGE_BYTES) + b"the end"
 

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from tests.http.protocol.support import App
 from topics.http import HttpServer
-from topics.http.connection import Connection
-from topics.http.progress import Phase, Progress
+from topics.http.h1.connection import Connection
+from topics.http.output_backpressure import Phase, Progress
 from topics.testing import ManualClock
 
 

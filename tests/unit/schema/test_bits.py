@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from topics.core.errors import InvalidRequestError
-from topics.schema import bits
-from topics.schema.bits import in_one_go, pieces_of
-from topics.schema.jsonschemas import check_schema, check_schema_in_steps, compile_schema
+from topics.model.errors import InvalidRequestError
+from topics.schema import validation
+from topics.schema.validation import check_schema, check_schema_in_steps, compile_schema, in_one_go, pieces_of
 
 DRAFT = "draft-07"
 
@@ -36,7 +35,7 @@ def test_a_large_one_is_many_small_pieces(above: tuple[str, ...]) -> None:
         schema = {"properties": {name: schema, "beside": {"type": "null"}}}
     pieces = list(pieces_of(schema))
     assert len(pieces) > 10
-    assert max(map(bits._nodes_in, pieces)) < 2 * bits._PIECE_NODES
+    assert max(map(validation._count_nodes, pieces)) < 2 * validation._PIECE_NODES
     steps = check_schema_in_steps(schema)
     assert sum(1 for _ in steps) >= len(pieces)
     assert check_schema(schema) is schema
@@ -59,7 +58,7 @@ def draw_schema(dice: random.Random, depth: int) -> Any:
     if dice.random() < 0.04:
         return dice.choice((7, {"type": "nothing"}, {"pattern": "("}, {"required": "a"}, {"minimum": "x"}))
     schema: dict[str, Any] = {}
-    for keyword in dice.sample(sorted(bits.MAPS - {"dependentRequired", "patternProperties"}), dice.randrange(3)):
+    for keyword in dice.sample(sorted(validation.MAPS - {"dependentRequired", "patternProperties"}), dice.randrange(3)):
         schema[keyword] = {f"m{number}": draw_schema(dice, depth - 1) for number in range(dice.randrange(6))}
     if dice.random() < 0.3:
         schema["anyOf"] = [draw_schema(dice, depth - 1) for _ in range(1, 3)]
@@ -77,7 +76,7 @@ def can_be_compiled(schema: Any) -> bool:
 
 
 def test_the_pieces_are_right_exactly_where_the_whole_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bits, "_PIECE_NODES", 4)
+    monkeypatch.setattr(validation, "_PIECE_NODES", 4)
     dice, seen = random.Random(3), {True: 0, False: 0}
     while min(seen.values()) < 100:
         schema = draw_schema(dice, 4)
@@ -88,7 +87,7 @@ def test_the_pieces_are_right_exactly_where_the_whole_is(monkeypatch: pytest.Mon
 
 
 def test_steps_in_one_go_give_what_they_return() -> None:
-    def steps() -> bits.Steps[int]:
+    def steps() -> validation.Steps[int]:
         yield
         return 7
 

@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.schema.columns import FIRST_COLUMN_ID, Column, ColumnKind, columns_of, fill
 from topics.schema.documents import encode
 from topics.schema.registry import Registry, Version
+from topics.schema.typed_columns import FIRST_COLUMN_ID, Column, ColumnKind, columns_of, fill
 
 KINDS: tuple[ColumnKind, ...] = ("long", "double", "boolean", "timestamp", "string", "json")
 

@@ -3,14 +3,19 @@ from typing import Any
 
 import pytest
 
-from topics.core.errors import InvalidRequestError
-from topics.schema.contract import Contract
-from topics.schema.intake import Intake
-from topics.schema.limits import MAX_KEY_BYTES
-from topics.schema.pointers import MISSING, finder, parse_pointer, show_pointer
+from topics.model.errors import InvalidRequestError
+from topics.schema.contract import Contract, Intake
+from topics.schema.documents import (
+    MAX_KEY_BYTES,
+    MISSING,
+    KeyExtractor,
+    RoutingKey,
+    finder,
+    parse_pointer,
+    show_pointer,
+)
 from topics.schema.profiles.evlog import Evlog
 from topics.schema.registry import Registry, Version
-from topics.schema.routing_keys import KeyExtractor, RoutingKey
 
 
 def keys(required: bool, *values: Any, pointer: str = "/k") -> list[str | None]:

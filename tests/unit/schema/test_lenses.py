@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from topics.core.errors import InvalidRequestError
+from topics.model.errors import InvalidRequestError
 from topics.schema.documents import fresh
-from topics.schema.lenses import OP_BY_NAME, parse_lens
-from topics.schema.proofs import prove_lens, settled
-from topics.schema.steps import compile_ops, run
+from topics.schema.lens_proof import prove_lens, settled
+from topics.schema.lenses import OP_BY_NAME, compile_ops, parse_lens, run
 from topics.schema.validation import EntryValidator
 
 STRING = {"type": "string"}

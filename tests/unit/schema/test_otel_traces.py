@@ -6,14 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.schema.recordings import text
-from topics.core.errors import BatchTooLargeError, InvalidRequestError
-from topics.schema.contract import Contract
-from topics.schema.intake import Intake
-from topics.schema.profiles.kinds import parse_profile
-from topics.schema.profiles.otel_registry import SCHEMA
-from topics.schema.profiles.otlp import any_value, spans_of_export
-from topics.schema.profiles.otlp_export import ExportLimits, unpack_exports
-from topics.schema.profiles.resource import decide_profile, profile_json
+from topics.model.errors import BatchTooLargeError, InvalidRequestError
+from topics.schema.contract import Contract, Intake, decide_profile, profile_json
+from topics.schema.profiles.otel_traces import SCHEMA, ExportLimits, any_value, spans_of_export, unpack_exports
+from topics.schema.profiles.profile_registry import parse_profile
 from topics.schema.validation import EntryValidator
 
 TRACE, SPAN = "5b8efff798038103d269b633813fc60c", "086e83747d0e381e"

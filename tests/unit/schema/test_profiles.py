@@ -4,16 +4,21 @@ from typing import Any
 import pytest
 
 from tests.unit.schema.recordings import CONVERSATIONS, stream_in, text, values_in
-from topics.core.errors import InvalidRequestError
-from topics.schema.contract import Contract, decode_contract, encode_contract
-from topics.schema.intake import Intake
-from topics.schema.profiles.base import integer_of, number_of
+from topics.model.errors import InvalidRequestError
+from topics.schema.contract import (
+    Contract,
+    Intake,
+    decide_profile,
+    decode_contract,
+    encode_contract,
+    parse_profile_update,
+    profile_json,
+)
 from topics.schema.profiles.evlog import ENVELOPE, SCHEMA, Evlog
-from topics.schema.profiles.kinds import PROFILES, parse_profile
-from topics.schema.profiles.resource import decide_profile, parse_profile_update, profile_json
+from topics.schema.profiles.profile import integer_of, number_of
+from topics.schema.profiles.profile_registry import PROFILES, parse_profile
 from topics.schema.profiles.state_protocol import StateProtocol
-from topics.schema.registry import Registry, registry_json
-from topics.schema.updates import decide_update, parse_update
+from topics.schema.registry import Registry, decide_update, parse_update, registry_json
 from topics.schema.validation import EntryValidator
 
 NOW_MS = 1774432800000

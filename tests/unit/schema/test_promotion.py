@@ -4,10 +4,9 @@ from typing import Any
 import pytest
 
 from tests.unit.schema.test_lenses import lens_of
-from topics.schema.lenses import Op, parse_lens
-from topics.schema.limits import MAX_PROMOTED_BYTES
+from topics.schema.documents import MAX_PROMOTED_BYTES
+from topics.schema.lenses import Op, growth, parse_lens
 from topics.schema.promotion import Chain, Promoter
-from topics.schema.steps import growth
 
 RENAME = {"op": "rename", "from": "/a", "to": "/b"}
 COPY = {"op": "copy", "from": "/a", "to": "/b"}

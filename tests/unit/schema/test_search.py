@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 
 from tests.unit.schema.recordings import CONVERSATIONS
-from topics.core.errors import InvalidRequestError
+from topics.model.errors import InvalidRequestError
 from topics.schema.documents import encode
-from topics.schema.profiles import evlog, metrics, otel_registry
-from topics.schema.search import Field, interval_ms, parse_search
+from topics.schema.profiles import evlog, metrics, otel_traces
+from topics.schema.search_fields import Field, interval_ms, parse_search
 
 
 def bound(pointer: str, version: int = 1) -> dict[str, Any]:
@@ -56,7 +56,7 @@ PARTS = {f"{part}JsonPointer": f"/{part}" for part in ("count", "sum", "min", "m
         with_measure(kind="count", include="size:>5"),
         evlog.SEARCH,
         metrics.SEARCH,
-        otel_registry.SEARCH,
+        otel_traces.SEARCH,
     ],
 )
 def test_descriptions_that_are_taken(document: dict[str, Any]) -> None:

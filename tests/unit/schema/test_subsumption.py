@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from topics.core.errors import InvalidRequestError
-from topics.schema.jsonschemas import DRAFT_4, DRAFT_7
-from topics.schema.subsumption import Comparison, Gap
+from topics.model.errors import InvalidRequestError
+from topics.schema.lens_proof import Comparison, Gap
+from topics.schema.validation import DRAFT_4, DRAFT_7
 
 LATER = "2020-12"
 TEXT = {"type": "string"}

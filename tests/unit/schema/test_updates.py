@@ -4,10 +4,16 @@ from typing import Any
 import pytest
 
 from tests.unit.schema.recordings import CONVERSATIONS, stream_in, text, values_in
-from topics.core.errors import InvalidRequestError, StreamConflictError, TopicsError
-from topics.schema.limits import MAX_REGISTRY_BYTES, MAX_UPDATE_BYTES
-from topics.schema.registry import Registry, decode_registry, encode_registry, registry_json
-from topics.schema.updates import decide_update, parse_update
+from topics.model.errors import InvalidRequestError, StreamConflictError, TopicsError
+from topics.schema.documents import MAX_REGISTRY_BYTES, MAX_UPDATE_BYTES
+from topics.schema.registry import (
+    Registry,
+    decide_update,
+    decode_registry,
+    encode_registry,
+    parse_update,
+    registry_json,
+)
 
 V1 = {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}}, "additionalProperties": False}
 V2 = {"type": "object", "required": ["key"], "properties": {"key": {"type": "string"}}, "additionalProperties": False}

@@ -2,10 +2,9 @@ from typing import Any
 
 import pytest
 
-from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError
-from topics.schema.jsonschemas import check_schema, draft_of
-from topics.schema.limits import MAX_MESSAGES
-from topics.schema.validation import EntryValidator
+from topics.model.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError
+from topics.schema.documents import MAX_MESSAGES
+from topics.schema.validation import EntryValidator, check_schema, draft_of
 
 
 def refusal(schema: dict[str, Any], value: Any, raw: bytes = b"{}") -> InvalidRequestError:

@@ -6,21 +6,21 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.spark.folders import Folder
-from topics.core.ranges import covers, intersection
-from topics.spark.archive.files import DataFile, Run
-from topics.spark.archive.planning import ArchiveRules
-from topics.spark.archive.reading import read_archive, topics_named
-from topics.spark.archive.state import ArchivedTopic, ArchiveState
-from topics.spark.archive.store import ArchiveStore
-from topics.spark.archive.writing import RowReader
-from topics.spark.pipeline.archiving import ArchiveProduct
+from topics.log.fs import FileSystem
+from topics.model.seq_ranges import covers, intersection
+from topics.spark.archive.archive_plan import ArchiveRules
+from topics.spark.archive.archive_reader import read_archive, topics_named
+from topics.spark.archive.archive_state import ArchivedTopic, ArchiveState
+from topics.spark.archive.archive_writer import RowReader
+from topics.spark.archive.data_files import ArchiveFile, Run
+from topics.spark.archive.ledger import ArchiveStore
+from topics.spark.pipeline.archive_product import ArchiveProduct
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.rounds import Pipeline
-from topics.spark.pipeline.waiting import FrameRules
-from topics.spark.placement import bucket_of
-from topics.storage.fs import FileSystem
+from topics.spark.pipeline.task_packing import FrameRules
+from topics.spark.segment_reader import bucket_of
 from topics.system.clock import Clock
-from topics.testing import SeededDice
+from topics.testing import SeededEntropy
 
 ROOT = "data/archive"
 
@@ -31,7 +31,7 @@ _seeds = count(100)
 def pipeline(fs: FileSystem, folder: Folder, seed: int | None = None, **rules: int) -> Pipeline:
     """A pipeline as a new process would make it."""
     frame = {"group_bytes": 2000, **{name: rules.pop(name) for name in FrameRules.__struct_fields__ if name in rules}}
-    dice = SeededDice(next(_seeds) if seed is None else seed)
+    dice = SeededEntropy(next(_seeds) if seed is None else seed)
     product = ArchiveProduct(fs, ROOT, ArchiveRules(**rules), dice)
     return Pipeline(fs, folder.layout, [product], InlineExecutor(fs), folder.clock, FrameRules(**frame))
 
@@ -112,7 +112,7 @@ def check_archive(fs: FileSystem) -> None:
                 reader.rows(0, file.rows + 1)
 
 
-def check_run(table: pa.Table, run: Run, file: DataFile) -> None:
+def check_run(table: pa.Table, run: Run, file: ArchiveFile) -> None:
     seqs, times = table["seq"].to_pylist(), table["ts"].cast(pa.int64()).to_pylist()
     assert seqs == sorted(seqs)
     assert (seqs[0], seqs[-1]) == (run.first_seq, run.last_seq)

@@ -13,13 +13,13 @@ from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import of_topic, payloads, rows_of
 from tests.unit.spark.typed import Described, entry_of
 from tests.unit.streams.describing import rename
-from topics.config.settings import Settings
-from topics.core.records import Record
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.model.records import Record
+from topics.model.settings import Settings
 from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.pipeline_worker import make_pipeline
 from topics.spark.pipeline.rounds import Pipeline
-from topics.spark.pipeline.worker import make_pipeline
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.testing import ManualClock
 

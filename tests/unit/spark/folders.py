@@ -1,17 +1,16 @@
 """Data folders for tests of what reads them: an engine on a fake disk, sealed as a server would seal."""
 
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch
-from topics.core.errors import TopicsError
-from topics.core.records import Record
-from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.model.errors import TopicsError
+from topics.model.records import Batch, Record
+from topics.model.router_rules import DeleteSelector, TagMatch
+from topics.model.topic_config import TopicConfigPatch
 from topics.system.clock import Clock
-from topics.testing import FakeDisk, ManualClock, SeededDice
+from topics.testing import FakeDisk, ManualClock, SeededEntropy
 
 LAYOUT = Layout("data", "cold")
 
@@ -30,7 +29,7 @@ class Folder:
             self.disk,
             EngineOptions(data_dir=layout.root, cold_dir=layout.cold_root, **settings),  # type: ignore[arg-type]
             self.clock,
-            SeededDice(1),
+            SeededEntropy(1),
             boot_id="a",
         )
 

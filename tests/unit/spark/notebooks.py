@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
-from topics.core.ranges import covers, union
-from topics.formats.catalog import CatalogTopic
-from topics.spark.archive.planning import uncovered
+from topics.log.catalog import CatalogTopic
+from topics.log.fs import FileSystem, read_whole, replace_file
+from topics.log.layout import Layout
+from topics.model.seq_ranges import covers, union
+from topics.spark.archive.archive_plan import uncovered
 from topics.spark.pipeline.products import Chore, Gain, ShutOut, View, Want
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
-from topics.storage.replaced import read_whole, replace_file
 
 Notes = dict[str, list[tuple[int, int]]]
 

@@ -9,25 +9,23 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from tests.unit.spark.archives import ROOT
 from tests.unit.spark.folders import Folder
-from topics.spark.archive.planning import ArchiveRules
-from topics.spark.pipeline.archiving import ArchiveProduct
+from topics.log.fs import FileSystem, read_whole
+from topics.spark.archive.archive_plan import ArchiveRules
+from topics.spark.iceberg.catalogs import FolderPointer
+from topics.spark.iceberg.file_io import TableIO
+from topics.spark.iceberg.table import ArchiveTable, TableFollower
+from topics.spark.pipeline.archive_product import ArchiveProduct
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.rounds import Pipeline
-from topics.spark.pipeline.waiting import FrameRules
-from topics.spark.table.following import TableFollower
-from topics.spark.table.io import TableIO
-from topics.spark.table.pointers import FolderPointer
-from topics.spark.table.table import ArchiveTable
-from topics.storage.fs import FileSystem
-from topics.storage.replaced import read_whole
-from topics.testing import SeededDice
+from topics.spark.pipeline.task_packing import FrameRules
+from topics.testing import SeededEntropy
 
 Rows = dict[tuple[str, int, int], str]
 """topic, epoch, seq -> data"""
 
 
 def table_of(fs: FileSystem, seed: int, keep_ms: int, root: str = ROOT) -> ArchiveTable:
-    return ArchiveTable(fs, root, FolderPointer(fs, root), SeededDice(seed), keep_ms)
+    return ArchiveTable(fs, root, FolderPointer(fs, root), SeededEntropy(seed), keep_ms)
 
 
 def shown_pipeline(fs: FileSystem, folder: Folder, seed: int, root: str = ROOT, **rules: float) -> Pipeline:
@@ -35,7 +33,7 @@ def shown_pipeline(fs: FileSystem, folder: Folder, seed: int, root: str = ROOT, 
     frame = {"group_bytes": 2000, **{name: rules.pop(name) for name in FrameRules.__struct_fields__ if name in rules}}
     chosen = ArchiveRules(**rules)  # type: ignore[arg-type]
     follower = TableFollower(table_of(fs, seed + 1_000_000, chosen.retire_ms, root), root)
-    product = ArchiveProduct(fs, root, chosen, SeededDice(seed), follower)
+    product = ArchiveProduct(fs, root, chosen, SeededEntropy(seed), follower)
     return Pipeline(
         fs, folder.layout, [product], InlineExecutor(fs), folder.clock, FrameRules(**frame)  # type: ignore[arg-type]
     )  # fmt: skip

@@ -19,17 +19,16 @@ from tests.unit.spark.archives import (
     topic_of,
 )
 from tests.unit.spark.folders import LAYOUT, Folder
-from topics.core.records import Record
-from topics.spark.archive.events import Copied, Covered, Masked
-from topics.spark.archive.files import DataFile, Run
-from topics.spark.archive.masks import Mask
-from topics.spark.archive.planning import ArchiveRules, next_due
-from topics.spark.archive.reading import hidden_chunks
-from topics.spark.archive.state import ArchiveState
-from topics.spark.archive.store import ArchiveDamagedError, ArchiveStore
+from topics.log.fs import read_whole, replace_file
+from topics.model.records import Record
+from topics.spark.archive.archive_plan import ArchiveRules, next_due
+from topics.spark.archive.archive_reader import hidden_chunks
+from topics.spark.archive.archive_state import ArchiveState, Copied, Covered, Masked
+from topics.spark.archive.data_files import ArchiveFile, Run
+from topics.spark.archive.delete_masks import Mask
+from topics.spark.archive.ledger import ArchiveDamagedError, ArchiveStore
 from topics.spark.pipeline.status import load_status
-from topics.spark.placement import bucket_of
-from topics.storage.replaced import read_whole, replace_file
+from topics.spark.segment_reader import bucket_of
 from topics.testing import ManualClock
 
 DAY_MS = 86_400_000
@@ -381,7 +380,7 @@ def test_nothing_is_archived_twice_even_when_asked_to(folder: Folder) -> None:
 def test_a_long_ledger_is_written_whole_and_says_the_same(folder: Folder) -> None:
     store, state = ArchiveStore(folder.disk, ROOT), ArchiveState()
     run = Run(1, 1, "orders", 1, 1000, 1000, 0, 0)
-    file = DataFile("data/day=1970-01-01/topic_bucket=4/a.parquet", 0, 4, 10, (run,))
+    file = ArchiveFile("data/day=1970-01-01/topic_bucket=4/a.parquet", 0, 4, 10, (run,))
     store.commit(state, [Copied([file], [Covered(1, 1, "orders", [(1, 1000)])])], 5)
     for number in range(1, 200):
         store.commit(state, [Masked(1, Mask.of([(number * 2, number * 2)]).packed(), number)], 10 + number)

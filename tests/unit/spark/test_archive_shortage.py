@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.spark.archives import ROOT, advance, archived, check_archive, data_files, pipeline, run_all, state_of
 from tests.unit.spark.folders import Folder
-from topics.core.records import Record
+from topics.model.records import Record
 from topics.spark.pipeline.rounds import ShortError
 from topics.testing import NO_FAULTS, Fault, FaultPlan, FaultyFileSystem
 

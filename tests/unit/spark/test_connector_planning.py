@@ -6,21 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.core.ranges import Ranges, SeqRange
-from topics.spark.connector.loss import DataLossError, Losses
-from topics.spark.connector.offsets import (
+from topics.model.seq_ranges import Ranges, SeqRange
+from topics.spark.connector.options import (
     PLAIN_MAX,
     Bound,
+    DataLossError,
+    Losses,
     Offsets,
+    OptionError,
     Point,
     from_checkpoint,
     offset,
     parse_bounds,
+    read_options,
     to_checkpoint,
+    write_options,
 )
-from topics.spark.connector.options import OptionError, read_options, write_options
 from topics.spark.connector.origins import Position
-from topics.spark.connector.planning import PieceSize, SeqSpan, limited, packed, resolve, spans
+from topics.spark.connector.partitions import PieceSize, SeqSpan, limited, packed, resolve, spans
 
 OFFSETS = st.dictionaries(
     st.sampled_from(["a", "b", "c", "d"]), st.builds(offset, st.integers(1, 2), st.integers(0, 50)), max_size=4

@@ -2,9 +2,9 @@
 
 import pytest
 
-from topics.spark.deadlines import is_over
-from topics.spark.families.planning import FamilyRules, over
-from topics.storage.companions import FamilyManifest, Retired
+from topics.search.file_index.manifest import IndexManifest, Retired
+from topics.spark.index_builds.index_plan import IndexRules, over
+from topics.spark.segment_reader import is_over
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ def test_a_moment_further_ahead_than_the_time_is_long_is_over(since: int, now: i
 
 
 def test_retired_companions_go_by_it() -> None:
-    manifest = FamilyManifest(
+    manifest = IndexManifest(
         topic_id=1, epoch=1, topic="a", generation="g", plans={},
         retired=(Retired("ahead", 10**9), Retired("now", 1000), Retired("past", 0)),
     )  # fmt: skip
-    assert [one.name for one in over(manifest, 1000, FamilyRules(retire_ms=500))] == ["ahead", "past"]
+    assert [one.name for one in over(manifest, 1000, IndexRules(retire_ms=500))] == ["ahead", "past"]

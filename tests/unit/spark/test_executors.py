@@ -10,10 +10,9 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
-from topics.spark.pipeline.culprits import JobFailedError, WorkersUnavailableError
-from topics.spark.pipeline.executors import SparkExecutor
-from topics.spark.pipeline.results import Result, ResultChannel
-from topics.spark.shipping import is_remote
+from topics.spark.package_zip import is_remote
+from topics.spark.pipeline.executors import Result, ResultChannel, SparkExecutor
+from topics.spark.pipeline.jobs import JobFailedError, WorkersUnavailableError
 
 
 class Remote:

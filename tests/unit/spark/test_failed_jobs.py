@@ -8,16 +8,16 @@ import pytest
 from tests.unit.spark.archives import ROOT, archived, data_files, state_of
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.notebooks import Notebook
-from topics.spark.archive.planning import ArchiveRules
-from topics.spark.pipeline.archiving import ArchiveProduct
-from topics.spark.pipeline.culprits import JobFailedError
+from topics.log.fs import FileSystem
+from topics.spark.archive.archive_plan import ArchiveRules
+from topics.spark.pipeline.archive_product import ArchiveProduct
 from topics.spark.pipeline.executors import HALVES, InlineExecutor
+from topics.spark.pipeline.jobs import JobFailedError
 from topics.spark.pipeline.products import Product, Transform, Want
 from topics.spark.pipeline.rounds import Pipeline
-from topics.spark.pipeline.waiting import FrameRules
-from topics.spark.placement import bucket_of
-from topics.storage.fs import FileSystem
-from topics.testing import SeededDice
+from topics.spark.pipeline.task_packing import FrameRules
+from topics.spark.segment_reader import bucket_of
+from topics.testing import SeededEntropy
 
 
 class LikeSpark(InlineExecutor):
@@ -75,7 +75,7 @@ def test_what_tasks_of_a_job_that_failed_have_archived_is_removed_by_the_next_ro
     for name in names:
         folder.append(name, *range(20))
     folder.seal()
-    archive = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededDice(1))
+    archive = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededEntropy(1))
     products: list[Product] = [archive, other]
     pipeline = Pipeline(folder.disk, folder.layout, products, LikeSpark(folder.disk), folder.clock, FrameRules())
     pipeline.round()
@@ -97,7 +97,7 @@ def test_what_tasks_had_done_before_their_job_failed_is_not_done_again(monkeypat
         folder.append(name, *range(20))
     folder.seal()
     executor = LikeSpark(folder.disk, tells=True)
-    archive = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededDice(1))
+    archive = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededEntropy(1))
     rules = FrameRules(group_bytes=1)
     pipeline = Pipeline(folder.disk, folder.layout, [archive, other], executor, folder.clock, rules)
     assert pipeline.round()

@@ -12,20 +12,19 @@ from tests.unit.spark.archives import ROOT, advance, archived
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.notebooks import Notebook
 from tests.unit.spark.test_rounds import Fragile, Inline
-from topics.spark.archive.planning import ArchiveRules
-from topics.spark.pipeline import scanning
-from topics.spark.pipeline.archiving import ArchiveProduct
-from topics.spark.pipeline.culprits import JobFailedError
+from topics.log.fs import FileSystem, read_whole
+from topics.log.layout import Layout
+from topics.spark.archive.archive_plan import ArchiveRules
+from topics.spark.pipeline import segment_scan
+from topics.spark.pipeline.archive_product import ArchiveProduct
 from topics.spark.pipeline.executors import HALVES
+from topics.spark.pipeline.jobs import JobFailedError
 from topics.spark.pipeline.products import Chore, Gain, Product, Transform
 from topics.spark.pipeline.rounds import Executor, Pipeline, ShortError
 from topics.spark.pipeline.status import WorkerStatus, load_status
-from topics.spark.pipeline.waiting import FrameRules
-from topics.spark.segments import SegmentRef, read_segment
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
-from topics.storage.replaced import read_whole
-from topics.testing import SeededDice
+from topics.spark.pipeline.task_packing import FrameRules
+from topics.spark.segment_reader import SegmentRef, read_segment
+from topics.testing import SeededEntropy
 
 
 class World:
@@ -40,7 +39,7 @@ class World:
             self.reads[ref.topic, ref.first_seq] += 1
             return read_segment(fs, layout, ref)
 
-        monkeypatch.setattr(scanning, "read_segment", counting)
+        monkeypatch.setattr(segment_scan, "read_segment", counting)
 
     def fill(self, *names: str, segments: int = 1) -> None:
         for _ in range(segments):
@@ -55,7 +54,7 @@ class World:
         return Pipeline(folder.disk, folder.layout, given, chosen, folder.clock, FrameRules(**rules))
 
     def archive(self) -> ArchiveProduct:
-        return ArchiveProduct(self.folder.disk, ROOT, ArchiveRules(), SeededDice(1))
+        return ArchiveProduct(self.folder.disk, ROOT, ArchiveRules(), SeededEntropy(1))
 
     def confirmed(self) -> int:
         return int(read_whole(self.folder.disk, self.folder.layout.pipeline_seen) or b"0")
@@ -206,7 +205,7 @@ class Narrow(Inline):
         self._most = most
 
     def before(self, works: Sequence[bytes]) -> None:
-        pieces = [msgspec.msgpack.decode(work, type=scanning.Piece) for work in works]
+        pieces = [msgspec.msgpack.decode(work, type=segment_scan.Piece) for work in works]
         if any(len(piece.segments) > self._most for piece in pieces):
             raise JobFailedError("the worker died")
 

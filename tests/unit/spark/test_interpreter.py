@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from topics.spark.interpreter import worker_python
+from topics.spark.session import worker_python
 
 PACKAGE = Path(pyspark.__file__).parent
 ARCHIVES = [f"{PACKAGE}/python/lib/pyspark.zip", f"{PACKAGE}/jars/spark-core_2.13-4.3.0.jar"]
@@ -51,5 +51,5 @@ def test_where_it_is_of_no_use_it_is_this_python(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("site.getsitepackages", lambda: ["/elsewhere"])
     assert worker_python({}, tmp_path) == sys.executable
     assert worker_python({"PYTHONPATH": str(PACKAGE.parent)}, tmp_path) != sys.executable
-    monkeypatch.setattr("topics.spark.interpreter.find_spec", lambda name: None)
+    monkeypatch.setattr("topics.spark.session.find_spec", lambda name: None)
     assert worker_python({}, tmp_path) == sys.executable

@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
-from topics.spark.pipeline.culprits import JobFailedError, WorkersUnavailableError
-from topics.spark.pipeline.jobs import Part, RoundJob, described
+from topics.spark.pipeline.jobs import JobFailedError, Part, RoundJob, WorkersUnavailableError, described
 from topics.spark.pipeline.products import Chore, Want
-from topics.spark.pipeline.scanning import ChoreWork, Piece, PieceOutcome, SegmentWork
-from topics.spark.pipeline.waiting import longest_first, weight
-from topics.spark.segments import SegmentRef
+from topics.spark.pipeline.segment_scan import ChoreWork, Piece, PieceOutcome, SegmentWork
+from topics.spark.pipeline.task_packing import longest_first, weight
+from topics.spark.segment_reader import SegmentRef
 
 
 def reading(topic_id: int, size: int) -> Piece:

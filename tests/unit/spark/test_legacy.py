@@ -10,12 +10,11 @@ import pytest
 
 from tests.unit.spark.archives import ROOT, advance, archived, check_archive, data_files, run_all, state_of
 from tests.unit.spark.folders import Folder
-from topics.core.records import Record
-from topics.spark.archive.files import ARCHIVE_SCHEMA
-from topics.spark.archive.masks import Mask
-from topics.spark.archive.store import ArchiveDamagedError, ArchiveStore
-from topics.storage.fs import FileSystem
-from topics.storage.replaced import replace_file
+from topics.log.fs import FileSystem, replace_file
+from topics.model.records import Record
+from topics.spark.archive.data_files import ARCHIVE_SCHEMA
+from topics.spark.archive.delete_masks import Mask
+from topics.spark.archive.ledger import ArchiveDamagedError, ArchiveStore
 from topics.testing import FakeDisk, PowerCut, Survival
 
 TOPIC = "topic_id=0000000000000001"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.core.ranges import contains, difference, intersection, union
-from topics.spark.archive.masks import Mask, chunks_of
+from topics.model.seq_ranges import contains, difference, intersection, union
+from topics.spark.archive.delete_masks import Mask, chunks_of
 
 RANGES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), max_size=12).map(union)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from topics.spark.placement import BUCKETS, bucket_of, murmur3
+from topics.spark.segment_reader import BUCKETS, bucket_of, murmur3
 
 
 @pytest.mark.parametrize(

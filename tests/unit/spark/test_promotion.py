@@ -7,16 +7,16 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.streams.describing import lens, rename
-from topics.client import Boundary, StreamSchema
-from topics.formats.catalog import CatalogTopic
+from topics.log.catalog import CatalogTopic
 from topics.schema.contract import Contract, encode_contract
 from topics.schema.documents import encode
 from topics.schema.registry import Registry, Version, encode_registry
-from topics.spark.columns import RECORD_SCHEMA
-from topics.spark.connector import reading
+from topics.spark.arrow_slices import RECORD_SCHEMA
+from topics.spark.connector import record_reader
 from topics.spark.connector.options import OptionError, ReadOptions, read_options
-from topics.spark.connector.reading import versions_of
+from topics.spark.connector.record_reader import versions_of
 from topics.spark.promotion import StreamVersions, promoted, registry_of
+from topics_client import Boundary, StreamSchema
 
 LENSES = [lens("s", 1, rename("/a", "/b")), lens("s", 2, rename("/b", "/c"))]
 REGISTRY = Registry(
@@ -90,7 +90,7 @@ def test_without_a_server_the_catalog_tells_the_lenses(monkeypatch: pytest.Monke
         return CatalogTopic(1, name, 7, b"{}", 4, 1, 1, [], [], [], contract)
 
     catalog = {"s": topic("s", encode_contract(Contract(REGISTRY))), "plain": topic("plain", b"")}
-    monkeypatch.setattr(reading, "_topics_of", lambda layout, options: catalog)
+    monkeypatch.setattr(record_reader, "_topics_of", lambda layout, options: catalog)
 
     def options(**more: str) -> ReadOptions:
         return read_options({"topic": "s", "path": "/nowhere", "mode": "segments", **more}, streaming=False)

@@ -6,14 +6,14 @@ import pytest
 
 from tests.unit.spark.archives import ROOT, archived
 from tests.unit.spark.folders import Folder
-from topics.spark.archive.planning import ArchiveRules
-from topics.spark.pipeline.archiving import ArchiveProduct
-from topics.spark.pipeline.culprits import JobFailedError, WorkersUnavailableError
+from topics.log.fs import replace_file
+from topics.spark.archive.archive_plan import ArchiveRules
+from topics.spark.pipeline.archive_product import ArchiveProduct
 from topics.spark.pipeline.executors import InlineExecutor, failure_of
+from topics.spark.pipeline.jobs import JobFailedError, WorkersUnavailableError
 from topics.spark.pipeline.rounds import Pipeline
 from topics.spark.pipeline.status import PipelineStatus, WorkerStatus, load_status, quarantine
-from topics.storage.replaced import replace_file
-from topics.testing import SeededDice
+from topics.testing import SeededEntropy
 
 
 class Inline:
@@ -79,7 +79,7 @@ def busy_pipeline(*words: str) -> tuple[Folder, Pipeline]:
     for name in ("a", "b", "c"):
         folder.append(name, 1)
     folder.seal()
-    product = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededDice(1))
+    product = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededEntropy(1))
     return folder, Pipeline(folder.disk, folder.layout, [product], Busy(folder, *words), folder.clock)
 
 
@@ -141,7 +141,7 @@ def test_a_topic_that_kills_the_job_is_found_and_left_out() -> None:
         folder.append(name, 1)
     folder.seal()
     executor = Fragile(folder, b"deadly")
-    product = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededDice(1))
+    product = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededEntropy(1))
     made = Pipeline(folder.disk, folder.layout, [product], executor, folder.clock)
     assert made.round()
     assert [one.topic for one in made.status.quarantined] == ["deadly"]
@@ -155,7 +155,7 @@ def test_the_status_tells_what_was_done_and_survives_the_process() -> None:
     folder = Folder()
     folder.append("orders", *range(10))
     folder.seal()
-    product = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededDice(1))
+    product = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededEntropy(1))
     made = Pipeline(folder.disk, folder.layout, [product], InlineExecutor(folder.disk), folder.clock)
     seen: list[tuple[int, int]] = []
     made.on_progress = lambda done, total: seen.append((done, total))

@@ -3,9 +3,9 @@
 import zipfile
 from pathlib import Path
 
-from topics.config.settings import Settings
+from topics.model.settings import Settings
+from topics.spark.package_zip import package_zip
 from topics.spark.session import SparkOptions, read_conf_file, session_conf
-from topics.spark.shipping import package_zip
 
 
 def test_an_embedded_session_is_small_quiet_and_closed_to_others() -> None:

@@ -9,7 +9,7 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 
 from topics.spark.connector.options import OptionError, write_options
 from topics.spark.connector.sink import Chunks, StreamSink, check_schema
-from topics.spark.connector.versions import as_batches
+from topics.spark.connector.spark_versions import as_batches
 
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 9).map(str)), max_size=30)
 

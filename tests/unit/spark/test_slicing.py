@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from tests.property.effort import effort
 from tests.unit.spark.folders import LAYOUT, Folder
-from topics.core.records import Record
-from topics.spark.columns import RECORD_SCHEMA
-from topics.spark.segments import (
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.model.records import Record
+from topics.spark.arrow_slices import RECORD_SCHEMA
+from topics.spark.segment_reader import (
     ScanOptions,
     SegmentDamagedError,
     SegmentGoneError,
@@ -25,8 +27,6 @@ from topics.spark.segments import (
     plan_scan,
     read_segment,
 )
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
 from topics.testing import ManualClock
 
 Row = dict[str, object]

@@ -8,23 +8,22 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tests.unit.spark.folders import Folder
-from topics.client import Gap
-from topics.client.requests import Request
-from topics.spark.archive.planning import ArchiveRules
-from topics.spark.connector import origins, reading
-from topics.spark.connector.loss import DataLossError
-from topics.spark.connector.options import OptionError, read_options
-from topics.spark.connector.pages import RawPage
-from topics.spark.connector.planning import SeqSpan
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.spark.archive.archive_plan import ArchiveRules
+from topics.spark.connector import origins, record_reader
+from topics.spark.connector.options import DataLossError, OptionError, read_options
+from topics.spark.connector.partitions import SeqSpan
+from topics.spark.connector.record_reader import RawPage
 from topics.spark.connector.source import TopicsDataSource, TopicsReader, TopicsStreamReader
-from topics.spark.pipeline.archiving import ArchiveProduct
+from topics.spark.pipeline.archive_product import ArchiveProduct
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.rounds import Pipeline
-from topics.spark.segments import NoColdFolderError, load_catalog
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics.spark.segment_reader import NoColdFolderError, load_catalog
 from topics.system.clock import SystemClock
-from topics.testing import ManualClock, SeededDice
+from topics.testing import ManualClock, SeededEntropy
+from topics_client import Gap
+from topics_client.requests import Request
 
 SCHEMA = StructType([StructField("seq", LongType(), False)])
 
@@ -46,7 +45,7 @@ class Place:
             self.folder.seal(topic)
 
     def run_pipeline(self) -> None:
-        product = ArchiveProduct(self.files, self.archive, ArchiveRules(), SeededDice(1))
+        product = ArchiveProduct(self.files, self.archive, ArchiveRules(), SeededEntropy(1))
         made = Pipeline(self.files, self.layout, [product], InlineExecutor(self.files), self.folder.clock)
         while made.round():
             pass
@@ -297,12 +296,12 @@ def test_what_became_too_old_is_asked_of_the_server_where_there_is_one(
         def close(self) -> None:
             """Nothing is open."""
 
-    monkeypatch.setattr(reading, "open_client", lambda access: Server())
+    monkeypatch.setattr(record_reader, "open_client", lambda access: Server())
     options = read_options({**place.given, "mode": "auto", "url": "http://nobody"}, streaming=True)
     spans = [SeqSpan("orders", aged.end["orders"]["epoch"], 0, 30)]
-    with reading.SpanReader(options) as strict, pytest.raises(DataLossError, match="records 1 to 10 are gone"):
+    with record_reader.SpanReader(options) as strict, pytest.raises(DataLossError, match="records 1 to 10 are gone"):
         list(strict.read(spans))
-    with reading.SpanReader(msgspec.structs.replace(options, fail_on_loss=False)) as lenient:
+    with record_reader.SpanReader(msgspec.structs.replace(options, fail_on_loss=False)) as lenient:
         found = [seq for batch in lenient.read(spans) for seq in batch["seq"].to_pylist()]
     assert found == list(range(11, 31))
     assert len(asked) == 2

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 import uvloop
 
-from topics.config.settings import Settings
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.model.settings import Settings
 from topics.spark.pipeline import supervisor as module
 from topics.spark.pipeline.status import PipelineStatus, Quarantine, save_status
 from topics.spark.pipeline.supervisor import Supervisor
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.testing import ManualClock
 

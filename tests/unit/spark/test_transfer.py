@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from topics.spark.columns import RECORD_SCHEMA
+from topics.spark.arrow_slices import RECORD_SCHEMA
 from topics.spark.transfer import _as_lines, _from_lines
 
 

@@ -9,8 +9,8 @@ from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import every_file, read_table
 from tests.unit.spark.typed import ORDER, Described, run_typed, typed_entries, typed_pipeline
 from tests.unit.streams.describing import rename
+from topics.spark.iceberg.typed_files import folder_of
 from topics.spark.pipeline.rounds import ShortError
-from topics.spark.typed.twins import folder_of
 from topics.testing import NO_FAULTS, Fault, FaultPlan, FaultyFileSystem
 
 RETIRE_MS = 600_001

@@ -10,8 +10,7 @@ from tests.unit.spark.test_source import Place
 from tests.unit.spark.typed import Described, entry_of
 from tests.unit.streams.describing import rename
 from topics.spark.connector.options import OptionError
-from topics.spark.connector.source import TopicsDataSource, TopicsReader, TopicsStreamReader
-from topics.spark.connector.typed import SchemaChangedError
+from topics.spark.connector.source import SchemaChangedError, TopicsDataSource, TopicsReader, TopicsStreamReader
 
 NUMBERED: dict[str, Any] = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
 RENAMED: dict[str, Any] = {"type": "object", "required": ["b"], "properties": {"b": {"type": "integer"}}}

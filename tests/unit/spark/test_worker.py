@@ -14,11 +14,12 @@ import pytest
 
 from tests.unit.spark.archives import archived
 from tests.unit.spark.folders import Folder
-from topics.config.settings import Settings
-from topics.spark.archive.owning import MissedDeletesError
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
+from topics.model.settings import Settings
+from topics.spark.archive.ledger import MissedDeletesError
 from topics.spark.pipeline.executors import InlineExecutor
-from topics.spark.pipeline.status import load_status
-from topics.spark.pipeline.worker import (
+from topics.spark.pipeline.pipeline_worker import (
     PipelineBusyError,
     UntrackedError,
     archive_root,
@@ -29,8 +30,7 @@ from topics.spark.pipeline.worker import (
     note_failure,
     run_until_idle,
 )
-from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics.spark.pipeline.status import load_status
 from topics.testing import ManualClock
 
 _PATIENCE_S = 60
@@ -72,7 +72,7 @@ def test_the_terminals_interrupt_passes_it_by(tmp_path: Path) -> None:
 
 def test_it_steps_back_before_it_loads_anything(tmp_path: Path) -> None:
     script = (
-        "import runpy, sys, topics.system.machine as machine; "
+        "import runpy, sys, topics.system.process as machine; "
         'machine.step_back = lambda how: sys.exit(f\'{how} {sys.modules.keys() & {"numpy", "pyarrow", "pyspark"}}\'); '
         "runpy.run_module('topics.spark.pipeline', run_name='__main__')"
     )

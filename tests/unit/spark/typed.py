@@ -9,21 +9,21 @@ from tests.unit.spark.archives import ROOT
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import read_table, table_of
 from tests.unit.streams.describing import lens, update
-from topics.spark.archive.planning import ArchiveRules
-from topics.spark.pipeline.archiving import ArchiveProduct
+from topics.log.fs import FileSystem
+from topics.spark.archive.archive_plan import ArchiveRules
+from topics.spark.iceberg.table import TableFollower
+from topics.spark.iceberg.typed_files import folder_of
+from topics.spark.iceberg.typed_tables import TypedTable
+from topics.spark.pipeline.archive_product import ArchiveProduct
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.rounds import Pipeline
-from topics.spark.pipeline.typed import TypedProduct
-from topics.spark.pipeline.waiting import FrameRules
-from topics.spark.table.following import TableFollower
-from topics.spark.typed.tables import TypedTable
-from topics.spark.typed.twins import folder_of
-from topics.storage.fs import FileSystem
-from topics.streams.appending import AppendRequest
+from topics.spark.pipeline.task_packing import FrameRules
+from topics.spark.pipeline.typed_product import TypedProduct
+from topics.streams.append import AppendRequest
 from topics.streams.contracts import contract_of
 from topics.streams.lifecycle import CreateRequest
-from topics.streams.service import Streams
-from topics.testing import SeededDice
+from topics.streams.streams import Streams
+from topics.testing import SeededEntropy
 
 JSON = "application/json"
 ORDER: dict[str, Any] = {
@@ -83,7 +83,7 @@ def typed_pipeline(
     frame = {"group_bytes": 2000, **{name: rules.pop(name) for name in FrameRules.__struct_fields__ if name in rules}}
     chosen = ArchiveRules(**rules)
     follower = TableFollower(table_of(fs, seed + 1_000_000, chosen.retire_ms), ROOT)
-    archive = ArchiveProduct(fs, ROOT, chosen, SeededDice(seed), follower)
+    archive = ArchiveProduct(fs, ROOT, chosen, SeededEntropy(seed), follower)
 
     def make(name: str) -> TypedTable:
         table = table_of(fs, seed + 2_000_000 + sum(name.encode()), chosen.retire_ms, f"{ROOT}/{name}")

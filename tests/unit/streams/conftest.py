@@ -2,36 +2,19 @@
 
 from typing import TypeVar
 
-import pytest
-
-from tests.unit.engine.conftest import open_engine
-from topics.core.errors import TopicsError
+from tests.unit.conftest import open_engine
 from topics.engine.engine import Engine
-from topics.formats.stream import Producer
-from topics.streams.appending import Appended, AppendRequest
+from topics.model.errors import TopicsError
+from topics.streams.append import Appended, AppendRequest
 from topics.streams.lifecycle import Created, CreateRequest, Deleted, ForkFrom
 from topics.streams.offsets import Position
-from topics.streams.reading import ReadSpec, StreamSlice
-from topics.streams.service import Streams
+from topics.streams.read import ReadSpec, StreamSlice
+from topics.streams.stream_frames import Producer
+from topics.streams.streams import Streams
 from topics.testing import FakeDisk, ManualClock, Survival
 
 T = TypeVar("T")
 START = Position(0)
-
-
-@pytest.fixture
-def disk() -> FakeDisk:
-    return FakeDisk()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def streams(disk: FakeDisk, clock: ManualClock) -> Streams:
-    return Streams(open_engine(disk, clock, wal_shards=2, segment_max_events=4))
 
 
 def reopened(disk: FakeDisk, clock: ManualClock) -> Streams:

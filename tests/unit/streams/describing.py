@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 from tests.unit.engine.writing_world import told
-from topics.core.errors import TopicsError
+from topics.model.errors import TopicsError
 from topics.schema.contract import Contract
 from topics.streams.contracts import contract_of
-from topics.streams.service import Streams
+from topics.streams.streams import Streams
 
 JSON = "application/json"
 NUMBERED = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}

@@ -4,12 +4,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from topics.core.names import REGISTRY_STREAM
 from topics.engine.read import ReadRequest, execute_read, plan_read
 from topics.engine.topic import Topic
-from topics.streams.service import Streams
-from topics.streams.system.lifecycle_event import Standing, standing_of
-from topics.streams.system.lifecycle_log import LifecycleLog
+from topics.model.names import REGISTRY_STREAM
+from topics.streams.streams import Streams
+from topics.streams.system_streams.registry_stream import LifecycleLog, Standing, standing_of
 
 _TURNS_MAX = 10_000
 

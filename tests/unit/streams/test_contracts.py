@@ -4,24 +4,24 @@ import json
 
 import pytest
 
-from tests.unit.engine.conftest import append as write
-from tests.unit.engine.conftest import committers, open_engine, put
-from tests.unit.engine.conftest import delete as erase
+from tests.unit.conftest import append as write
+from tests.unit.conftest import committers, open_engine, put
+from tests.unit.conftest import delete as erase
 from tests.unit.streams.conftest import append, create, delete, fork, reopened, slice_of
 from tests.unit.streams.describing import JSON, NUMBERED, RENAMED, boundaries, evolve, lens, profile, rename, update
-from topics.core.durability import Durability
-from topics.core.errors import (
+from topics.model.errors import (
     InvalidRequestError,
     StreamClosedError,
     StreamConflictError,
     TopicNotFoundError,
     TopicsError,
 )
-from topics.engine.streams.state import stream_of
+from topics.model.topic_config import Durability
 from topics.schema.contract import Contract
-from topics.streams.appending import AppendRequest
+from topics.streams.append import AppendRequest
 from topics.streams.offsets import Position
-from topics.streams.service import Streams
+from topics.streams.stream_state import stream_of
+from topics.streams.streams import Streams
 from topics.testing import FakeDisk, ManualClock, Survival
 
 

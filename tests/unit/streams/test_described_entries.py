@@ -5,20 +5,19 @@ from typing import Any
 
 import pytest
 
-from tests.unit.engine.conftest import append as write
-from tests.unit.engine.conftest import batch_of, delete, put, read
-from tests.unit.engine.queues.conftest import make_queue
-from tests.unit.engine.routing.conftest import route
+from tests.unit.conftest import append as write
+from tests.unit.conftest import batch_of, delete, put, read
 from tests.unit.engine.writing_world import told
+from tests.unit.queues.conftest import make_queue
+from tests.unit.routers.conftest import route
 from tests.unit.streams.conftest import append, create, reopened, slice_of
 from tests.unit.streams.describing import JSON, NUMBERED, evolve, profile, update
-from topics.core.batch import Batch
-from topics.core.errors import InvalidRequestError, TopicsError
-from topics.core.records import Record
-from topics.core.routers import Guarantee
 from topics.engine.engine import Engine
-from topics.engine.queues.messages import ClaimRequest, RedriveRequest
-from topics.streams.service import Streams
+from topics.model.errors import InvalidRequestError, TopicsError
+from topics.model.records import Batch, Record
+from topics.model.router_rules import Guarantee
+from topics.queues.queue_messages import ClaimRequest, RedriveRequest
+from topics.streams.streams import Streams
 from topics.testing import FakeDisk, ManualClock
 
 KEYED = {"jsonPointer": "/key", "required": True}

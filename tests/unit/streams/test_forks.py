@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.unit.engine.conftest import checkpoint
+from tests.unit.conftest import checkpoint
 from tests.unit.streams.conftest import append, create, delete, fork, reopened, slice_of, text
-from topics.core.config import TopicConfigPatch
-from topics.core.errors import InvalidRequestError, StreamConflictError, StreamGoneError
-from topics.core.selectors import parse_selector
 from topics.engine.read import ReadRequest
+from topics.model.errors import InvalidRequestError, StreamConflictError, StreamGoneError
+from topics.model.router_rules import parse_selector
+from topics.model.topic_config import TopicConfigPatch
 from topics.streams.offsets import Position, offset_of
-from topics.streams.service import Streams
+from topics.streams.streams import Streams
 from topics.testing import FakeDisk, ManualClock
 
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.engine.conftest import checkpoint, flush, hold, killed, logged, open_engine
+from tests.unit.conftest import checkpoint, flush, hold, killed, logged, open_engine
 from tests.unit.streams.conftest import append, create, delete, fork, reopened, text
-from topics.core.errors import (
+from topics.log.frame import FrameKind
+from topics.model.errors import (
     DiskFullError,
     InvalidRequestError,
     StreamConflictError,
@@ -14,11 +15,10 @@ from topics.core.errors import (
     TopicNotFoundError,
     TopicsError,
 )
-from topics.core.limits import Limits
-from topics.formats.frame import FrameKind
+from topics.model.limits import Limits
 from topics.streams import lifecycle
 from topics.streams.lifecycle import CONTENT_TYPE_BYTES_MAX, TTL_S_MAX, Created, CreateRequest, Deleted
-from topics.streams.service import Streams
+from topics.streams.streams import Streams
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
 
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.streams.conftest import append, create, delete, fork
-from topics.core.errors import InvalidRequestError, OffsetGoneError
+from topics.model.errors import InvalidRequestError, OffsetGoneError
 from topics.streams.offsets import (
     Position,
     decode_offset,
@@ -13,7 +13,7 @@ from topics.streams.offsets import (
     read_offset,
     tail_offset,
 )
-from topics.streams.service import Streams
+from topics.streams.streams import Streams
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 

@@ -1,8 +1,8 @@
 import pytest
 
-from topics.core.errors import InvalidRequestError, ProducerFencedError, ProducerGapError
-from topics.formats.stream import Producer
+from topics.model.errors import InvalidRequestError, ProducerFencedError, ProducerGapError
 from topics.streams.producers import Verdict, judge
+from topics.streams.stream_frames import Producer
 
 KNOWN = Producer("p", 2, 5)
 

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from tests.unit.engine.conftest import values
+from tests.unit.conftest import values
 from tests.unit.streams.conftest import append, create, fork, slice_of
 from tests.unit.streams.describing import JSON, NUMBERED, evolve, lens, update
 from topics.streams.offsets import Position
-from topics.streams.service import Streams
+from topics.streams.streams import Streams
 
 COUNTED = {
     "type": "object",

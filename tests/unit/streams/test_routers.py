@@ -5,15 +5,14 @@ import logging
 
 import pytest
 
-from tests.unit.engine.conftest import append as write
-from tests.unit.engine.conftest import put, read, values
-from tests.unit.engine.routing.conftest import ask_route, route, router
+from tests.unit.conftest import append as write
+from tests.unit.conftest import put, read, values
+from tests.unit.routers.conftest import ask_route, route, router
 from tests.unit.streams.conftest import append, create, delete, fork, reopened, slice_of, text
-from topics.core.config import Discard, TopicConfigPatch
-from topics.core.errors import StreamClosedError, StreamGoneError
-from topics.core.routers import Guarantee
-from topics.core.selectors import TagMatch
-from topics.streams.service import Streams
+from topics.model.errors import StreamClosedError, StreamGoneError
+from topics.model.router_rules import Guarantee, TagMatch
+from topics.model.topic_config import Discard, TopicConfigPatch
+from topics.streams.streams import Streams
 from topics.testing import FakeDisk, ManualClock
 
 JSON = "application/json"

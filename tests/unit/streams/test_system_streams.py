@@ -6,23 +6,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.engine.conftest import checkpoint, open_engine
+from tests.unit.conftest import checkpoint, open_engine
 from tests.unit.streams.conftest import append, create, fork, reopened
 from tests.unit.streams.lifecycle_world import Turns, actual, believed, entries, opened
-from topics.core.config import TopicConfig, TopicConfigPatch
-from topics.core.errors import InvalidRequestError, SystemStreamError, TopicsError
-from topics.core.limits import Limits
-from topics.core.names import METRICS_STREAM, REGISTRY_STREAM
 from topics.engine.read import ReadRequest, execute_read, plan_read
-from topics.streams.appending import AppendRequest
+from topics.model.errors import InvalidRequestError, SystemStreamError, TopicsError
+from topics.model.limits import Limits
+from topics.model.names import METRICS_STREAM, REGISTRY_STREAM
+from topics.model.topic_config import TopicConfig, TopicConfigPatch
+from topics.streams.append import AppendRequest
 from topics.streams.lifecycle import CreateRequest
-from topics.streams.service import Streams
-from topics.streams.system import lifecycle_log as log_module
-from topics.streams.system import reconciling
-from topics.streams.system.lifecycle_log import LifecycleLog
-from topics.streams.system.own_stream import OwnStream
-from topics.streams.system.readings import Around
-from topics.streams.system.service import SystemOptions, SystemStreams
+from topics.streams.streams import Streams
+from topics.streams.system_streams import registry_stream
+from topics.streams.system_streams import registry_stream as log_module
+from topics.streams.system_streams.registry_stream import LifecycleLog
+from topics.streams.system_streams.system_stream import SystemStream
+from topics.streams.system_streams.system_streams import Around, SystemOptions, SystemStreams
 from topics.testing import FakeDisk, ManualClock
 
 
@@ -173,7 +172,7 @@ def test_streams_are_compared_in_short_steps_with_a_pause_behind_each(
     disk: FakeDisk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for setting, size in (("STEP", 2), ("_ENTRIES_A_STEP", 2), ("_NUMBERS_A_STEP", 5)):
-        monkeypatch.setattr(reconciling, setting, size)
+        monkeypatch.setattr(registry_stream, setting, size)
     streams = Streams(open_engine(disk, clock, wal_shards=2))
     _, turns = opened(streams)
     for number in range(7):
@@ -193,20 +192,20 @@ def test_streams_are_compared_in_short_steps_with_a_pause_behind_each(
     turns.run()
     assert told(quiet)[7:] == [("created", name) for name in untold], "each once, in the order in which they came"
     # Four steps for the entries, three between those for their streams, and three at least for the new ones.
-    assert pauses.count(reconciling.PAUSE_S) >= 10
+    assert pauses.count(registry_stream.PAUSE_S) >= 10
 
 
 def test_a_registry_that_cannot_be_written_is_written_later(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     _, turns = opened(streams)
-    write, refusals = OwnStream.write, [TopicsError("not now"), TopicsError("not now")]
+    write, refusals = SystemStream.write, [TopicsError("not now"), TopicsError("not now")]
 
-    def refusing(self: OwnStream, records: Any, done: Any) -> None:
+    def refusing(self: SystemStream, records: Any, done: Any) -> None:
         if refusals:
             done(refusals.pop())
         else:
             write(self, records, done)
 
-    monkeypatch.setattr(OwnStream, "write", refusing)
+    monkeypatch.setattr(SystemStream, "write", refusing)
     create(streams, "a")
     turns.run()
     assert told(streams) == [("created", "a")]
@@ -214,15 +213,15 @@ def test_a_registry_that_cannot_be_written_is_written_later(streams: Streams, mo
 
 def test_an_entry_that_is_refused_for_good_holds_up_nothing(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     _, turns = opened(streams)
-    write, refusals = OwnStream.write, [InvalidRequestError("never")]
+    write, refusals = SystemStream.write, [InvalidRequestError("never")]
 
-    def refusing(self: OwnStream, records: Any, done: Any) -> None:
+    def refusing(self: SystemStream, records: Any, done: Any) -> None:
         if refusals:
             done(refusals.pop())
         else:
             write(self, records, done)
 
-    monkeypatch.setattr(OwnStream, "write", refusing)
+    monkeypatch.setattr(SystemStream, "write", refusing)
     create(streams, "a")
     turns.run()
     create(streams, "b")

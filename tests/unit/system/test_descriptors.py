@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from topics.system.descriptors import FILES, connections_within, raise_limit
+from topics.system.process import FILES, connections_within, raise_limit
 
 
 @pytest.mark.parametrize(

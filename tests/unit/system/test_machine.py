@@ -7,43 +7,43 @@ from typing import Literal
 
 import pytest
 
-from topics.system import machine
+from topics.system import process
 
 
 def test_the_boot_id_is_stable_while_the_machine_runs() -> None:
-    assert machine.boot_id() == machine.boot_id()
-    assert machine.boot_id() == machine.boot_id().strip()
+    assert process.boot_id() == process.boot_id()
+    assert process.boot_id() == process.boot_id().strip()
 
 
 def test_a_machine_that_does_not_tell_has_no_boot_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_BOOT_ID", tmp_path / "missing")
-    assert machine.boot_id() == ""
+    monkeypatch.setattr(process, "_BOOT_ID", tmp_path / "missing")
+    assert process.boot_id() == ""
 
 
 def test_only_the_cpus_that_we_may_use_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 7}, raising=False)
-    assert machine.cpu_count() == 3
+    assert process.cpu_count() == 3
 
 
 def test_without_affinity_every_cpu_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert machine.cpu_count() == 1
+    assert process.cpu_count() == 1
 
 
 def test_resident_memory_grows_with_what_is_touched() -> None:
-    before = machine.resident_bytes()
+    before = process.resident_bytes()
     if before == 0:
         pytest.skip("the kernel does not tell")
     # Pages of its own: the heap may hold freed memory that an ordinary object would be given without growing.
     with mmap.mmap(-1, 32 * 1024 * 1024) as block:
         block.write(b"x" * len(block))
-        assert machine.resident_bytes() - before > len(block) // 2
+        assert process.resident_bytes() - before > len(block) // 2
 
 
 def test_a_kernel_that_does_not_tell_reports_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_STATM", tmp_path / "missing")
-    assert machine.resident_bytes() == 0
+    monkeypatch.setattr(process, "_STATM", tmp_path / "missing")
+    assert process.resident_bytes() == 0
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_kernel_that_does_not_tell_reports_no_memory(tmp_path: Path, monkeypat
 def test_a_process_steps_back_with_those_it_starts(how: str, told: str) -> None:
     ask = "import os; print(os.sched_getscheduler(0), os.nice(0))"
     code = (
-        "import subprocess, sys; from topics.system.machine import step_back; "
+        "import subprocess, sys; from topics.system.process import step_back; "
         f"step_back({how!r}); subprocess.run([sys.executable, '-c', {ask!r}])"
     )
     before = os.nice(0)
@@ -74,7 +74,7 @@ def test_of_several_cores_one_is_left_alone(
     monkeypatch.setattr(os, "nice", lambda _: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, wanted: asked.append(wanted), raising=False)
-    machine.step_back(how)
+    process.step_back(how)
     assert asked == ([] if chosen is None else [chosen])
 
 
@@ -83,13 +83,13 @@ def test_where_there_is_no_such_class_the_lowest_priority_has_to_do(monkeypatch:
     monkeypatch.delattr(os, "SCHED_IDLE", raising=False)
     monkeypatch.setattr(os, "nice", niced.append)
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    machine.step_back("idle")
+    process.step_back("idle")
     assert niced == [19]
 
 
 def test_the_memory_of_a_tree_includes_those_it_started() -> None:
     """A child that holds 64 MiB makes the tree so much larger, and so does a child of a child."""
-    before = machine.tree_bytes()
+    before = process.tree_bytes()
     if not before:
         pytest.skip("the kernel does not tell")
     hold = "import sys; held = b'x' * (64 << 20); print(len(held), flush=True); sys.stdin.read()"
@@ -98,6 +98,6 @@ def test_the_memory_of_a_tree_includes_those_it_started() -> None:
     try:
         assert child.stdout is not None
         assert child.stdout.readline().strip() == b"67108864"
-        assert machine.tree_bytes() - before > 48 << 20
+        assert process.tree_bytes() - before > 48 << 20
     finally:
         child.communicate(timeout=30)

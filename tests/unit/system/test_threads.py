@@ -1,6 +1,6 @@
 import sys
 
-from topics.system.threads import tune_threads
+from topics.system.process import tune_threads
 
 
 def test_the_loop_waits_less_for_the_interpreter_than_by_default() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from topics.storage.fs import FileSystem
+from topics.log.fs import FileSystem
 from topics.testing import SECTOR_BYTES, FakeDisk, PowerCut, Survival
 
 SEEDS = range(200)

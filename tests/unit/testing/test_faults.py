@@ -4,10 +4,10 @@ import errno
 
 import pytest
 
-from topics.storage.fs import File, FileSystem
+from topics.log.fs import File, FileSystem
 from topics.system.clock import Clock
-from topics.system.dice import Dice
-from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, SeededDice, Survival
+from topics.system.entropy import Entropy
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, SeededEntropy, Survival
 
 
 def work(fs: FileSystem) -> None:
@@ -201,8 +201,8 @@ def test_a_manual_clock_moves_when_told() -> None:
 
 
 def test_seeded_dice_repeat() -> None:
-    first, second, other = (SeededDice(seed) for seed in (1, 1, 2))
-    dice: Dice = first
+    first, second, other = (SeededEntropy(seed) for seed in (1, 1, 2))
+    dice: Entropy = first
     tokens = [dice.token(16) for _ in range(3)]
     assert [second.token(16) for _ in range(3)] == tokens
     assert other.token(16) not in tokens

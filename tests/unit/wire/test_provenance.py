@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.wire.provenance import Provenance, read_provenance, stamp
+from topics.wire.record_copies import Provenance, read_provenance, stamp
 
 METAS = [
     None,

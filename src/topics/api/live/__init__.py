@@ -32,17 +32,14 @@ How to use it:
 Everything runs on the event loop's thread.
 """
 
-from topics.api.live.connections import Connections
 from topics.api.live.event_sink import EventSink
-from topics.api.live.feed import Feed
-from topics.api.live.feeds import Feeds
+from topics.api.live.feed import Feed, Subscription
+from topics.api.live.feeds import Feeds, Live, LiveLimits
 from topics.api.live.frames import Cursor, Found, Frame, FrameKind, Framing, Projection, Source
 from topics.api.live.long_poll import LongPoll
 from topics.api.live.run_queue import RunQueue
-from topics.api.live.service import Live, LiveLimits
-from topics.api.live.sessions import Session, Sessions
-from topics.api.live.sink import Sink, SlowLimits, Sweep
-from topics.api.live.subscription import Subscription
+from topics.api.live.sink import Connections, Sink, SlowLimits, Sweep
+from topics.api.live.watch_sessions import Session, Sessions
 
 __all__ = [
     "Connections",

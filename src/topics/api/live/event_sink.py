@@ -1,10 +1,10 @@
 """A connection of server-sent events, whatever they are about: how it is counted, swept, written to and given up."""
 
 from topics.api.auth import Key
-from topics.api.calls import Waiting
-from topics.api.live.service import Live
+from topics.api.call import Waiting
+from topics.api.live.feeds import Live
 from topics.api.live.sink import Sink
-from topics.http.streams import Stream
+from topics.http.streaming import Stream
 
 _GATHERED_BYTES_MAX = 64 * 1024
 """A connection that may be full by now is to be told so before it is given much more."""

@@ -1,17 +1,23 @@
 """What is delivered, and how it is put into bytes: once for everyone who is to get the same."""
 
 import enum
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import msgspec
 
-from topics.core.errors import TopicsError
-from topics.core.loss import LossReason, Tombstone
-from topics.core.rows import TRAIT_META, TRAIT_TAGS
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, ReadResult, last_block
 from topics.engine.topic import Topic
+from topics.engine.watermarks import removed_count
+from topics.model.errors import TopicsError
+from topics.model.records import TRAIT_META, TRAIT_TAGS
+from topics.model.seq_ranges import LossReason, Tombstone
+
+if TYPE_CHECKING:
+    from topics.api.live.feed import Feed
+
 
 FROM_SEQ_TOO_OLD = "from_seq_too_old"
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
@@ -248,3 +254,74 @@ def reason_to_tell(tombstone: Tombstone, too_old: bool) -> str:
 def cursor_behind(tombstone: Tombstone) -> int:
     """Where a reader stands after a tombstone: at the end of the gap, or before all of a topic that began again."""
     return tombstone.earliest_seq - 1 if tombstone.reason is LossReason.RECREATED else tombstone.gap_to
+
+
+# Frames that were just made, for others who stand where the first one stood: after a restart, for example, when a
+# thousand clients come back with the same cursor.
+
+CACHE_BYTES_MAX = 8 * 1024 * 1024
+
+
+class Kin:
+    """The feeds of one topic and one source, which make the same frames. Known by what it is: to compare sources takes
+    longer than to find a frame."""
+
+    __slots__ = ("feeds",)
+
+    def __init__(self) -> None:
+        self.feeds: list[Feed] = []
+
+
+class _Entry(NamedTuple):
+    frame: Frame
+    filled: bool
+    """Whether the batch ended because it was full."""
+    state: tuple[object, ...]
+
+
+class FrameCache:
+    """Bounded by bytes, over all feeds; what was used least lately goes first."""
+
+    def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._entries: OrderedDict[tuple[Kin, Cursor], _Entry] = OrderedDict()
+        self.size = 0
+
+    def put(self, feed: "Feed", frame: Frame, filled: bool) -> None:
+        self._drop((feed.kin, frame.from_seq))
+        self._entries[feed.kin, frame.from_seq] = _Entry(frame, filled, _state(feed))
+        self.size += len(frame.data)
+        while self.size > self._bytes_max:
+            self._drop(next(iter(self._entries)))
+
+    def find(self, feed: "Feed", cursor: Cursor, up_to: Cursor) -> Frame | None:
+        """The frame from this cursor, if reading again up to a seq would give the same or less."""
+        key = (feed.kin, cursor)
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if entry.state != _state(feed):
+            self._drop(key)
+            return None
+        end = entry.frame.cursor
+        if end > up_to or not (entry.filled or end == up_to):
+            return None
+        self._entries.move_to_end(key)
+        return entry.frame
+
+    def forget(self, kin: Kin) -> None:
+        """Nobody follows these feeds any more."""
+        for key in [key for key in self._entries if key[0] is kin]:
+            self._drop(key)
+
+    def _drop(self, key: tuple[Kin, Cursor]) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.size -= len(entry.frame.data)
+
+
+def _state(feed: "Feed") -> tuple[object, ...]:
+    """What is the same for as long as only appends happen: the number of records that are gone, the config, and how
+    records are shown."""
+    topic = feed.topic
+    return removed_count(topic), topic.config, feed.source.shape(topic)

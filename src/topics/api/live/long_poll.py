@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from topics.api.auth import Key
-from topics.api.calls import Call
+from topics.api.call import Call
+from topics.api.live.feed import Subscription
 from topics.api.live.frames import Cursor, Done, Found, Frame, FrameKind, Source
 from topics.api.live.sink import Sink
-from topics.api.live.subscription import Subscription
-from topics.core.errors import TopicsError
 from topics.engine.topic import Topic
+from topics.model.errors import TopicsError
 
 
 class FoundFrame(Frame, frozen=True, gc=False):

@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from topics.api.auth import ANYONE, Key
 from topics.api.live.frames import Frame
 from topics.api.live.run_queue import RunQueue
+from topics.model.errors import ThrottledError
 
 if TYPE_CHECKING:
-    from topics.api.live.subscription import Subscription
+    from topics.api.live.feed import Subscription
+
 
 _SWEPT_AT_ONCE = 500
 
@@ -186,3 +189,41 @@ class Sweep:
             sink.sweep(now)
         rounds = -(-len(self._sinks) // _SWEPT_AT_ONCE)
         self._turns.later(self._period_s / max(rounds, 1), self._tick)
+
+
+# How many long-lived connections there may be: event streams and WebSockets together.
+
+
+class Connections:
+    """Counts what is open, in all and of each key. 0 is no limit."""
+
+    def __init__(self, connections_max: int, per_key_max: int) -> None:
+        self._max = connections_max
+        self._per_key_max = per_key_max
+        self.open = 0
+        self._of_key: dict[int, int] = {}
+
+    def enter(self, key: Key) -> Callable[[], None]:
+        """Counts a connection in and returns what counts it out, which may be called more than once.
+
+        Raises ThrottledError when there is no room. Without keys there is nobody to count apart.
+        """
+        if self._max and self.open >= self._max:
+            raise ThrottledError.over_cap("max_sse_connections", self._max)
+        mine = self._of_key.get(key.number, 0)
+        if key is not ANYONE and self._per_key_max and mine >= self._per_key_max:
+            raise ThrottledError.over_cap("max_sse_connections_per_key", self._per_key_max)
+        self.open += 1
+        self._of_key[key.number] = mine + 1
+        inside = True
+
+        def leave() -> None:
+            nonlocal inside
+            if inside:
+                inside = False
+                self.open -= 1
+                self._of_key[key.number] -= 1
+                if not self._of_key[key.number]:
+                    del self._of_key[key.number]
+
+        return leave

@@ -4,13 +4,12 @@ import msgspec
 
 from topics.api.app import Route
 from topics.api.auth import Key, Scope
-from topics.api.calls import Call
-from topics.api.errors import ForbiddenError
-from topics.api.openapi_operation import Operation
-from topics.core.backup_errors import NoBackupPlaceError
-from topics.core.errors import TopicsError
-from topics.engine.backup.backups import Listed
-from topics.wire.backups import BackupsAnswer, BackupStarted
+from topics.api.call import Call, Operation
+from topics.api.error_responses import ForbiddenError
+from topics.api.v0.request_parsing import decode_body
+from topics.model.errors import InvalidRequestError, NoBackupPlaceError, TopicsError
+from topics.ops.backup.backups import Listed
+from topics_protocol.v0 import BackupsAnswer, BackupStarted, TokenAnswer, TokenBody
 
 _encode = msgspec.json.Encoder().encode
 
@@ -68,3 +67,24 @@ BACKUP_ROUTES = (
         ),
     ),
 )  # fmt: skip
+
+
+# Short-lived tokens, for pages: their event streams and WebSockets can send nothing but a URL.
+
+TTL_MS_MAX = 3_600_000
+
+_decode = msgspec.json.Decoder(TokenBody).decode
+
+
+def create_token(call: Call) -> None:
+    """A token with the rights of the key that asks, and with its limits: what is done with it counts for the key."""
+    body = call.exchange.body
+    asked = decode_body("token", _decode, body) if body else TokenBody()
+    if not 1 <= asked.ttl_ms <= TTL_MS_MAX:
+        raise InvalidRequestError(f"token field ttl_ms: must be from 1 to {TTL_MS_MAX}", field="ttl_ms")
+    tokens = call.live.keys.tokens
+    if tokens is None:
+        raise TopicsError("this server was made without tokens")
+    token, expires_ms = tokens.issue(call.key, asked.ttl_ms)
+    answer = TokenAnswer(token=token, expires_ms=expires_ms)
+    call.reply(200, _encode(answer), headers=(("cache-control", "no-store"),))

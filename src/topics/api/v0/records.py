@@ -5,11 +5,11 @@ from functools import partial
 
 import msgspec
 
-from topics.api.calls import Call
+from topics.api.call import Call
+from topics.api.chunked_response import Work, check_marked, do_in_turns, drafted, is_heavy, read_records
 from topics.api.live import Frame, LongPoll, Projection
 from topics.api.live.frames import Done
 from topics.api.live.long_poll import found_frame
-from topics.api.portions import Work, check_marked, do_in_turns, drafted, is_heavy, read_records
 from topics.api.v0.appends import (
     decode_append,
     decode_records,
@@ -18,22 +18,20 @@ from topics.api.v0.appends import (
     with_config_of,
     with_key,
 )
-from topics.api.v0.bodies import check_number, decode_body
-from topics.api.v0.positions import begin_elsewhere
-from topics.api.v0.watch.watch_frames import SHARED
-from topics.core.batch import Batch
-from topics.core.config import check_inline_config
-from topics.core.errors import TopicsError
-from topics.core.limits import MAX_U64, Limits
-from topics.core.records import check_batch
-from topics.core.selectors import parse_selector
+from topics.api.v0.request_parsing import begin_elsewhere, check_number, decode_body
+from topics.api.v0.watch_events import SHARED
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, ReadResult, execute_read
 from topics.engine.results import AppendResult, DeleteResult
 from topics.engine.topic import Topic
-from topics.indexing.free import free_filter
-from topics.streams.search.service import StreamSearch
-from topics.wire.v0 import DeleteAnswer, DeleteBody, DiffBody
+from topics.model.errors import TopicsError
+from topics.model.limits import MAX_U64, Limits
+from topics.model.records import Batch, check_batch
+from topics.model.router_rules import parse_selector
+from topics.model.topic_config import check_inline_config
+from topics.search.query.schemaless_filter import free_filter
+from topics.search.service.search_service import StreamSearch
+from topics_protocol.v0 import DeleteAnswer, DeleteBody, DiffBody
 
 _encode = msgspec.json.Encoder().encode
 _decode_diff = msgspec.json.Decoder(DiffBody).decode

@@ -5,16 +5,20 @@ A key with prefixes must be allowed the router's name and both of its topics, wh
 
 import msgspec
 
-from topics.api.auth import Scope
-from topics.api.calls import Call
-from topics.api.isolation import check_found
-from topics.api.v0.bodies import decode_body
-from topics.api.v0.pages import PAGE_SIZE, PAGE_SIZE_MAX, allowed_prefixes, read_cursor, write_cursor
-from topics.core.errors import TopicsError
-from topics.core.routers import RouterRules, RouterWish
-from topics.core.selectors import parse_match
-from topics.engine.routing.control import RouterInfo, RouterPutResult, RouterRemoveResult
-from topics.wire.v0 import (
+from topics.api.auth import Scope, check_found
+from topics.api.call import Call
+from topics.api.v0.request_parsing import (
+    PAGE_SIZE,
+    PAGE_SIZE_MAX,
+    allowed_prefixes,
+    decode_body,
+    read_cursor,
+    write_cursor,
+)
+from topics.model.errors import TopicsError
+from topics.model.router_rules import RouterRules, RouterWish, parse_match
+from topics.routers.routers import RouterInfo, RouterPutResult, RouterRemoveResult
+from topics_protocol.v0 import (
     RouterAnswer,
     RouterBody,
     RouterDropAnswer,

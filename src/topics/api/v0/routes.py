@@ -2,12 +2,11 @@
 
 from topics.api.app import Route
 from topics.api.auth import Scope
-from topics.api.openapi_operation import Operation, Parameter
-from topics.api.v0 import records, routers, tokens, topics
-from topics.api.v0.append_fast_path import AppendFastPath
-from topics.api.v0.ws import ws
-from topics.core.config import TopicConfigPatch
-from topics.wire.v0 import (
+from topics.api.call import Operation, Parameter
+from topics.api.v0 import backups, records, routers, topics, websocket
+from topics.api.v0.appends import AppendFastPath
+from topics.model.topic_config import TopicConfigPatch
+from topics_protocol.v0 import (
     AppendAnswer,
     AppendBody,
     DeleteAnswer,
@@ -99,14 +98,14 @@ V0_ROUTES = (
         ),
     ),
     Route(
-        "GET", "/v0/ws", ws.open_socket, query_short_token=True,
+        "GET", "/v0/ws", websocket.open_socket, query_short_token=True,
         operation=Operation(
             "openSocket", "A WebSocket to publish and to follow topics over.", {101: ""}, ("upgrade_required",),
             query=(_STRICT, Parameter("token", {"type": "string"}, "A short-lived token, for browsers.")),
         ),
     ),
     Route(
-        "POST", "/v0/tokens", tokens.create_token, takes_body=True,
+        "POST", "/v0/tokens", backups.create_token, takes_body=True,
         operation=Operation(
             "createToken", "A short-lived token that stands for the key in a URL.", {200: TokenAnswer}, (), TokenBody,
         ),

@@ -2,21 +2,14 @@
 
 import msgspec
 
-from topics.api.calls import Call
-from topics.api.isolation import check_config
-from topics.api.v0.pages import PAGE_SIZE, PAGE_SIZE_MAX, allowed_prefixes, read_cursor, write_cursor
-from topics.core.config import parse_config
-from topics.core.errors import TopicsError
+from topics.api.auth import check_config
+from topics.api.call import Call
+from topics.api.v0.request_parsing import PAGE_SIZE, PAGE_SIZE_MAX, allowed_prefixes, read_cursor, write_cursor
+from topics.engine.engine import TopicInfo
 from topics.engine.results import DropResult, PutResult
-from topics.engine.topic_info import TopicInfo
-from topics.wire.v0 import (
-    DropAnswer,
-    ListAnswer,
-    PutAnswer,
-    QueueCounters,
-    TopicAnswer,
-    TopicSummary,
-)
+from topics.model.errors import TopicsError
+from topics.model.topic_config import parse_config
+from topics_protocol.v0 import DropAnswer, ListAnswer, PutAnswer, QueueCounters, TopicAnswer, TopicSummary
 
 _encode = msgspec.json.Encoder().encode
 

@@ -8,15 +8,17 @@ from functools import partial
 
 import msgspec
 
+from topics.api.app import Route
 from topics.api.auth import Scope
-from topics.api.calls import Call
-from topics.api.portions import Work, check_marked, do_in_turns, drafted, read_records
+from topics.api.call import Call, Operation
+from topics.api.chunked_response import Work, check_marked, do_in_turns, drafted, read_records
 from topics.api.v0.appends import allowed_config, decode_records
-from topics.api.v0.bodies import decode_body
-from topics.core.errors import TopicsError
-from topics.core.names import TRANSACTIONS_TOPIC
-from topics.core.records import check_batch
-from topics.engine.transactions.messages import (
+from topics.api.v0.request_parsing import decode_body
+from topics.model.errors import TopicsError
+from topics.model.limits import MIB
+from topics.model.names import TRANSACTIONS_TOPIC
+from topics.model.records import check_batch
+from topics.transactions.transaction_state import (
     BeginRequest,
     StagedResult,
     StageRequest,
@@ -24,7 +26,7 @@ from topics.engine.transactions.messages import (
     TransactionResult,
     scoped,
 )
-from topics.wire.transactions import (
+from topics_protocol.transactions import (
     AbortBody,
     CommitBody,
     PlacedOut,
@@ -144,3 +146,54 @@ def _answer(call: Call, outcome: TransactionResult | TopicsError, status: int = 
     else:
         answer = TransactionAnswer(id=outcome.id, sequence=outcome.sequence, state=outcome.state, records=0)
     call.reply(status, _encode(answer))
+
+
+# The routes of transactions, with what they need and what they answer.
+
+_WRITES = ("read_only", "shutting_down")
+_OPEN = ("transaction_not_found", "transaction_foreign", "transaction_fenced", "transaction_sequence",
+         "transaction_busy", *_WRITES)  # fmt: skip
+_REFUSED = ("topic_not_found", "topic_full", "stream_closed", "stream_gone")
+
+TRANSACTION_ROUTES = (
+    Route(
+        "POST", "/v0/transactions", begin, Scope.WRITE, takes_body=True,
+        operation=Operation(
+            "beginTransaction", "Begin an attempt at a transaction, or join it.",
+            {200: TransactionAnswer, 201: TransactionAnswer},
+            ("transaction_foreign", "transaction_fenced", "transaction_sequence", "transaction_busy", *_WRITES),
+            TransactionBody, True,
+        ),
+    ),
+    Route(
+        "GET", "/v0/transactions/{transaction}", look, Scope.WRITE, free_name=True,
+        operation=Operation(
+            "getTransaction", "The open transaction of an id, or its last commit.", {200: TransactionAnswer},
+            ("transaction_not_found", "transaction_foreign"),
+        ),
+    ),
+    Route(
+        "POST", "/v0/transactions/{transaction}/stage", stage, Scope.WRITE, takes_body=True,
+        free_name=True, large_body=True,
+        operation=Operation(
+            "stage", "Keep records unseen until the transaction is committed.", {200: StageAnswer},
+            ("batch_too_large", "record_too_large", "transaction_too_large", *_REFUSED, *_OPEN), StageBody, True,
+        ),
+    ),
+    Route(
+        "POST", "/v0/transactions/{transaction}/commit", commit, Scope.WRITE, takes_body=True,
+        free_name=True, body_bytes_max=4 * MIB,
+        operation=Operation(
+            "commitTransaction", "Make all that is staged visible at once, once.", {200: TransactionAnswer},
+            ("record_too_large", "transaction_incomplete", "corrupt_segment", *_REFUSED, *_OPEN), CommitBody, True,
+        ),
+    ),
+    Route(
+        "POST", "/v0/transactions/{transaction}/abort", abort, Scope.WRITE, takes_body=True,
+        free_name=True,
+        operation=Operation(
+            "abortTransaction", "End a transaction; what was staged is gone.", {200: TransactionAnswer}, _OPEN,
+            AbortBody, True,
+        ),
+    ),
+)  # fmt: skip

@@ -8,47 +8,37 @@ import msgspec
 
 from topics.api.app import Route
 from topics.api.auth import Scope
-from topics.api.browsers import preflight
-from topics.api.calls import Call
-from topics.api.errors import MethodNotAllowedError, NotFoundError
+from topics.api.call import Call
+from topics.api.cors import preflight
+from topics.api.error_responses import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
-from topics.api.v1.answers import CLOSED, NO_STORE, Header, answer, expiry, guarded
-from topics.api.v1.append_fast_path import StreamAppendFastPath
-from topics.api.v1.contracts import ContractRoutes
-from topics.api.v1.deadlines import REQUEST_TIMEOUT_S, Deadlines
-from topics.api.v1.inspection.conditional import Inspected
-from topics.api.v1.inspection.index_status import index_status
-from topics.api.v1.inspection.server import ServerRoutes
-from topics.api.v1.inspection.stream_details import stream_details
-from topics.api.v1.listing import list_streams
-from topics.api.v1.paths import ROOT, split_path
+from topics.api.v1.invalidation import activate_templates, show_touch, wait_for_touch
+from topics.api.v1.protocol import CLOSED, NO_STORE, ROOT, Header, answer, expiry, guarded, split_path
 from topics.api.v1.reads import answer_poll, parse_read, read_once
-from topics.api.v1.searches import SearchRoutes
+from topics.api.v1.schemas import ContractRoutes, list_streams
+from topics.api.v1.search import SearchRoutes
+from topics.api.v1.server_details import ServerRoutes
 from topics.api.v1.sse import PollSource, SseReader
-from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
-from topics.api.v1.touch import activate_templates, show_touch, wait_for_touch
-from topics.api.v1.webhooks import WebhookCaller
-from topics.api.v1.writes import Writes
-from topics.config.settings import Settings
-from topics.core.durability import Durability
-from topics.core.errors import quoted
-from topics.engine.background import ThreadRunner
+from topics.api.v1.stream_details import Inspected, index_status, stream_details
+from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi, WebhookCaller
+from topics.api.v1.writes import REQUEST_TIMEOUT_S, Deadlines, StreamAppendFastPath, Writes
+from topics.engine.background_jobs import ThreadRunner
 from topics.engine.engine import Engine
 from topics.engine.topic import Topic
-from topics.searching.messages import Close
-from topics.searching.process import SearchProcess
-from topics.storage.posix import PosixFileSystem
+from topics.log.posix import PosixFileSystem
+from topics.model.errors import quoted
+from topics.model.settings import Settings
+from topics.model.topic_config import Durability
+from topics.search.service.backend import SearchStats
+from topics.search.service.index_coverage import FamilyCoverage, HeldUp
+from topics.search.service.index_file_cache import IndexFileCache, IndexFiles
+from topics.search.service.search_service import CACHE_BYTES, MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
+from topics.search.worker.messages import Close
+from topics.search.worker.process import SearchProcess
 from topics.streams.offsets import Position
-from topics.streams.search.cached import CompanionCache
-from topics.streams.search.companions import Companions
-from topics.streams.search.coverage import HeldUp
-from topics.streams.search.families import FamilyCoverage
-from topics.streams.search.service import CACHE_BYTES, MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
-from topics.streams.search.stats import SearchStats
-from topics.streams.service import Streams
-from topics.streams.subscriptions.service import SubscriptionLimits, Subscriptions
-from topics.streams.system.readings import Around
-from topics.streams.system.service import SystemOptions, SystemStreams
+from topics.streams.streams import Streams
+from topics.streams.subscriptions.subscriptions import SubscriptionLimits, Subscriptions
+from topics.streams.system_streams.system_streams import Around, SystemOptions, SystemStreams
 from topics.system.clock import SystemClock
 
 LIST = "/v1/streams"
@@ -61,7 +51,7 @@ Handler = Callable[[Call, Streams], None]
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of /v1; `topics.config` explains each."""
+    """The settings of /v1; `topics.model` explains each."""
 
     streams_durability: str = "fsync"
     streams_long_poll_ms: int = 3_000
@@ -200,7 +190,7 @@ class StreamsApi:
             self._streams = Streams(engine, Durability(self._options.streams_durability), _later, search)
         return self._streams
 
-    def _companions(self, engine: Engine) -> Companions:
+    def _companions(self, engine: Engine) -> IndexFiles:
         layout, far = engine.core.layout, engine.core.store.far
 
         def let_go(path: str) -> None:
@@ -210,8 +200,8 @@ class StreamsApi:
         cache = None
         if far is not None:
             runner = ThreadRunner("companions", asyncio.get_running_loop().call_soon_threadsafe)
-            cache = CompanionCache(far, layout, self._options.search_cache_bytes, runner, let_go)
-        return Companions(PosixFileSystem(), layout, SystemClock.monotonic, cache, let_go)
+            cache = IndexFileCache(far, layout, self._options.search_cache_bytes, runner, let_go)
+        return IndexFiles(PosixFileSystem(), layout, SystemClock.monotonic, cache, let_go)
 
     def subscriptions(self, engine: Engine) -> Subscriptions:
         """The subscriptions of an engine; asking for them begins to serve them."""

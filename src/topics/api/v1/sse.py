@@ -18,20 +18,19 @@ import msgspec
 from msgspec.structs import replace
 from pybase64 import b64encode
 
-from topics.api.calls import Call
+from topics.api.call import Call
 from topics.api.live import EventSink, Frame, FrameKind, Source, Subscription
 from topics.api.live.frames import Done
 from topics.api.live.long_poll import found_frame
-from topics.api.v1.answers import EVERY, Header
-from topics.api.v1.cursors import cursor_after
+from topics.api.v1.protocol import EVERY, Header, cursor_after
 from topics.api.v1.reads import ReadCall, check_found, gap_text, is_closed, lifetime
-from topics.core.errors import TopicsError
 from topics.engine.engine import Engine
 from topics.engine.topic import Topic
-from topics.streams.contents import media_type
+from topics.model.errors import TopicsError
+from topics.streams.entry_encoding import media_type
 from topics.streams.offsets import NOW, Position, offset_of
-from topics.streams.reading import ReadSpec, StreamSlice
-from topics.streams.service import Streams
+from topics.streams.read import ReadSpec, StreamSlice
+from topics.streams.streams import Streams
 
 SSE_S = 60.0
 """How long a connection lives before the client is asked to come back: it moves between servers that way."""

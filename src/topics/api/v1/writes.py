@@ -1,19 +1,226 @@
 """PUT, POST and DELETE of a stream."""
 
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+from topics.api.app import Match, match_of
 from topics.api.auth import Scope
-from topics.api.calls import Call
-from topics.api.errors import RequestTimeoutError
-from topics.api.v1.answers import CLOSED, Header, answer, base_url, expiry, refuse
-from topics.api.v1.contents import with_content
-from topics.api.v1.deadlines import Deadlines, Pending
-from topics.api.v1.paths import read_name
-from topics.api.v1.values import is_true, read_integer, read_producer, read_time_ms, read_ttl_s, utf8
-from topics.core.errors import AppendTimeoutError, InvalidRequestError, TopicsError
-from topics.http.headers import Headers
-from topics.streams.appending import Appended, AppendRequest
-from topics.streams.contents import Content
+from topics.api.call import Call
+from topics.api.chunked_response import Work, do_in_turns, drafted, read_array
+from topics.api.error_responses import RequestTimeoutError
+from topics.api.request_batching import APART, RequestBatchers
+from topics.api.v1.protocol import (
+    CLOSED,
+    EVERY,
+    Header,
+    answer,
+    base_url,
+    expiry,
+    is_true,
+    read_integer,
+    read_name,
+    read_producer,
+    read_time_ms,
+    read_ttl_s,
+    refuse,
+    refuse_exchange,
+    utf8,
+)
+from topics.engine.coalesce import Singles
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
+from topics.http.exchange import Exchange, Gather, respond_bodiless
+from topics.http.messages import Headers, RequestHead
+from topics.http.response_encoding import header_lines
+from topics.model.errors import AppendTimeoutError, InvalidRequestError, RecordTooLargeError, TopicsError
+from topics.model.limits import KIB
+from topics.model.records import Record, Values
+from topics.streams.append import Appended, AppendRequest
+from topics.streams.entry_encoding import (
+    Content,
+    decode_value,
+    is_json,
+    kind_of_values,
+    pack_bytes,
+    packed_record,
+    read_values,
+)
 from topics.streams.lifecycle import DEFAULT_TYPE, Created, CreateRequest, Deleted, ForkFrom
-from topics.streams.service import Streams
+from topics.streams.offsets import Position, encode_offset, epoch_at, offset_of
+from topics.streams.stream_state import stream_of
+from topics.streams.streams import Streams
+
+# The body of an append: as it is where it is short, and read in portions where it is long or holds many values.
+
+_MANY_VALUES = 4_000
+"""So many take some milliseconds, however short they are."""
+_SHORT_BYTES = 24 * KIB
+"""What is no longer than this is read at once, whatever is in it: to count its values would cost as much as to write
+them down where they are few, and where they are many it is some milliseconds, too."""
+_WHITE = b" \t\n\r"
+_SPACE_BYTES = 1024
+"""How much space may stand before such an array, and behind it."""
+
+
+def with_content(
+    call: Call, key: str | None, ts: int | None, then: Callable[[Content], None], default_type: str = ""
+) -> None:
+    """Calls `then` with what the body brings, at once or when it is read. `key` and `ts` are those of its values, and
+    `default_type` is what it is of where the request does not say."""
+    exchange = call.exchange
+    body, large = exchange.body, exchange.large_body
+    if large is None and len(body) < _SHORT_BYTES:
+        then(body)
+        return
+    content_type = exchange.head.headers.get("content-type", "") or default_type
+    if not is_json(content_type):
+        if large is None:
+            then(body)
+        elif not content_type:
+            raise InvalidRequestError("Content-Type: must say what a body of this length is", field="Content-Type")
+        else:
+            do_in_turns(call, _pack(call, large.view, content_type, key, ts, then), partial(refuse, call))
+        return
+    if large is None and body.count(b",") < _MANY_VALUES:
+        then(body)
+        return
+    view = memoryview(body) if large is None else large.view
+    begin = bytes(view[:_SPACE_BYTES])
+    start = len(begin) - len(begin.lstrip(_WHITE))
+    if begin[start : start + 1] == b"[":
+        do_in_turns(call, _read(call, view, start + 1, key, ts, then), partial(refuse, call))
+        return
+    largest = call.engine.core.limits.max_record_bytes
+    if len(view) > largest:
+        raise RecordTooLargeError(
+            f"the value takes {len(view)} bytes, at most {largest} are allowed", index=0, bytes=len(view), max=largest
+        )
+    then(bytes(view))
+
+
+def _pack(
+    call: Call, view: memoryview, content_type: str, key: str | None, ts: int | None, then: Callable[[Content], None]
+) -> Work:
+    place = yield from pack_bytes(view)
+    if call.exchange.large_body is not None:
+        call.exchange.large_body.forget()
+    topic = call.engine.core.by_name.get(call.topic)
+    state = None if topic is None else stream_of(topic)
+    record = packed_record(place, content_type if state is None else state.content_type, key)
+    records = yield from drafted(call, call.topic, [record], None, ts, place)
+    then(records if isinstance(records, list) else list(records))
+
+
+def _read(
+    call: Call, view: memoryview, start: int, key: str | None, ts: int | None, then: Callable[[Content], None]
+) -> Work:
+    portions = yield from read_array(view, start, read_values(key), kind_of_values(call.engine.core.limits))
+    if len(view) - portions.end > _SPACE_BYTES or bytes(view[portions.end :]).strip(_WHITE) != b"]":
+        raise InvalidRequestError("body: something follows the array")
+    if call.exchange.large_body is not None:
+        call.exchange.large_body.forget()
+    if not portions.items:
+        raise InvalidRequestError("the body is an empty array: there is nothing to append")
+    records = yield from drafted(call, call.topic, portions.items, None, ts)
+    then(records if isinstance(records, list) else list(records))
+
+
+# Deadlines of many requests with one timer: all have the same length, so those that end first came first.
+
+REQUEST_TIMEOUT_S = 5.0
+"""What everything but an append and a live read may take."""
+_TICK_S = 0.25
+
+
+class Pending:
+    """A request that is usually answered before anyone could look at a clock; only otherwise it gets a deadline."""
+
+    __slots__ = ("at", "missed", "open")
+
+    def __init__(self) -> None:
+        self.open = True
+        self.at = 0.0
+        self.missed: Callable[[], None] | None = None
+
+    def met(self) -> bool:
+        """Whether the answer comes in time; if so, nothing else will answer."""
+        was, self.open = self.open, False
+        # It holds the request, whose body need not wait for the next look at the clock to be let go.
+        self.missed = None
+        return was
+
+    def expire(self) -> None:
+        missed = self.missed
+        if self.met() and missed is not None:
+            missed()
+
+
+class Deadlines:
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._waiting: deque[Pending] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, missed: Callable[[], None], pending: Pending | None = None) -> Pending:
+        """Calls `missed` once if a request, a new one unless it is given, is not answered in time."""
+        pending = pending or Pending()
+        loop = asyncio.get_running_loop()
+        pending.at, pending.missed = loop.time() + self._seconds, missed
+        self._waiting.append(pending)
+        if self._timer is None:
+            self._timer = loop.call_later(_TICK_S, self._look, loop)
+        return pending
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        waiting = self._waiting
+        while waiting and (not waiting[0].open or now >= waiting[0].at):
+            # Each by itself: one that fails must not keep the others from their end.
+            loop.call_soon(waiting.popleft().expire)
+        self._timer = loop.call_later(_TICK_S, self._look, loop) if waiting else None
+
+
+class ExchangeDeadlines:
+    """The same for requests that have nothing but their exchange, by which they are told to `missed`."""
+
+    def __init__(self, seconds: float, now_s: Callable[[], float], missed: Callable[[Exchange], None]) -> None:
+        self._seconds = seconds
+        self._now_s = now_s
+        self._missed = missed
+        self._waiting: deque[Exchange] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, exchange: Exchange) -> None:
+        self._waiting.append(exchange)
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_TICK_S, self._look, loop)
+
+    def forget(self, exchanges: list[Exchange]) -> None:
+        """Somebody else sees to these, which were the last that were begun, if they were."""
+        others = set(map(id, exchanges))
+        while self._waiting and id(self._waiting[-1]) in others:
+            self._waiting.pop()
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiting, late = self._waiting, self._now_s() - self._seconds
+        while waiting:
+            exchange = waiting[0]
+            if exchange.channel is not None:
+                if exchange.started > late:
+                    break
+                # Each by itself: one that fails must not keep the others from their end.
+                loop.call_soon(self._expire, exchange)
+            waiting.popleft()
+        self._timer = loop.call_later(_TICK_S, self._look, loop) if waiting else None
+
+    def _expire(self, exchange: Exchange) -> None:
+        if exchange.channel is not None and not exchange.answered:
+            self._missed(exchange)
+
 
 APPEND_TIMEOUT_S = 3.0
 
@@ -165,3 +372,113 @@ def _fork(call: Call, headers: Headers) -> ForkFrom | None:
     call.key.check(Scope.READ, name)
     sub = 0 if sub_offset is None else read_integer("Stream-Fork-Sub-Offset", sub_offset)
     return ForkFrom(name, offset, sub)
+
+
+# The fast path of appends to streams: one JSON value, and no header that says more.
+#
+# As for topics (`api.v0.appends`): those of one tick share a block in the log, and one pass answers all of them.
+# What brings a key, a producer, a time or a wish to close, and every stream that promises anything about its entries,
+# goes the way of `writes`, which knows all of it.
+
+_WORDS = (
+    b"stream-key", b"stream-timestamp", b"stream-seq", b"stream-closed", b"producer-id", b"producer-epoch",
+    b"producer-seq",
+)  # fmt: skip
+"""Headers that say more of an append than its content type."""
+_BODY_BYTES_MAX = 8_000
+"""Longer ones are looked at more closely (`contents.with_content`)."""
+_NO_VALUE = frozenset(b"[ \t\n\r")
+"""An array is as many values, and one may stand behind blanks."""
+_EVERY_LINES = header_lines(EVERY)
+_NO_CONTENT = 204
+
+
+class StreamAppendFastPath:
+    """`inflight_max` bounds the requests of one key at the same time; 0 where they are not counted. `handle` takes a
+    request in the usual way."""
+
+    def __init__(self, seconds: Callable[[], float], inflight_max: int, handle: Callable[[Exchange], None]) -> None:
+        self._inflight_max = inflight_max
+        self._engine: Engine | None = None
+        self._gatherers = RequestBatchers(_BODY_BYTES_MAX + 1, True, inflight_max, handle, _refuse)
+        # One object for all: the engine tells by it who is answered together.
+        self._answer_all = self.answer
+        self._deadlines = ExchangeDeadlines(APPEND_TIMEOUT_S, seconds, self._miss)
+
+    def fits(self, head: RequestHead) -> bool:
+        first = head.headers.first
+        says_more = head.query or any(word in first for word in _WORDS)
+        return not says_more and is_json(head.headers.get("content-type", ""))
+
+    def gatherer(self, engine: Engine, match: Match) -> Gather:
+        self._engine = engine
+        return self._gatherers.of(self, engine, match)
+
+    def read(self, exchanges: list[Exchange]) -> Singles | None:
+        bodies = [exchange.body for exchange in exchanges]
+        if not _NO_VALUE.isdisjoint([body[0] for body in bodies]):
+            return None
+        try:
+            for body in bodies:
+                if not body.isascii():
+                    # A Raw value is not looked at by the decoder, so bad UTF-8 in it must be found here.
+                    body.decode()
+            values = Values(list(map(decode_value, bodies)))
+        except (ValueError, RecursionError):
+            return None
+        for exchange in exchanges:
+            self._deadlines.begin(exchange)
+        return Singles(values, None)
+
+    def take_each(self, exchanges: list[Exchange]) -> None:
+        self._deadlines.forget(exchanges)
+        self._gatherers.handle_each(exchanges)
+
+    def take(self, exchange: Exchange, engine: Engine, match: Match) -> Literal[True] | None:
+        counted, body = self._inflight_max, exchange.body
+        if body and body[0] in _NO_VALUE:
+            match.habit.apart = APART
+        if (counted and match.key.inflight >= counted) or not 0 < len(body) <= _BODY_BYTES_MAX or body[0] in _NO_VALUE:
+            return None
+        try:
+            if not body.isascii():
+                body.decode()
+            record = Record(decode_value(body))
+        except (ValueError, RecursionError):
+            return None
+        if not engine.append_lone(match.topic, record, exchange, self._answer_all, None, True):
+            return None
+        if counted:
+            match.key.inflight += 1
+        self._engine = engine
+        self._deadlines.begin(exchange)
+        return True
+
+    def answer(self, exchanges: list[Exchange], outcome: AppendResult | TopicsError) -> None:
+        self._gatherers.count_out(exchanges)
+        if isinstance(outcome, TopicsError):
+            for exchange in exchanges:
+                if not exchange.answered:
+                    _refuse(exchange, outcome)
+            return
+        assert self._engine is not None
+        topic, first = self._engine.core.by_name[outcome.topic], outcome.first_seq
+        epoch = epoch_at(topic, first)
+        lines = [
+            b"%bstream-next-offset: %b\r\n\r\n" % (_EVERY_LINES, encode_offset(epoch, seq).encode())
+            for seq in range(first, first + len(exchanges))
+        ]
+
+        def otherwise(exchange: Exchange, number: int) -> None:
+            if not exchange.answered:
+                offset = offset_of(topic, Position(first + number))
+                exchange.respond(_NO_CONTENT, b"", "", (*EVERY, ("stream-next-offset", offset)))
+
+        respond_bodiless(exchanges, _NO_CONTENT, lines, otherwise)
+
+    def _miss(self, exchange: Exchange) -> None:
+        _refuse(exchange, AppendTimeoutError())
+
+
+def _refuse(exchange: Exchange, error: TopicsError) -> None:
+    refuse_exchange(exchange, match_of(exchange.head).key, error)

@@ -1,11 +1,11 @@
 """A connection of HTTP/2: its frames, in turns with everyone else, and how it ends.
 
-It is taken over from HTTP/1.1 when the first bytes are the preface (`http.reader`), which is how both ways begin: with
-prior knowledge, and when TLS has agreed on it.
+It is taken over from HTTP/1.1 when the first bytes are the preface (`http.h1.request_reader`), which is how both ways
+begin: with prior knowledge, and when TLS has agreed on it.
 
 A turn is a slice of time in which frames are read, requests started and frames sent, one of each in a step. So a
-connection with a hundred streams gets what any other connection gets (`http.turns`). Nothing is sent from within a
-handler: what one turn of the loop has to say goes out together.
+connection with a hundred streams gets what any other connection gets (`http.fair_scheduler`). Nothing is sent from
+within a handler: what one turn of the loop has to say goes out together.
 
 Nothing is read while the client does not read. A request that came all the same waits, and its body counts as one that
 is on its way. What streams have to send and may not counts as unread, for whoever asked for it.
@@ -19,20 +19,14 @@ from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
 from topics.http.exchange import Exchange
-from topics.http.h2.errors import ConnectionFault
-from topics.http.h2.frames import GOAWAY, LAST_STREAM, FrameReader, goaway
-from topics.http.h2.heads import Fields
-from topics.http.h2.outgoing import Outbox
+from topics.http.fair_scheduler import GREEDY_S, SLICE_S, Step
+from topics.http.h1.pipeline import IncrementalResponse, address_of
+from topics.http.h2.frames import GOAWAY, LAST_STREAM, ConnectionFault, FrameReader, Session, goaway
 from topics.http.h2.requests import Requests
-from topics.http.h2.session import Session
-from topics.http.h2.stream import Http2Stream
-from topics.http.pipeline import address_of
-from topics.http.progress import Phase, Progress
-from topics.http.steps import Steps
-from topics.http.streams import Upgrade
+from topics.http.h2.stream import Fields, Http2Stream, Outbox
+from topics.http.output_backpressure import MUCH_BYTES, Account, Meter, Phase, Progress
+from topics.http.streaming import Upgrade
 from topics.http.tls import end_sending
-from topics.http.turns import GREEDY_S, SLICE_S, Step
-from topics.http.unread import MUCH_BYTES, Account, Meter
 
 # Steps of a turn, however short they take.
 _STEPS_MAX = 64
@@ -80,7 +74,7 @@ class Http2Connection(asyncio.Protocol):
         self._meter = Meter(hub.unread)
         self._tight = False
         # Long requests whose work is done bit by bit, one after the other.
-        self._works: deque[Steps] = deque()
+        self._works: deque[IncrementalResponse] = deque()
         # Whether the client opens no more streams.
         self._leaving = False
         # Whether everything is said, and what still comes is dropped.
@@ -275,7 +269,7 @@ class Http2Connection(asyncio.Protocol):
 
     def work_in_turns(self, exchange: Exchange, step: Step) -> None:
         """One after the other: with a hundred at once a connection would have a hundred turns."""
-        steps = Steps(exchange, step, self._hub.monotonic, self._hub.wait_in_line, self._work_done)
+        steps = IncrementalResponse(exchange, step, self._hub.monotonic, self._hub.wait_in_line, self._work_done)
         self._works.append(steps)
         if len(self._works) == 1:
             self._hub.wait_in_line(steps)

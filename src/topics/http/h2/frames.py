@@ -11,9 +11,28 @@ most one frame that is not complete is kept.
 import struct
 from typing import NamedTuple
 
+from h2.config import H2Configuration
+from h2.connection import H2Connection
 from h2.errors import ErrorCodes
+from h2.settings import SettingCodes, Settings
 
-from topics.http.h2.errors import ConnectionFault
+from topics.http.h1.request_reader import HTTP2_PREFACE
+from topics.http.messages import HttpLimits
+
+# What is wrong with what a client of HTTP/2 sent, and how much of its connection ends by that.
+
+
+class ConnectionFault(Exception):
+    """The connection ends, and is told why."""
+
+    def __init__(self, code: ErrorCodes, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class StreamFault(Exception):
+    """One request is no request; the others of its connection go on."""
+
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM = ACK = 0x1
@@ -82,3 +101,127 @@ def goaway(last_stream: int, code: int = ErrorCodes.NO_ERROR) -> bytes:
     Made here, as the library sends nothing more once it has sent one: a server that stops has answers to give.
     """
     return _head.pack(0, 8, GOAWAY, 0, 0) + struct.pack(">LL", last_stream, code)
+
+
+# Frames that make work and get nobody anywhere, and how many of them a client may send.
+#
+# Each kind has tokens: so many at once, so many more a second, and more for whatever the client earns them by. One
+# without a token left is told to calm down, and its connection ends.
+#
+# | frames | tokens | earned by |
+# |---|---|---|
+# | RST_STREAM, and what is reset for the client's fault | `http2_resets` | nothing: it was work for nothing |
+# | PING, SETTINGS, PRIORITY, unknown ones, CONTINUATION, DATA without a byte | `http2_idle_frames` | requests, bodies |
+# | WINDOW_UPDATE | as many | what it is sent: a frame may be acknowledged on its stream and on the connection |
+#
+# HEADERS are requests, and cost their client its turns like those of HTTP/1.1 do.
+
+_EARNED_BY_REQUEST = 4
+_EARNED_BY_FRAME_SENT = 2
+
+
+class _Tokens:
+    """Those of one kind of frame."""
+
+    __slots__ = ("_left", "_max", "_per_s", "_since")
+
+    def __init__(self, tokens_max: int, per_s: int, now: float) -> None:
+        self._max = tokens_max
+        self._per_s = per_s
+        self._left = float(tokens_max)
+        self._since = now
+
+    def take(self, now: float) -> bool:
+        if self._left < 1.0:
+            self.earn((now - self._since) * self._per_s)
+            self._since = now
+        self._left -= 1.0
+        return self._left >= 0.0
+
+    def earn(self, tokens: float) -> None:
+        self._left = min(self._left + tokens, self._max)
+
+
+class Floods:
+    """What the client of one connection has sent of them."""
+
+    __slots__ = ("_idle", "_resets", "_updates")
+
+    def __init__(self, limits: HttpLimits, now: float) -> None:
+        self._resets = _Tokens(limits.http2_resets, limits.http2_resets_per_s, now)
+        self._idle = _Tokens(limits.http2_idle_frames, limits.http2_idle_frames_per_s, now)
+        self._updates = _Tokens(limits.http2_idle_frames, limits.http2_idle_frames_per_s, now)
+
+    def check(self, frame: Frame, now: float) -> None:
+        """Counts a frame that came. Raises `ConnectionFault` for one too many."""
+        if frame.kind == HEADERS:
+            self._idle.earn(_EARNED_BY_REQUEST)
+        elif frame.kind == DATA and frame.length:
+            self._idle.earn(1)
+        elif frame.kind == RST_STREAM:
+            self.reset(now)
+        elif frame.kind == WINDOW_UPDATE:
+            _spend(self._updates, "WINDOW_UPDATE", now)
+        elif frame.kind != DATA or not frame.flags & END_STREAM:
+            _spend(self._idle, "frames that say nothing", now)
+
+    def reset(self, now: float) -> None:
+        """A stream ends by the client's doing before it is answered."""
+        _spend(self._resets, "resets", now)
+
+    def sent(self) -> None:
+        """The client was sent a part of an answer."""
+        self._updates.earn(_EARNED_BY_FRAME_SENT)
+
+
+def _spend(tokens: _Tokens, what: str, now: float) -> None:
+    if not tokens.take(now):
+        raise ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, f"too many {what}")
+
+
+# The library's half of a connection, set up for a server that gives away nothing for free.
+
+_TABLE_BYTES_MAX = 4096
+"""Of the headers that answers have in common. A client may offer to remember any number, and we would as well."""
+_FIELD_BYTES = 32
+"""What each field counts besides its letters (RFC 9113, 6.5.2)."""
+
+_CONFIGURATION = H2Configuration(
+    client_side=False, validate_inbound_headers=False, normalize_inbound_headers=False,
+    validate_outbound_headers=False, normalize_outbound_headers=False,
+)  # fmt: skip
+"""Headers are checked by `h2.heads`: here a bad one would end the connection, and every stream with it."""
+
+
+class Session(H2Connection):
+    """Frames in, events out, and what is to be sent."""
+
+    # How many ended streams it knows the end of. The library's own number takes megabytes for a connection.
+    MAX_CLOSED_STREAMS = 512
+
+    def __init__(self, limits: HttpLimits) -> None:
+        super().__init__(_CONFIGURATION)
+        streams = limits.http2_streams
+        self.local_settings = Settings(
+            client=False,
+            initial_values={
+                SettingCodes.MAX_CONCURRENT_STREAMS: streams,
+                SettingCodes.INITIAL_WINDOW_SIZE: limits.http2_stream_window_bytes,
+                SettingCodes.MAX_FRAME_SIZE: FRAME_BYTES_MAX,
+                SettingCodes.MAX_HEADER_LIST_SIZE: limits.head_bytes,
+            },
+        )
+        self.initiate_connection()
+        self.increment_flow_control_window(limits.http2_window_bytes - self.inbound_flow_control_window)
+        # A stream too many is refused by itself, as a client may have sent it before it was told. The library would end
+        # the connection; who goes on and on runs out of tokens for resets.
+        self.local_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = 2 * streams + 1
+        self.local_settings.acknowledge()
+        # In between, a head is refused with a status; beyond, its decoding stops, whatever the bomb would have become.
+        self.decoder.max_header_list_size = 2 * (limits.head_bytes + _FIELD_BYTES * limits.headers_count)
+        self.receive_data(HTTP2_PREFACE)
+
+    def keep_table_small(self) -> None:
+        """To be called whenever the client has changed its settings."""
+        if self.encoder.header_table_size > _TABLE_BYTES_MAX:
+            self.encoder.header_table_size = _TABLE_BYTES_MAX

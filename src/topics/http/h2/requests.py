@@ -14,17 +14,11 @@ from h2.events import (
     WindowUpdated,
 )
 
-from topics.http.errors import Fault, HttpError
-from topics.http.h2.errors import ConnectionFault, StreamFault
-from topics.http.h2.floods import Floods
-from topics.http.h2.frames import RST_STREAM, Frame
-from topics.http.h2.heads import read_head
-from topics.http.h2.outgoing import Outbox
-from topics.http.h2.session import Session
-from topics.http.h2.stream import Http2Stream, Owner
-from topics.http.hub import Hub
-from topics.http.messages import UNREAD_HEAD, Refusal, RequestHead
-from topics.http.progress import Phase
+from topics.http.h2.frames import RST_STREAM, ConnectionFault, Floods, Frame, Session, StreamFault
+from topics.http.h2.stream import Http2Stream, Outbox, Owner, read_head
+from topics.http.messages import UNREAD_HEAD, Fault, HttpError, Refusal, RequestHead
+from topics.http.output_backpressure import Phase
+from topics.http.server_state import ServerState
 
 
 class Requests:
@@ -32,7 +26,7 @@ class Requests:
 
     __slots__ = ("_floods", "_handlers", "_hub", "_outbox", "_owner", "_session", "count", "streams", "waiting")
 
-    def __init__(self, owner: Owner, hub: Hub, session: Session, outbox: Outbox) -> None:
+    def __init__(self, owner: Owner, hub: ServerState, session: Session, outbox: Outbox) -> None:
         self._owner = owner
         self._hub = hub
         self._session = session

@@ -4,21 +4,223 @@ To the exchange it is the connection that the request came on (`exchange.Channel
 that is written to (`streams.StreamChannel`). There is no order among streams: an answer goes out when it is there.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from topics.http.bodies import Body, open_body
-from topics.http.encodings import compress_later
 from topics.http.exchange import Exchange
-from topics.http.h2.heads import Fields, split_answer
-from topics.http.h2.outgoing import Outgoing
-from topics.http.hub import Hub
-from topics.http.messages import RequestHead
-from topics.http.progress import Phase, Progress
-from topics.http.render import LENGTH_LINES
-from topics.http.streams import Stream, Upgrade
-from topics.http.turns import Step
-from topics.http.unread import FLOOR_BYTES, Account, Meter
+from topics.http.fair_scheduler import Step
+from topics.http.h1.request_reader import check_head_size
+from topics.http.h2.frames import FRAME_BYTES_MAX, Session, StreamFault
+from topics.http.messages import Fault, Headers, HttpError, HttpLimits, RequestHead, split_target
+from topics.http.output_backpressure import FLOOR_BYTES, Account, Meter, Phase, Progress
+from topics.http.request_body import Body, open_body
+from topics.http.response_encoding import LENGTH_LINES, compress_later
+from topics.http.server_state import ServerState
+from topics.http.streaming import Stream, Upgrade
+
+# What the streams of a connection have yet to send, and whose turn it is: a frame each, as far as the client lets
+# them.
+#
+# A stream that may not send, because its window or the connection's is used up, waits aside until the client opens it.
+
+
+class Outgoing:
+    """The bytes of one answer that are not sent yet."""
+
+    __slots__ = ("_parts", "ended", "nbytes")
+
+    def __init__(self) -> None:
+        self._parts: deque[bytes | memoryview] = deque()
+        self.nbytes = 0
+        # Whether nothing will be added any more.
+        self.ended = False
+
+    def add(self, part: bytes) -> None:
+        if part:
+            self._parts.append(part)
+            self.nbytes += len(part)
+
+    def take(self, most: int) -> bytes | memoryview:
+        """The next bytes: of one part as they lie there, of many short ones together."""
+        taken: list[bytes | memoryview] = []
+        room = min(most, self.nbytes)
+        self.nbytes -= room
+        while room:
+            part = self._parts.popleft()
+            if len(part) > room:
+                view = memoryview(part)
+                self._parts.appendleft(view[room:])
+                part = view[:room]
+            room -= len(part)
+            taken.append(part)
+        return taken[0] if len(taken) == 1 else b"".join(taken)
+
+    def clear(self) -> None:
+        self._parts.clear()
+        self.nbytes = 0
+
+
+class Sender(Protocol):
+    """A stream, as seen from here."""
+
+    @property
+    def stream_id(self) -> int: ...
+
+    @property
+    def out(self) -> Outgoing: ...
+
+    def sent(self, nbytes: int) -> None:
+        """So much of it is on its way; with the last of it the stream is at its end."""
+        ...
+
+
+class Outbox:
+    """The streams that have something to send."""
+
+    __slots__ = ("_aside", "_ready", "_session")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        # In the order of their turns: a dictionary, so that each is in it once and can leave it.
+        self._ready: dict[Sender, None] = {}
+        self._aside: dict[Sender, None] = {}
+
+    def add(self, stream: Sender) -> None:
+        if stream not in self._aside:
+            self._ready[stream] = None
+
+    def discard(self, stream: Sender) -> None:
+        self._ready.pop(stream, None)
+        self._aside.pop(stream, None)
+
+    def opened(self) -> None:
+        """The client lets more be sent: on one stream, or on all."""
+        self._ready.update(self._aside)
+        self._aside.clear()
+
+    def step(self) -> int:
+        """Sends the next frame; how many bytes it has with its head, 0 when nobody can send."""
+        session = self._session
+        while self._ready:
+            stream = next(iter(self._ready))
+            del self._ready[stream]
+            out = stream.out
+            window = session.local_flow_control_window(stream.stream_id) if out.nbytes else 0
+            if out.nbytes and window <= 0:
+                self._aside[stream] = None
+                continue
+            part = out.take(min(window, FRAME_BYTES_MAX))
+            ended = out.ended and not out.nbytes
+            if not part and not ended:
+                continue
+            session.send_data(stream.stream_id, part, end_stream=ended)
+            if out.nbytes:
+                self._ready[stream] = None
+            stream.sent(len(part))
+            return len(part) + 9
+        return 0
+
+
+# Heads of HTTP/2 as the rest of the server knows them, both ways.
+#
+# A request's fields become the `RequestHead` that a request of HTTP/1.1 has: `:authority` is its Host, and a body of
+# unknown length is what the other version calls chunked. What is malformed by the rules of HTTP/2 is reset; what keeps
+# to them and asks for too much is refused with the status that it would have there.
+#
+# An answer is given as HTTP/1.1 says it, for there is one place that knows what belongs into one
+# (`http.response_encoding`). Its lines become fields here: those that speak of the connection are dropped, as streams
+# have no say in that.
+
+Fields = list[tuple[bytes, bytes]]
+
+VERSION = "2"
+
+_PSEUDO = (b":method", b":scheme", b":path", b":authority")
+_OF_CONNECTIONS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
+_is_name = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+").fullmatch
+_is_value = re.compile(rb"(?:[^\0\r\n \t](?:[^\0\r\n]*[^\0\r\n \t])?)?").fullmatch
+_is_path = re.compile(rb"/[\x21-\x7e]*").fullmatch
+_HEAD_END = b"\r\n\r\n"
+
+
+def read_head(
+    fields: Iterable[tuple[bytes, bytes]], limits: HttpLimits, *, ended: bool
+) -> tuple[RequestHead, int | None]:
+    """The head of a request and the length of its body, None if that is not told; `ended` is that there is none.
+
+    Raises `StreamFault`, and `HttpError` for a head that is well-formed and refused.
+    """
+    asked, headers = _split(fields)
+    method = asked.get(b":method", b"").decode("latin-1")
+    if method == "CONNECT":
+        raise HttpError(Fault.UNSUPPORTED_METHOD)
+    target = asked.get(b":path", b"")
+    if not method or b":scheme" not in asked:
+        raise StreamFault("a request has a method and a scheme")
+    if not _is_path(target) and not (target == b"*" and method == "OPTIONS"):
+        raise StreamFault("the path of a request begins with a slash")
+    length = _length(headers, ended)
+    _set_host(headers, asked.get(b":authority"))
+    check_head_size(headers, target, limits)
+    if length is None:
+        headers.first[b"transfer-encoding"] = b"chunked"
+    path, query = split_target(target)
+    return RequestHead(method, target, path, query, headers, VERSION, True), length
+
+
+def _split(fields: Iterable[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], Headers]:
+    """The pseudo-headers, and the others."""
+    asked: dict[bytes, bytes] = {}
+    headers = Headers({}, [])
+    for name, value in fields:
+        if not _is_value(value):
+            raise StreamFault("a value has an end of a line in it, or space around it")
+        if name[:1] == b":":
+            if name not in _PSEUDO or name in asked or len(headers):
+                raise StreamFault("a pseudo-header is unknown, repeated, or behind the headers")
+            asked[name] = value
+        elif not _is_name(name) or name in _OF_CONNECTIONS or (name == b"te" and value != b"trailers"):
+            raise StreamFault("a header has no business on a stream")
+        else:
+            headers.add(name, value)
+    return asked, headers
+
+
+def _length(headers: Headers, ended: bool) -> int | None:
+    """The library has checked that it is a number, and one that the body keeps to."""
+    told = headers.first.get(b"content-length")
+    if not ended:
+        return None if told is None else int(told)
+    if told is not None and int(told):
+        raise StreamFault("a body is announced and does not come")
+    return 0
+
+
+def _set_host(headers: Headers, authority: bytes | None) -> None:
+    hosts = headers.get_all("host")
+    if authority is None:
+        if len(hosts) != 1:
+            raise HttpError(Fault.BAD_HOST, "a request has an :authority, or exactly one Host header")
+    elif any(host.encode("latin-1") != authority for host in hosts):
+        raise HttpError(Fault.BAD_HOST, "the :authority of a request and its Host header are not the same")
+    else:
+        headers.first[b"host"] = authority
+
+
+def split_answer(payload: Sequence[bytes]) -> tuple[Fields, list[bytes]]:
+    """The fields of an answer of HTTP/1.1, and the parts of its body."""
+    head, _, body = payload[0].partition(_HEAD_END)
+    lines = head.split(b"\r\n")
+    fields = [(b":status", lines[0][9:12])]
+    for line in lines[1:]:
+        name, _, value = line.partition(b": ")
+        name = name.lower()
+        if name not in _OF_CONNECTIONS:
+            fields.append((name, value))
+    return fields, [part for part in (body, *payload[1:]) if part]
+
 
 _UNCOUNTED_BYTES = 4 * 1024
 """Of a body. What a connection holds uncounted stays what it is with HTTP/1.1, though it has a hundred at once."""
@@ -58,7 +260,7 @@ class Http2Stream:
         "renderer", "small_bytes", "stream_id",
     )  # fmt: skip
 
-    def __init__(self, owner: Owner, hub: Hub, stream_id: int, head: RequestHead) -> None:
+    def __init__(self, owner: Owner, hub: ServerState, stream_id: int, head: RequestHead) -> None:
         self._owner = owner
         self._hub = hub
         self.stream_id = stream_id

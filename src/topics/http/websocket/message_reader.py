@@ -24,9 +24,8 @@ except ImportError:
     # Where it could not be compiled.
     from websockets.utils import apply_mask
 
-from topics.http.bodies import Budget
-from topics.http.errors import HttpError
-from topics.http.limits import KIB
+from topics.http.messages import KIB, HttpError
+from topics.http.request_body import Budget
 
 _PIECE_BYTES = 16 * KIB
 # Unfinished messages up to this size are not counted in the budget: the number of connections bounds them well enough.

@@ -27,9 +27,9 @@ from websockets.frames import CloseCode
 from websockets.protocol import State
 
 from topics.http.exchange import Exchange
-from topics.http.limits import KIB
+from topics.http.messages import KIB
+from topics.http.output_backpressure import MUCH_BYTES, Account
 from topics.http.tls import end_sending
-from topics.http.unread import MUCH_BYTES, Account
 from topics.http.websocket.handshake import Handshake
 from topics.http.websocket.message_reader import MessageReader
 

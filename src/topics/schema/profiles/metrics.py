@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from topics.schema.profiles.base import Canonical, Profile, column, integer_of, keyword, number_of, refusal, text_of
-from topics.schema.routing_keys import RoutingKey
+from topics.schema.documents import RoutingKey
+from topics.schema.profiles.profile import Canonical, Profile, column, integer_of, keyword, number_of, refusal, text_of
 
 API_VERSION: Final = "durable.streams/metrics/v1"
 _SHARES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}

@@ -5,18 +5,372 @@ are known, too) stands in members of its own; a member that is already there win
 of its attributes can be appended again.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from topics.schema.profiles.base import Canonical, Profile, integer_of, number_of, refusal, text_of
+from topics.model.errors import BatchTooLargeError, InvalidRequestError
+from topics.schema.documents import MAX_UNPACKED_BYTES
+from topics.schema.lenses import unix_millis_to_rfc3339
 from topics.schema.profiles.evlog import check_stream
-from topics.schema.profiles.otel_registry import SCHEMA, SEARCH
-from topics.schema.profiles.otlp import attributes_of, hex_id, kind_of, moment, nanos_of, status_of
-from topics.schema.profiles.otlp_export import ExportLimits, unpack_exports
-from topics.schema.profiles.redaction import REDACTED, parse_redact_keys, redact
+from topics.schema.profiles.profile import (
+    REDACTED,
+    Canonical,
+    Profile,
+    column,
+    integer_of,
+    keyword,
+    number_of,
+    parse_redact_keys,
+    redact,
+    refusal,
+    text_of,
+    words,
+)
+
+# The schema and the search description of spans.
+
+_TEXT: Final = {"type": "string"}
+_OPTIONAL_TEXT: Final = {"type": ["string", "null"]}
+_OPTIONAL_INTEGER: Final = {"type": ["integer", "null"]}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_OPEN: Final = {"type": "object", "additionalProperties": True}
+_OBJECTS: Final = {"type": "array", "items": _OPEN}
+_TEXTS: Final = {"type": "array", "items": _TEXT}
+
+
+def _strict(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": properties, "required": list(properties)}
+
+
+def _texts(*names: str, **more: Any) -> dict[str, Any]:
+    return _strict(**dict.fromkeys(names, _OPTIONAL_TEXT), **more)
+
+
+SCHEMA: Final[dict[str, Any]] = _strict(
+    traceId={"type": "string", "pattern": "^[0-9a-f]{32}$"},
+    spanId={"type": "string", "pattern": "^[0-9a-f]{16}$"},
+    parentSpanId=_OPTIONAL_TEXT,
+    identity=_strict(spanKey=_TEXT),
+    timestamp={"type": "string", "format": "date-time"},
+    endTimestamp={"type": "string", "format": "date-time"},
+    startUnixNano=_TEXT,
+    endUnixNano=_TEXT,
+    duration={"type": "number", "minimum": 0},
+    name=_TEXT,
+    kind={"enum": ["unspecified", "internal", "server", "client", "producer", "consumer"]},
+    status=_strict(code={"enum": ["unset", "ok", "error"]}, message=_OPTIONAL_TEXT),
+    traceState=_OPTIONAL_TEXT,
+    traceFlags=_OPTIONAL_INTEGER,
+    **dict.fromkeys(
+        ("service", "serviceNamespace", "serviceInstanceId", "environment", "version", "region", "requestId"),
+        _OPTIONAL_TEXT,
+    ),
+    http=_texts("method", "route", "path", "url", statusCode=_OPTIONAL_INTEGER),
+    db=_texts("system", "name", "operation", "collection", "statement"),
+    rpc=_texts("system", "service", "method", statusCode=_OPTIONAL_INTEGER),
+    messaging=_texts("system", "destination", "operation"),
+    error=_texts("type", "message", "stacktrace", isError={"type": "boolean"}),
+    resource=_strict(attributes=_OPEN),
+    instrumentationScope=_texts("name", "version", attributes=_OPEN),
+    attributes=_OPEN,
+    events=_OBJECTS,
+    links=_OBJECTS,
+    eventNames=_TEXTS,
+    dropped=_strict(attributes=_COUNT, events=_COUNT, links=_COUNT),
+    redaction=_strict(keys=_TEXTS),
+)
+
+_FLAGS: Final = {"exact": True, "exists": True}
+_NAMES: Final = {
+    "service": "/service",
+    "environment": "/environment",
+    "name": "/name",
+    "kind": "/kind",
+    "status.code": "/status/code",
+    "http.method": "/http/method",
+    "http.route": "/http/route",
+    "http.path": "/http/path",
+    "db.system": "/db/system",
+    "db.name": "/db/name",
+    "db.operation": "/db/operation",
+    "rpc.system": "/rpc/system",
+    "rpc.service": "/rpc/service",
+    "rpc.method": "/rpc/method",
+    "messaging.system": "/messaging/system",
+    "messaging.destination": "/messaging/destination",
+    "messaging.operation": "/messaging/operation",
+    "error.type": "/error/type",
+}
+_MEASURES: Final = {
+    "spans": {"kind": "count"},
+    "errors": {"kind": "count", "include": "error:true"},
+    "duration": {"kind": "summary", "field": "duration", "histogram": "log2_v1"},
+}
+_INTERVALS: Final = ["10s", "1m", "5m", "1h"]
+
+SEARCH: Final[dict[str, Any]] = {
+    "profile": "otel-traces",
+    "primaryTimestampField": "timestamp",
+    "defaultFields": [
+        {"field": "error.message", "boost": 2},
+        {"field": "status.message", "boost": 1.5},
+        {"field": "events.name"},
+        {"field": "db.statement"},
+    ],
+    "aliases": {
+        "db": "db.system",
+        "duration_ms": "duration",
+        "error": "error.isError",
+        "method": "http.method",
+        "op": "name",
+        "parent": "parentSpanId",
+        "req": "requestId",
+        "route": "http.route",
+        "span": "spanId",
+        "status": "http.statusCode",
+        "svc": "service",
+        "time": "timestamp",
+        "trace": "traceId",
+        "ts": "timestamp",
+    },
+    "fields": {
+        "timestamp": column("date", "/timestamp"),
+        "endTimestamp": column("date", "/endTimestamp"),
+        "duration": column("float", "/duration"),
+        **{name: keyword(f"/{name}") for name in ("traceId", "spanId", "parentSpanId", "requestId")},
+        **{name: keyword(pointer, aggregatable=True) for name, pointer in _NAMES.items()},
+        "http.statusCode": column("integer", "/http/statusCode"),
+        "error.isError": {"kind": "bool", "bindings": [{"version": 1, "jsonPointer": "/error/isError"}], **_FLAGS},
+        "status.message": words("/status/message"),
+        "error.message": words("/error/message"),
+        "error.stacktrace": words("/error/stacktrace"),
+        "db.statement": words("/db/statement"),
+        "events.name": words("/eventNames"),
+    },
+    "rollups": {
+        "spans": {"dimensions": ["service", "kind", "status.code"], "intervals": _INTERVALS, "measures": _MEASURES},
+        "http_server": {
+            "include": "kind:server",
+            "dimensions": ["service", "http.method", "http.route", "http.statusCode"],
+            "intervals": _INTERVALS,
+            "measures": _MEASURES,
+        },
+    },
+}
+
+
+# OTLP in JSON: attributes, ids, times and enums as plain values, and the spans of an export one by one.
+
+_HEX = re.compile(r"[0-9a-f]+")
+_KINDS: Final = ("unspecified", "internal", "server", "client", "producer", "consumer")
+_STATUSES: Final = ("unset", "ok", "error")
+_MAX_NANOS: Final = 2**64 - 1
+
+
+def spans_of_export(document: Any) -> Iterator[dict[str, Any]]:
+    """The spans of an `ExportTraceServiceRequest`, each with its resource and its scope."""
+    for resource_spans in _objects(_member(document, "resourceSpans")):
+        resource = _member(resource_spans, "resource")
+        for scope_spans in _objects(_member(resource_spans, "scopeSpans")):
+            scope = _member(scope_spans, "scope")
+            for span in _objects(_member(scope_spans, "spans")):
+                yield {**span, "resource": resource, "instrumentationScope": scope}
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """Attributes as an object, whether they came as one or as OTLP's list of keys and values."""
+    if isinstance(value, dict):
+        return value
+    pairs = [pair for pair in _objects(value) if isinstance(pair.get("key"), str)]
+    return {pair["key"]: any_value(pair.get("value")) for pair in pairs}
+
+
+def any_value(value: Any) -> Any:
+    """The plain value of an `AnyValue`."""
+    if not isinstance(value, dict):
+        return value
+    for name in ("stringValue", "boolValue", "bytesValue"):
+        if name in value:
+            return value[name]
+    if "intValue" in value:
+        return integer_of(value["intValue"])
+    if "doubleValue" in value:
+        return number_of(value["doubleValue"])
+    if "arrayValue" in value:
+        return [any_value(element) for element in _list(_member(value["arrayValue"], "values"))]
+    if "kvlistValue" in value:
+        return attributes_of(_member(value["kvlistValue"], "values"))
+    return None
+
+
+def hex_id(value: Any, digits: int) -> str | None:
+    """An id in lower case; None for what is none, and for one of zeros, which says that there is none."""
+    text = (text_of(value) or "").lower()
+    return text if len(text) == digits and _HEX.fullmatch(text) and text.strip("0") else None
+
+
+def nanos_of(value: Any) -> int | None:
+    number = integer_of(value)
+    return number if number is not None and 0 <= number <= _MAX_NANOS else None
+
+
+def moment(nanos: int) -> str:
+    return unix_millis_to_rfc3339(nanos // 1_000_000)
+
+
+def kind_of(value: Any) -> str:
+    return _word(value, _KINDS, "span_kind_")
+
+
+def status_of(value: Any) -> str:
+    return _word(value, _STATUSES, "status_code_")
+
+
+def _word(value: Any, words: tuple[str, ...], prefix: str) -> str:
+    """An enum of OTLP, by number or by name; the first of its words for what is not known."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return words[value] if 0 <= value < len(words) else words[0]
+    name = (text_of(value) or "").lower().removeprefix(prefix)
+    return name if name in words else words[0]
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [element for element in _list(value) if isinstance(element, dict)]
+
+
+# Whole exports of OTLP in JSON, taken apart into spans without looking into them.
+#
+#     {"resourceSpans": [{"resource": R, "scopeSpans": [{"scope": S, "spans": [{...}, {...}]}]}]}
+#
+# Each span becomes a text of its own, with its resource and its scope behind its own members. Nothing but the brackets
+# around spans is parsed here, so this is quick, and what is in a span is looked at with all others, in portions.
+
+_MARK = b'"resourceSpans"'
+_RESOURCE_MEMBER, _SCOPE = b'"resource":', b'"instrumentationScope":'
+_NOTHING = msgspec.Raw(b"null")
+
+
+class _Scope(msgspec.Struct, rename="camel", gc=False):
+    scope: msgspec.Raw = _NOTHING
+    spans: list[msgspec.Raw] | None = None
+
+
+class _Resource(msgspec.Struct, rename="camel", gc=False):
+    resource: msgspec.Raw = _NOTHING
+    scope_spans: list[_Scope] | None = None
+
+
+class _Export(msgspec.Struct, rename="camel", gc=False):
+    resource_spans: list[_Resource] | None = None
+
+
+class ExportLimits(msgspec.Struct, frozen=True):
+    """What one append may hold in all of its exports together."""
+
+    bytes: int
+    resources: int
+    scopes: int
+    spans: int
+
+
+_decode = msgspec.json.Decoder(_Export).decode
+
+
+def unpack_exports(raws: Sequence[bytes | msgspec.Raw], limits: ExportLimits) -> list[bytes | msgspec.Raw] | None:
+    """The entries of an append, with the spans of an export in its place; None where none of them is one."""
+    if not any(_MARK in _text(raw) for raw in raws):
+        return None
+    exports = [_read(index, raw, limits) for index, raw in enumerate(raws)]
+    found = [export for export in exports if export is not None]
+    _check(found, limits)
+    unpacked: list[bytes | msgspec.Raw] = []
+    for raw, export in zip(raws, exports, strict=True):
+        unpacked += [raw] if export is None else _spans(export)
+    if not unpacked:
+        raise InvalidRequestError("the export holds no spans: there is nothing to append", field="resourceSpans")
+    return unpacked
+
+
+def _text(raw: bytes | msgspec.Raw) -> bytes:
+    return raw if isinstance(raw, bytes) else bytes(raw)
+
+
+def _read(index: int, raw: bytes | msgspec.Raw, limits: ExportLimits) -> _Export | None:
+    """An entry as an export; None where it is something else that only mentions the word."""
+    text = _text(raw)
+    if _MARK not in text:
+        return None
+    if len(text) > limits.bytes:
+        raise BatchTooLargeError(f"an export has at most {limits.bytes} bytes here; split it", max=limits.bytes)
+    try:
+        export = _decode(text)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(index, f"is not an export of traces: {error}") from None
+    if export.resource_spans is None:
+        return None
+    for spans in _span_lists(export):
+        for span in spans:
+            if bytes(span)[:1] != b"{":
+                raise _refusal(index, "holds a span that is not a JSON object")
+    return export
+
+
+def _check(exports: list[_Export], limits: ExportLimits) -> None:
+    """The bounds of an export, before any of it takes memory: each span is given a copy of its resource."""
+    resources = sum([len(export.resource_spans or ()) for export in exports])
+    scopes = [scope for export in exports for one in export.resource_spans or () for scope in one.scope_spans or ()]
+    spans = sum([len(scope.spans or ()) for scope in scopes])
+    for what, count, most in (
+        ("resources", resources, limits.resources), ("scopes", len(scopes), limits.scopes),
+        ("spans", spans, limits.spans),
+    ):  # fmt: skip
+        if count > most:
+            raise BatchTooLargeError(f"an export has at most {most} {what} here; split it", max=most)
+    size = sum(
+        (len(one.resource) + len(scope.scope)) * len(scope.spans or ())
+        for export in exports
+        for one in export.resource_spans or ()
+        for scope in one.scope_spans or ()
+    )
+    if size > MAX_UNPACKED_BYTES:
+        raise BatchTooLargeError(
+            f"with its resource and scope in each span the export has more than {MAX_UNPACKED_BYTES} bytes; split it",
+            max=MAX_UNPACKED_BYTES,
+        )
+
+
+def _span_lists(export: _Export) -> Iterator[list[msgspec.Raw]]:
+    for one in export.resource_spans or ():
+        for scope in one.scope_spans or ():
+            yield scope.spans or []
+
+
+def _spans(export: _Export) -> Iterator[bytes]:
+    for one in export.resource_spans or ():
+        for scope in one.scope_spans or ():
+            behind = b"".join((_RESOURCE_MEMBER, bytes(one.resource), b",", _SCOPE, bytes(scope.scope), b"}"))
+            for span in scope.spans or ():
+                # The members behind win over those of the same name in the span, as a later one of JSON does.
+                begun = bytes(span).rstrip()[:-1].rstrip()
+                yield begun + (b"" if begun.endswith(b"{") else b",") + behind
+
+
+def _refusal(index: int, problem: str) -> InvalidRequestError:
+    detail: dict[str, Any] = {"index": index, "reason": "schema"}
+    return InvalidRequestError(f"entry {index} {problem}", **detail)
+
 
 _SECRETS: Final = frozenset(
     ("password", "token", "secret", "authorization", "cookie", "apikey", "api_key", "set-cookie", "x-api-key")
@@ -321,7 +675,3 @@ def _count(value: Any) -> int:
 
 def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from topics.schema.documents import convert
-from topics.schema.profiles.base import Profile, refusal
+from topics.schema.profiles.profile import Profile, refusal
 
 _Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 _Natural = Annotated[int, Meta(ge=0, le=2**31 - 1)]

@@ -14,13 +14,12 @@ from datetime import date
 
 import msgspec
 
-from topics.core.ranges import SeqRange
-from topics.spark.archive.files import DataFile, Run
-from topics.spark.archive.masks import Mask
-from topics.spark.archive.state import ArchivedTopic, ArchiveState
-from topics.spark.placement import bucket_of
-from topics.storage.fs import FileSystem
-from topics.storage.replaced import read_whole
+from topics.log.fs import FileSystem, read_whole
+from topics.model.seq_ranges import SeqRange
+from topics.spark.archive.archive_state import ArchivedTopic, ArchiveState
+from topics.spark.archive.data_files import ArchiveFile, Run
+from topics.spark.archive.delete_masks import Mask
+from topics.spark.segment_reader import bucket_of
 
 _FOLDER = "topic_id="
 _MANIFEST = "manifest.json"
@@ -116,6 +115,6 @@ def _take_over(state: ArchiveState, folder: str, old: _Manifest) -> None:
         hidden = (old.hidden_ms or old.updated_ms) if len(mask.within(file.first_seq, file.last_seq)) else 0
         day = (date.fromisoformat(file.date) - _FIRST_DAY).days
         path = f"{folder}/{file.path}"
-        state.files[path] = DataFile(path, day, bucket_of(old.topic), file.bytes, (run,), hidden)
+        state.files[path] = ArchiveFile(path, day, bucket_of(old.topic), file.bytes, (run,), hidden)
         state.by_topic.setdefault(old.topic_id, set()).add(path)
     state.retired |= {f"{folder}/{one.path}": one.since_ms for one in old.retired}

@@ -7,15 +7,14 @@ from typing import Protocol
 
 import msgspec
 
-from topics.client import Client, Diff, TopicNotFound
-from topics.core.ranges import Ranges, SeqRange, intersection, union
-from topics.formats.catalog import Catalog, CatalogTopic
+from topics.log.catalog import Catalog, CatalogTopic
+from topics.log.object_store.tiered_fs import guest_files
+from topics.log.posix import PosixFileSystem
+from topics.model.seq_ranges import Ranges, SeqRange, intersection, union
 from topics.spark.connector.options import Access, OptionError, ReadOptions
-from topics.spark.expiry import expired
-from topics.spark.segments import ScanOptions, load_catalog
-from topics.storage.objects.tiers import guest_files
-from topics.storage.posix import PosixFileSystem
+from topics.spark.segment_reader import ScanOptions, expired, load_catalog
 from topics.system.clock import SystemClock
+from topics_client import Client, Diff, TopicNotFound
 
 _PAGE_TOPICS = 1000
 _ASKED_ONE_BY_ONE = 64

@@ -22,10 +22,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
-from topics.client import Client, ClientError, NewRecord, TransactionTooLarge
 from topics.spark.connector.options import OptionError, WriteOptions
-from topics.spark.connector.versions import StreamWriter, as_batches
-from topics.system.dice import SystemDice
+from topics.spark.connector.spark_versions import StreamWriter, as_batches
+from topics.system.entropy import SystemEntropy
+from topics_client import Client, ClientError, NewRecord, TransactionTooLarge
 
 _CHUNK_BYTES = 8 * 1024 * 1024
 _COLUMNS = ("topic", "tag", "node", "meta", "data")
@@ -124,7 +124,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        attempt = SystemDice().token(12).hex()
+        attempt = SystemEntropy().token(12).hex()
         self._step = Step(f"spark:{options.write_id or attempt}", 0, attempt)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -7,13 +7,13 @@ before it imports what it needs, which alone takes a second of the processor.
 import os
 import sys
 
-from topics.config.settings import Settings
-from topics.system.machine import step_back
+from topics.model.settings import Settings
+from topics.system.process import step_back
 
 
 def start() -> int:
     step_back(Settings.from_env(os.environ).pipeline_priority)
-    from topics.spark.pipeline.worker import main  # noqa: PLC0415 - only now
+    from topics.spark.pipeline.pipeline_worker import main  # noqa: PLC0415 - only now
 
     return main()
 

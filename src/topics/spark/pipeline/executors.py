@@ -2,33 +2,34 @@
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.accumulators import AccumulatorParam
 
-from topics.spark.pipeline import archiving, indexing, typed
-from topics.spark.pipeline.culprits import JobFailedError, WorkersUnavailableError
+from topics.log.fs import FileSystem
+from topics.log.object_store.tiered_fs import guest_files
+from topics.spark.package_zip import is_remote
+from topics.spark.pipeline import archive_product, index_product, typed_product
+from topics.spark.pipeline.jobs import JobFailedError, WorkersUnavailableError
 from topics.spark.pipeline.products import TaskHalf
-from topics.spark.pipeline.scanning import perform
+from topics.spark.pipeline.segment_scan import perform
 from topics.spark.pipeline.status import FAMILIES, WorkerStatus
-from topics.spark.shipping import is_remote
-from topics.storage.fs import FileSystem
-from topics.storage.objects.tiers import guest_files
-from topics.system.machine import tree_bytes
+from topics.system.process import tree_bytes
 
 if TYPE_CHECKING:
-    from pyspark import Accumulator
+    from pyspark import Accumulator, SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-    from topics.spark.pipeline.results import Result, ResultChannel
 
 HALVES: dict[str, TaskHalf] = {
-    archiving.NAME: archiving.ArchiveTasks(),
-    FAMILIES: indexing.FamilyTasks(),
-    typed.NAME: typed.TypedTasks(),
+    archive_product.NAME: archive_product.ArchiveTasks(),
+    FAMILIES: index_product.IndexTasks(),
+    typed_product.NAME: typed_product.TypedTasks(),
 }
 """The task half of every product."""
 
@@ -154,8 +155,6 @@ class SparkExecutor:
 
     def _opened(self) -> "ResultChannel":
         if self._channel is None:
-            from topics.spark.pipeline.results import ResultChannel  # noqa: PLC0415 - it imports pyspark
-
             self._channel = ResultChannel(self._spark.sparkContext)
         return self._channel
 
@@ -192,3 +191,60 @@ def _partitions_of_a_range(spark: "SparkSession") -> int:
 
     found = spark.range(_MANY).select(f.spark_partition_id().alias("place")).distinct().collect()
     return len(found)
+
+
+# What tasks have done, known to the driver while their job goes on. Imports pyspark.
+#
+# A job hands over its rows when its last task has ended. But what a task has added to an accumulator Spark brings to
+# the driver as soon as this one task has succeeded, once for each task of an action, whatever was tried twice. So the
+# outcome of a piece comes with the end of its task, and a round that is one job is published as it goes all the same.
+
+Result = tuple[int, int, bytes]
+"""The number of the job, the place of the piece in it, and its outcome."""
+_END = -1
+
+
+class _Delivering(AccumulatorParam[list[Result]]):
+    """Adds up to a list in a task. On the driver it hands over what comes, and keeps nothing of it."""
+
+    def __init__(self, deliver: Callable[[Result], None] | None = None) -> None:
+        self._deliver = deliver
+
+    def __reduce__(self) -> tuple[type["_Delivering"], tuple[()]]:
+        return _Delivering, ()
+
+    def zero(self, value: list[Result]) -> list[Result]:
+        return []
+
+    def addInPlace(self, value1: list[Result], value2: list[Result]) -> list[Result]:
+        if self._deliver is None:
+            return value1 + value2
+        for result in value2:
+            self._deliver(result)
+        return []
+
+
+class ResultChannel:
+    """One for all jobs of a session, as Spark never forgets an accumulator."""
+
+    def __init__(self, context: "SparkContext") -> None:
+        self._queue: SimpleQueue[Result] = SimpleQueue()
+        self.results: Accumulator[list[Result]] = context.accumulator([], _Delivering(self._queue.put))
+        """What tasks add their results to."""
+        self._job = 0
+
+    def begin(self) -> int:
+        """The number of the next job. What still comes of those before it is dropped."""
+        self._job += 1
+        return self._job
+
+    def end(self, job: int) -> None:
+        """A job has ended, well or not. What its tasks had done by then has come before."""
+        self._queue.put((job, _END, b""))
+
+    def take(self) -> tuple[int, bytes] | None:
+        """The next place and outcome; None when the job has ended. Waits."""
+        while True:
+            job, place, outcome = self._queue.get()
+            if job == self._job:
+                return None if place == _END else (place, outcome)

@@ -7,13 +7,155 @@ and the tasks that were under way.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import msgspec
 
-from topics.spark.pipeline.culprits import JobFailedError, Runs, WorkersUnavailableError, take_apart
 from topics.spark.pipeline.products import Failure
-from topics.spark.pipeline.scanning import Piece, PieceOutcome, decode_outcome, encode_piece
-from topics.spark.pipeline.waiting import weight
+from topics.spark.pipeline.segment_scan import Piece, PieceOutcome, SegmentWork, decode_outcome, encode_piece
+from topics.spark.pipeline.task_packing import weight
+
+# A job that failed as a whole, taken apart until it is known who is to blame.
+#
+# What takes its whole process down spoils the job for everybody who was not done by then. The rest is halved, and what
+# fails of it again, down to one segment of one topic for one product, or to one chore: so a culprit among ten thousand
+# topics costs some thirty jobs and not ten thousand. Whoever is left is to blame when it fails twice alone, and a job
+# without any work between the two does not. A task that only had too much to hold in memory is done in parts, and
+# nobody is to blame for it.
+
+
+class JobFailedError(Exception):
+    """A job failed as a whole, so that nobody can tell which piece was to blame."""
+
+
+class WorkersUnavailableError(JobFailedError):
+    """No process came up that could do any work. That says nothing about the work: the round is tried again later."""
+
+
+class Runs(Protocol):
+    """The part of an executor that is needed here."""
+
+    def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]: ...
+
+    def probe(self) -> None: ...
+
+
+class FailureBisection(msgspec.Struct):
+    """What came of it: outcomes of those who are well, and those who are to blame."""
+
+    about: str = ""
+    outcomes: list[PieceOutcome] = []
+    culprits: list[tuple[str, Failure]] = []
+    blamed: set[tuple[str, int]] = set()
+    """Topics of products that have a culprit among their segments: there is no need to find the others."""
+    ailing: WorkersUnavailableError | None = None
+    """Set when no worker came up any more: what is done by then counts, and nobody is to blame for the rest."""
+
+
+def take_apart(executor: Runs, pieces: Sequence[Piece], alone: bool, about: str = "") -> FailureBisection:
+    """Does what is left of a job that failed, in jobs that are known as `about`; `alone` if the job had one piece."""
+    search = FailureBisection(about)
+    try:
+        _halve(executor, list(pieces), alone, search)
+    except WorkersUnavailableError as error:
+        search.ailing = error
+    return search
+
+
+def _halve(executor: Runs, pieces: list[Piece], alone: bool, search: FailureBisection) -> None:
+    if len(pieces) > 1:
+        middle = len(pieces) // 2
+        parts = [pieces[:middle], pieces[middle:]]
+    elif not alone:
+        # The others were done when the job failed. That is no proof yet.
+        parts = [pieces]
+    else:
+        parts = [[half] for half in halves(pieces[0])]
+        if len(parts) == 1:
+            _alone(executor, pieces[0], search)
+            return
+    for part in parts:
+        if len(part) == 1 and _sole(part[0]) in search.blamed:
+            continue
+        left = dict(enumerate(part))
+        try:
+            _run(executor, left, search)
+        except WorkersUnavailableError:
+            raise
+        except JobFailedError:
+            if left:
+                _halve(executor, list(left.values()), len(part) == 1, search)
+
+
+def _alone(executor: Runs, piece: Piece, search: FailureBisection) -> None:
+    executor.probe()
+    left = {0: piece}
+    try:
+        _run(executor, left, search)
+    except WorkersUnavailableError:
+        raise
+    except JobFailedError as error:
+        if not left:
+            return
+        search.culprits.append(_blamed(piece, str(error)))
+        sole = _sole(piece)
+        if sole is not None:
+            search.blamed.add(sole)
+
+
+def _run(executor: Runs, left: dict[int, Piece], search: FailureBisection) -> None:
+    """Runs pieces by their places. What is done is no longer left, also when the job fails in the end."""
+    for place, outcome in executor.run([encode_piece(piece) for piece in left.values()], search.about):
+        del left[place]
+        search.outcomes.append(decode_outcome(outcome))
+
+
+def halves(piece: Piece) -> list[Piece]:
+    """Parts of a piece's work; the piece itself when it is one segment for one product, or one chore."""
+    if piece.segments and piece.chores:
+        return [msgspec.structs.replace(piece, chores=[]), msgspec.structs.replace(piece, segments=[])]
+    if len(piece.chores) > 1:
+        middle = len(piece.chores) // 2
+        return [msgspec.structs.replace(piece, chores=part) for part in (piece.chores[:middle], piece.chores[middle:])]
+    topics: dict[int, list[SegmentWork]] = {}
+    for work in piece.segments:
+        topics.setdefault(work.topic_id, []).append(work)
+    if len(topics) > 1:
+        runs = list(topics.values())
+        middle = len(runs) // 2
+        return [
+            msgspec.structs.replace(piece, segments=[work for run in part for work in run])
+            for part in (runs[:middle], runs[middle:])
+        ]
+    products = sorted({name for work in piece.segments for name, _ in work.wants})
+    if len(products) > 1:
+        return [msgspec.structs.replace(piece, segments=_only(piece.segments, product)) for product in products]
+    if len(piece.segments) > 1:
+        middle = len(piece.segments) // 2
+        return [
+            msgspec.structs.replace(piece, segments=part) for part in (piece.segments[:middle], piece.segments[middle:])
+        ]
+    return [piece]
+
+
+def _sole(piece: Piece) -> tuple[str, int] | None:
+    """The product and the topic of a piece that is for one of each; None for others, and for chores."""
+    found = {(name, work.topic_id) for work in piece.segments for name, _ in work.wants}
+    return found.pop() if len(found) == 1 and not piece.chores else None
+
+
+def _only(segments: Sequence[SegmentWork], product: str) -> list[SegmentWork]:
+    wants = [[(name, want) for name, want in work.wants if name == product] for work in segments]
+    return [SegmentWork(kept) for kept in wants if kept]
+
+
+def _blamed(piece: Piece, reason: str) -> tuple[str, Failure]:
+    if piece.chores:
+        [work] = piece.chores
+        return work.product, Failure(work.chore.topic_id, work.chore.subject, reason)
+    [product] = {name for work in piece.segments for name, _ in work.wants}
+    return product, Failure(piece.segments[0].topic_id, piece.segments[0].topic, reason)
+
 
 _MB = 1_000_000
 

@@ -17,11 +17,10 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
-from topics.formats.catalog import Catalog, CatalogTopic
-from topics.spark.history import History
-from topics.spark.segments import SegmentRef
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
+from topics.log.catalog import Catalog, CatalogTopic
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.spark.segment_reader import History, SegmentRef
 
 
 class Want(msgspec.Struct, frozen=True, array_like=True):

@@ -6,20 +6,47 @@ from typing import Protocol
 
 import msgspec
 
-from topics.spark.archive.planning import newest_delete
-from topics.spark.pipeline.confirming import Confirmations
-from topics.spark.pipeline.culprits import JobFailedError
-from topics.spark.pipeline.histories import Histories
-from topics.spark.pipeline.jobs import RoundJob
-from topics.spark.pipeline.looking import Watcher
+from topics.log.catalog import Catalog, Encoded, decode_since, read_catalog_bytes
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.spark.archive.archive_plan import newest_delete
+from topics.spark.pipeline.delete_acks import DeleteAcks, Histories
+from topics.spark.pipeline.jobs import JobFailedError, RoundJob
 from topics.spark.pipeline.products import Failure, Gain, Product, ShutOut, View
-from topics.spark.pipeline.scanning import ChoreWork, Piece, PieceOutcome
+from topics.spark.pipeline.segment_scan import ChoreWork, Piece, PieceOutcome
 from topics.spark.pipeline.status import LastRun, ProductStatus, WorkerStatus, load_status, quarantine, save_status
-from topics.spark.pipeline.waiting import FrameRules, Waiting, longest_first, packed
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
+from topics.spark.pipeline.task_packing import FrameRules, TaskPacking, longest_first, packed
+from topics.spark.segment_reader import History, NoCatalogError
 from topics.system.clock import Clock
-from topics.system.dice import SystemDice
+from topics.system.entropy import SystemEntropy
+
+# Looks at the catalog round after round, and tells what is different from the time before.
+
+
+class CatalogDiff:
+    """A topic of ten thousand that did not change costs a look at its bytes, and no product hears of it."""
+
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._known: Encoded = {}
+
+    def look(self, history_of: Callable[[int], History]) -> View:
+        """Raises NoCatalogError where there is nothing to look at. `history_of` knows a log by its catalog's number."""
+        data = read_catalog_bytes(self._fs, self._layout)
+        if data is None:
+            raise NoCatalogError(self._layout.root)
+        head, topics = decode_since(data, self._known)
+        changed = [topic for raw, topic in topics.items() if raw not in self._known]
+        self._known = topics
+        found = list(topics.values())
+        by_id = {topic.topic_id: topic for topic in found}
+        return View(Catalog(head, found), changed, by_id, history_of(head.number))
+
+    def forget(self) -> None:
+        """Whoever sat out a look must be told everything the next time."""
+        self._known = {}
+
 
 _TASKS_A_CORE = 2
 
@@ -70,10 +97,10 @@ class Pipeline:
         self._executor = executor
         self._clock = clock
         self._rules = FrameRules() if rules is None else rules
-        self._watcher = Watcher(fs, layout)
-        self._waiting = Waiting()
-        self._confirmations = Confirmations(fs, layout)
-        self._histories = Histories(fs, layout, self._confirmations, SystemDice())
+        self._watcher = CatalogDiff(fs, layout)
+        self._waiting = TaskPacking()
+        self._confirmations = DeleteAcks(fs, layout)
+        self._histories = Histories(fs, layout, self._confirmations, SystemEntropy())
         self._sick: dict[str, Exception] = {}
         """Products that sit this round out, and why."""
         self.status = load_status(fs, layout)

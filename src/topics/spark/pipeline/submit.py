@@ -10,8 +10,8 @@ import os
 import sys
 import threading
 
-from topics.config.settings import Settings
-from topics.spark.pipeline.worker import (
+from topics.model.settings import Settings
+from topics.spark.pipeline.pipeline_worker import (
     LateSpark,
     check_tracked,
     files_of,

@@ -17,11 +17,10 @@ from importlib.util import find_spec
 
 import msgspec
 
-from topics.config.settings import SETTINGS, Settings
-from topics.spark.pipeline.endings import Endings
-from topics.spark.pipeline.status import PipelineStatus, Quarantine, load_status
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.model.settings import SETTINGS, Settings
+from topics.spark.pipeline.status import ExitStatus, PipelineStatus, Quarantine, load_status
 from topics.system.clock import Clock
 
 INSTALL = "pip install 'topics-engine[spark]'"
@@ -64,7 +63,7 @@ class Supervisor:
         self.reason: str | None = f"{missing[0]} is not installed" if missing else None
         self.enabled = settings.pipeline == "auto" and (self.archives or settings.search_families == "auto")
         self._status = PipelineStatus()
-        self._endings = Endings()
+        self._endings = ExitStatus()
         self.retry_at_ms: int | None = None
         """When a process is started again behind one that ended badly; None while one runs, or none has."""
 

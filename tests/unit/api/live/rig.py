@@ -7,17 +7,15 @@ import msgspec
 
 from topics.api.live import Feeds, Frame, Projection, RunQueue, Sink, SlowLimits, Subscription
 from topics.api.live.frames import RecordBatch
-from topics.core.batch import Batch
-from topics.core.config import TopicConfigPatch
-from topics.core.errors import TopicsError
-from topics.core.loss import Tombstone
-from topics.core.records import Record
-from topics.core.routers import RouterWish
-from topics.core.selectors import parse_selector
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
-from topics.testing import FakeDisk, ManualClock, SeededDice
+from topics.model.errors import TopicsError
+from topics.model.records import Batch, Record
+from topics.model.router_rules import RouterWish, parse_selector
+from topics.model.seq_ranges import Tombstone
+from topics.model.topic_config import TopicConfigPatch
+from topics.testing import FakeDisk, ManualClock, SeededEntropy
 
 
 class PlainFraming:
@@ -59,7 +57,7 @@ class Rig:
         self.clock = ManualClock()
         settings: dict[str, Any] = {"wal_file_bytes": 65536, **options}
         self.engine = Engine.recover(
-            FakeDisk(), EngineOptions(data_dir="data", **settings), self.clock, SeededDice(1), boot_id="a"
+            FakeDisk(), EngineOptions(data_dir="data", **settings), self.clock, SeededEntropy(1), boot_id="a"
         )
         self._ticks: list[Callable[[], None]] = []
         self._timers: list[tuple[float, Callable[[], None]]] = []

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from tests.unit.api.live.rig import Rig
 from topics.api.live.feed import FOLLOWERS_MAX
 from topics.api.live.run_queue import BYTES_A_UNIT
-from topics.core.errors import CorruptSegmentError
-from topics.storage.commit import InlineCommitter
+from topics.log.group_commit import InlineCommitter
+from topics.model.errors import CorruptSegmentError
 
 
 def test_a_backlog_is_delivered_and_then_each_new_record() -> None:

@@ -5,13 +5,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from tests.unit.api.live.rig import Rig
-from topics.api.calls import Call
+from topics.api.call import Call
 from topics.api.live import LongPoll, SlowLimits
 from topics.api.live.long_poll import found_frame
 from topics.api.v0.records import DiffSource
-from topics.api.v0.watch.watch_frames import SHARED
-from topics.core.errors import TopicNotFoundError
+from topics.api.v0.watch_events import SHARED
 from topics.engine.read import ReadRequest, ReadResult
+from topics.model.errors import TopicNotFoundError
 
 
 class FakeLive:

@@ -7,9 +7,8 @@ import pytest
 
 from tests.unit.api.live.rig import Rig
 from topics.api.live import Frame, Projection
-from topics.core.batch import Batch
-from topics.core.records import Record
 from topics.engine.topic import Topic
+from topics.model.records import Batch, Record
 
 
 def frames_of(rig: Rig, source: Projection, topic: Topic, cursor: int, up_to: int) -> list[Frame]:

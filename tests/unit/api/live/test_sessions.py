@@ -3,11 +3,11 @@
 import pytest
 
 from topics.api.auth import ANYONE, Key, Scope
-from topics.api.errors import NotFoundError
+from topics.api.error_responses import NotFoundError
 from topics.api.live import Connections, Projection, Session, Sessions
-from topics.api.v0.watch.watch_frames import SHARED
-from topics.core.errors import ThrottledError
-from topics.testing import ManualClock, SeededDice
+from topics.api.v0.watch_events import SHARED
+from topics.model.errors import ThrottledError
+from topics.testing import ManualClock, SeededEntropy
 
 
 class Stream:
@@ -17,7 +17,7 @@ class Stream:
 class Desk:
     def __init__(self, sessions_max: int = 3) -> None:
         self.clock = ManualClock()
-        self.sessions = Sessions(sessions_max, 1_000, self.clock, SeededDice(1))
+        self.sessions = Sessions(sessions_max, 1_000, self.clock, SeededEntropy(1))
 
     def make(self) -> Session:
         return self.sessions.create(ANYONE, Projection(framing=SHARED), 15_000, {"t": 0}, {"t": 1})
@@ -104,7 +104,7 @@ def test_without_keys_only_the_whole_is_counted() -> None:
 
 def test_one_key_does_not_take_the_room_of_others() -> None:
     clock = ManualClock()
-    sessions = Sessions(10, 1_000, clock, SeededDice(1), per_key_max=2)
+    sessions = Sessions(10, 1_000, clock, SeededEntropy(1), per_key_max=2)
     mine, theirs = (Key(number, b"", Scope.READ, ()) for number in range(2))
 
     def make(key: Key) -> Session:

@@ -7,24 +7,23 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.conftest import ask_append, ask_put, committers, flush, open_engine, put, read, values
+from tests.unit.conftest import ask_append, ask_put, committers, flush, open_engine, put, read, values
 from topics.api.app import Api, Match, Routes, match_of
 from topics.api.auth import KeyRing
-from topics.api.gathering import APART
-from topics.api.v0 import append_fast_path, records
-from topics.api.v0.bodies import decode_body
+from topics.api.request_batching import APART
+from topics.api.v0 import appends, records
+from topics.api.v0.request_parsing import decode_body
 from topics.api.v0.routes import V0_ROUTES
-from topics.core.config import Discard
 from topics.engine.engine import Engine
 from topics.http.exchange import Exchange
-from topics.http.headers import Headers
-from topics.http.messages import RequestHead
-from topics.http.render import LENGTH_LINES, Renderer
-from topics.http.streams import Stream, Upgrade
-from topics.http.turns import Step
-from topics.storage.windows import COMPANY
+from topics.http.fair_scheduler import Step
+from topics.http.messages import Headers, RequestHead
+from topics.http.response_encoding import LENGTH_LINES, Renderer
+from topics.http.streaming import Stream, Upgrade
+from topics.log.commit_policy import COMPANY
+from topics.model.topic_config import Discard
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
-from topics.wire.v0 import AppendAnswer, AppendBody
+from topics_protocol.v0 import AppendAnswer, AppendBody
 
 
 class Client:
@@ -269,7 +268,7 @@ def test_no_body_is_decoded_twice(body: bytes, plain: bool, monkeypatch: pytest.
         return msgspec.json.decode(text, type=AppendBody)
 
     for name in ("decode_ascii", "decode_many"):
-        monkeypatch.setattr(append_fast_path, name, decode)
+        monkeypatch.setattr(appends, name, decode)
     monkeypatch.setattr(records, "decode_append", partial(decode_body, "append", decode))
     head = world.head()
     world.ask(head, body)

@@ -2,8 +2,8 @@ import msgspec
 import pytest
 
 from topics.api.v0.appends import decode_ascii, decode_many, encode_appended, lone_appended
-from topics.core.batch import Batch
 from topics.engine.results import AppendResult
+from topics.model.records import Batch
 
 
 def shown(batch: Batch) -> object:

@@ -8,22 +8,21 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.api.v0.test_append_fast_path import Client
-from tests.unit.engine.conftest import committers, flush, open_engine, values
+from tests.unit.conftest import committers, flush, open_engine, values
 from tests.unit.timeless import run
 from topics.api.app import Api, Routes, match_of
 from topics.api.auth import KeyRing
-from topics.api.gathering import APART
+from topics.api.request_batching import APART
 from topics.api.v1.routes import StreamOptions, StreamsApi
-from topics.core.durability import Durability
 from topics.engine.engine import Engine
-from topics.engine.streams.state import StreamState, stream_of
 from topics.http.exchange import Exchange
-from topics.http.headers import Headers
-from topics.http.messages import RequestHead
-from topics.storage.windows import COMPANY
+from topics.http.messages import Headers, RequestHead
+from topics.log.commit_policy import COMPANY
+from topics.model.topic_config import Durability
 from topics.streams.lifecycle import CreateRequest
 from topics.streams.offsets import decode_offset
-from topics.streams.service import Streams
+from topics.streams.stream_state import StreamState, stream_of
+from topics.streams.streams import Streams
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
 

@@ -2,8 +2,8 @@ import asyncio
 import gc
 import weakref
 
-from topics.api.v1 import deadlines
-from topics.api.v1.deadlines import Deadlines
+from topics.api.v1 import writes
+from topics.api.v1.writes import Deadlines
 
 
 class Body:
@@ -32,7 +32,7 @@ def test_only_what_is_not_answered_is_missed() -> None:
         answered = waiting.begin(lambda: told.append("answered"))
         waiting.begin(lambda: told.append("late"))
         assert answered.met()
-        await asyncio.sleep(3 * deadlines._TICK_S)
+        await asyncio.sleep(3 * writes._TICK_S)
         return told
 
     assert asyncio.run(missed()) == ["late"]

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from tests.unit.indexing.helpers import bound
-from topics.api.v1.hit_fields import HitFields, hit_fields_of
-from topics.indexing.extraction import declared_fields
+from tests.unit.search.helpers import bound
+from topics.api.v1.search_requests import HitFields, hit_fields_of
 from topics.schema.documents import encode, parse
 from topics.schema.registry import Registry, Version
-from topics.schema.search import SearchConfig, parse_search
+from topics.schema.search_fields import SearchConfig, parse_search
+from topics.search.query.field_values import declared_fields
 
 
 def described(**pointers: str) -> SearchConfig:

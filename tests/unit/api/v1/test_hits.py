@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from tests.unit.engine.conftest import open_engine
+from tests.unit.conftest import open_engine
 from tests.unit.streams.conftest import append, create
 from tests.unit.streams.describing import JSON, update
-from topics.api.v1 import hits
-from topics.api.v1.hits import Make, encode_body, is_large, showing, stream_hits, topic_hits
+from topics.api.v1 import search_answers
+from topics.api.v1.search_answers import Make, encode_body, is_large, showing, stream_hits, topic_hits
 from topics.api.v1.search_requests import SearchBody, bind_request
-from topics.streams.search import fetching
-from topics.streams.search.fetching import Fetched
-from topics.streams.search.outcome import Outcome
-from topics.streams.search.service import search_config_of
-from topics.streams.service import Streams
+from topics.search.service import hit_fetch
+from topics.search.service.hit_fetch import Fetched
+from topics.search.service.query_execution import Outcome
+from topics.search.service.search_service import search_config_of
+from topics.streams.streams import Streams
 from topics.testing import FakeDisk, ManualClock
 
 FIELDS = {
@@ -77,7 +77,7 @@ def test_a_page_is_the_same_in_any_portions(
     assert len(found) == (0 if "q" in asked else asked.get("size", 12))
     for name, value in (("_PORTION_HITS", 1), ("_PORTION_HITS", 5), ("_PORTION_BYTES", 1), ("_PORTION_BYTES", 60)):
         with monkeypatch.context() as patched:
-            patched.setattr(hits, name, value)
+            patched.setattr(search_answers, name, value)
             shown, turns = page(filled, make, **asked)
         assert shown == expected
         assert turns > 1 or not found
@@ -86,7 +86,7 @@ def test_a_page_is_the_same_in_any_portions(
 @pytest.mark.parametrize("nbytes", [1, 25, 60])
 def test_entries_are_copied_in_turns(filled: Streams, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, _ = page(filled, stream_hits)
-    monkeypatch.setattr(fetching, "TURN_BYTES", nbytes)
+    monkeypatch.setattr(hit_fetch, "TURN_BYTES", nbytes)
     assert page(filled, stream_hits)[0] == expected
 
 
@@ -100,7 +100,7 @@ def test_a_field_whose_values_are_the_seqs_is_not_taken_for_the_offset(filled: S
     filled.search.query(topic, request.query, 3.0, outcomes.append)
     found = outcomes[0].result.hits
     assert found.seqs == [1, 2, 3, 4]
-    shown = stream_hits(request, found, hits.shown_entries(request, [b"{}"] * 4))
+    shown = stream_hits(request, found, search_answers.shown_entries(request, [b"{}"] * 4))
     assert [one.sort[0] for one in shown] == [1, 2, 3, 4] and [one.sort[1] for one in shown] == [
         one.offset for one in shown
     ]

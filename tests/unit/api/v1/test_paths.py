@@ -1,8 +1,8 @@
 import pytest
 
-from topics.api.errors import NotFoundError
-from topics.api.v1.paths import StreamPath, read_name, split_path
-from topics.core.errors import InvalidRequestError
+from topics.api.error_responses import NotFoundError
+from topics.api.v1.protocol import StreamPath, read_name, split_path
+from topics.model.errors import InvalidRequestError
 
 
 @pytest.mark.parametrize(

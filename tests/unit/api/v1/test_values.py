@@ -1,6 +1,6 @@
 import pytest
 
-from topics.api.v1.values import (
+from topics.api.v1.protocol import (
     is_true,
     read_duration_ms,
     read_integer,
@@ -9,10 +9,10 @@ from topics.api.v1.values import (
     read_ttl_s,
     utf8,
 )
-from topics.core.errors import InvalidRequestError
-from topics.core.moments import write_time
-from topics.formats.stream import Producer
-from topics.http.headers import Headers
+from topics.http.messages import Headers
+from topics.model.errors import InvalidRequestError
+from topics.model.timestamps import write_time
+from topics.streams.stream_frames import Producer
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from topics.api.v1 import webhooks
-from topics.api.v1.webhooks import WebhookCaller
-from topics.streams.subscriptions.wakes import NotTaken
+from topics.api.v1 import subscriptions
+from topics.api.v1.subscriptions import WebhookCaller
+from topics.streams.subscriptions.webhooks import NotTaken
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -73,7 +73,7 @@ def test_a_receiver_that_does_not_speak_http_has_not_taken_the_call(answer: byte
 
 
 def test_a_receiver_that_says_nothing_has_not_taken_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhooks, "_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(subscriptions, "_TIMEOUT_S", 0.05)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

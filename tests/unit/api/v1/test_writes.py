@@ -8,13 +8,11 @@ import pytest
 
 from tests.unit.timeless import run
 from topics.api.auth import ANYONE
-from topics.api.calls import Call
-from topics.api.v1.deadlines import Deadlines
-from topics.api.v1.writes import Writes
-from topics.http.headers import Headers
-from topics.http.messages import RequestHead
-from topics.streams.appending import Appended
-from topics.streams.service import Streams
+from topics.api.call import Call
+from topics.api.v1.writes import Deadlines, Writes
+from topics.http.messages import Headers, RequestHead
+from topics.streams.append import Appended
+from topics.streams.streams import Streams
 
 
 class SlowStreams:

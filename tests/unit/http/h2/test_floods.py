@@ -2,10 +2,18 @@
 
 import pytest
 
-from topics.http.h2.errors import ConnectionFault
-from topics.http.h2.floods import Floods
-from topics.http.h2.frames import DATA, END_STREAM, HEADERS, PING, RST_STREAM, WINDOW_UPDATE, Frame
-from topics.http.limits import HttpLimits
+from topics.http.h2.frames import (
+    DATA,
+    END_STREAM,
+    HEADERS,
+    PING,
+    RST_STREAM,
+    WINDOW_UPDATE,
+    ConnectionFault,
+    Floods,
+    Frame,
+)
+from topics.http.messages import HttpLimits
 
 LIMITS = HttpLimits(http2_resets=5, http2_resets_per_s=2, http2_idle_frames=10, http2_idle_frames_per_s=4)
 

@@ -6,8 +6,7 @@ import pytest
 from h2.errors import ErrorCodes
 
 from tests.http.protocol.http2 import CONTINUATION, DATA, END_HEADERS, GOAWAY, HEADERS, PING, frame, settings
-from topics.http.h2.errors import ConnectionFault
-from topics.http.h2.frames import FRAME_BYTES_MAX, Frame, FrameReader, goaway
+from topics.http.h2.frames import FRAME_BYTES_MAX, ConnectionFault, Frame, FrameReader, goaway
 
 
 def read_all(reader: FrameReader) -> list[Frame]:

@@ -2,9 +2,9 @@
 
 import random
 
-from topics.http.h2.outgoing import Outbox, Outgoing
-from topics.http.h2.session import Session
-from topics.http.limits import HttpLimits
+from topics.http.h2.frames import Session
+from topics.http.h2.stream import Outbox, Outgoing
+from topics.http.messages import HttpLimits
 
 
 def test_bytes_come_out_as_they_went_in(seed: int) -> None:

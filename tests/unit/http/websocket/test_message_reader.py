@@ -10,7 +10,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from topics.http.bodies import Budget
+from topics.http.request_body import Budget
 from topics.http.websocket.message_reader import Message, MessageReader
 
 _MAX_BYTES = 5000

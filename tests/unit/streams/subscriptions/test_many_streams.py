@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.engine.conftest import append, killed, open_engine
-from topics.core.errors import InvalidRequestError, TopicsError
-from topics.core.names import SUBSCRIPTIONS_TOPIC
+from tests.unit.conftest import append, killed, open_engine
+from topics.model.errors import InvalidRequestError, TopicsError
+from topics.model.names import SUBSCRIPTIONS_TOPIC
 from topics.streams.offsets import START
-from topics.streams.service import Streams
-from topics.streams.subscriptions import book, links
-from topics.streams.subscriptions.model import Subscription, SubscriptionRequest
-from topics.streams.subscriptions.service import Subscriptions
+from topics.streams.streams import Streams
+from topics.streams.subscriptions import subscription_store
+from topics.streams.subscriptions.subscription import Subscription, SubscriptionRequest
+from topics.streams.subscriptions.subscriptions import Subscriptions
 from topics.testing import FakeDisk
 
 
@@ -49,8 +49,8 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(links, "_MATCHED_AT_ONCE", 10)
-    monkeypatch.setattr(links, "_LOOKED_AT_ONCE", 5)
+    monkeypatch.setattr(subscription_store, "_MATCHED_AT_ONCE", 10)
+    monkeypatch.setattr(subscription_store, "_LOOKED_AT_ONCE", 5)
     return World()
 
 
@@ -82,7 +82,7 @@ def test_what_comes_to_be_meanwhile_is_watched_from_its_beginning(world: World) 
 
 
 def test_a_pattern_that_fits_too_many_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "MATCHES_MAX", 20)
+    monkeypatch.setattr(subscription_store, "MATCHES_MAX", 20)
     for number in range(30):
         append(world.engine, f"n{number:02}", 1)
     world.put_off()
@@ -96,7 +96,7 @@ def test_a_pattern_that_fits_too_many_is_refused(world: World, monkeypatch: pyte
 
 def test_where_very_many_streams_stand_is_kept_in_few_records(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """To encode and log one for each of ten thousand took 20 ms of the loop."""
-    monkeypatch.setattr(book, "_ACKS_TOGETHER", 20)
+    monkeypatch.setattr(subscription_store, "_ACKS_TOGETHER", 20)
     for number in range(45):
         append(world.engine, f"n{number:02}", 1)
     append(world.engine, "alone", 1)

@@ -8,12 +8,16 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from topics.core.errors import InvalidRequestError
-from topics.streams.subscriptions.errors import WebhookRejectedError
-from topics.streams.subscriptions.model import SubscriptionRequest, Webhook
-from topics.streams.subscriptions.patterns import DEEP_MAX, literal_prefix, matcher
-from topics.streams.subscriptions.signing import Signer
-from topics.streams.subscriptions.targets import Target, check_address, check_url
+from topics.model.errors import InvalidRequestError
+from topics.streams.subscriptions.subscription import (
+    DEEP_MAX,
+    SubscriptionRequest,
+    Webhook,
+    WebhookRejectedError,
+    literal_prefix,
+    matcher,
+)
+from topics.streams.subscriptions.webhook_security import Signer, Target, check_address, check_url
 
 
 @pytest.mark.parametrize(

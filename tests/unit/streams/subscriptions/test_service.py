@@ -6,25 +6,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.engine.conftest import checkpoint, flush, hold
+from tests.unit.conftest import checkpoint, flush, hold
 from tests.unit.streams.conftest import append, create, delete, reopened, text
-from topics.core.errors import DiskFullError, InvalidRequestError, ThrottledError, TopicNotFoundError, TopicsError
-from topics.storage.catalog import read_catalog_bytes
+from topics.log.catalog import read_catalog_bytes
+from topics.model.errors import DiskFullError, InvalidRequestError, ThrottledError, TopicNotFoundError, TopicsError
 from topics.streams.offsets import START, decode_offset, encode_offset, tail_offset
-from topics.streams.service import Streams
-from topics.streams.subscriptions import book, calls
-from topics.streams.subscriptions.book import Book
-from topics.streams.subscriptions.errors import (
+from topics.streams.streams import Streams
+from topics.streams.subscriptions import subscription_store, webhooks
+from topics.streams.subscriptions.subscription import (
     AlreadyClaimedError,
     BadTokenError,
     FencedError,
     NoPendingWorkError,
+    Subscription,
     SubscriptionNotFoundError,
+    SubscriptionRequest,
+    Webhook,
 )
-from topics.streams.subscriptions.model import Subscription, SubscriptionRequest, Webhook
-from topics.streams.subscriptions.service import Ack, Acks, Granted, SubscriptionLimits, Subscriptions
-from topics.streams.subscriptions.store import NAME
-from topics.streams.subscriptions.wakes import NotTaken
+from topics.streams.subscriptions.subscription_store import NAME, SubscriptionTable
+from topics.streams.subscriptions.subscriptions import Ack, Acks, Granted, SubscriptionLimits, Subscriptions
+from topics.streams.subscriptions.webhooks import NotTaken
 from topics.testing import FakeDisk, ManualClock
 
 
@@ -294,7 +295,7 @@ def test_what_is_on_its_way_while_old_changes_are_folded_is_kept(
     granted = stage.claim() if what == "ack" else granted
     answers: list[object] = []
     hold(engine)
-    monkeypatch.setattr(book, "_REWRITE_AT", 10)
+    monkeypatch.setattr(subscription_store, "_REWRITE_AT", 10)
     if what == "ack":
         offset = tail_offset(stage.streams.topic("jobs/a"))
         said = Acks(wake_id=granted.wake_id, generation=granted.generation, acks=[Ack("jobs/a", offset)])
@@ -343,7 +344,7 @@ def test_of_two_that_come_at_once_the_second_is_decided_on_the_first(
     assert told == [("a:1", True), ("a:1", False)]
     assert [error.code for error in refused] == ["forbidden", "SUBSCRIPTION_CONFLICT"]
     assert len(held) == 1
-    assert Book(reopened(disk, clock).engine).all["s"].request.streams == ["a:1"]
+    assert SubscriptionTable(reopened(disk, clock).engine).all["s"].request.streams == ["a:1"]
 
 
 def test_a_token_that_was_never_given_out_tells_nothing(stage: Stage) -> None:
@@ -488,7 +489,7 @@ def test_a_stream_that_was_taken_out_of_a_pattern_stays_out_over_a_restart(
     assert set(found.links) == {"jobs/again", "jobs/linked"}
     stage.ack(stage.claim(), "jobs/again")
     if folded:
-        monkeypatch.setattr(book, "_REWRITE_AT", -100)
+        monkeypatch.setattr(subscription_store, "_REWRITE_AT", -100)
         stage.service.link("s", ["jobs/linked"], lambda error: None)
     append(stage.streams, "jobs/a", b"y")
     again = Stage(reopened(disk, clock)).service.get("s")
@@ -517,8 +518,8 @@ def test_an_acknowledgement_behind_a_stream_that_is_taken_out_does_not_bring_it_
 def test_so_many_webhooks_are_called_at_once_and_the_others_in_their_turn(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "CALLS_MAX", 4)
-    monkeypatch.setattr(calls, "CALLS_OF_ONE_MAX", 3)
+    monkeypatch.setattr(webhooks, "CALLS_MAX", 4)
+    monkeypatch.setattr(webhooks, "CALLS_OF_ONE_MAX", 3)
     stage = Stage(streams)
     create(streams, "chat/a")
     for number in range(12):

@@ -1,0 +1,166 @@
+"""Long requests: read, encoded and handed on bit by bit, in turns with everyone else.
+
+The work is a generator that yields wherever others may have their turn, or a pause where there is nothing to go on
+with before something else has happened. What it raises is refused, like what a handler raises.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+
+from topics.api.call import Call
+from topics.http.fair_scheduler import Pause
+from topics.model.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, TopicsError
+from topics.model.limits import KIB, MIB, Limits
+from topics.model.records import Record, Values, check_each
+from topics.wire.json_array_reader import BESIDE_BYTES, LARGE_BYTES, JsonArrayReader, Kind, find_array
+from topics.wire.preencoding import Place, Preencoded, PreencodedBatch
+
+_ITEM_SLACK_BYTES = 16 * KIB
+"""What an element of `records` may have besides its data and meta: a tag, a node, names, and space between them."""
+_MARKER = b'{"data":0}'
+_HEAVY_BYTES = 2 * MIB
+_HEAVY_RECORDS = 4_000
+"""From here on it takes some milliseconds to encode a batch."""
+_HEAVY_METAS = 500
+"""So many records with meta are looked into, each of which is a parse of its own."""
+_RENUMBERED_MAX = 20_000
+_PAUSES_MAX = 8
+"""For how many segments a long batch waits at the most: others may have some cut without end."""
+_DRAFTS_MAX = 3
+"""How often a draft is made again because its numbers do not fit any more, before it is left alone."""
+
+_log = logging.getLogger(__name__)
+
+Work = Generator[Pause | None, None, None]
+
+
+def do_in_turns(call: Call, work: Work, refuse: Callable[[TopicsError], None]) -> None:
+    """Does the work, a bit in each turn."""
+
+    def step() -> bool | Pause:
+        try:
+            return next(work) or False
+        except StopIteration:
+            return True
+        except TopicsError as error:
+            refuse(error)
+            return True
+        except Exception:
+            head = call.exchange.head
+            _log.exception("a request failed", extra={"method": head.method, "path": head.path})
+            refuse(TopicsError("the server made a mistake; it is in its log"))
+            return True
+
+    call.exchange.work_in_turns(step)
+
+
+def read_array(
+    view: memoryview, start: int, decode: Callable[[bytes], list[Record]], kind: Kind
+) -> Generator[None, None, JsonArrayReader[Record]]:
+    """Reads an array of a body from behind its bracket on."""
+    portions = JsonArrayReader(view, start, decode, kind)
+    while not portions.step():
+        yield
+    return portions
+
+
+def read_records(
+    call: Call, what: str, decode: Callable[[bytes], list[Record]]
+) -> Generator[None, None, tuple[bytes, list[Record]]]:
+    """Reads the `records` of a large body. Gives the rest of the body, with one record that stands for all of them, and
+    the records. Raises InvalidRequestError."""
+    large = call.exchange.large_body
+    assert large is not None
+    view = large.view
+    start = find_array(view, b"records")
+    if not start:
+        raise InvalidRequestError(
+            f"{what}: a body of more than {LARGE_BYTES} bytes is an object that has its records, as an array, within "
+            f"its first {BESIDE_BYTES} bytes", max=BESIDE_BYTES,
+        )  # fmt: skip
+    portions = yield from read_array(view, start, decode, kind_of_records(what, call.engine.core.limits))
+    beside = len(view) - portions.end
+    if beside > BESIDE_BYTES:
+        raise InvalidRequestError(
+            f"{what}: {beside} bytes follow the records; at most {BESIDE_BYTES} are allowed", max=BESIDE_BYTES
+        )
+    marker = _MARKER if portions.items else b""
+    rest = b"%b%b%b" % (bytes(view[:start]), marker, bytes(view[portions.end :]))
+    large.forget()
+    return rest, portions.items
+
+
+def check_marked(what: str, records: Sequence[Record], items: list[Record]) -> None:
+    """Raises where the rest of a body has records of its own: then it named them twice."""
+    if items and len(records) != 1:
+        raise InvalidRequestError(f"{what} field records: is there twice", field="records")
+
+
+def kind_of_records(what: str, limits: Limits) -> Kind:
+    most, largest = limits.max_batch_records, limits.max_record_bytes
+    return Kind(
+        what, ".records", most, largest + _ITEM_SLACK_BYTES,
+        lambda: BatchTooLargeError(f"a batch holds at most {most} records", max=most),
+        lambda index: RecordTooLargeError(
+            f"records[{index}]: takes more than {largest} bytes", index=index, max=largest
+        ),
+    )  # fmt: skip
+
+
+def is_heavy(records: Sequence[Record]) -> bool:
+    """Whether a batch that came in a short body takes long all the same: it has many records that are not plain."""
+    if type(records) is Values or len(records) <= _HEAVY_METAS:
+        return False
+    if len(records) <= _HEAVY_RECORDS:
+        return any(record.meta is not None for record in records)
+    return any(record.tag is not None or record.meta is not None or record.node is not None for record in records)
+
+
+def drafted(
+    call: Call,
+    topic: str,
+    records: Sequence[Record],
+    node: str | None,
+    ts: int | None = None,
+    place: Place | None = None,
+    checks: bool = False,
+) -> Generator[Pause | None, None, Sequence[Record]]:
+    """The records with their fragments, where these are better made before it is their turn. `place` is that of the
+    data of a lone one. With `checks` each of them is looked at before, as in `model.records.check_records`. Many bytes
+    wait for the segment before theirs to be written, so that nobody else has to."""
+    nbytes, has_meta = 0, False
+    for begin in range(0, len(records), _HEAVY_RECORDS):
+        some = records[begin : begin + _HEAVY_RECORDS]
+        nbytes += sum([len(record.data) for record in some])
+        has_meta = has_meta or any(record.meta is not None for record in some)
+        yield None
+    if nbytes <= _HEAVY_BYTES and len(records) <= (_HEAVY_METAS if has_meta else _HEAVY_RECORDS):
+        return records
+    if checks:
+        for begin in range(0, len(records), _HEAVY_METAS):
+            check_each(records, call.engine.core.limits, begin, begin + _HEAVY_METAS)
+            yield None
+    core, sealer = call.engine.core, call.engine.sealer
+    pauses = 0
+    while pauses < _PAUSES_MAX and sealer.is_behind(core.by_name.get(topic), nbytes):
+        pauses += 1
+        yield sealer.when_written
+    drafting = core.drafting
+    while topic in drafting:
+        # One at a time: each would take the numbers of the others.
+        yield None
+    drafting.add(topic)
+    try:
+        for tries_left in reversed(range(_DRAFTS_MAX)):
+            first_seq, now = core.next_numbers(topic, ts)
+            draft = PreencodedBatch(records, first_seq, now, node, place, core.next_base(topic))
+            while not draft.step():
+                yield None
+            numbers = core.next_numbers(topic, draft.ts)
+            # To write very many numbers over takes longer than a step may.
+            moved = numbers != (first_seq, now) and len(records) > _RENUMBERED_MAX and tries_left
+            if not moved and draft.fits(len(records), *numbers, node):
+                return Preencoded(records, draft)
+        return records
+    finally:
+        drafting.discard(topic)

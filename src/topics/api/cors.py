@@ -1,0 +1,150 @@
+"""What pages in a browser may do.
+
+A browser sends requests for every page it shows, and reaches this machine for pages of the whole world. It keeps a page
+from reading what other origins answer unless these allow it (CORS), but not from sending, and not at all from a page
+whose own name was made to lead here (DNS rebinding). It does tell where a request comes from.
+
+Without keys that is all there is to go by. So only names of this machine are served, and nothing that comes from a page
+of elsewhere. With keys a page has to bring one, wherever it is from; which pages may read the answers is a setting.
+Programs send none of these headers, and notice nothing.
+"""
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from topics.api.error_responses import ForbiddenError
+from topics.http.exchange import Exchange
+from topics.http.messages import RequestHead
+
+_ALL = "*"
+_HOSTS_KNOWN_MAX = 64
+_STAY_OUT = "pages of other hosts may not use a server without keys; TOPICS_CORS_ORIGINS can name those that may"
+PREFLIGHT = (
+    ("x-content-type-options", "nosniff"),
+    ("cross-origin-resource-policy", "cross-origin"),
+    ("access-control-allow-origin", _ALL),
+    ("access-control-allow-methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS"),
+    (
+        "access-control-allow-headers",
+        "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Stream-Key, Stream-Timestamp, "
+        "Stream-Seq, Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Forked-From, Stream-Fork-Offset, "
+        "Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq, *",
+    ),
+    ("access-control-max-age", "86400"),
+)
+
+
+class BadOriginError(ValueError):
+    """An origin or a host in the settings that is none."""
+
+
+class BrowserRules:
+    def __init__(
+        self, *, keyless: bool = False, any_host: bool = False, hosts: str | None = None, origins: str | None = None
+    ) -> None:
+        """`hosts` and `origins` are lists as they stand in the settings. Raises `BadOriginError`.
+
+        `any_host` is for a server without keys that is meant to be reached by others: its names are not known here.
+        """
+        self._keyless = keyless
+        self._hosts = frozenset(map(_checked_host, _listed(hosts)))
+        self._origins = frozenset(map(_checked_origin, _listed(origins)))
+        self._any_host = _ALL in self._hosts or (any_host and not self._hosts)
+        self._known_hosts: set[bytes] = set()
+        """Headers that were found to name this machine; few, as anything can stand there."""
+
+    def admit(self, head: RequestHead) -> None:
+        """Raises ForbiddenError for a request that no page may send, and notes in the head who may read the answer."""
+        first = head.headers.first
+        origin = head.headers.get("origin")
+        if origin is not None:
+            head.allow_origin = ""
+        if self._keyless:
+            host = first.get(b"host")
+            if host is not None and host not in self._known_hosts:
+                self._check_host(host)
+        if origin is not None:
+            head.allow_origin = self._allowed(origin, head)
+        # A preflight does nothing, and without the page's origin in its answer the browser sends nothing after it.
+        if not self._keyless or head.method == "OPTIONS":
+            return
+        if origin is not None and not head.allow_origin:
+            raise ForbiddenError(_STAY_OUT, origin=origin[:256])
+        if head.headers.get("sec-fetch-site") == "cross-site" and not (origin is not None and self._is_listed(origin)):
+            raise ForbiddenError(_STAY_OUT)
+
+    def _allowed(self, origin: str, head: RequestHead) -> str:
+        """What the answer says of who may read it; empty is nobody."""
+        if self._is_listed(origin):
+            return origin if _ALL not in self._origins else _ALL
+        if not self._keyless:
+            return ""
+        host = host_of(origin)
+        same = host is not None and host == host_of(f"//{head.headers.get('host', '')}")
+        return origin if host is not None and (same or self._is_served(host)) else ""
+
+    def _is_listed(self, origin: str) -> bool:
+        return _ALL in self._origins or origin.lower() in self._origins
+
+    def _is_served(self, host: str) -> bool:
+        return is_loopback(host) or host in self._hosts
+
+    def _check_host(self, header: bytes) -> None:
+        text = header.decode("latin-1").strip()
+        host = host_of(f"//{text}")
+        if not self._any_host and (host is None or not self._is_served(host)):
+            raise ForbiddenError(
+                "a server without keys answers to names of this machine only; TOPICS_ALLOWED_HOSTS can add others",
+                host=text[:256],
+            )
+        if len(self._known_hosts) < _HOSTS_KNOWN_MAX:
+            self._known_hosts.add(header)
+
+
+def preflight(exchange: Exchange) -> None:
+    """What a browser asks before it asks."""
+    exchange.respond(204, b"", "", PREFLIGHT)
+
+
+def is_preflight(head: RequestHead) -> bool:
+    return head.method == "OPTIONS" and b"access-control-request-method" in head.headers.first
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address leads nowhere but to this machine, whatever anybody's name server says."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def host_of(url: str) -> str | None:
+    """The host of a URL in small letters; None where there is none."""
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        # Such as brackets without an end.
+        return None
+    return host.removesuffix(".") if host else None
+
+
+def _listed(text: str | None) -> list[str]:
+    return [entry.strip().lower() for entry in (text or "").split(",") if entry.strip()]
+
+
+def _checked_host(entry: str) -> str:
+    host = host_of(f"//{entry}")
+    bare = host is not None and entry in (host, f"[{host}]")
+    if entry != _ALL and not bare:
+        raise BadOriginError(f"{entry!r} is not a host without a port")
+    return entry if host is None else host
+
+
+def _checked_origin(entry: str) -> str:
+    parts = urlsplit(entry)
+    bare = parts.scheme in ("http", "https") and parts.netloc and entry == f"{parts.scheme}://{parts.netloc}"
+    if entry != _ALL and not bare:
+        raise BadOriginError(f"{entry!r} is not an origin, such as https://app.example.com")
+    return entry

@@ -1,0 +1,148 @@
+"""Watch sessions: what somebody wants to follow and how far they have come, kept while their connection is not.
+
+A session is found by a random word that nobody can guess, and belongs to the key that made it. It lives as long as a
+stream is open on it, and for a while after the last one closed; then it is forgotten, the next time anyone makes or
+opens a session, so that abandoned ones do not count against the limit for ever.
+"""
+
+import base64
+from collections import Counter, OrderedDict
+from typing import Protocol
+
+from topics.api.auth import ANYONE, Key
+from topics.api.error_responses import NotFoundError
+from topics.api.live.frames import Projection
+from topics.engine.engine import Engine
+from topics.model.errors import ThrottledError
+from topics.model.limits import MAX_U64
+from topics.system.clock import Clock
+from topics.system.entropy import Entropy
+
+BEFORE_ALL = MAX_U64
+"""The cursor of a reader that knows an earlier topic of the name: beyond every head, which is told as `recreated`."""
+
+_WID_BYTES = 16
+
+
+class OpenStream(Protocol):
+    def give_way(self) -> None:
+        """Another stream of the same session was opened: this one ends, and what it delivered is noted."""
+        ...
+
+
+class Session:
+    """What to follow, from where, and in which form."""
+
+    __slots__ = (
+        "cursors", "generation", "heartbeat_ms", "idle_since", "instances", "key", "projection", "reborn", "stream",
+        "wid",
+    )  # fmt: skip
+
+    def __init__(
+        self, wid: str, key: Key, projection: Projection, heartbeat_ms: int, cursors: dict[str, int],
+        instances: dict[str, int],
+    ) -> None:  # fmt: skip
+        self.wid = wid
+        self.key = key
+        self.projection = projection
+        self.heartbeat_ms = heartbeat_ms
+        self.cursors = cursors
+        """For each topic the last seq delivered, in the order in which the topics were named."""
+        self.instances = instances
+        """The ids of the topics that the cursors are of: a later topic of the same name is another one."""
+        self.generation = 0
+        """How often a topic was found to be another one."""
+        self.reborn: dict[str, int] = {}
+        """For such topics the generation since which their cursors are of the new one."""
+        self.stream: OpenStream | None = None
+        self.idle_since = 0.0
+
+    def meet_topics(self, engine: Engine) -> None:
+        """Notices topics that are others of the same name by now, and begins with them before their beginning."""
+        for topic, instance in self.instances.items():
+            found = engine.core.by_name.get(topic)
+            if found is not None and found.created and found.id != instance:
+                self.generation += 1
+                self.reborn[topic] = self.generation
+                self.instances[topic] = found.id
+                self.cursors[topic] = BEFORE_ALL
+
+    def rewind(self, cursors: dict[str, int], generation: int) -> None:
+        """Goes back to what the client has really seen; never forward, as only the server knows what it sent."""
+        for topic, mine in self.cursors.items():
+            theirs = cursors.get(topic, mine)
+            if generation < self.reborn.get(topic, 0) or BEFORE_ALL in (mine, theirs):
+                # The client has not seen that the topic began again: its seq is one of the topic before.
+                self.cursors[topic] = BEFORE_ALL
+            else:
+                self.cursors[topic] = min(mine, theirs)
+
+
+class Sessions:
+    def __init__(self, sessions_max: int, ttl_ms: int, clock: Clock, dice: Entropy, per_key_max: int = 0) -> None:
+        self.ttl_ms = ttl_ms
+        self._max = sessions_max
+        self._per_key_max = per_key_max
+        self._of_key: Counter[int] = Counter()
+        self._clock = clock
+        self._dice = dice
+        self._open: dict[str, Session] = {}
+        self._idle: OrderedDict[str, Session] = OrderedDict()
+        """Those without a stream, the longest idle first."""
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self._idle)
+
+    def check_room(self, key: Key) -> None:
+        """Raises ThrottledError when one more would be too many, in all or of this key. Without keys there is nobody to
+        count apart."""
+        self._collect()
+        if self._per_key_max and key is not ANYONE and self._of_key[key.number] >= self._per_key_max:
+            raise ThrottledError.over_cap("max_watch_sessions_per_key", self._per_key_max)
+        if self._max and len(self) >= self._max:
+            raise ThrottledError.over_cap("max_watch_sessions", self._max)
+
+    def create(
+        self, key: Key, projection: Projection, heartbeat_ms: int, cursors: dict[str, int], instances: dict[str, int]
+    ) -> Session:
+        self.check_room(key)
+        word = base64.urlsafe_b64encode(self._dice.token(_WID_BYTES)).rstrip(b"=").decode()
+        session = Session(f"wid_{word}", key, projection, heartbeat_ms, cursors, instances)
+        self._of_key[key.number] += 1
+        self._rest(session)
+        return session
+
+    def find(self, wid: str) -> Session:
+        """Raises NotFoundError, also for a session that was idle for too long."""
+        self._collect()
+        session = self._open.get(wid) or self._idle.get(wid)
+        if session is None:
+            raise NotFoundError("there is no such watch session; it may have been idle for too long")
+        return session
+
+    def attach(self, session: Session, stream: OpenStream) -> None:
+        """Opens a stream on a session that has none."""
+        assert session.stream is None
+        session.stream = stream
+        self._idle.pop(session.wid, None)
+        self._open[session.wid] = session
+
+    def detach(self, session: Session, stream: OpenStream) -> None:
+        """A stream is over."""
+        if session.stream is stream:
+            session.stream = None
+            del self._open[session.wid]
+            self._rest(session)
+
+    def _rest(self, session: Session) -> None:
+        session.idle_since = self._clock.monotonic()
+        self._idle[session.wid] = session
+
+    def _collect(self) -> None:
+        latest = self._clock.monotonic() - self.ttl_ms / 1000.0
+        while self._idle:
+            session = next(iter(self._idle.values()))
+            if session.idle_since > latest:
+                return
+            del self._idle[session.wid]
+            self._of_key[session.key.number] -= 1

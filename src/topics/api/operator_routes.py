@@ -1,0 +1,270 @@
+"""What operators and load balancers ask: health, readiness, metrics, the API's description."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+import msgspec
+
+from topics import __version__
+from topics.api.app import SECURE, Api, Route, Routes, match_of
+from topics.api.auth import ANYONE, Key, Scope
+from topics.api.call import Operation, Parameter, parse_query
+from topics.api.error_responses import MethodNotAllowedError, NotFoundError, error_headers, render_error, status_of
+from topics.api.live import Live
+from topics.api.metrics import CONTENT_TYPE, Scrapes, ServerState, Snapshot
+from topics.api.openapi import build_document, build_page
+from topics.api.v0.backups import BACKUP_ROUTES
+from topics.api.v0.queues import QUEUE_ROUTES
+from topics.api.v0.routes import V0_ROUTES
+from topics.api.v0.search import TopicSearches
+from topics.api.v0.transactions import TRANSACTION_ROUTES
+from topics.api.v0.watch import WATCH_ROUTES
+from topics.api.v1.openapi import described_types, stream_paths
+from topics.api.v1.routes import StreamOptions, StreamsApi
+from topics.http.exchange import Exchange
+from topics.http.server import HttpServer
+from topics.model.errors import NotReadyError, ShuttingDownError, quoted
+from topics.system.clock import Clock
+from topics.system.process import process_numbers
+from topics_protocol.v0 import HealthAnswer, KeyAnswer, PipelineAnswer, ReadyAnswer, SelfAnswer
+
+# Pages for people: where they are, and who is sent there.
+#
+# What the pages consist of is not known here. They are files for everybody, without a key and also while the log is
+# replayed: who looks at them is told by the API what there is.
+
+CONSOLE = "/console"
+REFERENCE = "/docs"
+
+
+class Files(Protocol):
+    """The files of a page by their path below it; the page itself has the empty one."""
+
+    def __contains__(self, path: str) -> bool: ...
+
+    def answer(self, exchange: Exchange, path: str) -> None: ...
+
+
+class Pages:
+    """A family of routes: one page and the files below it."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.files: Files | None = None
+        """Given by whoever puts the server together."""
+        self._page = Route("GET", prefix, self._answer, ops=True, open=True)
+        self._file = Route("GET", f"{prefix}/{{file}}", self._answer, ops=True, open=True)
+
+    def listed(self) -> Iterator[tuple[str, str]]:
+        yield from ((route.method, route.path) for route in (self._page, self._file))
+
+    def find(self, method: str, path: str) -> tuple[Route, str]:
+        if path != self.prefix and not path.startswith(f"{self.prefix}/"):
+            raise _nothing_at(path)
+        if method not in ("GET", "HEAD"):
+            raise MethodNotAllowedError(method, ("GET", "HEAD"))
+        return self._page if path == self.prefix else self._file, ""
+
+    def _answer(self, exchange: Exchange) -> None:
+        path = exchange.head.path
+        file = path[len(self.prefix) + 1 :]
+        if path == f"{self.prefix}/":
+            # Everything on the page is relative to where it is, so that it can be served below any path.
+            exchange.respond(308, b"", "", (("location", f"..{self.prefix}"),))
+        elif self.files is not None and file in self.files:
+            self.files.answer(exchange, file)
+        else:
+            _turn_away(exchange)
+
+
+def front_door(exchange: Exchange) -> None:
+    """Sends people to the console. A program that asks for nothing in particular is told that there is nothing."""
+    if "text/html" in (exchange.head.headers.get("accept") or ""):
+        exchange.respond(303, b"", "", (("location", CONSOLE[1:]), ("vary", "accept")))
+    else:
+        _turn_away(exchange)
+
+
+def _nothing_at(path: str) -> NotFoundError:
+    return NotFoundError(f"there is nothing at {quoted(path)}")
+
+
+def _turn_away(exchange: Exchange) -> None:
+    exchange.respond(404, render_error(_nothing_at(exchange.head.path)), "application/json", SECURE)
+
+
+_encode = msgspec.json.Encoder().encode
+_PLAIN_PAGE = (
+    ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+    ("x-content-type-options", "nosniff"),
+)
+"""It has one style in it and nothing else."""
+
+
+class OpsHandlers:
+    """The handlers that answer without an engine, too."""
+
+    def __init__(self, clock: Clock, streams: StreamsApi | None = None) -> None:
+        self._streams = streams or StreamsApi(StreamOptions())
+        self._clock = clock
+        self._scrapes = Scrapes(clock.monotonic)
+        self._started = clock.monotonic()
+        self.api: Api
+        self.http: HttpServer | None = None
+        self.live: Live | None = None
+        self.pipeline_state: Callable[[], PipelineAnswer] = no_pipeline
+        """Told by whoever supervises the pipeline."""
+        self.console = Pages(CONSOLE)
+        self.reference = Pages(REFERENCE)
+        self.limits: Mapping[str, int] = {}
+        """What one request or one key may have, by the names of the settings."""
+        self._document = b""
+        self._page = b""
+
+    def routes(self) -> Routes:
+        """Every route of the server; the description is made of the same table."""
+        health = Operation("health", "Whether the process answers at all.", {200: HealthAnswer})
+        ready = Operation("ready", "Whether it serves.", {200: ReadyAnswer}, ("not_ready", "shutting_down"))
+        by_topic = Parameter("topics", {"type": "boolean"}, "Whether series by topic are there; true unless told.")
+        metrics = Operation(
+            "metrics", "Counters and gauges, for Prometheus or as JSON.", {200: "text/plain"}, query=(by_topic,)
+        )
+        myself = Operation("self", "Who asks, as the server sees it, and what it lets anybody do.", {200: SelfAnswer})
+        pipeline = Operation("pipeline", "How far the pipeline is, and what holds it up.", {200: PipelineAnswer})
+        described = (
+            *V0_ROUTES,
+            *TopicSearches(self._streams).routes(),
+            *QUEUE_ROUTES,
+            *WATCH_ROUTES,
+            *TRANSACTION_ROUTES,
+            *BACKUP_ROUTES,
+            _ops("/v0/health", self.health, health),
+            _ops("/v0/ready", self.ready, ready),
+            Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
+            Route("GET", "/v0/pipeline", self.pipeline, Scope.READ, ops=True, operation=pipeline),
+            Route("GET", "/v0/self", self.myself, ops=True, operation=myself),
+        )
+        document = build_document(described, __version__, stream_paths(self._streams.listed()), described_types())
+        self._document, self._page = _encode(document), build_page(document)
+        return Routes(
+            (
+                *described,
+                _ops("/healthz", self.health),
+                _ops("/readyz", self.ready),
+                _ops("/v0/openapi.json", self.document),
+                _ops(REFERENCE, self.page),
+                _ops(f"{REFERENCE}/plain", self.plain_page),
+                Route("GET", "/", front_door, ops=True, open=True),
+            ),
+            (self._streams, self.console, self.reference),
+        )
+
+    def health(self, exchange: Exchange) -> None:
+        answer = HealthAnswer(status="ok", version=__version__, uptime_ms=self._uptime_ms())
+        exchange.respond(200, _encode(answer))
+
+    def ready(self, exchange: Exchange) -> None:
+        api = self.api
+        if api.engine is not None and not api.draining:
+            core = api.engine.core
+            answer = ReadyAnswer(
+                status="ready",
+                wal_replay_complete=True,
+                topics=core.topic_count,
+                # It can be read, whatever became of the disk: whoever balances load must not take all of it away.
+                read_only_shards=[shard.number for shard in core.shards if shard.writer.poison is not None],
+                disk_full=core.room.short is not None,
+                backup_lag_ms=api.engine.backups.lag_ms,
+            )
+            exchange.respond(200, _encode(answer))
+            return
+        error = ShuttingDownError() if api.draining else NotReadyError(round(api.replay_progress, 4))
+        exchange.respond(status_of(error), render_error(error), "application/json", error_headers(error))
+
+    def metrics(self, exchange: Exchange) -> None:
+        engine = self.api.engine
+        state = ServerState(
+            ready=engine is not None and not self.api.draining,
+            recovery_progress=1.0 if engine is not None else self.api.replay_progress,
+            uptime_ms=self._uptime_ms(),
+            sse_connections=0 if self.live is None else self.live.connections.open,
+            watch_sessions=0 if self.live is None else len(self.live.sessions),
+            queue_leases_in_flight=0 if engine is None else engine.queues.in_flight(),
+            webhook_calls=self._streams.webhooks.calls,
+            webhook_failures=self._streams.webhooks.failures,
+            search=self._streams.search_stats(),
+        )
+        prefixes = match_of(exchange.head).key.prefixes
+        snapshot = Snapshot(state, engine, self.http, self.pipeline_state(), prefixes)
+        snapshot.tallies, snapshot.process = self.api.tallies, process_numbers()
+        snapshot.by_topic = parse_query(exchange.head.query).get("topics", "").lower() not in ("false", "0")
+        if "application/json" in (exchange.head.headers.get("accept") or ""):
+            self._scrapes.begin(exchange, snapshot.json_pieces(), "application/json")
+        else:
+            self._scrapes.begin(exchange, snapshot.text_pieces(), CONTENT_TYPE)
+
+    def pipeline(self, exchange: Exchange) -> None:
+        exchange.respond(200, _encode(pipeline_for(match_of(exchange.head).key, self.pipeline_state())))
+
+    def myself(self, exchange: Exchange) -> None:
+        key = match_of(exchange.head).key
+        answer = SelfAnswer(
+            version=__version__,
+            keys_required=key is not ANYONE,
+            key=KeyAnswer(
+                name=key.name,
+                scopes=[str(scope.name).lower() for scope in Scope if scope in key.scopes],
+                prefixes=list(key.prefixes),
+            ),
+            limits=dict(self.limits),
+        )
+        exchange.respond(200, _encode(answer), "application/json", (("cache-control", "no-store"),))
+
+    @property
+    def description(self) -> bytes:
+        """The OpenAPI document, once the routes are made."""
+        return self._document
+
+    def document(self, exchange: Exchange) -> None:
+        exchange.respond(200, self._document)
+
+    def page(self, exchange: Exchange) -> None:
+        if self.reference.files is None:
+            self.plain_page(exchange)
+        else:
+            self.reference.files.answer(exchange, "")
+
+    def plain_page(self, exchange: Exchange) -> None:
+        exchange.respond(200, self._page, "text/html; charset=utf-8", _PLAIN_PAGE)
+
+    def _uptime_ms(self) -> int:
+        return int((self._clock.monotonic() - self._started) * 1000)
+
+
+def pipeline_for(key: Key, state: PipelineAnswer) -> PipelineAnswer:
+    """Where the pipeline stands, without the topics that a key may not see. Its errors may name any of them."""
+    if not key.prefixes:
+        return state
+    visible = [one for one in state.quarantined if key.may_touch(one.topic)]
+    return msgspec.structs.replace(
+        state,
+        quarantined=visible,
+        error=_hidden(state.error),
+        products=[msgspec.structs.replace(one, error=_hidden(one.error)) for one in state.products],
+    )
+
+
+def _hidden(error: str | None) -> str | None:
+    return None if error is None else "the operator can see it"
+
+
+def no_pipeline() -> PipelineAnswer:
+    """What a server without one tells."""
+    return PipelineAnswer(
+        state="off", reason=None, lag_segments=0, lag_bytes=0, lag_ms=0, rounds=0, records=0, segments=0, failures=0,
+        restarts=0, error=None, last_run=None, quarantined=[], products=[], worker=None,
+    )  # fmt: skip
+
+
+def _ops(path: str, handler: Callable[[Exchange], None], operation: Operation | None = None) -> Route:
+    return Route("GET", path, handler, ops=True, open=True, probe=True, operation=operation)

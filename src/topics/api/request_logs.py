@@ -1,0 +1,201 @@
+"""The access log: a line for each answer, where that is asked for."""
+
+import ipaddress
+import logging
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from topics.api.auth import ANYONE, Key, Scope
+from topics.api.tracing import trace_of
+from topics.http.exchange import Exchange
+from topics.http.messages import Headers, RequestCounter, RequestHead, Told
+from topics.system.line_file import LineFile
+
+# Whose address a request comes from when proxies stand before the server.
+#
+#     X-Forwarded-For: 198.51.100.7, 203.0.113.9
+#
+# A proxy adds the address it was called from at the end. Anybody can send such a header, so only what proxies that the
+# operator trusts have added counts: from the end, the first address that is none of theirs.
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class BadProxyError(ValueError):
+    """An entry of the settings that is neither an address nor a network."""
+
+
+class TrustedProxies:
+    def __init__(self, listed: str | None = None) -> None:
+        """Addresses and networks, separated by commas. Raises `BadProxyError`."""
+        entries = [entry.strip() for entry in (listed or "").split(",") if entry.strip()]
+        try:
+            self._networks = [ipaddress.ip_network(entry) for entry in entries]
+        except ValueError as error:
+            raise BadProxyError(str(error)) from error
+
+    def client(self, peer: str, headers: Headers) -> str:
+        """The address of who asks; `peer`, host:port, is who is connected."""
+        host = peer.rpartition(":")[0].strip("[]")
+        if not self._networks or not self._trusts(_address(host)):
+            return peer
+        client = peer
+        for said in reversed(headers.get_list("x-forwarded-for").split(",")):
+            address = _address(said.strip())
+            if address is None:
+                return client
+            client = str(address)
+            if not self._trusts(address):
+                return client
+        return client
+
+    def _trusts(self, address: _Address | None) -> bool:
+        return address is not None and any(address in network for network in self._networks)
+
+
+def _address(text: str) -> _Address | None:
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    # A socket for both kinds shows the older ones inside of the newer ones.
+    return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
+
+
+_access = logging.getLogger("topics.access")
+
+
+class AccessLog:
+    def __init__(self, proxies: TrustedProxies) -> None:
+        self._proxies = proxies
+
+    def answered(self, exchange: Exchange, status: int, spent_s: float) -> None:
+        head = exchange.head
+        key = getattr(head.context, "key", None)
+        line: dict[str, object] = {
+            "method": head.method,
+            # Without the query, where a token may stand.
+            "path": head.path,
+            "status": status,
+            "took_ms": round(spent_s * 1000, 3),
+            "peer": self._proxies.client(exchange.peer, head.headers),
+        }
+        if key is not None and key.name:
+            line["key"] = key.name
+        trace = trace_of(head)
+        if trace is not None:
+            line["trace_id"], line["span_id"] = trace
+        _access.info("answered", extra=line)
+
+
+# The audit log: a line of JSON for every call that was refused, or that removes or changes what there is.
+#
+# | field | what |
+# |---|---|
+# | `ts` | when it was answered, in milliseconds |
+# | `event` | `refused`: who asked may not; `called`: it was let in, and went as `status` says; `lost`: some are missing
+# |
+# | `status` | of the answer |
+# | `code` | of the error, where there is one that is known here |
+# | `method`, `path` | what was asked for, without the query; the name of a watch, which is a secret, is left out |
+# | `key` | the name of the key, or what stands for it in the log; empty for nobody |
+# | `peer` | address and port of the client, or its address alone where a trusted proxy tells it |
+#
+# No secret is in any of it: neither keys nor tokens are in a path, and headers and bodies are not looked at.
+
+_REFUSED = (401, 403)
+_REMOVING = Scope.DELETE | Scope.ADMIN
+_PATH_CHARS_MAX = 512
+_WATCH = "/v0/watch/"
+_encode = msgspec.json.Encoder().encode
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    ts: int
+    event: str
+    status: int = 0
+    code: str = ""
+    method: str = ""
+    path: str = ""
+    key: str = ""
+    peer: str = ""
+    count: int = 0
+
+
+class Audit:
+    def __init__(self, path: str, now_ms: Callable[[], int], proxies: TrustedProxies | None = None) -> None:
+        """Raises `OSError` where the file cannot be opened."""
+        self._now_ms = now_ms
+        self._proxies = TrustedProxies() if proxies is None else proxies
+        self._file = LineFile(path, lambda count: _line(Entry(ts=now_ms(), event="lost", count=count)))
+        self.reopen = self._file.reopen
+        self.close = self._file.close
+
+    def refused(self, head: RequestHead, status: int, code: str, key: Key) -> None:
+        """A call was refused; it is noted where that is a matter of who asked."""
+        if status in _REFUSED:
+            self._note("refused", head, status, code, key)
+
+    def answered(self, head: RequestHead, scopes: Scope, key: Key, status: int) -> None:
+        """A call was answered; it is noted where it was refused, or could have removed or changed something."""
+        if status in _REFUSED:
+            self._note("refused", head, status, "", key)
+        elif scopes & _REMOVING:
+            self._note("called", head, status, "", key)
+
+    def _note(self, event: str, head: RequestHead, status: int, code: str, key: Key) -> None:
+        path = f"{_WATCH}..." if head.path.startswith(_WATCH) else head.path[:_PATH_CHARS_MAX]
+        name = "" if key is ANYONE else key.name or key.owner
+        entry = Entry(
+            ts=self._now_ms(), event=event, status=status, code=code, method=head.method[:16], path=path, key=name,
+            peer=self._proxies.client(head.peer, head.headers),
+        )  # fmt: skip
+        self._file.add(_line(entry))
+
+
+def _line(entry: Entry) -> bytes:
+    return _encode(entry) + b"\n"
+
+
+# Who is answered what: a tally a route, and whoever wants to be told of each answer.
+
+_NOWHERE = ("", "")
+"""Requests that were refused before their route was known, or have none."""
+
+
+class RouteCounters:
+    """Made as routes are first asked for, so that there are never more than there are routes."""
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._told: Told | None = None
+        self._by_route: dict[tuple[str, str], RequestCounter] = {}
+
+    def tell(self, told: Told) -> None:
+        """From now on `told` is told of every answer, behind those who are already. Before the first request."""
+        before = self._told
+        if before is None:
+            self._told = told
+            return
+
+        def both(exchange: Exchange, status: int, spent_s: float) -> None:
+            before(exchange, status, spent_s)
+            told(exchange, status, spent_s)
+
+        self._told = both
+
+    def of(self, method: str, path: str) -> RequestCounter:
+        known = self._by_route.get((method, path))
+        if known is None:
+            known = self._by_route[method, path] = RequestCounter(self._seconds, self._told)
+        return known
+
+    @property
+    def nowhere(self) -> RequestCounter:
+        return self.of(*_NOWHERE)
+
+    def __iter__(self) -> Iterator[tuple[str, str, RequestCounter]]:
+        """Method, path and tally of each route that was asked for, in the order of their paths."""
+        for (method, path), tally in sorted(self._by_route.items(), key=lambda one: (one[0][1], one[0][0])):
+            yield method, path, tally

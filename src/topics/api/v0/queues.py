@@ -1,0 +1,367 @@
+"""Queues: claim, acknowledge, give back, extend, redrive, and who holds what. Jobs come in by an ordinary append."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from topics.api.app import Route
+from topics.api.auth import ANYONE, Scope, check_found
+from topics.api.call import Call, Operation, Parameter
+from topics.api.error_responses import SlowConsumerError, status_of
+from topics.api.live import EventSink
+from topics.api.v0.request_parsing import check_number, decode_body, query_number
+from topics.api.v0.watch import check_accepts_events, start_events
+from topics.api.v0.watch_events import RETRY, error_event, event, heartbeat
+from topics.model.errors import InvalidRequestError, NotAQueueError, ShuttingDownError, TopicNotFoundError, TopicsError
+from topics.model.limits import MAX_U64
+from topics.model.topic_config import TopicType
+from topics.queues.queue_messages import (
+    AckResult,
+    ClaimedJob,
+    ClaimRequest,
+    ClaimResult,
+    ExtendRequest,
+    ExtendResult,
+    HeldRequest,
+    NackRequest,
+    NackResult,
+    RedriveRequest,
+    RedriveResult,
+    WorkerRequest,
+)
+from topics.queues.queue_state import Worker
+from topics_protocol.queues import (
+    AckAnswer,
+    AckBody,
+    ClaimAnswer,
+    ClaimBody,
+    ExtendAnswer,
+    ExtendBody,
+    LeaseOut,
+    LeasesAnswer,
+    NackAnswer,
+    NackBody,
+    RedriveAnswer,
+    RedriveBody,
+)
+
+R = TypeVar("R")
+
+PAGE_SIZE = 100
+PAGE_SIZE_MAX = 1000
+_encode = msgspec.json.Encoder().encode
+_decode_claim = msgspec.json.Decoder(ClaimBody).decode
+_decode_ack = msgspec.json.Decoder(AckBody).decode
+_decode_nack = msgspec.json.Decoder(NackBody).decode
+_decode_extend = msgspec.json.Decoder(ExtendBody).decode
+_decode_redrive = msgspec.json.Decoder(RedriveBody).decode
+
+
+def claim(call: Call) -> None:
+    body = decode_body("claim", _decode_claim, call.exchange.body)
+    request = ClaimRequest(node=body.node, max=body.max, lease_ms=body.lease_ms)
+    cancel = call.engine.queues.claim(call.topic, request, _answering(call, _answer_claim))
+    if not call.exchange.answered:
+        # It waits for its window or for the log. Jobs for a worker that went away meanwhile are free again at once.
+        call.on_gone(cancel)
+
+
+def _answer_claim(call: Call, outcome: ClaimResult) -> None:
+    jobs = outcome.jobs
+    encoded = b'{"topic":%b,"claimed":[%b],"count":%d,"ready":%d}' % (
+        _encode(outcome.topic), outcome.body, len(jobs), outcome.ready,
+    )  # fmt: skip
+    call.reply(200, encoded, _measured(outcome.wal_append_ms, outcome.fsync_ms))
+
+
+def ack(call: Call) -> None:
+    body = decode_body("ack", _decode_ack, call.exchange.body)
+    _check_seqs("ack", body.seqs)
+    request = HeldRequest(node=body.node, seqs=body.seqs, lease_ids=body.lease_ids)
+    call.engine.queues.ack(call.topic, request, _answering(call, _answer_ack))
+
+
+def _answer_ack(call: Call, outcome: AckResult) -> None:
+    # An `AckAnswer`, spelled out: a worker gets one for all it does.
+    encoded = b'{"topic":%b,"acked":%d,"skipped":%b,"ready":%d,"in_flight":%d}' % (
+        _encode(outcome.topic), outcome.acked, _encode(outcome.skipped), outcome.ready, outcome.in_flight,
+    )  # fmt: skip
+    call.reply(200, encoded, _measured(outcome.wal_append_ms, outcome.fsync_ms))
+
+
+def nack(call: Call) -> None:
+    body = decode_body("nack", _decode_nack, call.exchange.body)
+    _check_seqs("nack", body.seqs)
+    request = NackRequest(node=body.node, seqs=body.seqs, lease_ids=body.lease_ids, delay_ms=body.delay_ms)
+    call.engine.queues.nack(call.topic, request, _answering(call, _answer_nack))
+
+
+def _answer_nack(call: Call, outcome: NackResult) -> None:
+    answer = NackAnswer(
+        topic=outcome.topic, nacked=outcome.nacked, skipped=outcome.skipped, ready=outcome.ready,
+        in_flight=outcome.in_flight,
+    )  # fmt: skip
+    call.reply(200, _encode(answer), _measured(outcome.wal_append_ms, outcome.fsync_ms))
+
+
+def extend(call: Call) -> None:
+    body = decode_body("extend", _decode_extend, call.exchange.body)
+    _check_seqs("extend", body.seqs)
+    request = ExtendRequest(node=body.node, seqs=body.seqs, lease_ids=body.lease_ids, lease_ms=body.lease_ms)
+    call.engine.queues.extend(call.topic, request, _answering(call, _answer_extend))
+
+
+def _answer_extend(call: Call, outcome: ExtendResult) -> None:
+    answer = ExtendAnswer(
+        topic=outcome.topic, extended=outcome.extended, skipped=outcome.skipped, deadlines=outcome.deadlines
+    )
+    call.reply(200, _encode(answer), _measured(outcome.wal_append_ms, outcome.fsync_ms))
+
+
+def redrive(call: Call) -> None:
+    body = call.exchange.body
+    asked = decode_body("redrive", _decode_redrive, body) if body else RedriveBody()
+    # The records are taken out of that topic, whether its name stands in the request or in the config.
+    call.key.check(Scope.READ, asked.source)
+    config = call.engine.core.existing(call.topic).config
+    if config.type is not TopicType.QUEUE:
+        raise NotAQueueError(call.topic)
+    if asked.source is None and config.dead_letter is not None:
+        check_found(call.key, (config.dead_letter,), "the dead letter topic")
+    request = RedriveRequest(max=asked.max, source=asked.source)
+    call.engine.queues.redrive(call.topic, request, _answering(call, _answer_redrive))
+
+
+def _answer_redrive(call: Call, outcome: RedriveResult) -> None:
+    answer = RedriveAnswer(
+        topic=outcome.topic, source=outcome.source, moved=outcome.moved, first_seq=outcome.first_seq,
+        last_seq=outcome.last_seq, more=outcome.more,
+    )  # fmt: skip
+    call.reply(200, _encode(answer), _measured(outcome.wal_append_ms, outcome.fsync_ms))
+
+
+def list_leases(call: Call) -> None:
+    query = call.query
+    after = query_number(query.get("after"), "after", 0, MAX_U64)
+    page_size = call.number("page_size", PAGE_SIZE, PAGE_SIZE_MAX)
+    page = call.engine.queues.list_leases(call.topic, after, page_size, query.get("node") or None)
+    leases = [
+        LeaseOut(seq=lease.seq, node=lease.node, deadline=lease.deadline, deliveries=lease.deliveries)
+        for lease in page.leases
+    ]
+    next_after = msgspec.UNSET if page.next_after is None else page.next_after
+    call.reply(200, _encode(LeasesAnswer(topic=page.topic, leases=leases, next_after=next_after)))
+
+
+def _check_seqs(what: str, seqs: Sequence[int]) -> None:
+    if seqs:
+        check_number(what, "seqs", max(seqs), MAX_U64)
+
+
+def _answering(call: Call, answer: Callable[[Call, R], None]) -> Callable[[R | TopicsError], None]:
+    # No function within this one: what its parameters are would be worked out anew for every request.
+    return partial(_tell, call, answer)
+
+
+def _tell(call: Call, answer: Callable[[Call, R], None], outcome: R | TopicsError) -> None:
+    if isinstance(outcome, TopicsError):
+        call.refuse(outcome)
+    else:
+        answer(call, outcome)
+
+
+def _measured(write_ms: float, sync_ms: float) -> bytes:
+    return b',"wal_append_ms":%.3f,"fsync_ms":%.3f' % (write_ms, sync_ms)
+
+
+# `GET /v0/topics/{topic}/work`: jobs pushed to a worker over an event stream.
+#
+# The engine keeps up to `max` jobs leased to the connection and hands over another for each that is acknowledged, given
+# back or lost. The stream only carries them: one write for all jobs of a tick. A client that does not read is given no
+# more jobs, and after a while no more patience. However the connection ends, what was delivered over it and is not
+# settled is free at that moment, for whoever works next.
+
+HEARTBEAT_MS = 15_000
+_RETRY_AFTER_STOP_MS = 2_000
+
+
+def open_work(call: Call) -> None:
+    """Opens the stream. Everything that can be refused is refused before it begins."""
+    request, heartbeat_ms = _asked(call)
+    check_accepts_events(call.exchange.head)
+    _check_queue(call)
+    if call.exchange.head.method == "HEAD":
+        start_events(call).close()
+        return
+    if call.key is ANYONE:
+        # An image of a page would claim jobs otherwise.
+        check_accepts_events(call.exchange.head, by_name=True)
+    WorkStream(call, heartbeat_ms).open(request)
+
+
+def _asked(call: Call) -> tuple[WorkerRequest, int]:
+    query = call.query
+    node = query.get("node")
+    if not node:
+        raise InvalidRequestError("query node: the worker's name is needed", field="node")
+    lease_ms = query.get("lease_ms")
+    request = WorkerRequest(
+        node=node,
+        max=query_number(query.get("max"), "max", 1),
+        lease_ms=query_number(lease_ms, "lease_ms", 0) if lease_ms else None,
+    )
+    heartbeat_ms = query_number(query.get("heartbeat_ms"), "heartbeat_ms", HEARTBEAT_MS)
+    return request, call.live.limits.clamp_heartbeat_ms(heartbeat_ms)
+
+
+def _check_queue(call: Call) -> None:
+    if call.engine.core.existing(call.topic).config.type is not TopicType.QUEUE:
+        raise NotAQueueError(call.topic)
+
+
+class WorkStream(EventSink):
+    """The connection of one worker."""
+
+    __slots__ = ("_call", "_prefix", "_topic_id", "_worker")
+
+    def __init__(self, call: Call, heartbeat_ms: int) -> None:
+        super().__init__(call.live, call.key, call.waits)
+        self._call = call
+        self._prefix = b'{"topic":%b,' % _encode(call.topic)
+        self._worker: Worker | None = None
+        self.idle_timeout_s = heartbeat_ms / 1000.0
+
+    def open(self, request: WorkerRequest) -> None:
+        """Registers the worker, which may be refused, and begins the answer. Jobs come from the next tick on."""
+        call = self._call
+        try:
+            self._worker = call.engine.queues.open_worker(call.topic, request, self._push, self._ended)
+        except TopicsError:
+            self.over()
+            raise
+        self._topic_id = call.engine.core.existing(call.topic).id
+        self._live.paced.setdefault(self._topic_id, set()).add(self)
+        self.attach(start_events(call), RETRY + heartbeat(self._live.clock.now_ms()))
+
+    # What the queue calls.
+
+    def _push(self, jobs: list[ClaimedJob]) -> None:
+        prefix = self._prefix
+        self.write(b"".join([b"id: %d\n%b" % (job.seq, event(b"job", prefix + job.fragment[1:])) for job in jobs]))
+        self.sent = True
+
+    def _ended(self, error: TopicsError) -> None:
+        """The queue is gone, or the engine stops."""
+        if isinstance(error, TopicNotFoundError):
+            try:
+                _check_queue(self._call)
+            except NotAQueueError as other:
+                # There is a topic of that name again, and it is none to work on.
+                error = other
+            except TopicNotFoundError:
+                pass
+        self._end_with(error)
+
+    # What the sweep, the transport and the server call.
+
+    def filled(self) -> None:
+        super().filled()
+        if self._worker is not None:
+            self._worker.pause()
+
+    def drained(self) -> None:
+        super().drained()
+        if self._worker is not None and not self.closed:
+            self._worker.resume()
+
+    def pace(self, retry_after_ms: int) -> None:
+        """Pressure makes jobs late: only advice, they come by themselves."""
+        if not self.full:
+            self.write(error_event(429, "work throttled under pressure", retry_after_ms, [self._call.topic]))
+            self.sent = True
+
+    def beat(self) -> None:
+        self.write(heartbeat(self._live.clock.now_ms()))
+
+    def end_slow(self) -> None:
+        self._end_with(SlowConsumerError())
+
+    def end(self) -> None:
+        self._end_with(ShuttingDownError())
+
+    def _end_with(self, error: TopicsError) -> None:
+        retry_after_ms = _RETRY_AFTER_STOP_MS if isinstance(error, ShuttingDownError) else None
+        self.end_with(error_event(status_of(error), error.message, retry_after_ms))
+
+    def let_go(self) -> None:
+        if self._worker is None:
+            return
+        others = self._live.paced[self._topic_id]
+        others.discard(self)
+        if not others:
+            del self._live.paced[self._topic_id]
+        self._worker.close()
+
+
+# The routes of queues, with what they need and what they answer.
+
+_UNSIGNED: dict[str, object] = {"type": "integer", "minimum": 0}
+_QUEUE = ("topic_not_found", "not_a_queue")
+_CHANGES = (*_QUEUE, "read_only", "shutting_down")
+_HELD = (*_CHANGES, "batch_too_large")
+
+QUEUE_ROUTES = (
+    Route(
+        "POST", "/v0/topics/{topic}/claim", claim, Scope.READ | Scope.WRITE, takes_body=True,
+        operation=Operation(
+            "claim", "Lease jobs to a worker.", {200: ClaimAnswer},
+            (*_CHANGES, "corrupt_segment", "cold_store_unavailable"), ClaimBody, True,
+        ),
+    ),
+    Route(
+        "POST", "/v0/topics/{topic}/ack", ack, Scope.WRITE, takes_body=True,
+        operation=Operation("ack", "Jobs are done: delete them.", {200: AckAnswer}, _HELD, AckBody, True),
+    ),
+    Route(
+        "POST", "/v0/topics/{topic}/nack", nack, Scope.WRITE, takes_body=True,
+        operation=Operation("nack", "Give jobs back, at once or later.", {200: NackAnswer}, _HELD, NackBody, True),
+    ),
+    Route(
+        "POST", "/v0/topics/{topic}/extend", extend, Scope.WRITE, takes_body=True,
+        operation=Operation("extend", "Hold jobs for longer.", {200: ExtendAnswer}, _HELD, ExtendBody, True),
+    ),
+    Route(
+        "POST", "/v0/topics/{topic}/redrive", redrive, Scope.READ | Scope.WRITE | Scope.DELETE, takes_body=True,
+        operation=Operation(
+            "redrive", "Move dead letters back into their queue.", {200: RedriveAnswer},
+            (*_CHANGES, "corrupt_segment", "cold_store_unavailable", "topic_full", "record_too_large"), RedriveBody,
+        ),
+    ),
+    Route(
+        "GET", "/v0/topics/{topic}/work", open_work, Scope.READ | Scope.WRITE, query_token=True,
+        operation=Operation(
+            "work", "A stream of events that jobs are pushed over.", {200: "text/event-stream"},
+            (*_QUEUE, "not_acceptable", "shutting_down"),
+            query=(
+                Parameter("node", {"type": "string"}, "Who the jobs are leased to; needed."),
+                Parameter("max", _UNSIGNED, "Jobs that are out at the same time; 1 unless told."),
+                Parameter("lease_ms", _UNSIGNED, "How long each lease lasts; as in the config unless told."),
+                Parameter("heartbeat_ms", _UNSIGNED, "How long nothing may be sent before a heartbeat is."),
+                Parameter("token", {"type": "string"}, "The key, for browsers, which send no header here."),
+            ),
+        ),
+    ),
+    Route(
+        "GET", "/v0/topics/{topic}/leases", list_leases, Scope.READ,
+        operation=Operation(
+            "listLeases", "Who holds which job, in the order of the seqs.", {200: LeasesAnswer}, _QUEUE,
+            query=(
+                Parameter("after", _UNSIGNED, "Only behind this seq: the page's next_after."),
+                Parameter("page_size", _UNSIGNED, "How many; 100 unless told, 1000 at most."),
+                Parameter("node", {"type": "string"}, "Only what this worker holds."),
+            ),
+        ),
+    ),
+)  # fmt: skip

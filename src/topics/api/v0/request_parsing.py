@@ -1,0 +1,127 @@
+"""Reading a request's body into its message, and numbers that must be in a range.
+
+A number that the server cuts to what it gives at most (`limit`, `wait_ms`, `max`, durations) has no upper bound here:
+whoever asks for too much gets the most there is, however much it was.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import msgspec
+
+from topics.engine.engine import Engine
+from topics.engine.lookup import seek_last, seek_time
+from topics.engine.read import ReadRequest
+from topics.engine.topic import SEQ_BASE, Topic
+from topics.model.errors import InvalidRequestError
+from topics.search.query.field_values import date_of
+from topics_protocol.v0 import DiffBody, PageCursor
+
+T = TypeVar("T")
+_DIGITS_MAX = 40
+
+
+def decode_body(what: str, decode: Callable[[bytes], T], body: bytes) -> T:
+    """Raises InvalidRequestError, which says what is wrong and where."""
+    try:
+        # A Raw payload is not looked at by the decoder, so bad UTF-8 in it must be found here, once for the body.
+        if not body.isascii():
+            body.decode()
+        return decode(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError.from_decode(what, error, body) from error
+
+
+def check_number(what: str, field: str, value: int, maximum: int | None = None) -> None:
+    """Raises InvalidRequestError for a number of a body that is out of its range."""
+    if value < 0:
+        raise InvalidRequestError(f"{what} field {field}: must not be negative", field=field)
+    if maximum is not None and value > maximum:
+        raise InvalidRequestError(f"{what} field {field}: must be from 0 to {maximum}", field=field)
+
+
+def query_number(text: str | None, name: str, default: int, maximum: int | None = None) -> int:
+    """A whole number of a query; raises InvalidRequestError for what is none, or out of its range."""
+    if text is None or text == "":
+        return default
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidRequestError(f"query {name}: must be a whole number", field=name)
+    # Python reads numbers of a few thousand digits only. So many are too large for anything.
+    number = int(text[-_DIGITS_MAX:]) if not text[:-_DIGITS_MAX].strip("0") else 10**_DIGITS_MAX
+    if maximum is not None and number > maximum:
+        raise InvalidRequestError(f"query {name}: must be from 0 to {maximum}", field=name)
+    return number
+
+
+# Lists a page at a time: opaque cursors, and what a key with prefixes gets to see.
+
+PAGE_SIZE = 100
+PAGE_SIZE_MAX = 1000
+_encode = msgspec.json.Encoder().encode
+_decode_cursor = msgspec.json.Decoder(PageCursor).decode
+
+
+def allowed_prefixes(asked: str, allowed: tuple[str, ...]) -> Iterator[str]:
+    """The prefixes to list, in order and apart: what was asked for, within what the key may see."""
+    if not allowed:
+        yield asked
+        return
+    within = sorted({max(asked, one, key=len) for one in allowed if one.startswith(asked) or asked.startswith(one)})
+    last: str | None = None
+    for prefix in within:
+        if last is None or not prefix.startswith(last):
+            yield prefix
+            last = prefix
+
+
+def read_cursor(text: str) -> str:
+    """The name behind which a page begins."""
+    if not text:
+        return ""
+    try:
+        return _decode_cursor(base64.b64decode(text, validate=True)).after
+    except (ValueError, binascii.Error, msgspec.DecodeError) as error:
+        raise InvalidRequestError("query cursor: it is not one that a list gave out", field="cursor") from error
+
+
+def write_cursor(name: str) -> str:
+    return base64.b64encode(_encode(PageCursor(name))).decode()
+
+
+# Where a diff begins that names a time, or a number of records, instead of a cursor.
+
+
+def begin_elsewhere(engine: Engine, topic: Topic, asked: DiffBody, request: ReadRequest) -> ReadRequest:
+    """The read, with its cursor found in the topic as it is now."""
+    given = [name for name in ("since_ts", "last") if getattr(asked, name) is not None]
+    if len(given) > 1 or asked.from_seq:
+        raise InvalidRequestError("diff: from_seq, since_ts and last exclude each other", field=given[0])
+    # Before anybody looks: what routers still have for it, and what time has taken.
+    engine.catch_up(topic)
+    engine.core.expire(topic)
+    if asked.last is None:
+        return msgspec.structs.replace(request, from_seq=_since(engine, topic, asked.since_ts), epoch=None)
+    check_number("diff", "last", asked.last)
+    limits = engine.core.limits
+    wanted = limits.clamp_limit(asked.last) if asked.last else 0
+    found = seek_last(topic, engine.core.reader, wanted) if wanted else topic.head
+    return msgspec.structs.replace(
+        request,
+        # Who asks for more than there is reads from the beginning, and is told what is lost of it.
+        from_seq=0 if found is None else found,
+        limit=wanted if wanted and not asked.limit else request.limit,
+        epoch=None,
+    )
+
+
+def _since(engine: Engine, topic: Topic, given: int | str | None) -> int:
+    since_ms = date_of(given)
+    if since_ms is None:
+        raise InvalidRequestError("diff field since_ts: must be milliseconds since 1970, or a date", field="since_ts")
+    found = seek_time(topic, engine.core.reader, since_ms)
+    if found < topic.earliest and topic.evict_floor > SEQ_BASE:
+        # Of what was lost nobody knows whether it was older. The read tells of it.
+        return 0
+    return found

@@ -1,0 +1,485 @@
+"""The WebSocket `/v0/ws`: publishing and following over one connection.
+
+Commands are carried out in their order and answered in it. Publishes are under way together, up to a bound behind
+which the socket is not read; a subscribe waits until those before it are answered, so that it begins behind them.
+Everything a client is owed it gets before a close, whichever side began with that.
+
+Delivery is that of every live connection, see `topics.api.live`: the same frames for all sockets at the same position,
+and no queue. A socket that does not keep up falls behind and reads on by its cursors.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Protocol
+
+import msgspec
+
+from topics.api.auth import ANYONE, Key, Scope, told_to
+from topics.api.call import Call, Waiting
+from topics.api.error_responses import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
+from topics.api.live import Frame, Live, RunQueue, Sink, Subscription
+from topics.api.live.watch_sessions import BEFORE_ALL
+from topics.api.v0.appends import lone_appended, with_config_of, with_key
+from topics.api.v0.websocket_messages import (
+    BadCommand,
+    LonePublish,
+    Replies,
+    Reply,
+    ack_befores,
+    ack_frame,
+    error_frame,
+    names_of,
+    pong_frame,
+    projection_of,
+    read_command,
+    read_publishes,
+    starts_of,
+    subscribed_frame,
+    unsubscribed_frame,
+)
+from topics.engine.coalesce import Singles
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
+from topics.http.websocket.handshake import HandshakeError, read_handshake, text_frames
+from topics.http.websocket.socket import WebSocket
+from topics.model.errors import InvalidRequestError, ShuttingDownError, TopicsError
+from topics.model.limits import KIB
+from topics.model.records import lone_record
+from topics.model.topic_config import check_inline_config
+from topics_protocol.websocket_frames import Ping, Position, Publish, RequestId, Subscribe, Unsubscribe
+
+# Publishes of one record each, answered together: those of one tick share a block in the log, whoever sent them.
+#
+# Those that one socket sent together for one topic are a run. A run is taken, kept and answered as one, so that most of
+# what a publish costs is paid once for all of it. Where one of a block is not as plain as it looked, all of them are
+# taken one by one, as it is with appends over HTTP (`api.v0.appends`).
+
+_log = logging.getLogger(__name__)
+
+
+class Publisher(Protocol):
+    """Who sent a run (`api.v0.websocket.Session`)."""
+
+    run_queue: RunQueue
+
+    def give(self, run: "Run", frames: bytes) -> None: ...
+
+    def refusal(self, error: TopicsError, request_id: RequestId) -> bytes: ...
+
+    def take_each(self, run: "Run") -> None: ...
+
+    def fail(self) -> None: ...
+
+
+class Run(msgspec.Struct, eq=False):
+    """Publishes on their way, for one topic."""
+
+    publisher: Publisher
+    commands: Sequence[LonePublish | Publish]
+    texts: Sequence[bytes]
+    """What they were read from."""
+    reply: Reply
+    started: float
+    nbytes: int
+    """Of the texts."""
+
+
+class UnreadRuns:
+    """Implements `Unread`. Each caller is the run of its record."""
+
+    def read(self, callers: list[Run]) -> Singles:
+        commands = [command for run in _runs(callers) for command in run.commands]
+        keys = [command.idempotency_key for command in commands]
+        records = [command.records[0] for command in commands]
+        return Singles(records, None if keys.count(None) == len(keys) else keys)
+
+    def take_each(self, callers: list[Run]) -> None:
+        for run in _runs(callers):
+            try:
+                run.publisher.take_each(run)
+            except Exception:
+                _log.exception("publishes could not be taken")
+                run.publisher.fail()
+
+    def answer(self, callers: list[Run], outcome: AppendResult | TopicsError) -> None:
+        answer_runs(callers, outcome)
+
+
+UNREAD_RUNS = UnreadRuns()
+"""The only one: the engine tells by it who is read together."""
+
+
+def answer_runs(callers: list[Run], outcome: AppendResult | TopicsError) -> None:
+    """Answers the publishes of one block. A run that cannot be answered does not keep the answers of the others."""
+    now = callers[0].publisher.run_queue.seconds()
+    runs = list(_runs(callers))
+    commands = [command for run in runs for command in run.commands]
+    texts, told_seqs, at = [], all([command.return_seqs for command in commands]), 0
+    if isinstance(outcome, AppendResult):
+        befores = ack_befores([command.request_id for command in commands])
+        texts = lone_appended(outcome, befores, [now - run.started for run in callers])
+    for run in runs:
+        begin, at = at, at + len(run.commands)
+        try:
+            if isinstance(outcome, TopicsError):
+                frames = b"".join([run.publisher.refusal(outcome, command.request_id) for command in run.commands])
+            elif told_seqs or all([command.return_seqs for command in run.commands]):
+                frames = text_frames(texts[begin:at])
+            else:
+                frames = b"".join(_acks(run, outcome, outcome.first_seq + begin, now))
+            run.publisher.give(run, frames)
+        except Exception:
+            _log.exception("publishes could not be answered")
+
+
+def _acks(run: Run, outcome: AppendResult, first_seq: int, now: float) -> Iterator[bytes]:
+    """One by one, where not all of them are told their seqs."""
+    for seq, command in enumerate(run.commands, first_seq):
+        alone = msgspec.structs.replace(outcome, first_seq=seq, last_seq=seq, head_seq=seq)
+        yield ack_frame(alone, command.request_id, command.return_seqs, (now - run.started) * 1000.0)
+
+
+def _runs(callers: Sequence[Run]) -> Iterator[Run]:
+    at = 0
+    while at < len(callers):
+        yield callers[at]
+        at += len(callers[at].commands)
+
+
+PUBLISHES_MAX = 64
+"""Publishes of one socket that may be under way at once; the next ones stay in the socket."""
+PUBLISH_BYTES_MAX = 1024 * KIB
+"""The bytes of their messages that may be under way at once. One message is always taken, however long."""
+_INTERNAL_ERROR = 1011
+_TRY_AGAIN_LATER = 1013
+_FORBIDDEN = 403
+_topic_of = attrgetter("topic")
+
+
+def open_socket(call: Call) -> None:
+    """`GET /v0/ws`."""
+    head = call.exchange.head
+    try:
+        handshake = read_handshake(head)
+    except HandshakeError as error:
+        if error.status == 426:
+            raise UpgradeRequiredError(error.message, tuple(error.headers)) from error
+        raise InvalidRequestError(error.message) from error
+    leave = call.live.connections.enter(call.key)
+    socket = WebSocket(call.detach(), handshake, call.key.unread)
+    strict = call.flag("strict", call.engine.core.limits.strict_config)
+    session = Session(socket, call.engine, call.live, call.key, leave, call.waits, strict)
+    session.audited = call.audited
+    call.waits.add(session)
+    socket.begin(session)
+
+
+def _nothing() -> None:
+    """What is left to do for a socket that is gone."""
+
+
+class Session(Sink):
+    """One socket. Implements `Receiver`, and `Waiting` for a server that stops."""
+
+    __slots__ = (
+        "_engine",
+        "_leave",
+        "_live",
+        "_peer_closed",
+        "_publish_bytes",
+        "_replies",
+        "_socket",
+        "_stopping",
+        "_strict",
+        "_subscriptions",
+        "_unswept",
+        "_waiting",
+        "_waits",
+        "audited",
+        "key",
+    )
+
+    def __init__(
+        self, socket: WebSocket, engine: Engine, live: Live, key: Key, leave: Callable[[], None], waits: set[Waiting],
+        strict: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(live.run_queue, live.slow_limits)
+        self._socket = socket
+        self.push = socket.write
+        self._engine = engine
+        self._live = live
+        self.key = key
+        self._leave = leave
+        self._unswept = live.sweep.add(self)
+        self._subscriptions: dict[str, Subscription] = {}
+        self._replies = Replies(self._send)
+        self._publish_bytes = 0
+        # A subscribe that waits for the answers before it. The socket is held meanwhile, so there is only one.
+        self._waiting: Subscribe | None = None
+        self._peer_closed = False
+        self._stopping = False
+        self._strict = strict
+        self._waits = waits
+        self.audited: Callable[[int], None] | None = None
+        """Told of what the key may not do, where that is noted."""
+
+    # What the socket calls.
+
+    def on_text(self, text: bytes) -> None:
+        try:
+            command = read_command(text)
+        except BadCommand as bad:
+            self._replies.now(error_frame(bad.cause, bad.request_id))
+            return
+        if isinstance(command, Publish):
+            self._publish_bytes += len(text)
+            self._publish(command, text, self._replies.later(), self.run_queue.seconds())
+            if self._is_busy:
+                self._socket.hold()
+        elif isinstance(command, Subscribe):
+            if self._replies:
+                self._waiting = command
+                self._socket.hold()
+            else:
+                self._subscribe(command)
+        elif isinstance(command, Unsubscribe):
+            self._unsubscribe(command)
+        else:
+            assert isinstance(command, Ping)
+            self._replies.now(pong_frame(command.request_id))
+
+    def on_texts(self, texts: Sequence[bytes]) -> int:
+        """Takes publishes of a single record each, as far as there are no other commands."""
+        texts = texts[: max(0, PUBLISHES_MAX - len(self._replies))]
+        if self._publish_bytes + sum(map(len, texts)) > PUBLISH_BYTES_MAX:
+            return 0
+        taken = 0
+        for topic, run in groupby(read_publishes(texts), _topic_of):
+            commands = list(run)
+            if not self._publish_run(topic, commands, texts[taken : taken + len(commands)]):
+                break
+            taken += len(commands)
+        if self._is_busy:
+            self._socket.hold()
+        return taken
+
+    def on_binary(self, data: bytes) -> None:
+        self._replies.now(error_frame(UnsupportedMessageError()))
+
+    def on_drain(self) -> None:
+        self.drained()
+
+    def on_closing(self) -> None:
+        self._peer_closed = True
+        self._forget_subscriptions()
+        self._settle()
+
+    def on_gone(self) -> None:
+        self.close()
+        self._forget_subscriptions()
+        self._waiting = None
+        self._replies.close()
+        self._waits.discard(self)
+        for let_go in (self._unswept, self._leave):
+            let_go()
+        # Each of them holds this session, which should not wait for a collection of garbage.
+        self._unswept = self._leave = _nothing
+
+    def end(self) -> None:
+        """The server stops: nothing new begins, and what is under way is answered."""
+        if not self._stopping:
+            self._stopping = True
+            self._send(error_frame(ShuttingDownError()))
+            self._forget_subscriptions()
+            self._settle()
+
+    # What delivery calls.
+
+    def transmit(self, subscription: Subscription, frame: Frame) -> None:
+        if not self._socket.write(frame.data):
+            self.filled()
+
+    def end_subscription(self, subscription: Subscription) -> None:
+        if self._subscriptions.get(subscription.topic) is subscription:
+            del self._subscriptions[subscription.topic]
+
+    def end_slow(self) -> None:
+        self._forget_subscriptions()
+        error = SlowConsumerError()
+        self._send(error_frame(error))
+        self._socket.close(_TRY_AGAIN_LATER, error.message)
+
+    def waiting_bytes(self) -> int:
+        return self._socket.buffered_bytes
+
+    def frame_room(self) -> int:
+        return self._socket.room()
+
+    # Commands.
+
+    def _publish(self, command: Publish, text: bytes, reply: Reply, started: float) -> None:
+        """Carries a publish out whose place and bytes are kept."""
+        try:
+            if command.config is not None and self._strict:
+                check_inline_config(text)
+            self._check(Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN, command.topic)
+            if not self._publishes_alone(command, text, reply, started):
+                batch = with_key(command, command.idempotency_key)
+                if self.key is not ANYONE and command.config is not None:
+                    batch = with_config_of(self.key, self._engine, command.topic, batch)
+                done = partial(self._published, command, len(text), reply, started)
+                self._engine.append(command.topic, batch, done)
+        except TopicsError as error:
+            self._published(command, len(text), reply, started, error)
+
+    def _published(
+        self, command: Publish, nbytes: int, reply: Reply, started: float, outcome: AppendResult | TopicsError
+    ) -> None:
+        self._publish_bytes -= nbytes
+        if isinstance(outcome, TopicsError):
+            frame = self.refusal(outcome, command.request_id)
+        else:
+            spent_ms = (self.run_queue.seconds() - started) * 1000.0
+            frame = ack_frame(outcome, command.request_id, command.return_seqs, spent_ms)
+        self._replies.give(reply, frame)
+        self._settle()
+
+    def _check(self, scopes: Scope, topic: str) -> None:
+        """Whether a publish may be carried out now."""
+        if self.key is not ANYONE:
+            self.key.check(scopes, topic)
+        if self._stopping:
+            raise ShuttingDownError()
+
+    def _publishes_alone(self, command: Publish, text: bytes, reply: Reply, started: float) -> bool:
+        """The fast path, as it is for requests (`api.v0.appends`): one record and nothing else that matters,
+        answered together with the others of its tick. False where the long way is to be gone; then nothing happened."""
+        record, append_lone = lone_record(command), self._engine.append_lone
+        if record is None:
+            return False
+        run = Run(self, (command,), (text,), reply, started, len(text))
+        return append_lone(command.topic, record, run, answer_runs, command.idempotency_key)
+
+    def _publish_run(self, topic: str, commands: list[LonePublish], texts: Sequence[bytes]) -> bool:
+        """The same for several that came together. They are looked at together with the others of their tick; False
+        where each is to be looked at now."""
+        try:
+            self._check(Scope.WRITE, topic)
+        except TopicsError:
+            return False
+        reply, nbytes = self._replies.later(len(commands)), sum(map(len, texts))
+        run = Run(self, commands, texts, reply, self.run_queue.seconds(), nbytes)
+        if not self._engine.append_unread(topic, [run] * len(commands), UNREAD_RUNS):
+            self._replies.withdraw(reply)
+            return False
+        self._publish_bytes += nbytes
+        return True
+
+    def take_each(self, run: Run) -> None:
+        """Carries out a run that was looked at, and is not as plain as it has to be."""
+        for text, reply in zip(run.texts, self._replies.part(run.reply), strict=True):
+            command = read_command(text)
+            assert isinstance(command, Publish)
+            self._publish(command, text, reply, run.started)
+
+    def fail(self) -> None:
+        """Some of what was sent is never answered."""
+        self._socket.close(_INTERNAL_ERROR, "the server made a mistake; it is in its log")
+
+    def give(self, run: Run, frames: bytes) -> None:
+        """The answers to a run."""
+        self._publish_bytes -= run.nbytes
+        self._replies.give(run.reply, frames)
+        self._settle()
+
+    @property
+    def _is_busy(self) -> bool:
+        return len(self._replies) >= PUBLISHES_MAX or self._publish_bytes >= PUBLISH_BYTES_MAX
+
+    def _subscribe(self, command: Subscribe) -> None:
+        try:
+            self._replies.now(self._follow(command))
+        except TopicsError as error:
+            self._replies.now(self.refusal(error, command.request_id))
+
+    def refusal(self, error: TopicsError, request_id: RequestId) -> bytes:
+        if self.audited is not None and isinstance(error, ForbiddenError):
+            self.audited(_FORBIDDEN)
+        return error_frame(told_to(self.key, error), request_id)
+
+    def _follow(self, command: Subscribe) -> bytes:
+        """Checks everything, then begins with everything: a command that is refused changes nothing."""
+        starts = starts_of(command)
+        projection = projection_of(command, self._engine.core.limits)
+        for name in starts:
+            self.key.check(Scope.READ, name)
+        if self._stopping:
+            raise ShuttingDownError()
+        self._check_room(starts)
+        infos = {name: self._engine.info(name) for name in starts}
+        positions: dict[str, Position] = {}
+        existing = self._engine.core.existing
+        for name, start in starts.items():
+            info = infos[name]
+            from_seq = info.head_seq if start.tail else start.from_seq
+            is_other = not start.tail and start.epoch is not None and start.epoch != info.epoch
+            self._stop_following(name)
+            cursor = BEFORE_ALL if is_other else from_seq
+            self._subscriptions[name] = self._live.feeds.subscribe(self, existing(name), projection, cursor)
+            positions[name] = Position(
+                from_seq=from_seq, head_seq=info.head_seq, earliest_seq=info.earliest_seq, epoch=info.epoch
+            )
+        return subscribed_frame(command.request_id, positions)
+
+    def _check_room(self, names: Iterable[str]) -> None:
+        maximum = self._live.limits.max_watch_topics
+        if len({*self._subscriptions, *names}) > maximum:
+            raise InvalidRequestError(
+                f"subscribe: a socket follows at most {maximum} topics", field="topics", max=maximum
+            )
+
+    def _unsubscribe(self, command: Unsubscribe) -> None:
+        try:
+            names = names_of(command)
+        except TopicsError as error:
+            self._replies.now(error_frame(error, command.request_id))
+            return
+        known = [name for name in names if self._stop_following(name)]
+        self._replies.now(unsubscribed_frame(command.request_id, known))
+
+    def _stop_following(self, name: str) -> bool:
+        subscription = self._subscriptions.pop(name, None)
+        if subscription is not None:
+            subscription.cancel()
+        return subscription is not None
+
+    # The rest.
+
+    def _send(self, frame: bytes) -> None:
+        self.sent = True
+        if not self._socket.write(frame):
+            self.filled()
+
+    def _settle(self) -> None:
+        """Something is answered: what waited for it goes on."""
+        if self._replies:
+            if not self._is_busy and self._waiting is None:
+                self._socket.release()
+            return
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._subscribe(waiting)
+        if self._peer_closed:
+            self._socket.finish()
+        elif self._stopping:
+            self._socket.close()
+        else:
+            self._socket.release()
+
+    def _forget_subscriptions(self) -> None:
+        for subscription in self._subscriptions.values():
+            subscription.cancel()
+        self._subscriptions.clear()

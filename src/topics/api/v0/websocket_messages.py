@@ -1,0 +1,316 @@
+"""From the text of a message to a command that may be carried out.
+
+A message that is no command is answered by an error and the socket lives on: `invalid_json` where it is no JSON object
+with a known `op`, `invalid_request` where the `op` is known and something in it is wrong. The `request_id` is repeated
+wherever it can be made out.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from topics.api.error_responses import InvalidJsonError
+from topics.api.live import Projection
+from topics.api.live.frames import RecordBatch
+from topics.api.v0.appends import encode_appended
+from topics.api.v0.request_parsing import check_number
+from topics.engine.results import AppendResult
+from topics.http.websocket.handshake import text_frame
+from topics.model.errors import InvalidRequestError, TopicsError, quoted
+from topics.model.limits import MAX_U64, Limits
+from topics.model.records import Record
+from topics.model.seq_ranges import Tombstone
+from topics_protocol.websocket_frames import (
+    COMMANDS,
+    CaughtUp,
+    Command,
+    ErrorFrame,
+    Pong,
+    Position,
+    RequestId,
+    Subscribe,
+    Subscribed,
+    SubscribeFrom,
+    TombstoneFrame,
+    TopicDeleted,
+    Unsubscribe,
+    Unsubscribed,
+)
+
+# What the server says on a WebSocket, as bytes that are ready to be sent.
+#
+# Frames of delivery are made once and shared by every socket that gets them, so they say nothing of the socket.
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class WsFraming:
+    """Implements `Framing`."""
+
+    def records(self, batch: RecordBatch) -> bytes:
+        return text_frame(
+            b'{"op":"record","topic":%b,"from_seq":%d,"to_seq":%d,"head_seq":%d,"records":[%b]}'
+            % (_encode(batch.topic), batch.from_seq, batch.to_seq, batch.head_seq, batch.body)
+        )
+
+    def tombstone(self, topic: str, tombstone: Tombstone, reason: str, cursor: int) -> bytes:
+        frame = TombstoneFrame(
+            topic=topic, reason=reason, gap_from=tombstone.gap_from, gap_to=tombstone.gap_to,
+            earliest_seq=tombstone.earliest_seq, head_seq=tombstone.head_seq,
+        )  # fmt: skip
+        return text_frame(_encode(frame))
+
+    def caught_up(self, topic: str, head_seq: int) -> bytes:
+        return text_frame(_encode(CaughtUp(topic=topic, head_seq=head_seq)))
+
+    def deleted(self, topic: str, head_seq: int, cursor: int) -> bytes:
+        return text_frame(_encode(TopicDeleted(topic=topic, head_seq=head_seq, reason="deleted")))
+
+    def error(self, topic: str, error: TopicsError) -> bytes:
+        return error_frame(error, topic=topic)
+
+    def paced(self, topic: str, retry_after_ms: int) -> bytes:
+        # An error frame that names a topic ends it here, and the protocol has no other for this.
+        return b""
+
+
+WS_FRAMING = WsFraming()
+"""The only one: a feed knows its framing by identity."""
+
+
+def error_frame(error: TopicsError, request_id: RequestId = None, topic: str | None = None) -> bytes:
+    frame = ErrorFrame(
+        request_id=request_id, topic=topic, code=error.code, message=error.message, detail=error.detail or None
+    )
+    return text_frame(_encode(frame))
+
+
+def ack_frame(outcome: AppendResult, request_id: RequestId, return_seqs: bool, spent_ms: float) -> bytes:
+    (before,) = ack_befores([request_id])
+    return text_frame(encode_appended(outcome, return_seqs, spent_ms, before))
+
+
+def ack_befores(request_ids: Iterable[RequestId]) -> list[bytes]:
+    """What acks begin with: that they are some, and the id of the command where it had one, each with a comma."""
+    return [
+        b'"op":"ack",' if request_id is None else b'"op":"ack","request_id":%b,' % _encode(request_id)
+        for request_id in request_ids
+    ]
+
+
+def subscribed_frame(request_id: RequestId, topics: dict[str, Position]) -> bytes:
+    return text_frame(_encode(Subscribed(request_id=request_id, topics=topics)))
+
+
+def unsubscribed_frame(request_id: RequestId, topics: list[str]) -> bytes:
+    return text_frame(_encode(Unsubscribed(request_id=request_id, topics=topics)))
+
+
+def pong_frame(request_id: RequestId) -> bytes:
+    return text_frame(_encode(Pong(request_id=request_id)))
+
+
+REQUEST_ID_CHARS_MAX = 256
+_DEFAULT_LIMIT = 1000
+_decode: "msgspec.json.Decoder[Command]" = msgspec.json.Decoder(Command)
+
+
+class LonePublish(
+    msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, tag_field="op", tag="publish"
+):
+    """A publish of one record that asks for nothing more, except perhaps for a key, as `appends.LoneBody` is."""
+
+    topic: str
+    records: tuple[Record]
+    request_id: Annotated[str, msgspec.Meta(max_length=REQUEST_ID_CHARS_MAX)] | int | None = None
+    return_seqs: bool = True
+    idempotency_key: str | None = None
+    idempotency_check: bool = False
+    create: bool | None = None
+
+
+_decode_lone = msgspec.json.Decoder(LonePublish).decode
+
+
+class _Envelope(msgspec.Struct):
+    """What every command has, whatever else is wrong with it."""
+
+    op: Any = None
+    request_id: Any = None
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+class BadCommand(Exception):
+    """A message that is no command. `cause` says why."""
+
+    def __init__(self, cause: TopicsError, request_id: RequestId) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.request_id = request_id
+
+
+def read_command(text: bytes) -> Command:
+    """Raises `BadCommand`."""
+    try:
+        command = _decode.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise _explain(text, error) from error
+    request_id = command.request_id
+    if isinstance(request_id, str) and len(request_id) > REQUEST_ID_CHARS_MAX:
+        refusal = InvalidRequestError(
+            f"field request_id: at most {REQUEST_ID_CHARS_MAX} characters", field="request_id", max=REQUEST_ID_CHARS_MAX
+        )
+        raise BadCommand(refusal, None)
+    return command
+
+
+def read_publishes(texts: Sequence[bytes]) -> list[LonePublish]:
+    """The commands of the first of these texts, as far as each publishes a single record. `read_command` reads the same
+    in each of them, and tells what is wrong with another."""
+    publishes: list[LonePublish] = []
+    try:
+        # Those before one that is refused stay in the list.
+        publishes.extend(map(_decode_lone, texts))
+    except (ValueError, RecursionError):
+        pass
+    return publishes
+
+
+def _explain(text: bytes, error: Exception) -> BadCommand:
+    try:
+        envelope = _decode_envelope(text)
+    except (ValueError, RecursionError) as reason:
+        return BadCommand(InvalidJsonError(f"the message is not a JSON object: {_plain(reason)}"), None)
+    request_id = envelope.request_id
+    if (
+        not isinstance(request_id, str | int)
+        or isinstance(request_id, bool)
+        or len(str(request_id)) > REQUEST_ID_CHARS_MAX
+    ):
+        request_id = None
+    op = envelope.op
+    if op not in COMMANDS:
+        shown = quoted(op) if isinstance(op, str) else "missing or not a string"
+        return BadCommand(InvalidJsonError(f"the op is {shown}; known are {', '.join(COMMANDS)}"), request_id)
+    return BadCommand(InvalidRequestError.from_decode(str(op), error), request_id)
+
+
+def _plain(error: Exception) -> str:
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def starts_of(command: Subscribe) -> dict[str, SubscribeFrom]:
+    """Where to begin with each topic of a command. Raises `InvalidRequestError`."""
+    starts = {name: start or SubscribeFrom() for name, start in command.topics.items()}
+    if command.topic is not None:
+        starts[command.topic] = SubscribeFrom(from_seq=command.from_seq, tail=command.tail, epoch=command.epoch)
+    if not starts:
+        raise InvalidRequestError("subscribe: name a topic, or several in topics", field="topics")
+    for start in starts.values():
+        check_number("subscribe", "from_seq", start.from_seq, MAX_U64)
+    return starts
+
+
+def projection_of(command: Subscribe, limits: Limits) -> Projection:
+    """What of the records is wanted, and how much at once. Raises `InvalidRequestError`."""
+    check_number("subscribe", "limit", command.limit)
+    check_number("subscribe", "max_batch_bytes", command.max_batch_bytes)
+    node = command.node
+    return Projection(
+        framing=WS_FRAMING,
+        nodes=() if node is None else (node,) if isinstance(node, str) else tuple(sorted(set(node))),
+        include_tags=command.include_tags, include_data=command.include_data,
+        include_meta=command.include_data if command.include_meta is None else command.include_meta,
+        limit=limits.clamp_limit(command.limit or _DEFAULT_LIMIT),
+        max_bytes=limits.clamp_batch_bytes(command.max_batch_bytes),
+    )  # fmt: skip
+
+
+def names_of(command: Unsubscribe) -> list[str]:
+    """Which topics are meant. Raises `InvalidRequestError`."""
+    names = list(dict.fromkeys([*([] if command.topic is None else [command.topic]), *command.topics]))
+    if not names:
+        raise InvalidRequestError("unsubscribe: name a topic, or several in topics", field="topic")
+    return names
+
+
+# Answers to commands, in the order of the commands.
+#
+# Publishes of one socket are under way together and may be done in any order, because their topics are of different
+# classes and shards. A client that matches answers by order, or stops at the first error, must not be misled by that.
+
+
+class Reply:
+    """The place of one answer, or of several that come together."""
+
+    __slots__ = ("count", "frame")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.frame: bytes | None = None
+
+
+class Replies:
+    __slots__ = ("_count", "_owed", "_send")
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self._owed: deque[Reply] = deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        """The answers that are not sent yet."""
+        return self._count
+
+    def now(self, frame: bytes) -> None:
+        """An answer that is there already. It goes out behind those that are owed before it."""
+        if not self._owed:
+            self._send(frame)
+            return
+        self.later().frame = frame
+
+    def later(self, count: int = 1) -> Reply:
+        """Keeps a place for so many answers that are yet to come, all at once."""
+        reply = Reply(count)
+        self._owed.append(reply)
+        self._count += count
+        return reply
+
+    def withdraw(self, reply: Reply) -> None:
+        """Nothing comes in the last place that was kept."""
+        last = self._owed.pop()
+        assert last is reply
+        self._count -= reply.count
+
+    def part(self, reply: Reply) -> list[Reply]:
+        """A place for each of several answers in the place that was kept for all of them."""
+        parts = [Reply(1) for _ in range(reply.count)]
+        if reply in self._owed:
+            at = self._owed.index(reply)
+            self._owed.remove(reply)
+            for number, each in enumerate(parts, at):
+                self._owed.insert(number, each)
+        return parts
+
+    def give(self, reply: Reply, frame: bytes) -> None:
+        """The answer has come: sends it, and what waited behind it, once it is first."""
+        reply.frame = frame
+        owed = self._owed
+        while owed and (first := owed[0].frame) is not None:
+            self._count -= owed.popleft().count
+            self._send(first)
+
+    def close(self) -> None:
+        """Nothing is sent any more. It also lets go of whoever sent: a lost connection should not wait for a collection
+        of garbage."""
+        self._owed.clear()
+        self._count = 0
+        self._send = _drop
+
+
+def _drop(frame: bytes) -> None:
+    """An answer that nobody hears."""

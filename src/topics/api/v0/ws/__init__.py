@@ -1,1 +1,0 @@
-"""The WebSocket of /v0: its commands, and the messages that answer and follow."""

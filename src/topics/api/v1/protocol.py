@@ -1,0 +1,274 @@
+"""Answers of /v1: the headers that every one carries, and refusals in their shape."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from topics.api.auth import Key, told_to
+from topics.api.call import Call
+from topics.api.error_responses import V1_ROOT, NotFoundError, error_headers, refusal_of
+from topics.http.exchange import Exchange
+from topics.http.messages import Headers
+from topics.model.errors import (
+    InvalidRequestError,
+    ProducerFencedError,
+    ProducerGapError,
+    SequenceConflictError,
+    StreamClosedError,
+    TopicsError,
+    quoted,
+)
+from topics.model.names import PART_WORDS
+from topics.model.timestamps import write_time
+from topics.streams.offsets import tail_offset
+from topics.streams.stream_frames import Producer
+
+# The values that headers and queries of /v1 carry, read strictly: what is not plainly one of them is refused.
+
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(0|[1-9][0-9]{0,14})(ms|s|m|h|d)?")
+_RFC3339 = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
+_INTEGER_MAX = 2**53 - 1
+"""Producers are often programs in JavaScript, which counts exactly only up to here."""
+
+
+def _refuse(field: str, problem: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{field}: {problem}", field=field)
+
+
+def read_duration_ms(field: str, text: str, bare_ms: int) -> int:
+    """A duration such as 250ms, 30s or 24h; a bare number counts `bare_ms` milliseconds each."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise _refuse(field, f"{quoted(text)} is not a duration such as 30s")
+    number, unit = found.groups()
+    return int(number) * (_UNIT_MS[unit] if unit else bare_ms)
+
+
+def read_ttl_s(text: str) -> int:
+    """A time to live, in whole seconds."""
+    millis = read_duration_ms("Stream-TTL", text, bare_ms=1000)
+    if millis % 1000:
+        raise _refuse("Stream-TTL", "must be whole seconds")
+    return millis // 1000
+
+
+def read_time_ms(field: str, text: str) -> int:
+    """A time as nanoseconds since 1970 or as RFC 3339 has it; in milliseconds."""
+    if text.isascii() and text.isdigit():
+        if len(text) > 19:
+            raise _refuse(field, "is too far in the future")
+        return int(text) // 1_000_000
+    found = _RFC3339.fullmatch(text)
+    if found is None:
+        raise _refuse(field, f"{quoted(text)} is not a time such as 2026-01-31T12:00:00Z")
+    date, clock, fraction, zone = found.groups()
+    try:
+        whole = datetime.fromisoformat(f"{date}T{clock}{zone.upper()}")
+        millis = int(whole.timestamp()) * 1000 + int(((fraction or "") + "000")[:3])
+    except (ValueError, OverflowError) as error:
+        raise _refuse(field, f"{quoted(text)} is not a time") from error
+    if millis < 0:
+        raise _refuse(field, "is before 1970")
+    return millis
+
+
+def read_integer(field: str, text: str) -> int:
+    """A plain decimal number without sign, blank or leading zero."""
+    plain = text.isascii() and text.isdigit() and (text == "0" or text[0] != "0") and len(text) <= 16
+    number = int(text) if plain else _INTEGER_MAX + 1
+    if number > _INTEGER_MAX:
+        raise _refuse(field, f"must be a whole number from 0 to {_INTEGER_MAX}")
+    return number
+
+
+def read_producer(headers: Headers) -> Producer | None:
+    given = [headers.get(name) for name in ("producer-id", "producer-epoch", "producer-seq")]
+    if given == [None, None, None]:
+        return None
+    producer_id, epoch, seq = given
+    if producer_id is None or epoch is None or seq is None:
+        raise _refuse("Producer-Id", "Producer-Id, Producer-Epoch and Producer-Seq come together or not at all")
+    if not producer_id:
+        raise _refuse("Producer-Id", "must not be empty")
+    return Producer(
+        utf8(producer_id, "Producer-Id"), read_integer("Producer-Epoch", epoch), read_integer("Producer-Seq", seq)
+    )
+
+
+def utf8(text: str, field: str) -> str:
+    """A header's value as text: its bytes are UTF-8, though HTTP reads them as Latin-1."""
+    if text.isascii():
+        return text
+    try:
+        return text.encode("latin-1").decode()
+    except UnicodeDecodeError as error:
+        raise _refuse(field, "is not valid UTF-8") from error
+
+
+def latin1(text: str) -> str:
+    """The reverse of `utf8`: text for the value of a header."""
+    return text if text.isascii() else text.encode().decode("latin-1")
+
+
+def is_true(text: str | None) -> bool:
+    """Only the word itself, in any case, switches something on."""
+    return text is not None and text.lower() == "true"
+
+
+Header = tuple[str, str]
+
+EVERY: tuple[Header, ...] = (
+    ("x-content-type-options", "nosniff"),
+    ("cross-origin-resource-policy", "cross-origin"),
+    ("access-control-allow-origin", "*"),
+    # All of them: answers are for any origin and never carry credentials, so the wildcard holds.
+    ("access-control-expose-headers", "*"),
+)
+CLOSED: Header = ("stream-closed", "true")
+UP_TO_DATE: Header = ("stream-up-to-date", "true")
+NO_STORE: Header = ("cache-control", "no-store")
+REFUSED: tuple[Header, ...] = (*EVERY, NO_STORE)
+"""On every refusal. Caches may keep 404 and 410 unless told otherwise, and the stream may be there a moment later."""
+
+
+def base_url(call: Call) -> str:
+    """How the client reached the server: scheme, host and port, and nothing behind them."""
+    headers = call.exchange.head.headers
+    scheme = headers.get("x-forwarded-proto", call.scheme).partition(",")[0].strip()
+    return f"{scheme if scheme in ('http', 'https') else call.scheme}://{headers.get('host', 'localhost')}"
+
+
+def expiry(deadline_ms: int | None) -> tuple[Header, ...]:
+    """When the stream ends, where it does."""
+    return () if deadline_ms is None else (("stream-expires-at", write_time(deadline_ms)),)
+
+
+def answer(call: Call, status: int, headers: tuple[Header, ...], body: bytes = b"", content_type: str = "") -> None:
+    call.finish(status, body, (*EVERY, *headers), content_type)
+
+
+def refuse(call: Call, error: TopicsError) -> None:
+    status, body = refusal_of(told_to(call.key, error), V1_ROOT)
+    call.finish(status, body, (*REFUSED, *_told(call, error)), "application/json")
+
+
+def refuse_exchange(exchange: Exchange, key: Key, error: TopicsError) -> None:
+    """The same where nothing but the exchange is there, for what may befall any append."""
+    status, body = refusal_of(told_to(key, error), V1_ROOT)
+    exchange.respond(status, body, "application/json", (*REFUSED, *error_headers(error)))
+
+
+def guarded(handler: Callable[[Call], None]) -> Callable[[Call], None]:
+    """A handler whose refusals are answered in this protocol's way."""
+
+    def handle(call: Call) -> None:
+        try:
+            handler(call)
+        except TopicsError as error:
+            refuse(call, error)
+
+    return handle
+
+
+def _told(call: Call, error: TopicsError) -> tuple[Header, ...]:
+    """What a refusal says in its headers."""
+    if isinstance(error, StreamClosedError):
+        topic = call.engine.core.by_name.get(call.topic)
+        return (CLOSED,) if topic is None else (CLOSED, ("stream-next-offset", tail_offset(topic)))
+    if isinstance(error, ProducerGapError):
+        return (
+            ("producer-expected-seq", str(error.expected)),
+            ("producer-received-seq", str(error.received)),
+        )
+    if isinstance(error, SequenceConflictError):
+        # Seqs are compared and not counted: what is expected is anything above the last one, which is told.
+        return (("stream-expected-seq", latin1(error.last)), ("stream-received-seq", latin1(error.given)))
+    if isinstance(error, ProducerFencedError):
+        return (("producer-epoch", str(error.epoch)),)
+    return error_headers(error)
+
+
+# Which resource a path below /v1/stream names.
+#
+# /v1/stream/__ds/...            subscriptions
+# /v1/stream/{name}/pk/{key}     the entries of one key
+# /v1/stream/{name}/touch/...    what a stream of the profile state-protocol touches
+# /v1/stream/{name}/_...         another part of a stream; `RESOURCES` are those there are
+# /v1/stream/{name}              the stream itself
+#
+# A name may hold slashes, and so may a key. Written as they are or as %2F they mean the same: a path is decoded first
+# and taken apart then, so that no spelling leads past a word that is reserved. The first `pk` or `touch` behind the
+# first segment ends the name.
+
+ROOT = "/v1/stream/"
+SUBSCRIPTIONS = "__ds"
+RESOURCES = frozenset(("_schema", "_profile", "_search", "_aggregate", "_routing_keys", "_index_status", "_details"))
+
+
+class StreamPath(NamedTuple):
+    name: str
+    resource: str = ""
+    """Empty for the stream itself, `pk` for one key of it, else a word that begins with `_` or with `touch/`."""
+    key: str = ""
+
+
+def split_path(path: str) -> StreamPath:
+    """The parts of a path below `ROOT`. Raises NotFoundError when it names nothing."""
+    rest = decode(path[len(ROOT) :].rstrip("/"))
+    found = _split(rest) if "/" in rest else StreamPath(rest)
+    if not found.name or found.name == SUBSCRIPTIONS or found.name.startswith(f"{SUBSCRIPTIONS}/"):
+        raise NotFoundError(f"there is nothing at {quoted(path)}")
+    return found
+
+
+def _split(rest: str) -> StreamPath:
+    segments = rest.split("/")
+    for place, word in enumerate(segments[1:-1], start=1):
+        name, behind = "/".join(segments[:place]), "/".join(segments[place + 1 :])
+        if word in PART_WORDS and behind:
+            return StreamPath(name, "pk", behind) if word == "pk" else StreamPath(name, f"{word}/{behind.rstrip('/')}")
+    name = rest.rstrip("/")
+    before, slash, last = name.rpartition("/")
+    return StreamPath(before, last) if slash and last.startswith("_") else StreamPath(name)
+
+
+def decode(text: str) -> str:
+    if "%" not in text and text.isascii():
+        return text
+    try:
+        return str(unquote_to_bytes(text.encode("latin-1")), "utf-8")
+    except UnicodeDecodeError as error:
+        raise NotFoundError(f"there is nothing at {quoted(text)}") from error
+
+
+def read_name(path: str) -> str:
+    """The stream that a header such as Stream-Forked-From names, by its path or its whole address."""
+    if "://" in path:
+        path = "/" + path.partition("://")[2].partition("/")[2]
+    if not path.startswith(ROOT):
+        raise InvalidRequestError(f"{quoted(path)} is not the path of a stream", field="Stream-Forked-From")
+    found = split_path(path.partition("?")[0])
+    if found.resource:
+        raise InvalidRequestError(f"{quoted(path)} is a part of a stream", field="Stream-Forked-From")
+    return found.name
+
+
+# Cursors of live reads: a number that moves on, so that caches which collapse equal requests never loop.
+#
+# It counts intervals of 20 seconds. All who wait in the same interval ask with the same cursor and may share one
+# answer; a client that comes back within it gets a larger one, so its next request is never answered from the same
+# cache entry.
+
+_EPOCH_MS = 1_728_432_000_000
+"""2024-10-09 in UTC."""
+_INTERVAL_MS = 20_000
+
+
+def cursor_after(now_ms: int, given: str) -> str:
+    """The cursor to go on with, above the one that the client has."""
+    current = max(now_ms - _EPOCH_MS, 0) // _INTERVAL_MS
+    known = int(given) if given.isascii() and given.isdigit() and len(given) <= 18 else -1
+    return str(max(current, known + 1))

@@ -1,0 +1,421 @@
+"""`_details`: everything about one stream in one answer.
+
+It says nothing of other streams or of the server as a whole: whoever waits for news of a stream must not be woken by
+somebody else's.
+"""
+
+import asyncio
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+from topics.api.auth import Key
+from topics.api.call import Call
+from topics.api.v1.protocol import NO_STORE, answer, read_duration_ms, read_integer, refuse
+from topics.api.v1.reads import has_it
+from topics.engine.topic import Topic
+from topics.model.errors import InvalidRequestError, TopicsError
+from topics.model.records import ROW_BYTES
+from topics.model.timestamps import write_time
+from topics.schema.contract import Contract, profile_json
+from topics.schema.profiles.metrics import Metrics
+from topics.schema.registry import registry_json
+from topics.schema.search_fields import SearchConfig
+from topics.search.service.index_coverage import Coverage, Family, HeldUp, IndexCoverage
+from topics.streams.contracts import contract_of
+from topics.streams.lifecycle import describe
+from topics.streams.stream_state import stream_of
+from topics.streams.streams import Streams
+
+# Resources of a stream that a client may ask for again only if they changed, or wait for until they do.
+#
+# A tag is a digest of the body, so it moves exactly when the resource does. Whoever waits with `live` and the tag of
+# what it has is answered when the tag is another one, or with 304 when its time is over. All who wait for the same
+# resource of the same stream share one look at it: a change costs them one body, however many they are.
+
+_encode = msgspec.json.Encoder().encode
+_DIGEST_BYTES = 20
+_SHARED_S = 0.02
+_LIVE = {"": False, "true": True, "1": True, "long-poll": True}
+
+Look = Callable[[Topic, Streams], dict[str, Any]]
+
+
+class Shown(NamedTuple):
+    """A resource as it is now."""
+
+    etag: str
+    body: bytes
+
+    def answer(self, call: Call) -> None:
+        """Answers with the body, or with 304 where the client has it."""
+        headers = (NO_STORE, ("etag", self.etag))
+        if self.is_known(call):
+            answer(call, 304, headers)
+        else:
+            answer(call, 200, headers, self.body, "application/json")
+
+    def is_known(self, call: Call) -> bool:
+        return has_it(call.exchange.head.headers.get("if-none-match"), self.etag)
+
+
+class Inspected:
+    """One resource that every stream has; `look` makes its document."""
+
+    def __init__(self, word: str, look: Look, wait_ms: int, wait_max_ms: int) -> None:
+        """`word` begins its tags. `wait_ms` is how long one waits unless told, `wait_max_ms` the longest."""
+        self._word = word
+        self._look = look
+        self._wait_ms = wait_ms
+        self._wait_max_ms = wait_max_ms
+        self._watched: dict[Topic, _Watched] = {}
+
+    def show(self, call: Call, streams: Streams) -> None:
+        topic = streams.topic(call.topic)
+        wait_s = self._parse_wait(call)
+        streams.engine.catch_up(topic)
+        shown = self.of(topic, streams)
+        if wait_s is None or not shown.is_known(call):
+            shown.answer(call)
+            return
+        watched = self._watched.get(topic)
+        if watched is None:
+            watched = self._watched[topic] = _Watched(self, topic, streams)
+        watched.add(_Waiting(call, watched, wait_s))
+
+    def _parse_wait(self, call: Call) -> float | None:
+        """How long to wait, in seconds; None where the answer is wanted now."""
+        query = call.query
+        live = _LIVE.get(query.get("live", ""))
+        if live is None or query.get("live") == "":
+            raise InvalidRequestError("query live: must be true or long-poll", field="live")
+        wait_ms = self._wait_ms
+        if "timeout_ms" in query:
+            wait_ms = read_integer("query timeout_ms", query["timeout_ms"])
+        if "timeout" in query:
+            wait_ms = read_duration_ms("timeout", query["timeout"], bare_ms=1)
+        return min(wait_ms, self._wait_max_ms) / 1000 if live else None
+
+    def of(self, topic: Topic, streams: Streams) -> Shown:
+        """The resource as it is. Raises where the stream is no longer there."""
+        streams.check_there(topic)
+        streams.engine.core.expire(topic)
+        body = _encode(self._look(topic, streams))
+        return Shown(f'W/"{self._word}:{blake2b(body, digest_size=_DIGEST_BYTES).hexdigest()}"', body)
+
+    def forget(self, topic: Topic) -> None:
+        """Nobody waits for it any more."""
+        self._watched.pop(topic, None)
+
+
+class _Watched:
+    """A resource of one stream that some wait for."""
+
+    def __init__(self, resource: Inspected, topic: Topic, streams: Streams) -> None:
+        self._resource = resource
+        self._topic = topic
+        self._streams = streams
+        self._waiting: set[_Waiting] = set()
+        self._seen: tuple[float, Shown | TopicsError] | None = None
+        self._unwatch = streams.watch(topic, self._changed)
+
+    def add(self, waiting: "_Waiting") -> None:
+        self._waiting.add(waiting)
+
+    def discard(self, waiting: "_Waiting") -> None:
+        self._waiting.discard(waiting)
+        if not self._waiting:
+            self._unwatch()
+            self._resource.forget(self._topic)
+
+    def now(self) -> Shown | TopicsError:
+        """How it stands. Many whose time is over at once share a look; what was looked at before a change is not kept
+        beyond it."""
+        at = asyncio.get_running_loop().time()
+        if self._seen is None or at - self._seen[0] >= _SHARED_S:
+            self._seen = (at, self._look())
+        return self._seen[1]
+
+    def _look(self) -> Shown | TopicsError:
+        try:
+            return self._resource.of(self._topic, self._streams)
+        except TopicsError as error:
+            return error
+
+    def _changed(self) -> None:
+        self._seen = None
+        shown = self.now()
+        try:
+            self._unwatch = self._streams.watch(self._topic, self._changed)
+        except TopicsError as error:
+            shown = error
+        for waiting in list(self._waiting):
+            if isinstance(shown, TopicsError) or not shown.is_known(waiting.call):
+                waiting.finish(shown)
+
+
+class _Waiting:
+    """One request that waits."""
+
+    def __init__(self, call: Call, watched: _Watched, wait_s: float) -> None:
+        self.call = call
+        self._watched = watched
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self.end)
+        call.waits.add(self)
+        call.on_gone(self._over)
+
+    @property
+    def key(self) -> Key:
+        """Whose request it is: one whose key is taken away does not go on."""
+        return self.call.key
+
+    def end(self) -> None:
+        """Its time is over, or the server stops: what there is now is the answer."""
+        self.finish(self._watched.now())
+
+    def finish(self, shown: Shown | TopicsError) -> None:
+        self._over()
+        if isinstance(shown, TopicsError):
+            refuse(self.call, shown)
+        else:
+            shown.answer(self.call)
+
+    def _over(self) -> None:
+        self._timer.cancel()
+        self.call.waits.discard(self)
+        self._watched.discard(self)
+
+
+# `_index_status`: which indexes a stream asks for, and how far they are.
+#
+# Which families there are follows from what the stream promises; how far each is,
+# `topics.search.service.index_coverage` tells. Everything is about this stream alone and nothing moves by itself, so
+# that the resource changes only when it does.
+
+
+def index_status(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
+    contract = contract_of(topic)
+    registry = contract.registry
+    config, keyed = registry.search_config, registry.routing_key is not None
+    # Without a description nothing is indexed, and so nothing is behind.
+    wanted = len(topic.segments)
+    bundle = coverage.of(topic, "companions")
+    return {
+        "stream": topic.name,
+        "profile": contract.profile.kind,
+        "desired_index_plan_generation": coverage.generation(topic),
+        "segments": {"total_count": wanted, "uploaded_count": wanted},
+        "manifest": _manifest(topic, coverage),
+        "routing_key_index": {"configured": keyed, **_run(topic, coverage.of(topic, "routing"), wanted * keyed)},
+        "routing_key_lexicon": {"configured": keyed, **_run(topic, coverage.of(topic, "lexicon"), wanted * keyed)},
+        "exact_indexes": [] if config is None else _exact(topic, coverage, config),
+        "bundled_companions": {
+            "object_count": bundle.objects,
+            "bytes_at_rest": str(bundle.bytes),
+            "fully_indexed_uploaded_segments": config is None or bundle.segments >= wanted,
+            # As with what is held up below: only there where it says something.
+            **({"cold_bytes_at_rest": str(bundle.cold_bytes)} if bundle.cold_bytes else {}),
+        },
+        "search_families": [
+            _family(topic, coverage, family, fields) for family, fields in declared_families(contract)
+        ],
+        **(_held_up(coverage.held_up(topic)) if config is not None or keyed else {}),
+    }  # fmt: skip
+
+
+def declared_families(contract: Contract) -> list[tuple[Family, list[str]]]:
+    """The families that a stream asks for, each with the fields, or rollups, that are in it."""
+    config = contract.registry.search_config
+    if config is None:
+        return []
+    fields = sorted(config.fields.items())
+    declared: list[tuple[Family, list[str]]] = [
+        ("col", [name for name, field in fields if field.column]),
+        ("fts", [name for name, field in fields if field.kind == "text" or field.prefix]),
+        ("agg", sorted(config.rollups)),
+    ]
+    found = [(family, names) for family, names in declared if names]
+    if isinstance(contract.profile, Metrics):
+        found.append(("mblk", []))
+    return found
+
+
+def _manifest(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
+    manifest = coverage.manifest(topic)
+    return {
+        "generation": manifest.generation,
+        "uploaded_generation": manifest.generation,
+        "last_uploaded_at": _time(manifest.published_ms),
+        "last_uploaded_etag": manifest.etag,
+        "last_uploaded_size_bytes": None if manifest.bytes is None else str(manifest.bytes),
+    }
+
+
+def _held_up(held: HeldUp | None) -> dict[str, Any]:
+    """A field that is only there where something is wrong: other servers of this protocol have none of the kind."""
+    if held is None:
+        return {}
+    times = {"since": _time(held.since_ms), "retry_at": _time(held.retry_at_ms)}
+    return {"held_up": {"reason": held.reason, "install": held.install, "attempts": held.attempts, **times}}
+
+
+def _exact(topic: Topic, coverage: IndexCoverage, config: SearchConfig) -> list[dict[str, Any]]:
+    """The exact index of every field that has one."""
+    wanted, told = len(topic.segments), []
+    for name, field in sorted(config.fields.items()):
+        if field.exact and field.kind != "text":
+            one = coverage.of(topic, "exact", name)
+            stale = bool(one.stale) or (one.segments < wanted and not one.segments)
+            run = _run(topic, one, wanted)
+            updated = run.pop("updated_at")
+            told.append({"name": name, "kind": field.kind, **run, "stale_configuration": stale, "updated_at": updated})
+    return told
+
+
+def _family(topic: Topic, coverage: IndexCoverage, family: Family, fields: list[str]) -> dict[str, Any]:
+    one, wanted = coverage.of(topic, family), len(topic.segments)
+    return {
+        "family": family,
+        "fields": fields,
+        "plan_generation": coverage.generation(topic),
+        "covered_segment_count": one.segments,
+        "contiguous_covered_segment_count": one.contiguous,
+        **_lag(topic, one, wanted),
+        "bytes_at_rest": str(one.bytes),
+        "object_count": one.objects,
+        "stale_segment_count": one.stale,
+        "fully_indexed_uploaded_segments": one.segments >= wanted,
+        "updated_at": _time(one.updated_ms),
+    }
+
+
+def _run(topic: Topic, one: Coverage, wanted: int) -> dict[str, Any]:
+    return {
+        "indexed_segment_count": one.segments,
+        **_lag(topic, one, wanted),
+        "bytes_at_rest": str(one.bytes),
+        "object_count": one.objects,
+        "active_run_count": one.runs,
+        "retired_run_count": one.retired_runs,
+        "fully_indexed_uploaded_segments": one.segments >= wanted,
+        "updated_at": _time(one.updated_ms),
+    }
+
+
+def _lag(topic: Topic, one: Coverage, wanted: int) -> dict[str, Any]:
+    """How far a family is behind. By the times of entries and not of the clock: a quiet stream falls behind no
+    further."""
+    behind = None if one.through_ms is None else str(max(topic.last_write_ts - one.through_ms, 0))
+    return {"lag_segments": max(wanted - one.segments, 0), "lag_ms": behind}
+
+
+def _time(millis: int | None) -> str | None:
+    return None if millis is None else write_time(millis)
+
+
+_INDEX_FAMILIES: tuple[Family, ...] = ("routing", "lexicon", "companions")
+
+
+def stream_details(topic: Topic, streams: Streams) -> dict[str, Any]:
+    contract, coverage = contract_of(topic), streams.coverage
+    return {
+        "stream": _summary(topic),
+        "profile": msgspec.Raw(profile_json(contract.profile)),
+        "schema": msgspec.Raw(registry_json(contract.registry, topic.name)),
+        "index_status": index_status(topic, coverage),
+        "storage": storage_of(topic, coverage),
+        # Requests to the object store are counted for the server as a whole.
+        "object_store_requests": {**dict.fromkeys(_REQUESTS, "0"), "by_artifact": []},
+    }
+
+
+_REQUESTS = ("puts", "reads", "gets", "heads", "lists", "deletes")
+
+
+def tail_text_bytes(topic: Topic) -> int:
+    """What the unsealed entries hold, as they are stored."""
+    return topic.tail_bytes - ROW_BYTES * topic.tail_count
+
+
+def _summary(topic: Topic) -> dict[str, Any]:
+    info, state, segments = describe(topic), stream_of(topic), topic.segments
+    sealed = str(segments[-1].last_seq - 1 if segments else -1)
+    written = write_time(topic.last_write_ts or topic.created_ts)
+    pending_rows, pending_bytes = str(topic.tail_count), str(sum([block.payload_bytes for block in topic.tail]))
+    return {
+        "name": topic.name,
+        "content_type": info.content_type,
+        "profile": info.profile,
+        "created_at": write_time(topic.created_ts),
+        "updated_at": written,
+        "expires_at": None if info.deadline_ms is None else write_time(info.deadline_ms),
+        "ttl_seconds": info.ttl_s,
+        "stream_seq": state.last_seq if state is not None else None,
+        "closed": info.closed,
+        "epoch": topic.epoch,
+        "next_offset": str(topic.head),
+        "sealed_through": sealed,
+        "uploaded_through": sealed,
+        "segment_count": len(segments),
+        "uploaded_segment_count": len(segments),
+        "pending_rows": pending_rows,
+        "pending_bytes": pending_bytes,
+        "total_size_bytes": str(topic.live_bytes),
+        "wal_rows": pending_rows,
+        "wal_bytes": pending_bytes,
+        "last_append_at": written,
+        "last_segment_cut_at": write_time(segments[-1].last_written if segments else topic.created_ts),
+    }
+
+
+def storage_of(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
+    """Where the bytes of a stream are. Objects are what lies in the cold tier; local is what does not."""
+    cold = [segment.text_bytes for segment in topic.segments if segment.cold]
+    unwritten = sum([segment.text_bytes for segment in topic.segments if segment.blocks is not None])
+    local = sum([segment.text_bytes for segment in topic.segments if not segment.cold and segment.blocks is None])
+    runs = {family: coverage.of(topic, family) for family in _INDEX_FAMILIES}
+    config = contract_of(topic).registry.search_config
+    exact = [
+        coverage.of(topic, "exact", name) for name, field in (config.fields if config else {}).items() if field.exact
+    ]
+    # All families are in the same files.
+    companions = runs["companions"]
+    indexes, near = companions.cold_bytes, companions.bytes - companions.cold_bytes
+    manifest, tail = coverage.manifest(topic).bytes or 0, tail_text_bytes(topic)
+    return {
+        "object_storage": {
+            "total_bytes": str(sum(cold) + indexes + manifest),
+            "segments_bytes": str(sum(cold)),
+            "indexes_bytes": str(indexes),
+            "manifest_and_meta_bytes": str(manifest),
+            "manifest_bytes": str(manifest),
+            "schema_registry_bytes": "0",
+            "segment_object_count": len(cold),
+            "routing_index_object_count": runs["routing"].objects,
+            "routing_lexicon_object_count": runs["lexicon"].objects,
+            "exact_index_object_count": sum([one.objects for one in exact]),
+            "bundled_companion_object_count": runs["companions"].objects,
+        },
+        "local_storage": {
+            "total_bytes": str(tail + unwritten + local + near),
+            "wal_retained_bytes": str(tail),
+            "pending_tail_bytes": str(tail),
+            "pending_sealed_segment_bytes": str(unwritten),
+            "segment_cache_bytes": str(local),
+            "companion_cache_bytes": str(near),
+            **dict.fromkeys(_NO_CACHES, "0"),
+        },
+        "companion_families": {
+            "exact_bytes": str(sum([one.bytes for one in exact])),
+            **{f"{family}_bytes": str(coverage.of(topic, family).bytes) for family in _SECTIONS},
+        },
+    }
+
+
+_SECTIONS: tuple[Family, ...] = ("col", "fts", "agg", "mblk")
+_NO_CACHES = (
+    "routing_index_cache_bytes", "exact_index_cache_bytes", "lexicon_index_cache_bytes", "sqlite_shared_total_bytes",
+)  # fmt: skip
+"""Parts of a local store that this server does not have."""

@@ -1,0 +1,137 @@
+"""Times and sizes as people write them: `250ms`, `10m`, `1h30m`, `64MiB`."""
+
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from topics.cli.failures import CommandError, UsageError
+
+_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SPAN_MS_MAX = 1_000_000 * _MS["d"]
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_BYTES = {"": 1, "b": 1, "k": 1024, "kib": 1024, "m": 1024**2, "mib": 1024**2, "g": 1024**3, "gib": 1024**3}
+_BYTES |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3}
+_SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.ASCII)
+
+
+def duration_ms(text: str, what: str) -> int:
+    """A time span in milliseconds; a number alone is milliseconds already."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise UsageError(f"{what} is {text!r}; accepted is a time such as 500ms, 30s, 10m, 2h or 1h30m")
+    span = sum(float(number) * _MS[unit] for number, unit in parts)
+    if span > _SPAN_MS_MAX:
+        raise UsageError(f"{what} is {text!r}; accepted is a time of up to {_SPAN_MS_MAX // _MS['d']} days")
+    return round(span)
+
+
+def moment_ms(text: str, what: str, now_ms: int) -> int:
+    """A moment in milliseconds since 1970: a time span before now, or a date."""
+    if _PART.match(text):
+        # There is nothing older.
+        return max(now_ms - duration_ms(text, what), 0)
+    try:
+        # Without a zone it is what the clock on the wall shows.
+        return round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"{what} is {text!r}; accepted is a time such as 30s, 10m or 2h, or a date such as 2026-02-24T12:00:00Z"
+        ) from None
+
+
+def size_bytes(text: str, what: str) -> int:
+    """A size in bytes."""
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _BYTES:
+        raise UsageError(f"{what} is {text!r}; accepted is a size such as 4096, 64KiB, 10MB or 1GiB")
+    return int(match[1]) * _BYTES[match[2]]
+
+
+def shown_bytes(count: float) -> str:
+    """A size for people: `1.5 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def shown_time(moment: int | None) -> str:
+    """A moment for people, in their zone; empty where there is none."""
+    if moment is None:
+        return ""
+    return datetime.fromtimestamp(moment / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def counted(number: int, what: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+# JSON documents as arguments: as they stand, out of a file, or from standard input.
+
+STDIN = "-"
+
+
+def document(text: str, what: str) -> Any:
+    """The JSON of an argument: one that begins like an object or an array is it, any other names a file."""
+    if text.lstrip()[:1] in ("{", "["):
+        return _parsed(text.encode("utf-8", "surrogateescape"), what)
+    if text == STDIN:
+        return _parsed(sys.stdin.buffer.read(), f"{what} on standard input")
+    return _parsed(Path(text).read_bytes(), text)
+
+
+def one_from_stdin(*given: str | None) -> None:
+    """Standard input can be read once."""
+    if sum(text == STDIN for text in given) > 1:
+        raise UsageError("- stands for standard input, which can be one document only")
+
+
+def _parsed(raw: bytes, where: str) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CommandError(f"{where} is no JSON ({error})") from error
+
+
+# What some commands need besides, said in one line where it is missing.
+
+
+def has_spark() -> bool:
+    """Whether Spark is installed, and what goes with it."""
+    return all(find_spec(name) is not None for name in ("pyspark", "pyarrow", "pyiceberg"))
+
+
+def need_spark(what: str) -> None:
+    """Raises where Spark is not installed."""
+    if not has_spark():
+        raise CommandError(
+            f"{what} needs Spark, which is not installed: `make setup-spark` in a checkout, or "
+            "`pip install '.[spark]'` there, adds it"
+        )
+
+
+# Reading the server's metrics: a number by name, or a number for each topic.
+
+
+def number(metrics: Mapping[str, Any], name: str) -> float:
+    """A metric without labels; 0 where the server does not have it."""
+    found = metrics.get(name, 0)
+    return float(found) if isinstance(found, int | float) else 0.0
+
+
+def by_topic(metrics: Mapping[str, Any], name: str) -> dict[str, float]:
+    """A metric that each topic has."""
+    found = metrics.get(name, [])
+    if not isinstance(found, list):
+        return {}
+    return {sample["labels"]["topic"]: float(sample["value"]) for sample in found}

@@ -1,0 +1,308 @@
+"""`topics backup create`."""
+
+import os
+import time
+from datetime import UTC, datetime
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from topics.cli.arguments import moment_ms, shown_bytes
+from topics.cli.failures import CommandError, UsageError
+from topics.cli.output import Output, Yes, confirm, json_line, note, print_result, print_table, progress, table
+from topics.cli.server_connection import HERE, Server, connected
+from topics.engine.core import EngineOptions
+from topics.log.layout import Layout, check_place
+from topics.log.object_store.tiered_fs import guest_files
+from topics.log.posix import PosixFileSystem, make_private
+from topics.model.errors import DamagedBackupError
+from topics.ops.backup.backup_format import Manifest
+from topics.ops.backup.backup_store import BackupDamaged, BackupPlace, PlaceBusy, damages, lineages
+from topics.ops.backup.backup_store import prune as prune_place
+from topics.ops.backup.backups import info_of
+from topics.ops.backup.restore import RequestedTopics, Restore, Target, at_moment, at_seq_of, newest_of, numbered
+from topics.system.clock import SystemClock
+from topics.system.entropy import SystemEntropy
+from topics_protocol.v0 import BackupInfo
+
+_LOOK_AGAIN_S = 0.1
+
+
+def create(
+    *,
+    wait: Annotated[bool, Parameter(help="Wait until it counts.")] = True,
+    output: Output = "table",
+    server: Server = HERE,
+) -> int:
+    """Take a backup of a running server, to the place that it was started with."""
+    with connected(server) as client:
+        before = client.backups()
+        client.create_backup()
+        if not wait:
+            note("the backup is being taken; `topics backup list` tells when it is there")
+            return 0
+        while True:
+            now = client.backups()
+            if now.failures > before.failures:
+                raise CommandError(now.error or "the backup failed")
+            if now.completed > before.completed and not now.running:
+                break
+            time.sleep(_LOOK_AGAIN_S)
+        newest = now.backups[-1]
+        sentence = f"backup {newest.number}: {newest.topics} topics, {shown_bytes(newest.bytes)}, at {now.place}"
+        print_result(newest, output, sentence, str(newest.number))
+    return 0
+
+
+# Where backups are, for commands that work on them without a server.
+
+At = Annotated[
+    str | None,
+    Parameter(
+        name=["--at"], help="Folder, or URL of an object store, with the backups. (TOPICS_BACKUP_DIR)",
+        show_default=False,
+    ),
+]  # fmt: skip
+Lineage = Annotated[
+    str | None, Parameter(help="Whose backups, where several data folders share the place.", show_default=False)
+]
+
+
+def given_place(at: str | None) -> str | None:
+    return check_place(at or os.environ.get("TOPICS_BACKUP_DIR", "").strip() or None, "the place for backups")
+
+
+def open_place(at: str | None, lineage: str | None) -> BackupPlace:
+    root = given_place(at)
+    if root is None:
+        raise UsageError("say where the backups are with --at or TOPICS_BACKUP_DIR")
+    fs = guest_files(root)
+    found = lineages(fs, root)
+    if lineage is None:
+        if len(found) != 1:
+            there = f"there are those of {', '.join(found)}: choose with --lineage" if found else "there are none"
+            raise CommandError(f"{root}: {there}")
+        lineage = found[0]
+    elif lineage not in found:
+        raise CommandError(f"{root} has no backups of {lineage}; there are those of {', '.join(found) or 'nobody'}")
+    return BackupPlace(fs, root, lineage)
+
+
+def load_all(place: BackupPlace) -> tuple[list[Manifest], list[BackupDamaged]]:
+    """The backups, the oldest first, and the manifests that cannot be read."""
+    good, bad = [], []
+    for number in place.numbers():
+        try:
+            good.append(place.load(number))
+        except BackupDamaged as damage:
+            bad.append(damage)
+    return good, bad
+
+
+# `topics backup list`.
+
+HEAD = ("BACKUP", "UP TO", "TOPICS", "SIZE", "EVERY MOMENT SINCE")
+
+
+def list_(*, at: At = None, lineage: Lineage = None, output: Output = "table", server: Server = HERE) -> int:
+    """List the backups of a server, or with --at those at a place, without one."""
+    shipped: int | None = None
+    if given_place(at) is not None:
+        place = open_place(at, lineage)
+        good, bad = load_all(place)
+        infos = [info_of(manifest) for manifest in good]
+        for damage in bad:
+            note(f"{damage.name}: {damage.why}")
+        log = place.shipped()
+        shipped = log.moment if log is not None and good and log.before == good[-1].number else None
+    else:
+        with connected(server) as client:
+            answer = client.backups()
+        infos, shipped = answer.backups, answer.shipped_moment_ms
+    print_table(output, HEAD, ((_row(info), info) for info in infos))
+    if infos and shipped is not None and shipped > infos[-1].moment_ms:
+        note(f"the log behind backup {infos[-1].number} is there up to {_shown(shipped)}")
+    return 0
+
+
+def _row(info: BackupInfo) -> tuple[object, ...]:
+    since = "-" if info.before is None else f"backup {info.before}"
+    return info.number, _shown(info.moment_ms), info.topics, shown_bytes(info.bytes), since
+
+
+def _shown(moment_ms: int) -> str:
+    return datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+# `topics backup verify`.
+
+
+def verify(number: int | None = None, /, *, at: At = None, lineage: Lineage = None, output: Output = "table") -> int:
+    """Read backups whole and compare them with their checksums.
+
+    Exits with 0 when all are sound and with 1 when a file is missing or is not what was written.
+
+    Parameters
+    ----------
+    number
+        Only this one; all of them otherwise.
+    """
+    place = open_place(at, lineage)
+    good, bad = load_all(place)
+    looked_at = [manifest for manifest in good if number is None or manifest.number == number]
+    found = [(damage.name, damage.why) for damage in bad]
+    for manifest in looked_at:
+        found += [(damage.name, damage.why) for damage in damages(place, manifest.files())]
+    if number is None and good:
+        found += [(damage.name, damage.why) for damage in _damaged_log(place, good[-1])]
+    rows = sorted(set(found))
+    if rows:
+        print_table(output, ("FILE", "DAMAGE"), (((name, why), {"file": name, "why": why}) for name, why in rows))
+        return 1
+    note(f"{len(looked_at)} backup(s) of {place.lineage} are sound")
+    return 0
+
+
+def _damaged_log(place: BackupPlace, newest: Manifest) -> list[BackupDamaged]:
+    """What is wrong with the log that was shipped behind the newest backup."""
+    try:
+        shipped = place.shipped()
+        # Until something is logged behind the newest one, this is what was behind an earlier one. It counts no more,
+        # and pruning takes it away.
+        if shipped is None or shipped.before != newest.number:
+            return []
+        found = damages(place, shipped.parts)
+        # Where a server ships, a longer one may have taken its place meanwhile.
+        return found if shipped == place.shipped() else _damaged_log(place, newest)
+    except BackupDamaged as damage:
+        return [damage]
+
+
+# `topics backup prune`.
+
+
+def prune(
+    *,
+    keep: Annotated[int, Parameter(help="How many of the newest stay.")],
+    at: At = None,
+    lineage: Lineage = None,
+    yes: Yes = False,
+) -> int:
+    """Remove old backups, and every file that only they had."""
+    if keep < 1:
+        raise UsageError("--keep must be at least 1")
+    place = open_place(at, lineage)
+    numbers = place.numbers()
+    if len(numbers) <= keep:
+        note(f"there are {len(numbers)} backup(s): nothing to remove")
+        return 0
+    confirm(f"Remove {len(numbers) - keep} of {len(numbers)} backups of {place.lineage}?", yes)
+    try:
+        files = prune_place(place, keep)
+    except PlaceBusy:
+        raise CommandError(
+            f"a backup is being taken at {place.root}, or its server stopped in the middle of one; try again when it "
+            "is done, or after the server's next backup"
+        ) from None
+    note(f"removed {len(numbers) - keep} backup(s) with {files} file(s)")
+    return 0
+
+
+# `topics backup restore`.
+
+_GAP = 1_000_000
+_GAP_MAX = 10**12
+"""More than any server gives out, and so little that seqs stay far from where readers in JavaScript can tell no two
+numbers apart."""
+
+
+def restore(
+    folder: str,
+    /,
+    *,
+    at: At = None,
+    lineage: Lineage = None,
+    backup: Annotated[int | None, Parameter(help="This backup.", show_default="the newest")] = None,
+    until: Annotated[str | None, Parameter(help="As it was then: a date, or a time before now such as 10m.")] = None,
+    seq: Annotated[str | None, Parameter(help="As it was before a topic had a higher seq, TOPIC:SEQ.")] = None,
+    topic: Annotated[list[str] | None, Parameter(help="Only this topic; may be repeated.")] = None,
+    prefix: Annotated[list[str] | None, Parameter(help="Only topics that begin so; may be repeated.")] = None,
+    rename: Annotated[str | None, Parameter(help="Give names that begin with OLD another beginning, OLD=NEW.")] = None,
+    gap: Annotated[
+        int, Parameter(help="Seqs behind each head that are told as lost: the old server may have given them out.")
+    ] = _GAP,
+    output: Output = "table",
+) -> int:
+    """Make a data folder out of a backup.
+
+    Parameters
+    ----------
+    folder
+        The new data folder; it must not exist, or be empty.
+    """
+    if sum(given is not None for given in (backup, until, seq)) > 1:
+        raise UsageError("--backup, --until and --seq each name a state: give one of them")
+    if not 0 <= gap <= _GAP_MAX:
+        raise UsageError(f"--gap must be from 0 to {_GAP_MAX}")
+    place = open_place(at, lineage)
+    clock, fs = SystemClock(), PosixFileSystem()
+    moment = None if until is None else moment_ms(until, "--until", clock.now_ms())
+    wanted = RequestedTopics(topic or (), prefix or (), _renaming(rename))
+    layout = Layout(folder.rstrip("/") or "/")
+    make_private(layout.root)
+    with progress("restoring") as (on_total, on_bytes):
+        job = Restore(place, fs, layout, on_bytes)
+        target = _target(place, backup, moment, seq)
+        on_total(sum(kept.size for kept in (*target.base.files(), *target.log)))
+        try:
+            job.copy(target, wanted)
+        except DamagedBackupError:
+            # Nothing was written. Where the server has gone on meanwhile, the newest log is another one by now.
+            again = _target(place, backup, moment, seq)
+            if again == target:
+                raise
+            target = again
+            job.copy(target, wanted)
+        options = EngineOptions(data_dir=layout.root, wal_shards=len(target.base.positions) or 1)
+        restored = job.finish(target, wanted, gap, options, clock, SystemEntropy())
+    if output == "json":
+        json_line(restored)
+        return 0
+    table(
+        ("TOPIC", "HEAD", "RECORDS", "TOLD AS LOST"),
+        [
+            (one.topic, one.head_seq, one.records, "-" if one.lost_from is None else f"{one.lost_from}-{one.lost_to}")
+            for one in restored.topics
+        ],
+    )
+    note(
+        f"restored backup {restored.backup} of {restored.lineage} into {layout.root}, up to moment {restored.moment}; "
+        f"{restored.excluded_frames} later change(s) of the backups are not in it"
+    )
+    return 0
+
+
+def _target(place: BackupPlace, backup: int | None, until: int | None, seq: str | None) -> Target:
+    manifests: list[Manifest]
+    manifests, bad = load_all(place)
+    for damage in bad:
+        note(f"{damage.name}: {damage.why}; it is not used")
+    if backup is not None:
+        return numbered(manifests, backup)
+    if until is not None:
+        return at_moment(place, manifests, until)
+    if seq is not None:
+        name, _, number = seq.rpartition(":")
+        if not name or not number.isdecimal():
+            raise UsageError(f"--seq is {seq!r}; accepted is TOPIC:SEQ")
+        return at_seq_of(place, manifests, name, int(number))
+    return newest_of(place, manifests)
+
+
+def _renaming(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    old, equals, new = text.partition("=")
+    if not equals:
+        raise CommandError("--rename takes OLD=NEW")
+    return old, new

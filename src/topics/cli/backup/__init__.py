@@ -1,1 +1,0 @@
-"""Commands about backups: `topics backup`."""

@@ -1,1 +1,0 @@
-"""`topics context`: servers by name."""

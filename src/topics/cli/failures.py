@@ -1,0 +1,154 @@
+"""What a failure means to whoever typed the command: one sentence with what to do, and an exit code.
+
+Anything that is not explained here is a bug and keeps its traceback.
+"""
+
+import errno
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from cyclopts import CycloptsError
+
+if TYPE_CHECKING:
+    from topics_client import ApiError
+
+
+_OF_STREAMS = ("stream", "schema", "search", "aggregate")
+FAILED, MISUSED, BUSY, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 4, 130, 141
+
+
+class CommandError(Exception):
+    """A command cannot be carried out; the text says why and what to do."""
+
+    code = FAILED
+
+
+class UsageError(CommandError):
+    """The command line says something that cannot be."""
+
+    code = MISUSED
+
+
+class UnreachableError(CommandError):
+    """No server answers, or it cannot take requests now."""
+
+    code = UNREACHABLE
+
+
+def explained(error: BaseException, command: str = "") -> tuple[str, int] | None:
+    """The sentence and the exit code for a failure of a command; None for a bug."""
+    if isinstance(error, CommandError):
+        return str(error), error.code
+    if isinstance(error, CycloptsError):
+        # The text is laid out for a box of several lines.
+        return f"{' '.join(str(error).split())} --help tells more.", MISUSED
+    if "topics_client" in sys.modules:
+        # Where it was not imported, nothing of it was raised, and importing it would take longer than the command.
+        from topics_client import ApiError, ClientError  # noqa: PLC0415
+        from topics_client.errors import Unsendable  # noqa: PLC0415
+
+        if isinstance(error, Unsendable):
+            return str(error), MISUSED
+        if isinstance(error, ApiError):
+            return _refusal(error, command in _OF_STREAMS)
+        if isinstance(error, ClientError):
+            return str(error), FAILED
+    if isinstance(error, UnicodeEncodeError) and "\udc80" <= error.object[error.start] <= "\udcff":
+        # So the interpreter keeps bytes of the command line that are no text.
+        shown = error.object.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        return f"{shown!r} is no text in UTF-8", MISUSED
+    return _of_the_machine(error)
+
+
+def one_line(sentence: str) -> str:
+    """A sentence that stays on its line and cannot steer a terminal: part of it may be a server's, or a file's."""
+    joined = " ".join(sentence.split())
+    return "".join(char if char.isprintable() else "�" for char in joined)
+
+
+def _of_the_machine(error: BaseException) -> tuple[str, int] | None:
+    from topics.model.errors import FolderBusyError, TopicsError  # noqa: PLC0415
+    from topics.model.settings import SettingsError  # noqa: PLC0415 - only a command that failed needs these
+
+    if isinstance(error, SettingsError):
+        return str(error), MISUSED
+    if isinstance(error, FolderBusyError):
+        return str(error), BUSY
+    if isinstance(error, OSError) and error.strerror:
+        hint = "; --port or TOPICS_PORT chooses another one" if error.errno == errno.EADDRINUSE else ""
+        return (f"{error.filename}: " if error.filename else "") + error.strerror + hint, FAILED
+    if isinstance(error, TopicsError | OSError):
+        return str(error), FAILED
+    return None
+
+
+def _refusal(error: "ApiError", of_streams: bool) -> tuple[str, int]:
+    from topics_client import (  # noqa: PLC0415
+        Forbidden,
+        NotAQueue,
+        RetryLater,
+        RouterNotFound,
+        TopicNotFound,
+        Unauthorized,
+        UnexpectedAnswer,
+    )
+
+    if isinstance(error, Unauthorized):
+        return f"{error.message}: give a key by TOPICS_API_KEY, by a context, or by --api-key", FAILED
+    if isinstance(error, Forbidden):
+        return f"{error.message}: the key does not allow it; use another one", FAILED
+    if isinstance(error, TopicNotFound):
+        word = "topics stream" if of_streams else "topics"
+        return f"{error.message}: `{word} ls` lists those there are, and `{word} create` makes one", FAILED
+    if isinstance(error, RouterNotFound):
+        return f"{error.message}: `topics router ls` lists those there are", FAILED
+    if isinstance(error, NotAQueue):
+        return f"{error.message}: `topics create NAME --type queue` makes one", FAILED
+    detail = error.detail or {}
+    index = detail.get("index")
+    if detail.get("reason") == "schema" and isinstance(index, int):
+        return (
+            f"value {index + 1} of the batch does not fit the schema: {error.message}; `topics schema show` shows it",
+            FAILED,
+        )
+    if isinstance(error, RetryLater):
+        return f"{error.message} ({error.code}): try again later", UNREACHABLE
+    if isinstance(error, UnexpectedAnswer):
+        return f"what answers there is no topics server ({error.message}): look at the address", FAILED
+    return f"{error.message} ({error.code})", FAILED
+
+
+# Variables that look like ours and are not: a setting that is spelled wrong would silently not count.
+
+CLIENT_NAMES = ("TOPICS_URL", "TOPICS_API_KEY", "TOPICS_CONTEXT", "TOPICS_CONFIG")
+"""What the command line itself reads; everything else is a setting of the server."""
+
+_PREFIX = "TOPICS_"
+
+
+def strangers(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """Every `TOPICS_…` that means nothing, and the name that was probably meant."""
+    unsure = sorted(name for name in names if name.startswith(_PREFIX) and name not in CLIENT_NAMES)
+    if not unsure:
+        return
+    from topics.model.settings import SETTINGS  # noqa: PLC0415 - most command lines have no such variable
+
+    known = [*CLIENT_NAMES, *(setting.env for setting in SETTINGS)]
+    for name in unsure:
+        if name not in known:
+            # What all of them begin with makes none of them alike.
+            meant = did_you_mean(name.removeprefix(_PREFIX), [one.removeprefix(_PREFIX) for one in known])
+            yield name, None if meant is None else _PREFIX + meant
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like another one; None where none is like it."""
+    import difflib  # noqa: PLC0415 - only a mistake needs it
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+
+
+def advice(name: str, meant: str | None) -> str:
+    """What to tell about such a name."""
+    return f"{name} is not known" + (f"; did you mean {meant}?" if meant else "")

@@ -1,1 +1,0 @@
-"""Commands that look at a data folder, without a server."""

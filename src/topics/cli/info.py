@@ -1,0 +1,32 @@
+"""`topics version`."""
+
+from typing import Literal
+
+from topics import __version__
+from topics.cli.output import line
+
+
+def version() -> int:
+    """Prints the version of this server."""
+    print(f"topics {__version__}")
+    return 0
+
+
+# `topics completion`.
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
+    """Print a script that completes commands and options in a shell.
+
+    bash: eval "$(topics completion bash)" in ~/.bashrc; zsh: topics completion zsh > a folder of $fpath, named _topics;
+    fish: topics completion fish > ~/.config/fish/completions/topics.fish
+
+    Parameters
+    ----------
+    shell
+        Which one.
+    """
+    from topics.cli import app  # noqa: PLC0415 - it is what imported this module
+
+    line(app.generate_completion(prog_name="topics", shell=shell).rstrip())
+    return 0

@@ -1,1 +1,0 @@
-"""Commands about the keys of a server: `topics key`."""

@@ -1,0 +1,302 @@
+"""What commands print: tables for people, one JSON object a line for programs, or the bare values.
+
+Standard output is data; whatever else there is to say goes to standard error. Colours are for terminals only.
+"""
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal, TextIO
+
+import msgspec
+from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from topics.cli.failures import CommandError, UsageError
+from topics.model.records import in_one_line
+from topics_client import Gap, Record
+
+Form = Literal["table", "json", "raw"]
+Output = Annotated[
+    Form,
+    Parameter(name=["--output", "-o"], help="A table, one JSON object a line, or the bare values."),
+]
+
+_GAP = "  "
+_BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+encode = msgspec.json.Encoder().encode
+
+
+def is_colourful(stream: TextIO) -> bool:
+    """Whether colours are welcome there."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def note(text: str) -> None:
+    """A word to the person, beside the data."""
+    colour, reset = (_DIM, _RESET) if is_colourful(sys.stderr) else ("", "")
+    print(f"{colour}topics: {printable(text)}{reset}", file=sys.stderr, flush=True)
+
+
+def line(text: str) -> None:
+    raw_line(text.encode("utf-8", "surrogateescape"))
+
+
+def json_line(value: object) -> None:
+    raw_line(encode(value))
+
+
+def raw_line(data: bytes) -> None:
+    """Everything is written as bytes: what a record holds is printed as it was written, whatever the locale."""
+    sys.stdout.buffer.write(data + b"\n")
+
+
+def flush() -> None:
+    """Lets whoever reads at the other end see it now."""
+    sys.stdout.buffer.flush()
+
+
+def print_result(value: msgspec.Struct, form: Form, sentence: str, raw: str = "") -> None:
+    """What one call did: as a sentence, as the server's answer, or as the one value in it that matters."""
+    if form == "json":
+        json_line(value)
+    else:
+        line(sentence if form == "table" else raw)
+
+
+def print_table(
+    form: Form, head: Sequence[str], items: Iterable[tuple[Sequence[object], object]], name: int = 0
+) -> None:
+    """Rows and the values they stand for. The bare values are those of the column `name`."""
+    if form == "table":
+        table(head, [row for row, _ in items])
+        return
+    for row, value in items:
+        if form == "json":
+            json_line(value)
+        else:
+            line(str(row[name]))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Columns under a head, numbers to the right. On a terminal it is cut to its width."""
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    numeric = [bool(rows) and all(isinstance(row[at], int | float) for row in rows) for at in range(len(head))]
+    widths = [max(len(row[at]) for row in [list(head), *cells]) for at in range(len(head))]
+    colourful = is_colourful(sys.stdout)
+    limit = width() if sys.stdout.isatty() else None
+    for number, row in enumerate([list(head), *cells]):
+        text = _GAP.join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        ).rstrip()
+        text = cut(text, limit)
+        line(f"{_BOLD}{text}{_RESET}" if colourful and number == 0 else text)
+
+
+def fields(pairs: Iterable[tuple[str, object]]) -> None:
+    """Names and values, one a line."""
+    given = [(name, printable(str(value))) for name, value in pairs]
+    width = max(len(name) for name, _ in given)
+    colourful = is_colourful(sys.stdout)
+    for name, value in given:
+        label = name.ljust(width)
+        line(f"{_BOLD}{label}{_RESET}  {value}" if colourful else f"{label}  {value}")
+
+
+def width() -> int:
+    """Columns of the terminal."""
+    import shutil  # noqa: PLC0415 - it brings every compression along, and a pipe has no width
+
+    return shutil.get_terminal_size().columns
+
+
+def cut(text: str, limit: int | None) -> str:
+    return text if limit is None or len(text) <= limit else text[: max(limit - 1, 0)] + "…"
+
+
+def printable(text: str) -> str:
+    """Text that cannot steer a terminal: names and payloads are somebody else's."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else "�" for char in text)
+
+
+# What rich draws: text that is taken as it is, and bars of progress.
+
+_WIDTH = 160
+"""Of a table that does not go to a terminal."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Shows text as it is: names and paths come from files, and must not be taken for markup or emoji."""
+    plain = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    if not plain.is_terminal:
+        plain.width = _WIDTH
+    return plain
+
+
+@contextmanager
+def progress(what: str) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
+    """A bar of bytes on standard error, on a terminal only: what to call with the total, and with each step."""
+    screen = console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+
+        def on_total(total: int) -> None:
+            bar.update(task, total=total)
+
+        def on_bytes(count: int) -> None:
+            bar.update(task, advance=count)
+
+        yield on_total, on_bytes
+
+
+# Lines in and out: what standard input holds, and a record as one line of JSON.
+#
+# {"seq":7,"ts":1748470000123,"node":"a","tag":"t","meta":{"k":1},"data":{"order":7}}
+
+BATCH_RECORDS = 1000
+BATCH_BYTES = 4 * 1024 * 1024
+_CHUNK_BYTES = 256 * 1024
+_LINE_BYTES_MAX = 256 * 1024 * 1024
+
+_check = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class Line(msgspec.Struct, omit_defaults=True):
+    """A record as it is printed and exported; the payload is as its writer sent it, but for line breaks."""
+
+    seq: int
+    ts: int
+    node: str | None = None
+    tag: str | None = None
+    meta: dict[str, Any] | None = None
+    data: msgspec.Raw = msgspec.Raw(b"")
+
+    @classmethod
+    def of(cls, record: Record) -> "Line":
+        return cls(record.seq, record.ts, record.node, record.tag, record.meta, msgspec.Raw(in_one_line(record.raw)))
+
+
+class LostLine(msgspec.Struct, tag="lost", tag_field="type"):
+    """Records that are lost, where the line of the first of them would stand."""
+
+    gap_from: int
+    gap_to: int
+    reason: str
+
+    @classmethod
+    def of(cls, gap: Gap) -> "LostLine":
+        return cls(gap.gap_from, gap.gap_to, gap.reason)
+
+
+def told(topic: str, gap: Gap) -> str:
+    """A loss in words."""
+    if gap.reason == "recreated":
+        return f"{topic} was deleted and made again: it goes on from its new beginning"
+    return f"{topic}: the records {gap.gap_from} to {gap.gap_to} are lost ({gap.reason})"
+
+
+def json_text(text: bytes, where: str, *, is_text: bool) -> msgspec.Raw:
+    """One value as it stands, checked to be JSON; with `is_text`, the text as a JSON string."""
+    try:
+        decoded = text.decode("utf-8")
+        if is_text:
+            return msgspec.Raw(msgspec.json.encode(decoded))
+        return _check(decoded.strip())
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+        shown = text[:80].decode("utf-8", "replace")
+        raise CommandError(
+            f"{where} is no JSON ({error}): {shown!r}; a text needs quotes of its own, or --text"
+        ) from error
+
+
+@contextmanager
+def interruptible_reads() -> Iterator[Callable[[int], bytes]]:
+    """Reads what comes next from a descriptor, and misses no Ctrl-C while it waits: one that comes between the
+    interpreter's last look for signals and a read that blocks would only be noticed when something is typed.
+    """
+    heard, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def read(descriptor: int) -> bytes:
+        ready: list[int] = []
+        while descriptor not in ready:
+            ready, _, _ = select.select([descriptor, heard], [], [])
+            if heard in ready:
+                os.read(heard, 64)
+        return os.read(descriptor, _CHUNK_BYTES)
+
+    try:
+        before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    except ValueError:  # Another thread than the main one hears of no signals anyway.
+        before = None
+    try:
+        yield read
+    finally:
+        if before is not None:
+            signal.set_wakeup_fd(before)
+        os.close(heard)
+        os.close(told)
+
+
+def read_lines(descriptor: int) -> Iterator[list[tuple[int, bytes]]]:
+    """The lines of a file with their numbers, as they come: whatever is there, and then a wait for more.
+
+    A slow pipe gives its lines one by one and a fast one gives many at once, so that neither has to wait.
+    """
+    # The beginning of a line whose end has not come; joined only then, or a long line would be copied with every chunk.
+    parts: list[bytes] = []
+    size = number = 0
+    with interruptible_reads() as read:
+        while chunk := read(descriptor):
+            parts.append(chunk)
+            size += len(chunk)
+            if b"\n" not in chunk:
+                if size > _LINE_BYTES_MAX:
+                    raise CommandError(
+                        f"line {number + 1} is longer than {_LINE_BYTES_MAX} bytes: no server takes that"
+                    )
+                continue
+            *whole, rest = b"".join(parts).split(b"\n")
+            parts, size = [rest], len(rest)
+            numbered = [(number + place, text) for place, text in enumerate(whole, 1)]
+            number += len(whole)
+            yield [(place, text) for place, text in numbered if text.strip()]
+    rest = b"".join(parts)
+    if rest.strip():
+        yield [(number + 1, rest)]
+
+
+def batches(values: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
+    """Parts that one request can carry."""
+    batch: list[msgspec.Raw] = []
+    size = 0
+    for value in values:
+        if batch and (len(batch) >= BATCH_RECORDS or size + len(bytes(value)) > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(value)
+        size += len(bytes(value))
+    if batch:
+        yield batch
+
+
+# Asking before something is gone for good.
+
+Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")]
+
+
+def confirm(question: str, sure: bool) -> None:
+    """Raises unless somebody says yes; where there is nobody to ask, it has to be said on the command line."""
+    if sure:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} There is no terminal to ask on: say --yes")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandError("nothing was deleted")

@@ -1,1 +1,0 @@
-"""`topics pipeline`: the pipeline by hand."""

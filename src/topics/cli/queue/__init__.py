@@ -1,1 +1,0 @@
-"""`topics queue`: commands about jobs."""

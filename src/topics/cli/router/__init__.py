@@ -1,1 +1,0 @@
-"""`topics router`: commands about routers."""

@@ -1,1 +1,0 @@
-"""`topics schema`: what the entries of a stream look like, and how that changes."""

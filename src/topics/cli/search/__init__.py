@@ -1,1 +1,0 @@
-"""Commands that ask what a stream holds: hits, and sums over time."""

@@ -1,1 +1,0 @@
-"""`topics stream`: commands about streams, which speak /v1."""

@@ -1,1 +1,0 @@
-"""Commands about topics and their records."""

@@ -1,1 +1,0 @@
-"""`topics export` and `topics import`: a topic to files and back."""

@@ -1,1 +1,0 @@
-"""`topics top` and `topics bench`: how a server does."""

@@ -1,1 +1,0 @@
-"""The client for asyncio. The modules here, all but `net`, are what `topics.client._sync` is generated from."""

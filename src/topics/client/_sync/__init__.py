@@ -1,1 +1,0 @@
-"""The client for code that waits. The modules here, all but `net`, are generated from `topics.client._async`."""

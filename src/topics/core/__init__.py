@@ -1,1 +1,0 @@
-"""What the product is about, as pure values: ids, records, topic settings, watermarks, limits and errors."""

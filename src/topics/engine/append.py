@@ -1,0 +1,488 @@
+"""Appending: decide where a batch goes, and hand it to the write path."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from topics.engine.apply import forget_old_keys, grant
+from topics.engine.coalesce import GROUP_MAX, AnswerAll, Coalescer, Singles, Unread, answer_each
+from topics.engine.core import EngineCore
+from topics.engine.idempotency import KeyedBlock, KeyMemory, KnownAppend
+from topics.engine.record_runs import Block, block_head
+from topics.engine.results import AppendDone, AppendResult, deduped
+from topics.engine.topic import Topic
+from topics.engine.write_path import FrameDraft, LogOperation
+from topics.log.block import BASE_MAX, Keys
+from topics.log.commit_policy import COMPANY
+from topics.log.commit_requests import CommitTiming
+from topics.log.control_frames import encode_create
+from topics.log.frame import FrameKind
+from topics.model.errors import (
+    IdempotencyConflictError,
+    NotAQueueError,
+    ShuttingDownError,
+    ThrottledError,
+    TopicNotFoundError,
+    TopicsError,
+)
+from topics.model.limits import Limits, clamp_delay_ms
+from topics.model.names import check_topic_name, is_server_name
+from topics.model.records import Batch, PlainRecords, Record, check_records, find_plain
+from topics.model.topic_config import TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
+from topics.queues.queue_frames import encode_delay
+from topics.wire.preencoding import Preencoded, check_drafted
+from topics.wire.record_encoding import encode_fragments
+
+
+class FrameExtension(Protocol):
+    """What a feature changes together with a batch, in the same frame, so that no crash can part them."""
+
+    kind: FrameKind
+
+    def staged(self, topic: Topic) -> None:
+        """The batch is accepted and on its way: from now on it is either applied or undone."""
+        ...
+
+    def prefix(self, topic: Topic) -> bytes:
+        """What stands in the frame before the block. For a new topic it is also what gives it its name and number."""
+        ...
+
+    def applied(self, topic: Topic) -> None:
+        """The batch is published."""
+        ...
+
+    def undone(self, topic: Topic, error: TopicsError) -> None:
+        """The batch failed, and with it whatever came along."""
+        ...
+
+
+class Append(LogOperation):
+    """A batch: published when committed, as if it had never been when not."""
+
+    __slots__ = ("_core", "_created", "_done", "_extension", "callers", "followers", "ready_at")
+
+    def __init__(
+        self, core: EngineCore, topic: Topic, block: Block, created: bool, done: AppendDone,
+        extension: FrameExtension | None, callers: int,
+    ) -> None:  # fmt: skip
+        # Every field at once instead of through two constructors: this is made for each append there is.
+        self.path = core.path
+        self.topic = topic
+        self.block = block
+        self.first_seq = block.first_seq
+        self.ceiling = self.last_lsn = 0
+        self._core = core
+        self._created = created
+        self._done = done
+        self._extension = extension
+        self.callers = callers
+        self.ready_at = 0
+        """For jobs that are held back: until when."""
+        self.followers: list[Callable[[TopicsError | None], None]] | None = None
+        """Others that sent an idempotency key of this while it was on its way; told whether it failed."""
+
+    def apply(self, timing: CommitTiming) -> None:
+        core, topic, block = self._core, self.topic, self.block
+        assert block is not None
+        first, last = block.first_seq, block.first_seq + block.count - 1
+        if not topic.rules.created:
+            core.add_topic(topic)
+        self.publish()
+        if self.ready_at:
+            for told in core.delayed:
+                told(topic, first, last, self.ready_at)
+        if self._extension is not None:
+            self._extension.applied(topic)
+        self._done(AppendResult(topic.name, first, last, topic.head, self._created, False, *timing))
+        if self.followers is not None:
+            for follower in self.followers:
+                follower(None)
+
+    def undo(self, error: TopicsError) -> None:
+        topic, block = self.topic, self.block
+        assert block is not None
+        if self._created and self._core.by_name.get(topic.name) is topic:
+            del self._core.by_name[topic.name]
+        if block.key is not None and topic.keys is not None:
+            topic.keys.release(block.key)
+            if not topic.keys:
+                topic.keys = None
+        if self._extension is not None:
+            self._extension.undone(topic, error)
+        self._done(error)
+        for follower in self.followers or ():
+            follower(error)
+
+
+class Sealing(Protocol):
+    """Whoever writes segments (`engine.sealing`)."""
+
+    failures: int
+    """How often in a row that has failed; while it fails, memory fills up."""
+
+
+class Gatekeeper(Protocol):
+    """Whoever decides on appends under pressure (`engine.backpressure`)."""
+
+    refusing: bool
+
+
+class Appender:
+    def __init__(self, core: EngineCore, sealing: Sealing, gatekeeper: Gatekeeper) -> None:
+        self._core = core
+        self._sealing = sealing
+        self._gatekeeper = gatekeeper
+        self.coalescer = Coalescer(core, self._stage, self._stage_singles)
+
+    def append_lone(
+        self,
+        name: str,
+        record: Record,
+        caller: object,
+        answer: AnswerAll,
+        key: str | None = None,
+        streams: bool = False,
+    ) -> bool:
+        """Takes a record that nobody has looked at yet, if it is right, its key new, the topic plain, and nothing in
+        the way of appends. It is the decision that `append` would come to for such a record, in fewer steps.
+
+        It shares a block with the others of this tick, and `answer` is told of all of them together. False where it
+        is to be looked at more closely, as with a key that is known: then nothing happened, and `append` is the way.
+        `streams` says that it is asked by a user of streams, to whom the names that topics cannot have are open.
+        """
+        core = self._core
+        # Those that are awake alone: this is asked more often than anything else.
+        topic = dict.get(core.by_name, name)
+        if topic is None:
+            return False
+        limits, rules = core.limits, topic.rules
+        if (
+            not (rules.plain or (rules.shares and _is_indifferent(topic, streams)))
+            or core.closed
+            or len(record.data) > limits.max_record_bytes
+            # Asked of the first record of a tick alone: what lets one in lets in those that share its block.
+            or (topic.coalesced is None and self._hindered())
+            or (key is not None and not (rules.keyed and 0 < len(key) <= limits.max_idempotency_key_chars))
+        ):
+            return False
+        if not ((record.tag is None and record.meta is None and record.node is None) or _is_right(record, limits)):
+            return False
+        return self.coalescer.take(topic, record, caller, answer, key)
+
+    def append_unread(self, name: str, callers: Sequence[object], unread: Unread, streams: bool = False) -> bool:
+        """Takes those who bring a single record each that nobody has read yet, if the topic is plain and nothing in
+        the way of appends. All of one tick are read, and decided on, together; False where these are to be looked at
+        one by one."""
+        topic = dict.get(self._core.by_name, name)
+        if topic is None or self._core.closed:
+            return False
+        rules = topic.rules
+        if not (rules.plain or (rules.shares and _is_indifferent(topic, streams))):
+            return False
+        group = topic.coalesced
+        if group is None:
+            if len(callers) == 1 and self._core.shards[topic.shard].committer.company < COMPANY:
+                # Few come at a time: then there is nothing to share.
+                return False
+            return not self._hindered() and self.coalescer.begin_unread(topic, callers, unread)
+        if group.unread is not unread or len(group.callers) + len(callers) > GROUP_MAX:
+            # It ends with who takes its place, or with the next that comes by itself.
+            return group.unread is not None and self.coalescer.begin_unread(topic, callers, unread)
+        group.callers += callers
+        return True
+
+    def _stage_singles(self, topic: Topic, singles: Singles, done: AppendDone) -> bool:
+        """Stages single records that were read together. It is the decision that `append_lone` comes to for each."""
+        records, keys = singles
+        limits, plain, keyed = self._core.limits, find_plain(records), None
+        if plain is None:
+            if not all([_is_right(record, limits) for record in records]):
+                return False
+        elif max(plain.sizes) > limits.max_record_bytes:
+            return False
+        if keys is not None:
+            # Not asked of the rules, which by now may be those of a topic that is about to go.
+            remembers = not topic.rules.guarded and topic.staged_config.idempotency_window_ms > 0
+            keyed = self._take_keys(topic, keys) if remembers else None
+            if keyed is None:
+                return False
+        self._stage(topic, Batch(records=records), done, None, None, plain, len(records), keyed)
+        return True
+
+    def _take_keys(self, topic: Topic, keys: list[str | None]) -> KeyedBlock | None:
+        """Takes the keys of a group for its topic; None where one is taken already or is none, or where there may be
+        no room for them."""
+        places = {key: place for place, key in enumerate(keys) if key is not None}
+        limits = self._core.limits
+        if len(places) + keys.count(None) != len(keys) or max(map(len, places)) > limits.max_idempotency_key_chars:
+            return None
+        if "" in places:
+            return None
+        taken = 0 if topic.keys is None else len(topic.keys)
+        if 0 < limits.max_idempotency_keys < taken + len(places):
+            return None
+        if topic.keys is None:
+            topic.keys = KeyMemory()
+        by_key = topic.keys.by_key
+        if not by_key.keys().isdisjoint(places):
+            return None
+        keyed = KeyedBlock(places if len(keys) > 1 else next(iter(places)))
+        by_key.update(dict.fromkeys(places, keyed))
+        return keyed
+
+    def _hindered(self) -> bool:
+        """Whether anything besides its topic may be in the way of an append."""
+        core = self._core
+        return core.quiet or core.metered or self._gatekeeper.refusing or self._sealing.failures > 0
+
+    def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone, prepared: object = None) -> None:
+        """Appends to `topic`, or to the one it makes where there is none of that name.
+
+        `prepared` is what the topic's guard made of the records when they came before, if it had them wait.
+        """
+        core, records, key = self._core, batch.records, batch.idempotency_key
+        if core.closed:
+            raise ShuttingDownError()
+        plain = check_drafted(records, core.limits, batch.node, key)
+        if topic is None:
+            topic = self._new_topic(name, batch)
+        elif key is not None and self._answered_before(topic, key, batch, done):
+            return
+        elif topic.rules.guarded:
+            asked, guard = batch, topic.guard
+            assert guard is not None
+            if guard.postpones(topic, records, prepared, lambda ready: self._append_again(name, asked, done, ready)):
+                return
+            admitted = core.path.admit(topic, lambda: records, prepared=prepared)
+            if admitted is not None:
+                batch, plain = msgspec.structs.replace(batch, records=admitted), None
+        self.write(topic, batch, done, plain=plain)
+
+    def _append_again(self, name: str, batch: Batch, done: AppendDone, prepared: object) -> None:
+        """Appends what the guard of its topic had wait: nobody is left to be told by an exception."""
+        try:
+            self.append(self._core.by_name.get(name), name, batch, done, prepared)
+        except TopicsError as error:
+            done(error)
+
+    def write(
+        self,
+        topic: Topic,
+        batch: Batch,
+        done: AppendDone,
+        extension: FrameExtension | None = None,
+        ts: int | None = None,
+        plain: PlainRecords | None = None,
+    ) -> None:
+        """Appends records that were found right to a topic that takes them.
+
+        `ts` is a time that the writer gives; it is moved up to that of the batch before if need be.
+        """
+        core, path, rules = self._core, self._core.path, topic.rules
+        if topic.config.ttl_ms:
+            core.expire(topic)
+        if batch.delay_ms and topic.staged_config.type is not TopicType.QUEUE:
+            raise NotAQueueError(topic.name)
+        if rules.rejects or core.metered:
+            path.check_fits(topic, batch.records)
+        key = batch.idempotency_key
+        count = len(batch.records) if plain is None else len(plain.sizes)
+        if count == 1 and batch.node is None and not batch.delay_ms and extension is None and ts is None:
+            shared = (rules.plain if key is None else rules.keyed) and not core.metered and not core.quiet
+            if shared and self.coalescer.take(topic, batch.records[0], done, answer_each, key):
+                return
+        if rules.logged or not rules.created:
+            path.check(topic, patient=batch.disable_backpressure, overtakes=True)
+        elif core.quiet:
+            core.begin()
+        self._stage(topic, batch, done, extension, ts, plain)
+
+    def _stage(
+        self,
+        topic: Topic,
+        batch: Batch,
+        done: AppendDone,
+        extension: FrameExtension | None = None,
+        given_ts: int | None = None,
+        plain: PlainRecords | None = None,
+        callers: int = 1,
+        keyed: KeyedBlock | None = None,
+    ) -> None:
+        """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged.
+
+        `keyed` are keys that were taken already, of single records.
+        """
+        core, rules, key = self._core, topic.rules, batch.idempotency_key
+        logged = rules.logged
+        if key is not None:
+            if topic.keys is None:
+                topic.keys = KeyMemory()
+            # None where keys are not remembered, so that it may well be on its way: the last of them counts.
+            keyed = topic.keys.begin(key)
+        keys = key if keyed is None else keyed.keys
+        if keyed is not None and plain is None and batch.node is None and callers > 1:
+            # Who encodes them needs it as well.
+            plain = find_plain(batch.records)
+        block = stage_block(core, topic, batch.records, batch.node, keys, given_ts, plain)
+        created = not rules.created and core.by_name.get(topic.name) is not topic
+        append = Append(core, topic, block, created, done, extension, callers)
+        frames: list[FrameDraft] = []
+        if created and extension is None:
+            frames.append((FrameKind.CREATE, creation_body(core, topic), b""))
+        if extension is not None:
+            extension.staged(topic)
+        if batch.delay_ms:
+            append.ready_at = core.steady() + clamp_delay_ms(batch.delay_ms)
+            if logged:
+                ready = core.time.ending(append.ready_at)
+                frames.append((FrameKind.DELAY, encode_delay(ready, block.first_seq, block.last_seq), b""))
+        if logged and extension is None:
+            frames.append((FrameKind.APPEND, block_head(block), block.text))
+        elif logged and extension is not None:
+            frames.append((extension.kind, extension.prefix(topic) + block_head(block), block.text))
+        append.frames = frames
+        if keyed is not None:
+            keyed.stands_for(block, plain).append = append
+        core.path.log(append)
+
+    def _new_topic(self, name: str, batch: Batch) -> Topic:
+        """The topic this write creates; it gets its name only when it is staged."""
+        core, patch = self._core, batch.config
+        config = resolve_config(patch or TopicConfigPatch(), name, None)
+        wanted = config.auto_create if batch.create is None else batch.create
+        if not wanted:
+            raise TopicNotFoundError(name)
+        check_topic_name(name)
+        return make_topic(core, name, config)
+
+    def _answered_before(self, topic: Topic, key: str, batch: Batch, done: AppendDone) -> bool:
+        if not topic.staged_config.idempotency_window_ms:
+            return False
+        while topic.coalesced is not None and topic.coalesced.may_bring(key):
+            # It came earlier in this tick, or may have. On its way it can be followed. Those who are then taken one by
+            # one are a group again.
+            topic.coalesced.stage()
+        taken = topic.keys.by_key.get(key) if topic.keys else None
+        if taken is not None and taken.append is not None:
+            flying: Append = taken.append
+            repeated = Repeated(topic, taken.find(key), batch, done)
+            if flying.followers is None:
+                flying.followers = []
+            flying.followers.append(repeated.answer)
+            return True
+        forget_old_keys(topic, self._core.wall())
+        known = topic.keys.get(key) if topic.keys else None
+        if known is None:
+            most = self._core.limits.max_idempotency_keys
+            if topic.keys is not None and 0 < most <= len(topic.keys):
+                # To forget one early would be to let its append happen twice. All become old within the window.
+                raise ThrottledError.over_cap("max_idempotency_keys", most)
+            return False
+        Repeated(topic, known, batch, done).answer(None)
+        return True
+
+
+class Repeated:
+    """An append with a key that is known, or will be once the append before it is through."""
+
+    def __init__(self, topic: Topic, known: KnownAppend, batch: Batch, done: AppendDone) -> None:
+        self._topic = topic.name
+        self._known = known
+        self._differs = len(batch.records) != known.records
+        # What a schema or a profile made of records, perhaps with the time of then, cannot be made again.
+        rewritten = topic.guard is not None and topic.guard.rewrites(topic)
+        if not self._differs and not rewritten:
+            self._differs = not _is_known(batch, known)
+        self._check = batch.idempotency_check
+        self._done = done
+
+    def answer(self, error: TopicsError | None) -> None:
+        """`error` is why the append before it failed; this one then did not happen either, and may be sent again."""
+        first, last = self._known.first_seq, self._known.first_seq + self._known.records - 1
+        if error is None and self._differs and self._check:
+            error = IdempotencyConflictError(self._topic, first, last)
+        self._done(error or deduped(self._topic, first, last, self._differs))
+
+
+def _is_known(batch: Batch, known: KnownAppend) -> bool:
+    """Whether a batch is the one that was stored."""
+    if known.of_data:
+        plain = find_plain(batch.records) if batch.node is None else None
+        return plain is not None and known.holds(plain.datas[0])
+    return known.holds(_encode_again(batch, known.first_seq, known.ts))
+
+
+def _encode_again(batch: Batch, first_seq: int, ts: int) -> bytes:
+    """A batch as it was stored, if it is the one."""
+    records, node = batch.records, batch.node
+    if isinstance(records, Preencoded) and records.draft.fits(len(records), first_seq, ts, node):
+        return records.draft.take(first_seq, ts, 0).text
+    return encode_fragments(records, first_seq, ts, node, 0).text
+
+
+def _is_indifferent(topic: Topic, streams: bool) -> bool:
+    return topic.guard is not None and topic.guard.indifferent(topic, streams)
+
+
+def _is_right(record: Record, limits: Limits) -> bool:
+    try:
+        check_records((record,), limits)
+    except TopicsError:
+        return False
+    return True
+
+
+def stage_block(
+    core: EngineCore,
+    topic: Topic,
+    records: Sequence[Record],
+    node: str | None = None,
+    key: Keys | None = None,
+    given_ts: int | None = None,
+    plain: PlainRecords | None = None,
+) -> Block:
+    """Gives out seqs for a batch. From here on nothing may fail until its frame is submitted."""
+    first = topic.staged_head + 1
+    written = core.wall()
+    ts = written if given_ts is None else given_ts
+    draft = records.draft if isinstance(records, Preencoded) else None
+    if draft is not None and given_ts is None:
+        # It is a moment old, and what it says of the time can stay.
+        ts = draft.ts
+    if ts < topic.staged_ts:
+        ts = topic.staged_ts
+    topic.staged_ts = ts
+    base = topic.next_base if topic.next_base < BASE_MAX else 0
+    if draft is not None and draft.fits(len(records), first, ts, node):
+        text, rows, payload_bytes, traits = draft.take(first, ts, base)
+    else:
+        text, rows, payload_bytes, traits = encode_fragments(records, first, ts, node, base, plain)
+    block = Block(first, ts, payload_bytes, base, traits, key, rows, text, written)
+    count = block.count
+    topic.staged_head += count
+    topic.next_base = base + len(text) + 1
+    topic.staged_count += count
+    topic.staged_bytes += payload_bytes
+    core.staged_bytes += payload_bytes
+    return block
+
+
+def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
+    """A new topic that does not exist yet: it has a number and a shard, and no name."""
+    limits = core.limits
+    if limits.max_topics and core.name_count >= limits.max_topics and not is_server_name(name):
+        raise ThrottledError.over_cap("max_topics", limits.max_topics)
+    core.quotas.check_topics(name)
+    topic_id = core.next_topic_id
+    topic = Topic(topic_id, name, topic_id, config, core.wall())
+    topic.shard = core.shard_number(topic_id)
+    grant(topic, core.reserve)
+    return topic
+
+
+def creation_body(core: EngineCore, topic: Topic) -> bytes:
+    """Gives a new topic its name and its number for good; a frame with this must be logged."""
+    core.by_name[topic.name] = topic
+    core.next_topic_id = topic.id + 1
+    return encode_create(topic.epoch, topic.created_ts, topic.name, encode_config(topic.config))

@@ -1,0 +1,302 @@
+"""The one place where logged changes become state. Live operations and recovery both come through here.
+
+A change is applied after its frame met the promise of the topic's class, in the order of the log for each topic.
+Applying is deterministic: given the same state and the same frames, the same state results, so replay cannot disagree
+with what readers saw.
+"""
+
+from collections.abc import Callable
+
+from topics.engine.features import Features
+from topics.engine.idempotency import KeyMemory
+from topics.engine.lookup import SeqRange
+from topics.engine.record_runs import Block, Run, RunReader, Segment, live_ranges
+from topics.engine.retention import Retention
+from topics.engine.topic import Topic
+from topics.engine.watermarks import remember
+from topics.log.segment import DELETED
+from topics.log.snapshot import TopicState
+from topics.model.seq_ranges import LossReason, LostRange
+from topics.model.topic_config import Durability, TopicConfig, decode_config
+
+# How far a topic may give out seqs before the disk knows of it.
+#
+# Class `disk` shows a record before it is synced, and class `ephemeral` never logs one. If a crash then took the topic
+# back to the head that the disk knows, a seq that somebody has seen would be given to another record. So every seq that
+# is shown lies below a *ceiling*, and after a crash the topic goes on above it.
+#
+# | what the disk holds | the ceiling that follows from it |
+# |---|---|
+# | the topic's creation, or a change of its config | its head then, and `reserve` seqs more |
+# | a snapshot with its head | that head, and as many more |
+# | a CEILING frame | what the frame says |
+#
+# The first two cost nothing: whoever recovers adds the reserve himself (`engine.recovery` says how large it was). So a
+# topic always has room for what comes first, and nobody waits for it. A topic that uses its room up is given more by a
+# frame, in the background, when half of it is left; the faster it comes back for more, the more it gets. Only one that
+# outruns even that, by a burst of more records than the reserve within one sync of the disk, waits for the sync: a seq
+# given out twice would be worse.
+
+_RESERVE_MAX = 1 << 20
+_QUICK_MS = 1000
+
+
+def needs_ceiling(durability: Durability) -> bool:
+    return durability.reserves_seqs or not durability.logged
+
+
+def grant(topic: Topic, reserve: int) -> None:
+    """The disk knows the topic's head, or will before anything more is shown."""
+    if needs_ceiling(topic.config.durability):
+        topic.ceiling = max(topic.ceiling, topic.head + reserve)
+        topic.ceiling_staged = max(topic.ceiling_staged, topic.ceiling)
+        topic.reserve = max(topic.reserve, reserve)
+
+
+def next_ceiling(topic: Topic, last: int, now: int, reserve: int) -> int:
+    """Stages a higher ceiling. A quiet topic gets little, because a crash leaves the rest as a hole."""
+    quick = now - topic.reserved_at < _QUICK_MS
+    topic.reserve = max(min(topic.reserve * 2, _RESERVE_MAX) if quick else 0, reserve)
+    topic.reserved_at = now
+    topic.ceiling_staged = last + topic.reserve
+    return topic.ceiling_staged
+
+
+_DELETED = bytes((DELETED,))
+
+
+class Applier:
+    def __init__(self, reader: RunReader, retention: Retention, reserve: int) -> None:
+        self._reader = reader
+        self._retention = retention
+        self._totals = retention.totals
+        self.reserve = reserve
+        """How many seqs a topic may give out beyond the head that the disk knows (`engine.apply`)."""
+        self.appended: list[Callable[[Topic], None]] = []
+        """Told of each block that was published (`engine.sealing`, `search.service.index_feed`)."""
+        self.cuts: list[Callable[[Topic], None]] = []
+        """Turn a topic's tail into segments (`engine.sealing`)."""
+        self.deleted: list[Callable[[Topic, int, list[SeqRange]], None]] = []
+        """Told which records of a topic that is more than a log were deleted (`queues`)."""
+        self.before_caps: list[Callable[[Topic, Block], None]] = []
+        """Shown each block of a topic that is more than a log, before its caps are enforced (`routers`)."""
+        self.removed: list[Callable[[Topic, int, int], None]] = []
+        """Told of seqs that somebody deleted on purpose (`engine.delete_export`)."""
+        self.overfull: set[Topic] = set()
+        """Topics that may be above their caps and whose evictions are decisions of their own (`engine.write_path`)."""
+
+    def append(self, topic: Topic, block: Block) -> None:
+        """Publishes a block: from now on it is part of what readers see."""
+        first, count = block.first_seq, block.count
+        if not topic.live_count:
+            topic.earliest = first
+        topic.tail.append(block)
+        topic.tail_count += count
+        size = len(block.text) + len(block.rows)
+        topic.tail_bytes += size
+        self._retention.tail_bytes += size
+        topic.head = first if count == 1 else first + count - 1
+        topic.live_count += count
+        totals = self._totals
+        totals.records += count
+        totals.appended += count
+        totals.appended_bytes += block.payload_bytes
+        topic.live_bytes += block.payload_bytes
+        topic.last_ts = block.ts
+        if block.written < topic.last_write_ts:
+            self._heal_times(topic, block.written)
+        topic.last_write_ts = block.written
+        if block.key is not None:
+            self._remember(topic, block)
+        config = topic.config
+        if config.cap_records or config.cap_bytes:
+            if topic.parts is not None:
+                for shown in self.before_caps:
+                    shown(topic, block)
+            self._enforce_caps(topic)
+        for told in self.appended:
+            told(topic)
+
+    def configure(self, topic: Topic, config: TopicConfig, head: int) -> None:
+        """Replaces the config. `head` is where the topic stood: more than we have means unlogged records are gone."""
+        if head > topic.head:
+            self.gap(topic, topic.head + 1, head, LossReason.CRASH)
+        was_logged = topic.config.durability.logged
+        if config.durability.logged != was_logged:
+            # A tail is logged or it is not, never half: what was written under the old class becomes segments.
+            for cut in self.cuts:
+                cut(topic)
+        if config.durability.logged and not was_logged:
+            # Said of every such topic, whatever it holds: a replay has to come to the same.
+            topic.unlogged = True
+        if config.durability.logged and not config.durability.reserves_seqs:
+            # The change itself was synced, and with it everything before it: nothing is left to guard. An ephemeral
+            # topic keeps its ceiling, because seqs may have been given out under it while the change was on its way.
+            topic.ceiling = topic.ceiling_staged = 0
+        self._totals.reconfigured(topic.config, config)
+        topic.configure(config)
+        grant(topic, self.reserve)
+        self._enforce_caps(topic)
+
+    def _enforce_caps(self, topic: Topic) -> None:
+        if topic.unlogged and (topic.config.durability.logged or topic.segments):
+            # A replay, which has less of this topic, would find less to evict, or find it at another moment.
+            self.overfull.add(topic)
+        else:
+            self._retention.enforce_caps(topic)
+
+    def excess_below(self, topic: Topic) -> int:
+        """The seq below which a topic's caps take everything; 0 when they take nothing."""
+        return self._retention.excess_below(topic)
+
+    def complete(self, topic: Topic) -> None:
+        """A replay would find everything that the topic holds."""
+        topic.unlogged = False
+        self._retention.enforce_caps(topic)
+
+    def delete(self, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> int:
+        """Removes records for good; how many of them were live."""
+        removed = 0
+        if before_seq:
+            self._tell_removed(topic, topic.earliest, before_seq - 1)
+            removed = self._retention.remove_front(topic, before_seq)[0]
+        if topic.origin is not None:
+            topic.origin.below = max(topic.origin.below, before_seq)
+        for first, last in ranges:
+            self._tell_removed(topic, first, last)
+            removed += self._mark(topic, first, last)
+        if ranges:
+            self._retention.settle_front(topic)
+        if topic.parts is not None:
+            for told in self.deleted:
+                told(topic, before_seq, ranges)
+        return removed
+
+    def _tell_removed(self, topic: Topic, first: int, last: int) -> None:
+        for told in self.removed:
+            told(topic, first, last)
+
+    def evict(self, topic: Topic, floor: int) -> None:
+        """A cap takes everything below a floor."""
+        self._retention.evict(topic, floor, expired=False)
+
+    def expire(self, topic: Topic, floor: int) -> None:
+        """Time took everything below a floor, and readers were told so."""
+        self._retention.expired_below(topic, floor)
+
+    def gap(self, topic: Topic, first: int, last: int, reason: LossReason | None) -> None:
+        """Leaves a range of seqs empty for ever; with a reason, whoever reads across it is told."""
+        if last > topic.head:
+            topic.head = last
+        if reason is not None:
+            remember(topic, first, last, reason)
+        if not topic.live_count:
+            topic.earliest = topic.head + 1
+
+    def _mark(self, topic: Topic, first: int, last: int) -> int:
+        marked, seq = 0, max(first, topic.earliest)
+        # Looked up one after the other: a list of all runs behind the first would be long, and is mostly not needed.
+        while seq <= last and (run := topic.run_from(seq)) is not None and run.first_seq <= last:
+            lo = max(seq - run.first_seq, 0)
+            seq = run.last_seq + 1
+            hi = min(last + 1 - run.first_seq, run.count)
+            if hi - lo == run.live == run.count and run.flags is None and isinstance(run, Block):
+                # All of a block that came in one piece, as jobs do that a worker is done with.
+                marked += run.live
+                self._take(topic, run, run.live, run.live_bytes)
+                run.flags = bytearray(_DELETED * run.count)
+                continue
+            ranges = live_ranges(self._reader.flags(topic.id, run), lo, hi)
+            if not ranges:
+                continue
+            count = sum([end - begin for begin, end in ranges])
+            size = run.live_bytes if count == run.live else self._reader.payload_bytes(topic.id, run, ranges)
+            marked += count
+            self._take(topic, run, count, size)
+            if not run.live and isinstance(run, Segment):
+                self._retention.drop_segment(topic, run)
+                continue
+            flags = self._reader.writable_flags(topic.id, run)
+            for begin, end in ranges:
+                flags[begin:end] = _DELETED * (end - begin)
+            if isinstance(run, Segment):
+                run.marked += count
+        return marked
+
+    def _take(self, topic: Topic, run: Run, count: int, size: int) -> None:
+        """Counts records of a run no longer."""
+        topic.live_count -= count
+        self._totals.records -= count
+        topic.live_bytes -= size
+        run.live -= count
+        run.live_bytes -= size
+
+    def _remember(self, topic: Topic, block: Block) -> None:
+        if topic.keys is None:
+            topic.keys = KeyMemory()
+        topic.keys.remember(block)
+        forget_old_keys(topic, block.written)
+
+    def _heal_times(self, topic: Topic, written: int) -> None:
+        """The clock was set back since the last block: nothing before this one can have been written after it.
+
+        So times never run back along a topic, a front that seems to be of tomorrow does not keep what is behind it from
+        growing old, and a jump of the clock that went away again leaves nothing behind.
+        """
+        for run in topic.runs_from(0):
+            if isinstance(run, Segment):
+                run.first_written = min(run.first_written, written)
+                run.last_written = min(run.last_written, written)
+            run_blocks = (run,) if isinstance(run, Block) else run.blocks or ()
+            for block in run_blocks:
+                block.written = min(block.written, written)
+        if topic.keys is not None:
+            topic.keys.heal(written)
+
+
+def forget_old_keys(topic: Topic, now_ms: int) -> None:
+    """Drops idempotency keys whose window has passed."""
+    keys = topic.keys
+    if keys is not None:
+        keys.forget(now_ms - topic.config.idempotency_window_ms)
+        if not keys.by_key:
+            topic.keys = None
+
+
+# A topic put together from its snapshot: when the engine starts, and when one that was asleep is asked for.
+
+
+def load_state(state: TopicState, reserve: int, features: Features) -> Topic:
+    """The topic without the blocks of its tail."""
+    topic = Topic(state.topic_id, state.name, state.epoch, decode_config(state.config), state.created_ts, True)
+    topic.head, topic.ceiling, topic.earliest = state.head, state.ceiling, state.earliest
+    topic.evict_floor, topic.cap_floor, topic.ttl_floor = state.evict_floor, state.cap_floor, state.ttl_floor
+    topic.last_ts, topic.last_write_ts, topic.next_base = state.last_ts, state.last_write_ts, state.next_base
+    if state.segments:
+        topic.segments = [Segment(segment) for segment in state.segments]
+        topic.live_count = sum([segment.live for segment in topic.segments])
+        topic.live_bytes = sum([segment.live_bytes for segment in topic.segments])
+    if state.lost:
+        topic.lost = [LostRange(lost.first, lost.last, LossReason(lost.reason)) for lost in state.lost]
+    if state.keyed or state.keys:
+        topic.keys = KeyMemory.load(state.keyed, state.keys)
+    topic.unlogged = state.unlogged
+    grant(topic, reserve)
+    features.load(topic, state.parts)
+    return topic
+
+
+def load_block(topic: Topic, block: Block, flags: bytes, reader: RunReader) -> None:
+    """The next block of a topic's tail; `flags` are empty where nothing in it is deleted."""
+    if flags:
+        block.flags = bytearray(flags)
+    lo = max(topic.earliest - block.first_seq, 0)
+    if flags or lo:
+        ranges = live_ranges(block.flags, lo, block.count)
+        block.live = sum([end - begin for begin, end in ranges])
+        block.live_bytes = reader.payload_bytes(topic.id, block, ranges)
+    topic.tail.append(block)
+    topic.tail_count += block.count
+    topic.tail_bytes += block.memory_bytes
+    topic.live_count += block.live
+    topic.live_bytes += block.live_bytes

@@ -1,0 +1,459 @@
+"""Checkpoints: the log's absorbed part becomes a snapshot, and its files go.
+
+Each shard turns to a new log file; at the moment the loop hears of it, the shard's topics stand exactly at the end of
+the old one. Those that changed since the last checkpoint are then captured: the few that are about to change again
+just before they do, the others a slice at a time, so no tick of the loop is long. The rest is file work in an order
+that a crash may cut anywhere:
+
+1. the segments the snapshot will name are written, and synced with their names;
+2. the snapshot is written, synced and renamed into place;
+3. deletes that the segments' files do not know yet are flipped into their flags, and synced. Until here the snapshot
+   has them, and not before: a start from the snapshot before it goes through the log again, and must find the flags as
+   they were then, or a cap that the log enforces would count other records than it did;
+4. the catalog for readers of the segments is replaced, and only now log files, older snapshots, dead segments and the
+   folders of deleted topics are removed: until then a start would go through the log with the segments that the
+   snapshot before it names.
+
+A topic that sleeps (`engine.topic_paging`) has not changed since an older snapshot. Where that one stays it is left
+alone; where the new one replaces it, its frames are copied from file to file, off the loop: whatever happens to the
+topic meanwhile happens behind the turn, and the frames are what it was then. At the end those that were captured and
+have not changed since go to sleep.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from topics.engine.apply import needs_ceiling
+from topics.engine.background_jobs import Job, OffLoop, Until
+from topics.engine.catalog_export import CatalogKeeper
+from topics.engine.core import EngineCore
+from topics.engine.record_runs import Block, Segment, block_head
+from topics.engine.sealing import Sealer
+from topics.engine.topic import Topic
+from topics.engine.topic_paging import copy_topics
+from topics.engine.watermarks import join
+from topics.log.commit_requests import Rotation
+from topics.log.fs import FileSystem
+from topics.log.group_commit import Shard
+from topics.log.layout import wal_file, wal_numbers
+from topics.log.object_store.store import StoreUnavailable
+from topics.log.segment_files import SegmentDamaged, SegmentKey
+from topics.log.snapshot import LostState, SnapshotHead, TopicState, WalPosition, encode_topic
+from topics.log.snapshot_files import SnapshotFile, SnapshotWriter, TopicEntry, note_newest, remove_snapshots
+from topics.model.errors import DamageError, TopicsError
+from topics.model.topic_config import encode_config
+
+# How much of the snapshots that make up the current state still counts.
+#
+# One that rewrites all of them costs as much as there are topics, and pays when it leaves out more than it has. What is
+# said of a topic for the first time makes nothing superfluous, however many there are; what is said of one again does,
+# and so does the end of one.
+
+
+class ChainWeight:
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        """The bytes of each snapshot of the chain."""
+        self.live_bytes = 0
+        """What one that rewrites everything would have, about."""
+        self.live_topics = 0
+
+    @property
+    def is_mostly_dead(self) -> bool:
+        return sum(self.sizes) > 2 * self.live_bytes
+
+    def found(self, size: int, told: int, live: int) -> None:
+        """A snapshot, older than those before, tells of so many topics, of some as the first."""
+        self.sizes.insert(0, size)
+        self.live_bytes += size * live // told if told else 0
+        self.live_topics += live
+
+    def rewritten(self, size: int, topics: int) -> None:
+        self.sizes, self.live_bytes, self.live_topics = [size], size, topics
+
+    def added(self, kept: int, size: int, new_bytes: int, new: int, dropped: int) -> None:
+        """Behind the first `kept` snapshots there is one of `size`, which has `new_bytes` about `new` topics; so many
+        others are no more. What it has of known ones is taken to be as much as was there before."""
+        if self.live_topics:
+            self.live_bytes -= self.live_bytes * min(dropped, self.live_topics) // self.live_topics
+        self.sizes[kept:] = [size]
+        self.live_bytes += new_bytes
+        self.live_topics = max(self.live_topics - dropped, 0) + new
+
+
+_SLICE = 200
+"""How many topics are captured in one tick of the loop."""
+_CHAIN_MAX = 32
+"""How many snapshots a start has to go through at most, where topics sleep in them."""
+
+_log = logging.getLogger(__name__)
+
+
+class Capture(NamedTuple):
+    """One topic as the snapshot will have it."""
+
+    topic: Topic
+    head: int
+    state: bytes
+    tail: list[Block]
+    entry: TopicEntry | None
+    """What a directory says of it, where it may sleep."""
+    unsynced: list[Segment]
+    flips: list[tuple[Segment, SegmentKey, bytes, int]]
+
+
+class Checkpointer:
+    """`before_clean_up` is called once a snapshot counts and before anything that it replaces is removed; `retire_log`
+    does away with a shard's log files below a number.
+    """
+
+    def __init__(
+        self,
+        core: EngineCore,
+        sealer: Sealer,
+        fs: FileSystem,
+        before_clean_up: Callable[[], None] = lambda: None,
+        retire_log: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._core = core
+        self._sealer = sealer
+        self._fs = fs
+        self._before_clean_up = before_clean_up
+        self._retire_log = retire_log or self._remove_log
+        self.catalog = CatalogKeeper(fs, core.layout)
+        self.number = 0
+        """The newest snapshot there is."""
+        self.chain: list[int] = []
+        """The snapshots that make up the current state, the full one first."""
+        self.weight = ChainWeight()
+        self.dropped: list[int] = []
+        """The topics that the snapshots behind the full one took away."""
+        self.retired: list[WalPosition] = []
+        """Where the logs of shards ended that a smaller number of shards no longer uses."""
+        self.first_new = 1
+        """Topics from this number on are not in the snapshots, or will only be in the one that is being taken."""
+        self.running = False
+        self.error: Exception | None = None
+        """Why the last one failed."""
+        self.failures = 0
+        self.completed = 0
+        self._known_before = 1
+        """Topics below this number were in snapshots before the one that is being taken, as far as they lived then."""
+        self._new = self._new_bytes = 0
+        """How many others that one has, and in how many bytes."""
+        self._due: list[Topic] = []
+        self._captures: list[Capture] = []
+        self._dropped: list[int] = []
+        self._positions: list[WalPosition] = []
+        self._moment = 0
+        self._absorbed: list[tuple[Shard, int]] = []
+        self._left: list[SegmentKey | int] = []
+        """Segments, and numbers of deleted topics, in an object store that could not be reached to remove them."""
+        core.captures.append(self._capture)
+
+    def job(self, full: bool = False, then: Callable[[bool], None] = lambda done: None) -> Job:
+        """Takes a checkpoint; `then` is told whether it succeeded. A failed one leaves everything as it was."""
+        self.running = True
+        self._known_before, self.first_new = self.first_new, self._core.next_topic_id
+        full, kept = self._extent(full)
+        trash, self._core.trash = self._core.trash, []
+        self._due, self._captures, self._dropped, self._positions, self._absorbed = [], [], [], [], []
+        self._new = self._new_bytes = 0
+        succeeded = False
+        # Before the turn: what is given out behind it is not in the snapshot, also if the engine is closed meanwhile.
+        quiet = self._core.quiet
+        self._core.sleepers.hold()
+        try:
+            try:
+                for shard in self._core.shards:
+                    yield Until(partial(self._turn, shard, full))
+                self._moment = self._core.time.moment()
+            finally:
+                self._core.cross_shard_gate.reopen()
+            while self._due:
+                self._capture_slice()
+                yield Until(self._next_tick)
+            yield Until(self._sealer.when_idle)
+            head = self._head(kept, quiet and self._core.quiet)
+            written = yield OffLoop(lambda: self._write(head))
+            assert isinstance(written, SnapshotWriter)
+            self._finish(head, written.size)
+            succeeded = True
+            put_off = yield OffLoop(self._flip)
+            assert isinstance(put_off, set)
+            self._flipped(put_off)
+            yield OffLoop(lambda: self._clean_up(head, trash))
+            trash = []
+            self._sealer.listed()
+            self._core.sleepers.let_go()
+            settling = self._settle_places(head, written)
+            while next(settling, None) is not None:
+                yield Until(self._next_tick)
+            self.completed += 1
+            self.failures = 0
+        except (OSError, TopicsError) as error:
+            self._give_up(error, succeeded)
+        finally:
+            self._core.trash += trash
+            self._captures = []
+            self._core.sleepers.let_go()
+            self.running = False
+            then(succeeded)
+
+    def _extent(self, full: bool) -> tuple[bool, list[int]]:
+        """Whether every topic that is awake is captured, and the snapshots that the new one adds to."""
+        # On a full disk one that rewrites everything would need more room than there is, and it is the small one that
+        # makes room.
+        sleepers = self._core.sleepers
+        if not self.chain or (self.weight.is_mostly_dead and self._core.room.short is None):
+            return True, []
+        if full:
+            # Those that sleep are as the snapshots have them, whatever a recovery found.
+            return True, self.chain if sleepers.places.by_id else []
+        if sleepers.places.by_id and len(self.chain) > _CHAIN_MAX:
+            return True, self.chain[:1]
+        return False, self.chain
+
+    def _turn(self, shard: Shard, full: bool, resume: Callable[[object], None]) -> None:
+        lsn = 0
+
+        def turn() -> None:
+            nonlocal lsn
+            shard.stage_coalesced()
+            lsn = shard.next_lsn
+            shard.committer.rotate(Rotation(turned, resume))
+
+        def turned(number: int) -> None:
+            core = self._core
+            dirty, core.dirty[shard.number] = core.dirty[shard.number], set()
+            due = [t for t in core.topics.values() if t.shard == shard.number] if full else list(dirty)
+            for topic in due:
+                topic.capture_due = True
+            self._due += due
+            self._dropped += core.dropped[shard.number]
+            core.dropped[shard.number] = []
+            self._positions.append(WalPosition(shard.number, number, lsn))
+            self._absorbed.append((shard, shard.logged_bytes))
+            shard.logged_bytes = 0
+            for told in core.turned:
+                told(shard.number)
+            resume(None)
+
+        self._core.cross_shard_gate.close(turn)
+
+    def _next_tick(self, resume: Callable[[object], None]) -> None:
+        self._core.defer(lambda: resume(None))
+
+    def _capture_slice(self) -> None:
+        for topic in self._due[-_SLICE:]:
+            if topic.capture_due:
+                self._capture(topic)
+        del self._due[-_SLICE:]
+
+    def _capture(self, topic: Topic) -> None:
+        topic.capture_due = False
+        logged = topic.config.durability.logged
+        if logged and topic.tail_bytes > self._core.options.snapshot_inline_bytes:
+            self._sealer.cut(topic)
+        if topic.staged_head == topic.head:
+            # All of it is synced with the old log file: what was reserved by its frames is not needed any more.
+            topic.ceiling = topic.ceiling_staged = min(topic.ceiling, topic.head + self._core.reserve)
+        tail = list(topic.tail) if logged else []
+        flips = [
+            (s, SegmentKey(topic.id, s.first_seq, s.cold), bytes(s.flags), s.flag_changes)
+            for s in topic.segments
+            if s.flags is not None and s.flag_changes
+        ]
+        join(topic, self._core.reader)
+        unsynced = [s for s in topic.segments if not s.synced]
+        for segment in unsynced:
+            segment.named = True
+        # Above a head that the snapshot has, whoever recovers adds the reserve.
+        ceiling = topic.ceiling if topic.staged_head > topic.head else 0
+        entry = self._core.sleepers.entry(topic) if self._core.sleepers.indexed else None
+        state = encode_topic(topic_state(topic, ceiling, tail, self._core.features.save(topic)))
+        self._captures.append(Capture(topic, topic.head, state, tail, entry, unsynced, flips))
+
+    def _head(self, kept: list[int], quiet: bool) -> SnapshotHead:
+        core = self._core
+        # One that adds to the full one alone takes away what those it replaces took away.
+        dropped = [*self.dropped, *self._dropped] if kept and kept != self.chain else self._dropped
+        return SnapshotHead(
+            self.number + 1, kept, len(core.shards), [*self._positions, *self.retired],
+            core.next_topic_id, core.wall(), dropped, quiet, self._moment,
+        )  # fmt: skip
+
+    def _write(self, head: SnapshotHead) -> SnapshotWriter:
+        """Steps 1 and 2; off the loop."""
+        store = self._core.store
+        for capture in self._captures:
+            # Also those of topics that are deleted by now: what the log says of one before that is gone through by a
+            # start, over the segments that the snapshot names.
+            for segment in capture.unsynced:
+                store.sync(SegmentKey(capture.topic.id, segment.first_seq))
+            if capture.unsynced:
+                store.sync_folder(capture.topic.id)
+        sleepers = self._core.sleepers
+        writer = SnapshotWriter(self._fs, self._core.layout, head, indexed=sleepers.indexed)
+        try:
+            for capture in self._captures:
+                tail = [(block_head(block), block.text) for block in capture.tail]
+                before = writer.size
+                writer.add_topic(capture.topic.id, capture.state, tail, capture.entry)
+                if capture.topic.id >= self._known_before:
+                    self._new += 1
+                    self._new_bytes += writer.size - before
+            if sleepers.places.by_id:
+                captured = {capture.topic.id for capture in self._captures}
+                copy_topics(sleepers.places, writer, captured, set(sleepers.places.files) - set(head.chain))
+            writer.finish()
+            return writer
+        finally:
+            writer.close()
+
+    def _finish(self, head: SnapshotHead, size: int) -> None:
+        self.number = head.number
+        self._weigh(head, size)
+        self.chain = [*head.chain, head.number]
+        self.dropped = self.dropped if head.chain else []
+        self.dropped += self._dropped if head.chain else []
+        for capture in self._captures:
+            for segment in capture.unsynced:
+                segment.synced = True
+            topic = capture.topic
+            if needs_ceiling(topic.config.durability):
+                # The snapshot has the head it had then: whoever recovers from it adds the reserve.
+                topic.ceiling = max(topic.ceiling, capture.head + self._core.reserve)
+                topic.ceiling_staged = max(topic.ceiling_staged, topic.ceiling)
+            if topic.unlogged and topic.config.durability.logged and all(s.synced for s in topic.segments):
+                self._core.path.complete(topic)
+
+    def _weigh(self, head: SnapshotHead, size: int) -> None:
+        if not head.chain:
+            self.weight.rewritten(size, self._core.topic_count)
+            return
+        dropped = sum([topic_id < self._known_before for topic_id in self._dropped])
+        self.weight.added(len(head.chain), size, self._new_bytes, self._new, dropped)
+
+    def _flip(self) -> set[SegmentKey]:
+        """Step 3; off the loop. Returns the segments that are put off: out of reach in an object store, or damaged.
+
+        The snapshot has their flags, so nothing has to wait for them, least of all the end of the old log.
+        """
+        store, topics = self._core.store, self._core.topics
+        put_off = set()
+        for capture in self._captures:
+            if topics.get(capture.topic.id) is capture.topic:
+                for _, key, flags, _ in capture.flips:
+                    try:
+                        store.flip(key, flags)
+                    except StoreUnavailable:
+                        put_off.add(key)
+                    except SegmentDamaged as damage:
+                        put_off.add(key)
+                        _log.error("delete flags cannot be set in a damaged segment", extra={"error": str(damage)})
+        return put_off
+
+    def _flipped(self, put_off: set[SegmentKey]) -> None:
+        for capture in self._captures:
+            for segment, key, _, changes in capture.flips:
+                if key in put_off:
+                    # The next checkpoint tries again.
+                    self._core.dirty[capture.topic.shard].add(capture.topic)
+                    continue
+                segment.flag_changes -= changes
+                if not segment.flag_changes and segment.blocks is None:
+                    segment.flags = None
+
+    def _clean_up(self, head: SnapshotHead, trash: list[SegmentKey]) -> None:
+        """Step 4; off the loop. Whatever a crash leaves behind here is removed by the next start."""
+        core = self._core
+        self._before_clean_up()
+        for capture in self._captures:
+            self.catalog.take(capture.state)
+        self.catalog.publish(head)
+        note_newest(self._fs, core.layout, head)
+        for position in head.positions:
+            self._retire_log(position.shard, position.file)
+        remove_snapshots(self._fs, core.layout, {*head.chain, head.number})
+        left: list[SegmentKey | int] = []
+        for thing in (*self._left, *trash, *head.dropped):
+            try:
+                core.store.remove(thing) if isinstance(thing, SegmentKey) else core.store.remove_topic(thing)
+            except StoreUnavailable:
+                left.append(thing)
+        self._left = left
+
+    def _remove_log(self, shard: int, before: int) -> None:
+        remove_wal_files(self._fs, self._core.layout.shard(shard), before)
+
+    def _settle_places(self, head: SnapshotHead, written: SnapshotWriter) -> Iterator[bool]:
+        """Notes where the topics are now, and lets those sleep that may; some of them before each tick."""
+        sleepers, taken = self._core.sleepers, self._captures
+        if not sleepers.indexed:
+            return
+        # Whoever holds a topic keeps it awake, also who only captured it.
+        ids, self._captures = [capture.topic.id for capture in taken], []
+        taken.clear()
+        if self._core.closed:
+            # Nobody goes to sleep any more, but what they were before must not be copied into the last snapshot.
+            for topic_id in ids:
+                sleepers.forget(topic_id)
+            return
+        try:
+            file = SnapshotFile(self._fs, self._core.layout, head.number)
+        except (OSError, DamageError):
+            # Nothing is wrong with the snapshot, but nobody can sleep in it.
+            for topic_id in ids:
+                sleepers.forget(topic_id)
+            raise
+        for _ in sleepers.settle(file, written, ids):
+            yield True
+        sleepers.places.keep({*head.chain, head.number})
+
+    def _give_up(self, error: Exception, written: bool) -> None:
+        self.failures += 1
+        self.error = error
+        _log.error("a checkpoint failed; the log is kept", extra={"error": str(error)})
+        core = self._core
+        if written:
+            # The snapshot has them; whether the catalog does, nobody knows.
+            for capture in self._captures:
+                if core.topics.get(capture.topic.id) is capture.topic:
+                    core.dirty[capture.topic.shard].add(capture.topic)
+            return
+        for topic in self._due:
+            topic.capture_due = False
+        for topic in (*self._due, *(capture.topic for capture in self._captures)):
+            if core.topics.get(topic.id) is topic:
+                core.dirty[topic.shard].add(topic)
+        for topic_id in self._dropped:
+            core.dropped[0].append(topic_id)
+        for shard, size in self._absorbed:
+            # Still not in any snapshot, so it still counts towards the next one.
+            shard.logged_bytes += size
+
+
+def topic_state(topic: Topic, ceiling: int, tail: list[Block], parts: dict[str, bytes]) -> TopicState:
+    return TopicState(
+        topic.id, topic.name, topic.epoch, encode_config(topic.config), topic.head, ceiling, topic.earliest,
+        topic.evict_floor, topic.cap_floor, topic.ttl_floor, topic.created_ts, topic.last_ts, topic.last_write_ts,
+        topic.next_base, [segment.state() for segment in topic.segments],
+        [LostState(lost.from_seq, lost.to_seq, lost.reason.value) for lost in topic.lost or ()],
+        [], [bytes(block.flags or b"") for block in tail], parts, topic.unlogged,
+        topic.keys.save() if topic.keys is not None else [], sum([block.live for block in tail]),
+        sum([block.live_bytes for block in tail]),
+    )  # fmt: skip
+
+
+def remove_wal_files(fs: FileSystem, folder: str, before: int) -> None:
+    """Removes a shard's files with lower numbers, the oldest first, so that what is left never has a hole."""
+    try:
+        names = fs.list_dir(folder)
+    except FileNotFoundError:
+        return
+    for number in wal_numbers(names):
+        if number < before:
+            fs.remove(wal_file(folder, number))

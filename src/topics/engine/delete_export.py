@@ -1,0 +1,171 @@
+"""Remembers deletes out of sealed segments until the archive has heard of them.
+
+A delete marks a record in its segment's flags, which whoever reads the segment later sees. But a segment whose last
+record was deleted is removed, and one that a delete by seq passed over has no flags for it: an archive that copied the
+records before would keep them for ever. So where there is an archive, each topic keeps the ranges that were deleted
+on purpose, the catalog tells them, and they are forgotten once the archive has said, in a file of its own, that it has
+applied every catalog up to theirs. What a cap or time takes is not kept here: the archive may outlive the log.
+
+While no pipeline runs nothing is forgotten. To tell more than was deleted would take records out of the archive for
+good, also those that are nowhere else any more, and to tell less would keep what somebody wanted gone. So what is kept
+then grows with the deletes (docs/decisions/0047), and three things keep it small:
+
+* Ranges are kept encoded, in at most `TOLD_MAX` lists a topic: of all neighbours but the newest, the smallest two are
+  joined when there is one more.
+* Two ranges with nothing between them that an archive may hold are one, once there are many (`harmless_between`).
+* Somebody is told when it becomes much all the same.
+"""
+
+import logging
+
+from topics.engine.checkpoint import Checkpointer
+from topics.engine.core import EngineCore
+from topics.engine.features import Rebuild
+from topics.engine.record_runs import RunReader
+from topics.engine.topic import Topic
+from topics.engine.watermarks import EXACT_MAX, anything_live, lost_from
+from topics.log.frame import Frame, FrameKind
+from topics.log.fs import FileSystem, read_whole
+from topics.log.snapshot import REMOVALS_PART, PackedRemoval, decode_packed, encode_removals, pack, packed_bytes, unpack
+from topics.model.names import is_server_name
+from topics.model.seq_ranges import Ranges, union
+
+TOLD_MAX = 16
+MUCH_BYTES = 1024 * 1024
+"""Encoded ranges of a topic, about a hundred thousand, of which somebody is told; and again at twice as many."""
+
+_log = logging.getLogger(__name__)
+
+
+class TopicDeletes:
+    """A topic's part: what catalogs have told, and what the next one will."""
+
+    __slots__ = ("fresh", "much_bytes", "told")
+
+    def __init__(self, told: list[PackedRemoval]) -> None:
+        self.told = told
+        """Oldest first."""
+        self.fresh: Ranges = []
+        self.much_bytes = MUCH_BYTES
+
+
+class DeleteExport:
+    """Implements `engine.features.Feature`; it has no frames of its own, because the log's DELETE says it all."""
+
+    name = REMOVALS_PART
+    kinds: frozenset[FrameKind] = frozenset()
+
+    def __init__(self, core: EngineCore, fs: FileSystem, checkpointer: Checkpointer) -> None:
+        self._fs = fs
+        self._reader = core.reader
+        self._layout = core.layout
+        self._checkpointer = checkpointer
+        self._wanted = core.options.track_removals
+        self.on = self._wanted or fs.exists(core.layout.pipeline_seen)
+        """Also where an archive was kept once: what it holds must not outlive a delete."""
+        self.confirmed = self._read_confirmed()
+        core.features.add(self)
+        core.applier.removed.append(self._removed)
+        checkpointer.catalog.on_published.append(self._published)
+        checkpointer.catalog.tracked = self.on
+
+    def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
+        raise AssertionError("removals have no frames")
+
+    def save(self, topic: Topic) -> bytes:
+        part = (topic.parts or {})[self.name]
+        assert isinstance(part, TopicDeletes)
+        part.told = [removal for removal in part.told if removal[0] > self.confirmed]
+        if part.fresh:
+            # Saving is being captured for the checkpoint on its way, whose catalog is the first to tell it.
+            ranges = joined(topic, self._reader, part.fresh)
+            part.told.append((self._checkpointer.number + 1, pack(ranges)))
+            part.fresh = []
+            self._join_lists(topic, part.told)
+        encoded = encode_removals(part.told)
+        if len(encoded) > part.much_bytes:
+            part.much_bytes = 2 * len(encoded)
+            _log.warning("many deletes wait for an archive", extra={"topic": topic.name, "bytes": len(encoded)})
+        return encoded
+
+    def load(self, topic: Topic, part: bytes) -> None:
+        if not self.on:
+            return  # There is no archive any more, so nobody will ever ask.
+        topic.parts = {**(topic.parts or {}), self.name: TopicDeletes(decode_packed(part))}
+
+    def may_sleep(self, topic: Topic) -> bool:
+        return False
+
+    def settle(self) -> None:
+        if self.on and not self._wanted:
+            _log.warning("deletes are kept for an archive that is turned off", extra={"folder": self._layout.pipeline})
+
+    def _removed(self, topic: Topic, first: int, last: int) -> None:
+        if not self.on or is_server_name(topic.name):
+            return  # There is no archive, or none ever has them.
+        sealed_to = topic.tail[0].first_seq - 1 if topic.tail else topic.head
+        # A tag is looked up in whole segments, also among records that a cap or time has taken since.
+        first, last = max(first, topic.earliest), min(last, sealed_to)
+        if first > last:
+            return
+        if topic.parts is None:
+            topic.parts = {}
+        part = topic.parts.setdefault(self.name, TopicDeletes([]))
+        assert isinstance(part, TopicDeletes)
+        if part.fresh and part.fresh[-1][1] < first:
+            # The common case, deletes that go forward, needs no sorting.
+            touching = part.fresh[-1][1] + 1 == first
+            part.fresh[-1:] = [(part.fresh[-1][0], last)] if touching else [part.fresh[-1], (first, last)]
+        else:
+            part.fresh = union(part.fresh, [(first, last)])
+
+    def _join_lists(self, topic: Topic, told: list[PackedRemoval]) -> None:
+        """Joined deletes are told again to an archive that has heard of the older ones, which changes nothing there.
+
+        The smallest neighbours, so that a long list is not taken apart at every checkpoint; and not the newest, which
+        would then never be confirmed.
+        """
+        while len(told) > TOLD_MAX:
+            sizes = [packed_bytes(ranges) for _, ranges in told]
+            place = min(range(len(told) - 2), key=lambda at: sizes[at] + sizes[at + 1])
+            (_, older), (number, newer) = told[place : place + 2]
+            ranges = joined(topic, self._reader, union(unpack(older), unpack(newer)))
+            told[place : place + 2] = [(number, pack(ranges))]
+
+    def _published(self) -> None:
+        """Runs off the loop behind each checkpoint: one small read."""
+        self.confirmed = max(self.confirmed, self._read_confirmed())
+
+    def _read_confirmed(self) -> int:
+        data = read_whole(self._fs, self._layout.pipeline_seen) or b""
+        return int(data) if data.isdigit() else 0
+
+
+def joined(topic: Topic, reader: RunReader, ranges: Ranges) -> Ranges:
+    """The ranges as they are told: where there are many, neighbours are one with whatever harmless lies between."""
+    if len(ranges) <= EXACT_MAX:
+        # Exactly what was deleted is the better answer while it costs nothing.
+        return ranges
+    found = ranges[:1]
+    for first, last in ranges[1:]:
+        before = found[-1]
+        if harmless_between(topic, reader, before[1] + 1, first - 1):
+            found[-1] = (before[0], last)
+        else:
+            found.append((first, last))
+    return found
+
+
+def harmless_between(topic: Topic, reader: RunReader, first: int, last: int) -> bool:
+    """Whether an archive loses nothing when these seqs are told as deleted, too.
+
+    Above the floor of evictions, whatever is neither live nor lost was deleted: in the tail, where that is not told, or
+    by something that was told before. What a cap or time took the archive keeps, and what the log has lost to damage it
+    may have the only copy of.
+    """
+    if first < topic.evict_floor:
+        return False
+    lost = next(lost_from(topic, first), None)
+    if lost is not None and lost.from_seq <= last:
+        return False
+    return not anything_live(topic, reader, first, last)

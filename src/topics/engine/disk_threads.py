@@ -1,0 +1,78 @@
+"""Who does the engine's work on the disk while the event loop serves others: threads, or what stands in for them.
+
+A simulation passes workers of its own, which do the same work at moments that a seed decides.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from topics.engine.background_jobs import JobRunner, ThreadRunner
+from topics.engine.core import EngineOptions
+from topics.log.commit_policy import InlineSyncPolicy
+from topics.log.commit_thread import CommitThread
+from topics.log.group_commit import Committer, Shard
+
+READERS = 2
+"""Threads for reads of the cold folder or object store and for looking up tags in sealed segments."""
+
+
+class Workers(Protocol):
+    def runner(self, name: str) -> JobRunner:
+        """Does the work of jobs, one after the other."""
+        ...
+
+    def committer(self, shard: Shard, options: EngineOptions) -> Committer:
+        """Writes a shard's log."""
+        ...
+
+    def background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
+        """Reads, and hands the outcome, a result or an exception, over on the loop."""
+        ...
+
+    def hold_back(self, held: bool) -> None:
+        """Keeps the committers from writing while sealing is too far behind."""
+        ...
+
+    def close(self) -> None:
+        """Ends the readers; runners and committers are closed by whoever got them."""
+        ...
+
+
+class ThreadWorkers:
+    """A thread for each runner and each committer, and a few readers. `heard` counts what clients ask of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, heard: Callable[[], int] | None = None) -> None:
+        self._loop = loop
+        self._loop_syncs = None if heard is None else InlineSyncPolicy(heard)
+        self._pool = ThreadPoolExecutor(READERS, "reader")
+        self._committers: list[CommitThread] = []
+
+    def runner(self, name: str) -> JobRunner:
+        return ThreadRunner(name, self._loop.call_soon_threadsafe)
+
+    def committer(self, shard: Shard, options: EngineOptions) -> Committer:
+        loop, window_s, sync_s = self._loop, options.commit_window_us / 1e6, options.sync_interval_ms / 1e3
+        committer = CommitThread(shard, loop.call_soon, loop.call_soon_threadsafe, window_s, sync_s, self._loop_syncs)
+        self._committers.append(committer)
+        return committer
+
+    def background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
+        loop = self._loop
+        self._pool.submit(lambda: loop.call_soon_threadsafe(then, outcome_of(work)))
+
+    def hold_back(self, held: bool) -> None:
+        for committer in self._committers:
+            committer.resume.clear() if held else committer.resume.set()
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+def outcome_of(work: Callable[[], object]) -> object:
+    """What a function returned or raised."""
+    try:
+        return work()
+    except Exception as error:
+        return error

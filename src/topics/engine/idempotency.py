@@ -1,0 +1,211 @@
+"""The idempotency keys of a topic, with what was written under each.
+
+Kept is not the content but its hash. For a single record that is nothing but data it is that of its data; else of the
+text as it is stored, with the seqs and the ts that were given to it, and who comes with the key again is compared by
+being encoded as if it were the first: with the seqs and the ts of then, the same records are the same bytes. So nothing
+has to be logged for it, and a replay comes to the same hashes.
+
+A key is here from the moment that it is taken: it waits for the end of the tick, is on its way, or is known. So one
+look tells whether it is new. Keys are forgotten when their window has passed. They are kept block by block, because
+thousands of them may come in a second and all of a block are of the same age.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Self
+
+from xxhash import xxh3_64_digest
+
+from topics.engine.record_runs import Block
+from topics.log.block import Keys
+from topics.log.snapshot import KeyedState, KeyState
+from topics.model.records import PlainRecords
+from topics.wire.record_slicing import View, data_of
+
+DIGEST_BYTES = 8
+
+
+class KnownAppend(NamedTuple):
+    """What a key stands for."""
+
+    first_seq: int
+    records: int
+    written: int
+    """What the clock said then; what its window is counted from."""
+    digest: bytes
+    """Its hash; empty where an older server remembered the key."""
+    ts: int
+    """The time that its records carry."""
+    of_data: bool = False
+    """Whether the hash is that of the data of one record that has nothing else."""
+
+    def holds(self, content: bytes) -> bool:
+        """Whether this is the text, or the data, that was written, as far as anybody knows."""
+        return not self.digest or xxh3_64_digest(content) == self.digest
+
+
+class KeyedBlock:
+    """The keys that came with one block, or are about to."""
+
+    __slots__ = ("append", "count", "digests", "first_seq", "keys", "known", "of_data", "ts", "written")
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys = keys
+        self.known = False
+        self.append: Any = None
+        """What brings them, once it is on its way and until it is through (`engine.append`)."""
+
+    @classmethod
+    def load(cls, state: KeyedState) -> Self:
+        made = cls(state.keys)
+        made.first_seq, made.count, made.ts = state.first_seq, state.count, state.ts
+        made.digests, made.of_data = state.digests, state.of_data
+        made.written = state.written or state.ts
+        return made
+
+    def save(self) -> KeyedState:
+        written = 0 if self.written == self.ts else self.written
+        return KeyedState(self.first_seq, self.count, self.ts, self.keys, self.digests, written, self.of_data)
+
+    def stands_for(self, block: Block, plain: PlainRecords | None = None) -> Self:
+        """Says what was written under the keys; `plain` is the data of the block, for whoever still has it."""
+        keys = self.keys
+        self.first_seq, self.ts, self.written = block.first_seq, block.ts, block.written
+        if isinstance(keys, str):
+            self.count, self.of_data, self.digests = block.count, False, xxh3_64_digest(block.text)
+            return self
+        self.count, self.of_data = 1, not block.traits
+        if self.of_data and plain is not None and len(keys) == block.count:
+            # What would be cut out of the text.
+            self.digests = b"".join(map(xxh3_64_digest, plain.datas))
+        else:
+            view, cut = block.view, data_of if self.of_data else _fragment
+            self.digests = b"".join([xxh3_64_digest(cut(view, place)) for place in keys.values()])
+        return self
+
+    @property
+    def names(self) -> Iterable[str]:
+        return (self.keys,) if isinstance(self.keys, str) else self.keys
+
+    def find(self, key: str) -> KnownAppend:
+        """What one of its keys stands for."""
+        if isinstance(self.keys, str):
+            return KnownAppend(self.first_seq, self.count, self.written, self.digests, self.ts, self.of_data)
+        at = list(self.keys).index(key) * DIGEST_BYTES
+        digest = self.digests[at : at + DIGEST_BYTES]
+        return KnownAppend(self.first_seq + self.keys[key], self.count, self.written, digest, self.ts, self.of_data)
+
+
+def _fragment(view: View, place: int) -> bytes:
+    # Between two of them is a comma.
+    return bytes(view.text[view.start(place) : view.start(place + 1) - 1])
+
+
+class KeyMemory(Mapping[str, KnownAppend]):
+    """All keys of a topic; as a mapping those that are known, the oldest first."""
+
+    __slots__ = ("_blocks", "by_key")
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, KeyedBlock] = {}
+        """Those that are on their way, too."""
+        self._blocks: deque[KeyedBlock] = deque()
+
+    @classmethod
+    def load(cls, keyed: Iterable[KeyedState], single: Iterable[KeyState]) -> "KeyMemory | None":
+        """The keys as a snapshot has them; an older one has them one by one. None where there are none."""
+        memory = cls()
+        for key in single:
+            memory._add(KeyedBlock.load(KeyedState(key.first_seq, key.count, key.ts, key.key)))
+        for state in keyed:
+            memory._add(KeyedBlock.load(state))
+        return memory if memory.by_key else None
+
+    def save(self) -> list[KeyedState]:
+        return [block.save() for block in self._blocks]
+
+    def begin(self, key: str) -> KeyedBlock | None:
+        """Takes the key of a batch that is about to go on its way; None where it is taken."""
+        taken = KeyedBlock(key)
+        return taken if self.by_key.setdefault(key, taken) is taken else None
+
+    def remember(self, block: Block) -> None:
+        """The block is published: its keys are known from now on."""
+        keys = block.key
+        assert keys is not None
+        taken = self._taken(keys)
+        if taken is None:
+            self._add(KeyedBlock(keys).stands_for(block))
+        else:
+            taken.known, taken.append = True, None
+            self._blocks.append(taken)
+
+    def release(self, keys: Keys) -> None:
+        """What would have brought these keys failed: they are as new."""
+        taken = self._taken(keys)
+        for key in () if taken is None else taken.names:
+            if self.by_key.get(key) is taken:
+                del self.by_key[key]
+
+    def _taken(self, keys: Keys) -> KeyedBlock | None:
+        """The keys of a block that is on its way here; None if it is none, as when the log is replayed."""
+        found = self.by_key.get(keys if isinstance(keys, str) else next(iter(keys)))
+        return found if found is not None and not found.known and found.keys is keys else None
+
+    def _add(self, block: KeyedBlock) -> None:
+        block.known = True
+        self._blocks.append(block)
+        if isinstance(block.keys, str):
+            self.by_key[block.keys] = block
+        else:
+            by_key = self.by_key
+            for key in block.keys:
+                by_key[key] = block
+
+    def heal(self, written: int) -> None:
+        """The clock was set back: nothing was written after this moment."""
+        for block in self._blocks:
+            block.written = min(block.written, written)
+
+    def forget(self, oldest: int) -> None:
+        """Forgets what was written before a moment."""
+        blocks, by_key = self._blocks, self.by_key
+        while blocks and blocks[0].written < oldest:
+            block = blocks.popleft()
+            for key in block.names:
+                # A key that was used again after its window is a younger block's.
+                if by_key.get(key) is block:
+                    del by_key[key]
+
+    def below(self, seq: int) -> "KeyMemory | None":
+        """Only the keys of records below a seq."""
+        kept = KeyMemory()
+        for block in self._blocks:
+            if isinstance(block.keys, str):
+                names = [block.keys] if block.first_seq + block.count <= seq else []
+            else:
+                names = [key for key, place in block.keys.items() if block.first_seq + place < seq]
+            for key in names:
+                if self.by_key.get(key) is block:
+                    one = block.find(key)
+                    state = KeyedState(one.first_seq, one.records, one.ts, key, one.digest, one.written, one.of_data)
+                    kept._add(KeyedBlock.load(state))
+        return kept if kept.by_key else None
+
+    # As a mapping, for those who look at all of them.
+
+    def __getitem__(self, key: str) -> KnownAppend:
+        block = self.by_key[key]
+        if not block.known:
+            raise KeyError(key)
+        return block.find(key)
+
+    def __iter__(self) -> Iterator[str]:
+        for block in self._blocks:
+            for key in block.names:
+                if self.by_key.get(key) is block:
+                    yield key
+
+    def __len__(self) -> int:
+        """With those that are on their way: it is what a limit is compared with."""
+        return len(self.by_key)

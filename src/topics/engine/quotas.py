@@ -1,0 +1,200 @@
+"""What may lie under the prefixes of one key: topics, routers, bytes. So no tenant takes what is there for all.
+
+The names count and not who wrote them, so that no way around a key is a way around its limits: copies of routers, dead
+letters and commits of transactions are counted where they arrive. Keys with the same prefixes are one tenant. A key
+without prefixes has everything under it, for which there are the limits of the server.
+
+Nothing is kept up to date as records come and go. A tenant's bytes are counted when it seems to be at its limit, and
+not again within a while, so that whoever is refused again and again costs little.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from topics.engine.topic import Topic
+from topics.model.errors import RecordTooLargeError, ThrottledError, TopicFullError, TopicsError
+from topics.model.limits import Limits
+
+if TYPE_CHECKING:
+    from topics.engine.core import EngineCore
+
+
+_RECOUNT_MS = 100
+_COUNTED_TOPICS_MS = 100
+"""Bytes are counted again after a tenth of a second, or a millisecond for each hundred topics if that is longer."""
+
+
+class Tenant:
+    """Names that begin alike."""
+
+    __slots__ = ("counted_at", "prefixes", "topics", "used_bytes")
+
+    def __init__(self, prefixes: Iterable[str]) -> None:
+        given = sorted(set(prefixes))
+        self.prefixes = tuple(
+            one for one in given if not any(one != other and one.startswith(other) for other in given)
+        )
+        """None of them begins with another, so that nothing is counted twice."""
+        self.used_bytes = 0
+        """No less than there is: what was counted, and all that was let in since."""
+        self.topics = 0
+        self.counted_at: int | None = None
+
+
+class Quotas:
+    def __init__(self, core: "EngineCore", limits: Limits) -> None:
+        self._core = core
+        self._limits = limits
+        self._tenants: list[Tenant] = []
+
+    def set_tenants(self, prefixes: Iterable[Iterable[str]]) -> None:
+        """These are the prefixes of the keys there are. What was counted of those that stay is forgotten, too."""
+        distinct = {tenant.prefixes: tenant for tenant in map(Tenant, prefixes) if tenant.prefixes}
+        self._tenants = list(distinct.values())
+        limits = self._limits
+        self._core.metered = bool(limits.max_total_bytes or (limits.max_bytes_per_key and self._tenants))
+
+    def check_topics(self, *names: str) -> None:
+        """Raises ThrottledError unless topics of these names may be created."""
+        most = self._limits.max_topics_per_key
+        for tenant in self._tenants if most else ():
+            new = sum(name.startswith(tenant.prefixes) for name in names)
+            if new and self._count_topics(tenant) + new > most:
+                raise ThrottledError.over_cap("max_topics_per_key", most)
+
+    def check_router(self, name: str, routers: Iterable[str]) -> None:
+        """Raises ThrottledError unless a router of this name may be created beside those there are."""
+        most = self._limits.max_routers_per_key
+        for tenant in self._tenants if most else ():
+            if name.startswith(tenant.prefixes) and sum(one.startswith(tenant.prefixes) for one in routers) >= most:
+                raise ThrottledError.over_cap("max_routers_per_key", most)
+
+    def check_bytes(self, name: str, size: int) -> None:
+        """Raises ThrottledError unless so many bytes may be added to a topic; otherwise they count from now on."""
+        most = self._limits.max_bytes_per_key
+        if not most or not self._tenants:
+            return
+        concerned = [tenant for tenant in self._tenants if name.startswith(tenant.prefixes)]
+        for tenant in concerned:
+            if self._room(tenant, most) < size:
+                raise ThrottledError.over_cap("max_bytes_per_key", most)
+        for tenant in concerned:
+            tenant.used_bytes += size
+
+    def room(self, name: str) -> int | None:
+        """How many bytes may be added to a topic; None where nothing is in the way."""
+        most = self._limits.max_bytes_per_key
+        rooms = [self._room(tenant, most, 1) for tenant in self._tenants if most and name.startswith(tenant.prefixes)]
+        return min(rooms, default=None)
+
+    def over_bytes(self) -> ThrottledError:
+        return ThrottledError.over_cap("max_bytes_per_key", self._limits.max_bytes_per_key)
+
+    def _room(self, tenant: Tenant, most: int, wanted: int = 0) -> int:
+        """What is left for a tenant: as it was counted, or counted now where that could make a difference."""
+        now = self._core.steady()
+        known = tenant.counted_at
+        wait_ms = max(_RECOUNT_MS, tenant.topics // _COUNTED_TOPICS_MS)
+        # Half of the room is far enough away from the limit for a number that only grows.
+        if known is None or (tenant.used_bytes + wanted > most // 2 and now - known >= wait_ms):
+            topics = [self._core.sleepers.look(name) for name in self._names(tenant)]
+            tenant.topics = len(topics)
+            tenant.used_bytes = sum([topic.live_bytes + topic.staged_bytes for topic in topics])
+            tenant.counted_at = now
+        return most - tenant.used_bytes
+
+    def _names(self, tenant: Tenant) -> Iterable[str]:
+        for prefix in tenant.prefixes:
+            yield from self._core.names_from(prefix, "")
+
+    def _count_topics(self, tenant: Tenant) -> int:
+        core = self._core
+        there = sum(core.names.count(prefix) for prefix in tenant.prefixes)
+        # And those on their way, which are among the last that got a name.
+        coming, found = core.coming_count, 0
+        for topic in reversed(core.by_name.values()) if coming else ():
+            if not coming:
+                break
+            if not topic.created:
+                coming -= 1
+                found += topic.name.startswith(tenant.prefixes)
+        return there + found
+
+
+def fits_into(quotas: Quotas, topic: Topic, sizes: Iterable[int]) -> int:
+    """How many of the first records fit into what is left of a topic's tenants; those count from now on."""
+    room = quotas.room(topic.name)
+    if room is None:
+        return len(list(sizes))
+    taken = used = 0
+    for size in sizes:
+        if used + size > room:
+            break
+        used += size
+        taken += 1
+    quotas.check_bytes(topic.name, used)
+    return taken
+
+
+# Is there room? For a batch, which is taken whole or refused, and for copies, of which as many are taken as fit.
+#
+# What is on its way counts as if it were there, so that two writers cannot both get the last place.
+
+
+def check_room(topic: Topic, count: int, size: int, quota: int, used: int) -> None:
+    """Refuses what does not fit into a topic that rejects, or into the server's quota (0: there is none)."""
+    if topic.rules.rejects:
+        config = topic.staged_config
+        if (config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes):
+            raise RecordTooLargeError(
+                "the batch alone is larger than the topic's cap",
+                topic=topic.name, cap_records=config.cap_records, cap_bytes=config.cap_bytes,
+            )  # fmt: skip
+        records, room = _room(topic)
+        if count > records or size > room:
+            raise _full(topic)
+    if quota and used + size > quota:
+        raise over_quota(quota)
+
+
+def records_that_fit(topic: Topic, sizes: Sequence[int], quota: int, used: int) -> tuple[int, TopicsError | None]:
+    """How many of the first records fit, and what is in the way of the others."""
+    count, room = len(sizes), float("inf")
+    reason: TopicsError | None = None
+    if topic.rules.rejects:
+        records, room = _room(topic)
+        count = max(int(min(count, records)), 0)
+        reason = _full(topic)
+    if quota and quota - used < room:
+        room = quota - used
+        reason = over_quota(quota) if count else reason
+    taken = 0
+    for size in sizes[:count]:
+        if size > room:
+            break
+        room -= size
+        taken += 1
+    return taken, None if taken == len(sizes) else reason
+
+
+def over_quota(quota: int) -> ThrottledError:
+    return ThrottledError.over_cap("max_total_bytes", quota)
+
+
+def _room(topic: Topic) -> tuple[float, float]:
+    """How many records and bytes a topic that rejects still takes."""
+    config, unbounded = topic.staged_config, float("inf")
+    records = config.cap_records - topic.live_count - topic.staged_count if config.cap_records else unbounded
+    size = config.cap_bytes - topic.live_bytes - topic.staged_bytes if config.cap_bytes else unbounded
+    return records, size
+
+
+def _full(topic: Topic) -> TopicFullError:
+    config = topic.staged_config
+    return TopicFullError(
+        topic.name,
+        cap_records=config.cap_records,
+        cap_bytes=config.cap_bytes,
+        head_seq=topic.head,
+        earliest_seq=topic.earliest,
+    )

@@ -1,0 +1,226 @@
+"""What leaves a topic at its front, and what that does to the two watermarks.
+
+`earliest` moves whenever the first live record changes, for any reason. `evict_floor` moves only when live records are
+lost against their readers' will, to a cap or to time. Keeping the two apart is what makes a tombstone mean something.
+Records leave in seq order, whole runs at a time where possible; a run's files go when none of its records is live.
+"""
+
+from collections.abc import Callable, Iterator
+
+from topics.engine.record_runs import Run, RunReader, Segment, first_live, live_ranges
+from topics.engine.topic import Topic
+from topics.engine.topic_directory import Totals
+from topics.engine.watermarks import forget_below
+from topics.log.segment_files import UNREADABLE
+from topics.model.topic_config import Discard
+from topics.wire.record_slicing import Range, payload_sizes
+
+_STRETCH = 256
+Dropped = Callable[[Topic, Segment], None]
+"""Told of each segment that no longer holds anything live, so that its files can go."""
+
+
+class Retention:
+    def __init__(self, reader: RunReader, dropped: Dropped, totals: Totals) -> None:
+        self._reader = reader
+        self._dropped = dropped
+        self.totals = totals
+        self.tail_bytes = 0
+        """Memory held by the tails of all topics together: `Topic.tail_bytes`, summed up."""
+
+    def expire(self, topic: Topic, now_ms: int) -> bool:
+        """Evicts what is older than the topic's TTL; True when anything was."""
+        ttl = topic.config.ttl_ms
+        if not ttl or not topic.live_count:
+            return False
+        upto = self._expired_upto(topic, now_ms - ttl)
+        return upto > topic.earliest and self.evict(topic, upto, expired=True)
+
+    def enforce_caps(self, topic: Topic) -> None:
+        """Evicts from the front until the topic is within its caps; called after each append and each new config."""
+        config = topic.config
+        over = (config.cap_records and topic.live_count > config.cap_records) or (
+            config.cap_bytes and topic.live_bytes > config.cap_bytes
+        )
+        if over:
+            self.evict(topic, self.excess_below(topic), expired=False)
+
+    def excess_below(self, topic: Topic) -> int:
+        """The seq below which everything has to go for the topic to be within its caps; 0 when it is."""
+        config, floor = topic.config, 0
+        if config.discard is Discard.REJECT:
+            # Such a topic never drops: one that holds more than a new cap allows takes nothing until it is drained.
+            return floor
+        if config.cap_records and topic.live_count > config.cap_records:
+            floor = self._upto_for_count(topic, topic.live_count - config.cap_records)
+        if config.cap_bytes and topic.live_bytes > config.cap_bytes:
+            floor = max(floor, self._upto_for_bytes(topic, topic.live_bytes - config.cap_bytes))
+        return floor
+
+    def make_room(self, topic: Topic, count: int, size: int) -> None:
+        """Evicts what records pushed out that are lost themselves by now: it does not come back in their place."""
+        config = topic.config
+        if config.discard is Discard.REJECT:
+            return
+        excess = topic.live_count + count - config.cap_records
+        if config.cap_records and excess > 0:
+            self.evict(topic, self._upto_for_count(topic, min(excess, topic.live_count)), expired=False)
+        excess = topic.live_bytes + size - config.cap_bytes
+        if config.cap_bytes and excess > 0:
+            self.evict(topic, self._upto_for_bytes(topic, min(excess, topic.live_bytes)), expired=False)
+
+    def evict(self, topic: Topic, upto: int, expired: bool) -> bool:
+        """Everything live below `upto` is lost; the floors say so. True when there was anything."""
+        removed, last = self.remove_front(topic, upto)
+        if removed:
+            self._raise_floors(topic, last + 1, expired)
+        return bool(removed)
+
+    def expired_below(self, topic: Topic, floor: int) -> None:
+        """Does again what time did. Readers were told that everything below was lost when it was: a delete that was on
+        its way then stands before it in the log, and must not make a silence of it."""
+        self.remove_front(topic, floor)
+        self._raise_floors(topic, min(floor, topic.head + 1), expired=True)
+
+    def _raise_floors(self, topic: Topic, floor: int, expired: bool) -> None:
+        topic.evict_floor = max(topic.evict_floor, floor)
+        if expired:
+            topic.ttl_floor = max(topic.ttl_floor, floor)
+        else:
+            topic.cap_floor = max(topic.cap_floor, floor)
+        # What lies below the floor is told by the floor from now on.
+        forget_below(topic, topic.evict_floor)
+
+    def remove_front(self, topic: Topic, upto: int) -> tuple[int, int]:
+        """Takes every live record below `upto` away: how many there were, and the seq of the last."""
+        removed, last = 0, 0
+        while (run := topic.first_run()) is not None and run.first_seq < upto:
+            whole = run.last_seq < upto
+            if whole and run.live == run.count:
+                count, size, end = run.live, run.live_bytes, run.last_seq
+            else:
+                count, size, end = self._live_below(topic, run, upto)
+            if count:
+                removed, last = removed + count, end
+                topic.live_count -= count
+                topic.live_bytes -= size
+                run.live -= count
+                run.live_bytes -= size
+            if run.live:
+                break
+            self.drop_first(topic, run)
+        self.totals.records -= removed
+        topic.earliest = max(topic.earliest, min(upto, topic.head + 1))
+        self.settle_front(topic)
+        return removed, last
+
+    def settle_front(self, topic: Topic) -> None:
+        """Moves `earliest` to the first live record, taking away runs in front that hold none."""
+        while (run := topic.first_run()) is not None and not run.live:
+            self.drop_first(topic, run)
+        if run is None:
+            topic.earliest = topic.head + 1
+            return
+        lo = max(topic.earliest - run.first_seq, 0)
+        try:
+            flags = self._reader.flags(topic.id, run)
+        except UNREADABLE:
+            flags = None
+        first = first_live(flags, lo, run.count)
+        topic.earliest = run.first_seq + (first if first < run.count else lo)
+
+    def drop_first(self, topic: Topic, run: Run) -> None:
+        if isinstance(run, Segment):
+            self.drop_segment(topic, run)
+        else:
+            del topic.tail[0]
+            topic.tail_count -= run.count
+            size = run.memory_bytes
+            topic.tail_bytes -= size
+            self.tail_bytes -= size
+
+    def drop_segment(self, topic: Topic, segment: Segment) -> None:
+        """Takes a segment without live records out of the topic, wherever it stands.
+
+        Dead blocks stay in the tail until they are in front: the tail must keep its seqs without holes, because it
+        becomes one segment.
+        """
+        topic.segments.remove(segment)
+        self._dropped(topic, segment)
+
+    def _live_below(self, topic: Topic, run: Run, upto: int) -> tuple[int, int, int]:
+        """How many of a run's live records are below `upto`, their bytes, and the last one's seq."""
+        lo = max(topic.earliest - run.first_seq, 0)
+        hi = min(upto - run.first_seq, run.count)
+        try:
+            ranges = live_ranges(self._reader.flags(topic.id, run), lo, hi)
+            if not ranges:
+                return 0, 0, 0
+            count = sum([end - begin for begin, end in ranges])
+            size = run.live_bytes if count == run.live else self._reader.payload_bytes(topic.id, run, ranges)
+            return count, size, run.first_seq + ranges[-1][1] - 1
+        except UNREADABLE:
+            # Nobody can look inside. All of it goes, or its counts stay and the floor alone hides what is below.
+            whole = hi == run.count
+            return (run.live, run.live_bytes, run.last_seq) if whole else (0, 0, 0)
+
+    def _upto_for_count(self, topic: Topic, excess: int) -> int:
+        """The seq below which exactly `excess` live records lie."""
+        for run in topic.runs_from(topic.earliest):
+            if run.live <= excess:
+                excess -= run.live
+                if not excess:
+                    return run.last_seq + 1
+                continue
+            for begin, end in self._live_in(topic, run):
+                if end - begin >= excess:
+                    return run.first_seq + begin + excess
+                excess -= end - begin
+        return topic.head + 1
+
+    def _upto_for_bytes(self, topic: Topic, excess: int) -> int:
+        """The seq below which the fewest live records with at least `excess` payload bytes lie."""
+        for run in topic.runs_from(topic.earliest):
+            if run.live_bytes <= excess:
+                excess -= run.live_bytes
+                if not excess:
+                    return run.last_seq + 1
+                continue
+            for begin, end in self._live_in(topic, run):
+                for index, size in self._sizes(topic, run, begin, end):
+                    excess -= size
+                    if excess <= 0:
+                        return run.first_seq + index + 1
+        return topic.head + 1
+
+    def _live_in(self, topic: Topic, run: Run) -> list[Range]:
+        """A run's live records; all of them when nobody can look inside."""
+        lo = max(topic.earliest - run.first_seq, 0)
+        try:
+            return live_ranges(self._reader.flags(topic.id, run), lo, run.count)
+        except UNREADABLE:
+            return [(lo, run.count)]
+
+    def _sizes(self, topic: Topic, run: Run, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """Each record's index and size, looked up a stretch at a time: mostly the first few are all that is wanted."""
+        for begin in range(lo, hi, _STRETCH):
+            end = min(begin + _STRETCH, hi)
+            try:
+                views = list(self._reader.views(topic.id, run, begin, end, check=False))
+            except UNREADABLE:
+                # Nobody can look inside: count what is left as one.
+                yield hi - 1, run.live_bytes
+                return
+            for view, view_lo, view_hi, offset in views:
+                yield from enumerate(payload_sizes(view, view_lo, view_hi), offset + view_lo)
+
+    def _expired_upto(self, topic: Topic, deadline: int) -> int:
+        for run in topic.runs_from(topic.earliest):
+            try:
+                expired = self._reader.written_before(topic.id, run, deadline)
+            except UNREADABLE:
+                # Its newest record is young enough, and nobody can tell about the others.
+                expired = 0
+            if expired < run.count:
+                return run.first_seq + expired
+        return topic.head + 1

@@ -1,1 +1,0 @@
-"""Routers: forwarding records from one topic into another, and keeping the copies through any crash."""

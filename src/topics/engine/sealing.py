@@ -1,0 +1,243 @@
+"""Sealing: tails become segments, in the background, without anybody waiting.
+
+A tail that is large or old enough is cut: its blocks move into a `Segment`, at once and in memory, and a job writes
+the files. Until they are written, reads go to the blocks; afterwards to the files, and the memory is free. When the
+files cannot be written the blocks stay, nothing is lost, and the attempt is repeated later.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from topics.engine.background_jobs import Job, JobRunner, OffLoop
+from topics.engine.core import EngineCore
+from topics.engine.lookup import collect_tags
+from topics.engine.record_runs import Block, Segment
+from topics.engine.topic import Topic
+from topics.log.segment import SegmentHead
+from topics.log.segment_files import SegmentDraft, SegmentKey
+from topics.model.errors import ThrottledError
+from topics.model.records import ROW_BYTES
+
+_BACKLOG_BYTES = 32 * 1024 * 1024
+"""Past this much payload that waits behind what is being written, the log's writers are held back until the files have
+caught up. What is being written does not count: a segment may be larger than this, and everyone would wait for it."""
+
+_log = logging.getLogger(__name__)
+
+
+class Unlisted(NamedTuple):
+    """Sealed segments that the catalog does not name yet."""
+
+    segments: int
+    bytes: int
+    oldest_ts: int | None
+    """When the oldest of their records was committed; None when there are none."""
+
+
+class Sealer:
+    def __init__(self, core: EngineCore, runner: JobRunner) -> None:
+        self._core = core
+        self._runner = runner
+        self._waiting: deque[tuple[Topic, Segment, bytes]] = deque()
+        """What is to be written, each with its flags as they were when it was cut.
+
+        Later marks go into the file at a checkpoint, behind the sync of the frames that made them: a file's flags
+        must never know of a delete that a crash can still take out of the log.
+        """
+        self._running = False
+        self._idle: list[Callable[[object], None]] = []
+        self._watching: list[Callable[[], None]] = []
+        self._unlisted: list[tuple[Topic, Segment]] = []
+        """What was cut since the catalog was last published: guests on the files cannot know of it yet."""
+        self.backlog_bytes = 0
+        self.failures = 0
+        self.on_backlog: list[Callable[[bool], None]] = []
+        """Told to hold the log's writers back, and to let them go on."""
+        core.applier.cuts.append(self.cut)
+        core.applier.appended.append(self.after_append)
+
+    def _hold_back(self, held: bool) -> None:
+        for told in self.on_backlog:
+            told(held)
+
+    def use(self, runner: JobRunner) -> None:
+        self._runner = runner
+
+    def after_append(self, topic: Topic) -> None:
+        options = self._core.options
+        large = topic.tail_count >= options.segment_max_events or topic.tail_bytes >= options.segment_max_bytes
+        if large and topic.config.durability.logged:
+            self.cut(topic)
+
+    def cut(self, topic: Topic) -> None:
+        """Turns the tail into segments: one, unless its seqs or its text coordinate have a break."""
+        made = [Segment.of_blocks(blocks) for blocks in _unbroken_groups(topic)]
+        segments = [segment for segment in made if segment.live]
+        topic.segments += segments
+        if self._core.topics.get(topic.id) is topic:
+            self._core.retention.tail_bytes -= topic.tail_bytes
+        topic.tail = []
+        topic.tail_count = topic.tail_bytes = 0
+        topic.tags = None
+        # Only now, as those who are told of it may look at the topic at once.
+        for segment in segments:
+            self._unlisted.append((topic, segment))
+            self.backlog_bytes += _memory(segment)
+            self._waiting.append((topic, segment, bytes(segment.flags or segment.count)))
+        if self._behind_bytes > _BACKLOG_BYTES:
+            self._hold_back(True)
+        self.resume()
+
+    @property
+    def _behind_bytes(self) -> int:
+        return self.backlog_bytes - (_memory(self._waiting[0][1]) if self._waiting else 0)
+
+    def resume(self) -> None:
+        """Starts writing, or starts again after a failure."""
+        if self._waiting and not self._running:
+            self._running = True
+            self._runner.start(self._seal_all())
+
+    def listed(self) -> None:
+        """The catalog was published: it names every segment that its checkpoint synced."""
+        self._unlisted = [pair for pair in self._unlisted if not pair[1].synced and self._wanted(*pair)]
+
+    def unlisted(self) -> Unlisted:
+        """What is sealed, or about to be, and not in the catalog."""
+        segments = [segment for _, segment in self._unlisted]
+        size = sum([segment.text_bytes for segment in segments])
+        return Unlisted(len(segments), size, min([segment.first_ts for segment in segments], default=None))
+
+    def when_idle(self, then: Callable[[object], None]) -> None:
+        """Calls back when everything cut so far is written, or with the error that stopped it."""
+        if not self._waiting and not self._running:
+            then(None)
+        else:
+            self._idle.append(then)
+            self.resume()
+
+    def is_behind(self, topic: Topic | None, nbytes: int) -> bool:
+        """Whether so many bytes should come to a topic later: they would have its tail cut while an earlier segment is
+        still being written, and in the end the writers of all topics would be held back for them."""
+        if not self._running or topic is None or not topic.config.durability.logged:
+            return False
+        return topic.tail_bytes + nbytes >= self._core.options.segment_max_bytes
+
+    def when_written(self, then: Callable[[], None]) -> None:
+        """Calls back when the segment that is being written is, or could not be."""
+        self._watching.append(then)
+
+    def _tell_written(self) -> None:
+        watching, self._watching = self._watching, []
+        for then in watching:
+            then()
+
+    def check_room(self) -> None:
+        """Refuses writes when sealing fails for so long that memory would fill up."""
+        if self.failures and self.backlog_bytes > 4 * _BACKLOG_BYTES:
+            raise ThrottledError.under_pressure(retry_after_ms=1000)
+
+    def _seal_all(self) -> Job:
+        failure: object = None
+        while self._waiting:
+            topic, segment, flags = self._waiting[0]
+            if segment.named or self._wanted(topic, segment):
+                try:
+                    yield OffLoop(partial(self._write, topic, segment, flags))
+                except OSError as error:
+                    failure = error
+                    break
+                self._written(topic, segment)
+                segment.blocks = None
+                # It holds nothing new, but whoever looks at how a stream is kept is to see it.
+                self._core.wake(topic)
+            # A segment nobody wants any more keeps its blocks: a read planned before may still come for them.
+            self._waiting.popleft()
+            self.backlog_bytes -= _memory(segment)
+            if self._behind_bytes <= _BACKLOG_BYTES // 2:
+                self._hold_back(False)
+            self._tell_written()
+        self._running = False
+        if failure is not None:
+            self.failures += 1
+            self._hold_back(False)
+            self._tell_written()
+            _log.error("a segment could not be written; it stays in memory", extra={"error": str(failure)})
+        elif self._waiting:
+            self.resume()
+            return
+        else:
+            self.failures = 0
+        idle, self._idle = self._idle, []
+        for then in idle:
+            then(failure)
+
+    def _wanted(self, topic: Topic, segment: Segment) -> bool:
+        return self._core.topics.get(topic.id) is topic and topic.has_segment(segment)
+
+    def _write(self, topic: Topic, segment: Segment, flags: bytes) -> None:
+        self._core.store.write(_draft(topic, segment, flags))
+
+    def _written(self, topic: Topic, segment: Segment) -> None:
+        if not self._wanted(topic, segment):
+            # It lost its last live record, or its topic was deleted, while it was being written.
+            self._core.trash.append(SegmentKey(topic.id, segment.first_seq))
+        elif not segment.flag_changes:
+            segment.flags = None
+
+
+def _unbroken_groups(topic: Topic) -> list[list[Block]]:
+    """The tail's blocks, those together that can be one segment."""
+    if _is_unbroken(topic):
+        return [topic.tail]
+    groups: list[list[Block]] = []
+    for block in topic.tail:
+        last = groups[-1][-1] if groups else None
+        if last is not None and block.base == last.next_base and block.first_seq == last.last_seq + 1:
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    return groups
+
+
+def _is_unbroken(topic: Topic) -> bool:
+    """Whether the tail's blocks follow each other without a break, told by its two ends and its sums.
+
+    Seqs only leave some out and never go back, so there is a hole exactly when the ends are further apart than the
+    counts add up to; and the text coordinate only ever goes on or starts again at zero.
+    """
+    tail = topic.tail
+    if not tail:
+        return False
+    first, last = tail[0], tail[-1]
+    text_bytes = topic.tail_bytes - ROW_BYTES * topic.tail_count
+    return last.last_seq - first.first_seq + 1 == topic.tail_count and (
+        last.next_base - first.base == text_bytes + len(tail)
+    )
+
+
+def _memory(segment: Segment) -> int:
+    return segment.text_bytes
+
+
+def _draft(topic: Topic, segment: Segment, flags: bytes) -> SegmentDraft:
+    """Puts a segment's parts together; runs off the loop, over blocks that never change."""
+    blocks = segment.blocks
+    assert blocks is not None
+    tags: dict[bytes, list[int]] = {}
+    first = segment.first_seq
+    if segment.has_tags:
+        for block in blocks:
+            collect_tags(block, block.first_seq - first, tags)
+    starts = [(block.first_seq - first, block.ts) for block in blocks]
+    written = [block.written for block in blocks]
+    head = SegmentHead(
+        topic.id, topic.epoch, segment.first_seq, segment.payload_bytes, segment.first_ts, segment.last_ts,
+        segment.count, blocks[0].base, segment.text_bytes, segment.traits, topic.name,
+    )  # fmt: skip
+    return SegmentDraft(
+        head, [block.text for block in blocks], [block.rows for block in blocks], starts, tags, flags, written
+    )

@@ -1,1 +1,0 @@
-"""Topics that are left in their snapshot until somebody asks for them."""

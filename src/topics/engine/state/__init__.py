@@ -1,1 +1,0 @@
-"""What a topic holds, and the one place where logged changes become state."""

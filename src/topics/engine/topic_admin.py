@@ -1,0 +1,216 @@
+"""Topics themselves: creating, configuring and deleting them.
+
+Changes of topics are always synced before they count, whatever the topic's class: an error means nothing was applied.
+"""
+
+from collections.abc import Callable, Sequence
+
+from topics.engine.append import creation_body, make_topic
+from topics.engine.core import EngineCore
+from topics.engine.results import DropDone, DropResult, PutDone, PutResult
+from topics.engine.topic import Records, Topic
+from topics.engine.write_path import Change, FrameDraft, Gate, LogOperation
+from topics.log.commit_requests import CommitTiming
+from topics.log.control_frames import encode_config_change
+from topics.log.frame import FrameKind
+from topics.model.errors import StreamGoneError, TopicNotEmptyError, TopicNotFoundError, TopicsError
+from topics.model.names import check_topic_name
+from topics.model.records import Record
+from topics.model.topic_config import TopicConfig, TopicConfigPatch, encode_config, resolve_config
+
+
+class Put(LogOperation):
+    """A topic's creation, or a new config for it."""
+
+    __slots__ = ("_config", "_core", "_done")
+
+    def __init__(self, core: EngineCore, topic: Topic, frame: FrameDraft, config: TopicConfig, done: PutDone) -> None:
+        super().__init__(core.path, topic, (frame,))
+        self._core = core
+        self._config = config
+        self._done = done
+
+    def apply(self, timing: CommitTiming) -> None:
+        topic, created = self.topic, not self.topic.created
+        if created:
+            self._core.add_topic(topic)
+        else:
+            latest = topic.staged_config
+            self._core.applier.configure(topic, self._config, topic.head)
+            topic.staged_config = latest
+        self._done(PutResult(topic.name, created, self._config))
+
+    def undo(self, error: TopicsError) -> None:
+        topic = self.topic
+        topic.staged_config = topic.config
+        if not topic.created and self._core.by_name.get(topic.name) is topic:
+            del self._core.by_name[topic.name]
+        self._done(error)
+
+
+class Drop(LogOperation):
+    """A topic's end."""
+
+    __slots__ = ("_core", "_done")
+
+    def __init__(self, core: EngineCore, topic: Topic, done: DropDone) -> None:
+        super().__init__(core.path, topic, ((FrameKind.DROP, b"", b""),))
+        self._core = core
+        self._done = done
+        topic.closing = True
+
+    def apply(self, timing: CommitTiming) -> None:
+        topic = self.topic
+        routers = self._core.remove_routers(topic)
+        self._core.remove_topic(topic)
+        self._retry_others()
+        self._done(DropResult(topic.name, True, routers))
+
+    def undo(self, error: TopicsError) -> None:
+        topic = self.topic
+        topic.closing = False
+        self._core.wake(topic)
+        self._retry_others()
+        self._done(error)
+
+    def _retry_others(self) -> None:
+        # Before the answer is given: a client that hears it goes on with its next requests, which came after these.
+        waiting, self.topic.when_gone = self.topic.when_gone, None
+        for retry in waiting or ():
+            retry()
+
+
+class Controller:
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+
+    def put(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
+        core = self._core
+        core.check_accepting()
+        check_topic_name(name)
+        topic = core.by_name.get(name)
+        if topic is None:
+            self._create(name, resolve_config(patch, name, None), done)
+            return
+        if topic.guard is not None and topic.guard.hides(topic):
+            raise StreamGoneError(name)
+        # A stream got its class from the server, not from whoever changes the rest of its config now: taking it away
+        # would weaken what the stream's own protocol promises.
+        config = resolve_config(patch, name, topic.staged_config, keeps_durability=topic.guard is not None)
+        if config == topic.staged_config and topic.created and not topic.sync_inflight:
+            done(PutResult(name, False, config))
+            return
+        core.path.check(topic)
+        core.expire(topic)
+        topic.staged_config = config
+        body = encode_config_change(topic.staged_head, encode_config(config))
+        core.path.log(Put(core, topic, (FrameKind.CONFIG, body, b""), config, done), Gate.SYNC)
+
+    def _create(self, name: str, config: TopicConfig, done: PutDone) -> None:
+        core = self._core
+        topic = make_topic(core, name, config)
+        core.path.check(topic)
+        frame = (FrameKind.CREATE, creation_body(core, topic), b"")
+        core.path.log(Put(core, topic, frame, config, done), Gate.SYNC)
+
+    def drop(self, name: str, if_empty: bool, done: DropDone) -> None:
+        core = self._core
+        core.check_accepting()
+        topic = core.by_name.get(name)
+        if topic is None or (topic.guard is not None and topic.guard.hides(topic)):
+            done(DropResult(name, False))
+            return
+        core.expire(topic)
+        if if_empty:
+            # Records that came earlier in this tick are in it, though they wait for its end.
+            core.path.stage_coalesced(topic.shard)
+        if if_empty and topic.live_count + topic.staged_count:
+            raise TopicNotEmptyError(name, topic.live_count + topic.staged_count)
+        if topic.guard is not None:
+            topic.guard.drop(topic, done)
+        else:
+            drop_topic(core, topic, done)
+
+
+def drop_topic(core: EngineCore, topic: Topic, done: DropDone) -> None:
+    """Deletes a topic with everything in it."""
+    core.path.check(topic, frees=True)
+    core.path.log(Drop(core, topic, done), Gate.SYNC)
+
+
+def wait_for_drop(
+    core: EngineCore, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None] | Callable[..., None]
+) -> bool:
+    """Puts an operation off while the topic of its name is being deleted."""
+    topic = core.by_name.get(name)
+    if topic is not None and topic.guard is not None:
+        topic.guard.sweep(topic)
+        # Without a loop it is gone by now.
+        topic = core.by_name.get(name)
+    if topic is None or not topic.closing:
+        return False
+
+    def again() -> None:
+        try:
+            retry()
+        except TopicsError as error:
+            done(error)
+
+    topic.tell_when_gone(again)
+    return True
+
+
+def wait_while_in_motion(
+    core: EngineCore, topic: Topic, again: Callable[[], None], failed: Callable[[TopicsError], None]
+) -> bool:
+    """Puts off what needs the topic to be there or not to be there, while it is being created or deleted. Raises where
+    nothing can be logged."""
+    if topic.closing:
+        topic.tell_when_gone(again)
+    elif not topic.created:
+        core.path.check(topic)
+        # Without a frame: it waits until everything before it is through.
+        core.path.log(Change(core.path, topic, (), lambda timing: again(), failed), Gate.SYNC)
+    else:
+        return False
+    return True
+
+
+# Topics that are the server's own: it keeps its books in them, and nobody else sees them.
+
+
+class SystemTopic:
+    """The guard of such a topic (`engine.topic.Guard`)."""
+
+    def __init__(self) -> None:
+        self.lifted = False
+
+    def check_append(self, topic: Topic) -> None:
+        raise TopicNotFoundError(topic.name)
+
+    def indifferent(self, topic: Topic, streams: bool) -> bool:
+        return False
+
+    def rewrites(self, topic: Topic) -> bool:
+        return False
+
+    def postpones(self, topic: Topic, records: Sequence[Record], prepared: object, retry: object) -> bool:
+        return False
+
+    def admit(self, topic: Topic, records: Records, moved: bool, prepared: object = None) -> None:
+        return None
+
+    def hides(self, topic: Topic) -> bool:
+        return not self.lifted
+
+    def over(self, topic: Topic) -> bool:
+        return not self.lifted
+
+    def sweep(self, topic: Topic) -> None: ...
+
+    def drop(self, topic: Topic, done: Callable[..., None]) -> None:
+        raise TopicNotFoundError(topic.name)
+
+    def removed(self, topic: Topic) -> None: ...
+
+    def release(self, source: Topic) -> None: ...

@@ -1,1 +1,0 @@
-"""Transactions: records for several topics, staged unseen and committed at once, once for each id and sequence."""

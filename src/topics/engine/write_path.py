@@ -1,0 +1,516 @@
+"""The write path: how a decision becomes frames, goes to the log and is published. Nobody else numbers frames.
+
+    decide    a feature looks at state that includes everything on its way, and makes a `Transaction`
+    check     `check` and `admit` refuse what cannot be done, before a seq or a frame number is spent
+    log       `log` seals the frames in order, decides what has to be waited for, and hands them to the shard
+    apply     once they are as safe as the topic's class promises, the transaction is published, by `engine.apply`
+              wherever replay does the same; or undone, as if it had never been
+
+Every way to write comes through here: appends of both protocols, single records that share a block, copies of routers,
+moves of queues, acknowledgements, leases, deletes, configs, streams. What a transaction is told to do when it is
+applied differs; what may refuse it, what it waits for and what becomes of the seqs it was given is decided here.
+
+A transaction concerns one topic. Several of one shard may be logged in one write and published at one moment
+(`log_together`): a move and its departure, or everything that a tick forwards.
+"""
+
+import enum
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from topics.engine.apply import Applier, next_ceiling
+from topics.engine.publish_barrier import HeldTopics
+from topics.engine.quotas import Quotas, check_room
+from topics.engine.record_runs import Block
+from topics.engine.topic import Records, Topic
+from topics.log.commit_requests import AT_ONCE, CommitTiming
+from topics.log.control_frames import encode_ceiling, encode_complete, encode_evict
+from topics.log.frame import FrameKind
+from topics.log.group_commit import Shard
+from topics.log.shard_writer import Submission
+from topics.model.errors import ShuttingDownError, TopicNotFoundError, TopicsError
+from topics.model.limits import Limits
+from topics.model.names import SYSTEM_STREAMS
+from topics.model.records import Record, payload_bytes
+
+# What the write path knows of the engine.
+
+
+class EngineView(Protocol):
+    """The part of `EngineCore` that `engine.write_path` asks and changes."""
+
+    shards: list[Shard]
+    limits: Limits
+    applier: Applier
+    topics: dict[int, Topic]
+    closed: bool
+    total_bytes: int
+    staged_bytes: int
+    reserve: int
+    quiet: bool
+    metered: bool
+    quotas: Quotas
+
+    def begin(self) -> None: ...
+
+    def before_change(self, topic: Topic) -> None: ...
+
+    def wake(self, topic: Topic) -> None: ...
+
+    @property
+    def used_bytes(self) -> int:
+        """What counts against the server's quota."""
+        ...
+
+
+_log = logging.getLogger(__name__)
+
+
+class Gate(enum.Enum):
+    """What has to be done with a transaction's frames before it is published."""
+
+    CLASS = "as the topic's class promises"
+    SYNC = "synced, whatever the class"
+    TURN = "written; behind a sync only where something of the topic before it waits for one"
+
+
+FrameDraft = tuple[FrameKind, bytes, bytes]
+"""A frame that has no number yet: its kind, and the two parts of its body."""
+
+
+SharedFrame = tuple[FrameKind, int, bytes]
+"""A frame of several transactions: its kind, the topic it is of, and its body."""
+
+
+class LogOperation(Submission):
+    """A decided change of one topic on its way. While it waits for a sync, later ones of the topic wait behind it."""
+
+    __slots__ = ("block", "ceiling", "first_seq", "frames", "path", "topic")
+
+    wakes = True
+    """Whether those who follow the topic are told."""
+
+    def __init__(
+        self, path: "WritePath", topic: Topic, frames: Sequence[FrameDraft] = (), block: Block | None = None
+    ) -> None:
+        self.path = path
+        self.topic = topic
+        self.frames = frames
+        self.block = block
+        self.first_seq = block.first_seq if block is not None else 0
+        """The first seq it was given; 0 for one that takes none."""
+        self.ceiling = 0
+        self.last_lsn = 0
+        self.needs_sync = False
+
+    def committed(self, timing: CommitTiming) -> None:
+        held = self.path.held
+        if not held.active or not held.keeps(self, (self.topic,), timing):
+            self.settle(timing)
+
+    def settle(self, timing: CommitTiming) -> None:
+        """It is as safe as it has to be, and it is its turn."""
+        topic, books = self.topic, self.path.books
+        if self.needs_sync:
+            topic.sync_inflight -= 1
+        books.before_change(topic)
+        before = topic.live_bytes
+        if self.ceiling:
+            topic.ceiling = max(topic.ceiling, self.ceiling)
+        if timing.sync_ms and not topic.config.durability.acks_after_sync:
+            # Its class waits for none: the sync it came along with is another's.
+            timing = CommitTiming(timing.write_ms)
+        self.apply(timing)
+        books.total_bytes += topic.live_bytes - before
+        if books.applier.overfull:
+            # Only now: a decision of its own must not lie within another.
+            self.path.bound_overfull()
+        if topic.waiters and self.wakes:
+            books.wake(topic)
+
+    def failed(self, error: TopicsError) -> None:
+        topic = self.topic
+        topic.sync_inflight -= self.needs_sync
+        if self.ceiling:
+            topic.ceiling_staged = topic.ceiling
+        if self.first_seq:
+            if self.block is not None:
+                self.path.unstage(topic, self.block)
+            topic.staged_head = min(topic.staged_head, self.first_seq - 1)
+        self.undo(error)
+        if not topic.created:
+            # Others may have waited for it to come to be.
+            self.path.books.wake(topic)
+
+    def publish(self) -> None:
+        """Makes the records it brings part of what readers see."""
+        block, path = self.block, self.path
+        assert block is not None
+        path.unstage(self.topic, block)
+        path.books.applier.append(self.topic, block)
+
+    def apply(self, timing: CommitTiming) -> None:
+        raise NotImplementedError
+
+    def undo(self, error: TopicsError) -> None:
+        raise NotImplementedError
+
+
+class Change(LogOperation):
+    """A change of what a topic is besides its records; whoever decided it knows what it does and undoes."""
+
+    __slots__ = ("_applied", "_failed")
+
+    def __init__(
+        self,
+        path: "WritePath",
+        topic: Topic,
+        frames: Sequence[FrameDraft],
+        applied: Callable[[CommitTiming], None],
+        failed: Callable[[TopicsError], None],
+    ) -> None:
+        super().__init__(path, topic, frames)
+        self._applied = applied
+        self._failed = failed
+
+    def apply(self, timing: CommitTiming) -> None:
+        self._applied(timing)
+
+    def undo(self, error: TopicsError) -> None:
+        self._failed(error)
+
+
+class Bundle(Submission):
+    """Transactions of one shard that are logged in one write. One that fails to be published keeps none of the others
+    from it."""
+
+    __slots__ = ("_decides", "_finished", "_parts")
+
+    def __init__(
+        self,
+        pieces: list[bytes],
+        needs_sync: bool,
+        parts: Sequence[LogOperation],
+        finished: Callable[[TopicsError | None], None],
+        decides: bool,
+    ) -> None:
+        super().__init__(pieces, needs_sync)
+        self._parts = parts
+        self._finished = finished
+        self._decides = decides
+
+    def committed(self, timing: CommitTiming) -> None:
+        held = self._parts[0].path.held
+        if not held.active or self._decides or not held.keeps(self, [part.topic for part in self._parts], timing):
+            self.settle(timing)
+
+    def settle(self, timing: CommitTiming) -> None:
+        for part in self._parts:
+            try:
+                part.settle(timing)
+            except Exception:
+                _log.exception("a transaction could not be published", extra={"topic": part.topic.name})
+        self._finished(None)
+
+    def failed(self, error: TopicsError) -> None:
+        for part in self._parts:
+            part.failed(error)
+        self._finished(error)
+
+
+class _Eviction(LogOperation):
+    """What a cap takes out of a topic whose replay would not find it by itself."""
+
+    __slots__ = ("_floor",)
+
+    def __init__(self, path: "WritePath", topic: Topic, floor: int) -> None:
+        super().__init__(path, topic, ((FrameKind.EVICT, encode_evict(floor, expired=False), b""),))
+        self._floor = floor
+        topic.evicting = True
+
+    def apply(self, timing: CommitTiming) -> None:
+        self.topic.evicting = False
+        self.path.books.applier.evict(self.topic, self._floor)
+        self.path.books.applier.overfull.add(self.topic)
+
+    def undo(self, error: TopicsError) -> None:
+        """The shard takes no more writes; the next start looks at the caps itself."""
+        self.topic.evicting = False
+
+
+class _Note(Submission):
+    """A frame nobody waits for, or a place in the log that somebody does."""
+
+    __slots__ = ("_then", "_undone")
+
+    def __init__(
+        self, pieces: list[bytes], needs_sync: bool, then: Callable[[], None] | None, undone: Callable[[], None]
+    ) -> None:
+        super().__init__(pieces, needs_sync)
+        self._then = then
+        self._undone = undone
+
+    def committed(self, timing: CommitTiming) -> None:
+        if self._then is not None:
+            self._then()
+
+    def failed(self, error: TopicsError) -> None:
+        """The shard says so itself; what is still wanted is noted again once it is well."""
+        self._undone()
+
+
+class WritePath:
+    def __init__(self, books: EngineView) -> None:
+        self.books = books
+        self.held = HeldTopics()
+        """Topics for which nothing is published until a commit is decided."""
+
+    # May it be done?
+
+    def check(self, topic: Topic, patient: bool = False, frees: bool = False, overtakes: bool = False) -> None:
+        """Raises unless something can be logged for the topic now; a patient caller rather queues than is refused, and
+        what makes room is logged on a full disk as well.
+
+        To be called before anything is decided: single records that came earlier in this tick are staged first, and
+        acknowledgements, unless what is to be logged may come before them.
+        """
+        books = self.books
+        if books.closed:
+            raise ShuttingDownError()
+        rules = topic.rules
+        if rules.closing or (rules.created and books.topics.get(topic.id) is not topic):
+            # The frame that deletes it must be its last.
+            raise TopicNotFoundError(topic.name)
+        if books.quiet:
+            books.begin()
+        books.shards[topic.shard].check_open(patient=patient, frees=frees, overtakes=overtakes)
+
+    def admit(
+        self, topic: Topic, records: Records, moved: bool = False, prepared: object = None
+    ) -> Sequence[Record] | None:
+        """Raises unless the topic takes these records, as far as that is a matter of what they and it are. Otherwise
+        the records as they are to be stored; None where that is as they are, which it is for most topics.
+
+        `moved` says that they were written to another topic first, which is where their tags are from. `prepared` is
+        what the guard made of them before (`Guard.postpones`).
+        """
+        guard = topic.guard
+        if guard is None:
+            return None
+        guard.check_append(topic)
+        if guard.hides(topic):
+            # It is about to go, and a record would lengthen its life.
+            raise TopicNotFoundError(topic.name)
+        return guard.admit(topic, records, moved, prepared)
+
+    def check_fits(self, topic: Topic, records: Sequence[Record], grows: bool = True) -> None:
+        """Raises unless there is room for these records. A move does not let the total of the server grow."""
+        books = self.books
+        metered = grows and books.metered and topic.name not in SYSTEM_STREAMS
+        quota = books.limits.max_total_bytes if metered else 0
+        if metered or topic.rules.rejects:
+            size = payload_bytes(records)
+            check_room(topic, len(records), size, quota, books.used_bytes)
+            if metered:
+                books.quotas.check_bytes(topic.name, size)
+
+    def check_moves_in(self, topic: Topic, count: int, size: int) -> None:
+        """The same for records that the server's total has already."""
+        if topic.rules.rejects:
+            check_room(topic, count, size, 0, 0)
+        if self.books.metered:
+            self.books.quotas.check_bytes(topic.name, size)
+
+    def takes_notes(self, topic: Topic) -> bool:
+        """Whether a frame that nobody waits for can be logged: not for a topic on its way out, nor in a log that is
+        closed or broken."""
+        books = self.books
+        return not topic.closing and not books.closed and books.shards[topic.shard].writer.poison is None
+
+    def logs_removals(self, topic: Topic) -> bool:
+        """Whether a removal needs a frame: without one, records that a replay finds would come back.
+
+        An ephemeral topic may hold records of a time when it was none.
+        """
+        return topic.rules.logged or topic.config.durability.logged or bool(topic.segments)
+
+    # Logging
+
+    def stage_coalesced(self, shard_number: int) -> None:
+        """Stages the single records that came earlier in this tick: to be called before anything else is given seqs."""
+        self.books.shards[shard_number].stage_coalesced()
+
+    def log(self, transaction: LogOperation, gate: Gate = Gate.CLASS) -> None:
+        """Sends a transaction on its way. Nothing here may fail: what was given out is logged."""
+        topic = transaction.topic
+        shard = self.books.shards[topic.shard]
+        pieces = self._seal(shard, transaction)
+        last = topic.staged_head if transaction.first_seq else 0
+        needs_sync = transaction.needs_sync = self.waits(topic, last, bool(pieces), gate)
+        transaction.pieces = pieces
+        transaction.size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        if needs_sync:
+            topic.sync_inflight += 1
+        if pieces or needs_sync:
+            shard.submit(transaction)
+        else:
+            transaction.committed(AT_ONCE)
+        if transaction.first_seq and topic.staged_head + topic.reserve // 2 >= topic.ceiling_staged:
+            self._reserve_ahead(topic, shard)
+
+    def log_together(
+        self,
+        parts: Sequence[LogOperation],
+        finished: Callable[[TopicsError | None], None],
+        gate: Gate = Gate.CLASS,
+        decides: bool = False,
+        shared: Sequence[SharedFrame] = (),
+    ) -> None:
+        """Logs transactions of one shard in one write, and publishes them together.
+
+        `decides` says that it is the commit that others wait for (`engine.publish_barrier`). `shared` are frames that
+        stand for several of the transactions, which then have none of their own.
+        """
+        shard = self.books.shards[parts[0].topic.shard]
+        pieces: list[bytes] = []
+        for kind, topic_id, body in shared:
+            pieces += shard.frame(kind, topic_id, body)
+        needs_sync = unlogged = False
+        for part in parts:
+            topic = part.topic
+            # Most of what routers copy has no frame of its own, and seqs below the ceiling.
+            sealed: Sequence[bytes] = ()
+            if part.frames or topic.staged_head > topic.ceiling_staged or not topic.rules.logged:
+                sealed = self._seal(shard, part)
+                pieces += sealed
+                unlogged = unlogged or not topic.rules.logged
+            if not needs_sync:
+                needs_sync = self.waits(topic, topic.staged_head if part.first_seq else 0, bool(sealed), gate)
+        # What an ephemeral topic is given with another's frames must not be overtaken by what comes without any.
+        needs_sync = needs_sync or (bool(pieces) and unlogged)
+        bundle = Bundle(pieces, needs_sync, parts, finished, decides)
+        for part in parts if needs_sync else ():
+            part.needs_sync = True
+            part.topic.sync_inflight += 1
+        if pieces or needs_sync:
+            shard.submit(bundle)
+        else:
+            bundle.committed(AT_ONCE)
+        for part in parts:
+            topic = part.topic
+            if part.first_seq and topic.staged_head + topic.reserve // 2 >= topic.ceiling_staged:
+                self._reserve_ahead(topic, shard)
+
+    def note(self, topic: Topic, kind: FrameKind, body: bytes) -> None:
+        """Logs a frame that nobody waits for, where that is possible."""
+        shard = self.books.shards[topic.shard]
+
+        def note_again() -> None:
+            shard.after_heal[topic.id, kind] = lambda: self.note(topic, kind, body)
+
+        if self.takes_notes(topic):
+            shard.submit(_Note(shard.frame(kind, topic.id, body), False, None, note_again))
+        elif shard.writer.halted:
+            note_again()
+
+    def after_sync(self, shard_number: int, then: Callable[[], None]) -> None:
+        """Calls back once everything submitted to a shard so far is on the disk; never, when that fails for good."""
+        shard = self.books.shards[shard_number]
+
+        def wait_again() -> None:
+            shard.after_heal[object()] = lambda: self.after_sync(shard_number, then)
+
+        shard.submit(_Note([], True, then, wait_again))
+
+    def is_synced(self, shard_number: int) -> bool:
+        """Whether everything that was logged in a shard is on the disk."""
+        shard = self.books.shards[shard_number]
+        return shard.next_lsn - 1 <= shard.writer.synced_lsn
+
+    def waits(self, topic: Topic, last_seq: int, has_frames: bool, gate: Gate = Gate.CLASS) -> bool:
+        """Whether something that is logged for the topic now is published only behind a sync.
+
+        `last_seq` is the last seq that it is given; 0 when it is given none.
+        """
+        if topic.sync_inflight or gate is not Gate.CLASS:
+            # Nothing of the topic overtakes what waits.
+            return gate is Gate.SYNC or topic.sync_inflight > 0
+        rules = topic.rules
+        return (
+            rules.waits
+            or (last_seq > topic.ceiling and rules.reserves)
+            # Later operations of an ephemeral topic have nothing to write: only behind a sync do they wait their turn.
+            or (has_frames and not rules.logged)
+        )
+
+    def _seal(self, shard: Shard, transaction: LogOperation) -> list[bytes]:
+        """Numbers the frames of a transaction, with the ceiling its seqs need."""
+        topic = transaction.topic
+        pieces: list[bytes] = []
+        for kind, head, tail in transaction.frames:
+            sealed = shard.frame(kind, topic.id, head, tail)
+            pieces = pieces + sealed if pieces else sealed
+        if transaction.first_seq:
+            if not topic.rules.logged:
+                topic.unlogged = True
+            elif topic.staged_head > topic.ceiling_staged and topic.rules.reserves:
+                transaction.ceiling = self._next_ceiling(topic, topic.staged_head)
+                pieces = pieces + shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(transaction.ceiling))
+        return pieces
+
+    def unstage(self, topic: Topic, block: Block) -> None:
+        """A block is no longer on its way: it is published, or it failed."""
+        topic.staged_count -= block.count
+        topic.staged_bytes -= block.payload_bytes
+        self.books.staged_bytes -= block.payload_bytes
+
+    # Ceilings
+
+    def _next_ceiling(self, topic: Topic, last: int) -> int:
+        return next_ceiling(topic, last, topic.staged_ts, self.books.reserve)
+
+    def _reserve_ahead(self, topic: Topic, shard: Shard) -> None:
+        """Raises the ceiling before it is reached, so that nobody has to wait for it."""
+        books = self.books
+        if not topic.rules.ceilings or shard.writer.poison is not None:
+            return
+        ceiling = self._next_ceiling(topic, topic.staged_head)
+
+        def raised() -> None:
+            books.before_change(topic)
+            topic.ceiling = max(topic.ceiling, ceiling)
+            topic.ceiling_staged = max(topic.ceiling_staged, ceiling)
+
+        def undone() -> None:
+            topic.ceiling_staged = topic.ceiling
+
+        shard.submit(_Note(shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling)), True, raised, undone))
+
+    # Caps of topics that hold more than a replay would find
+
+    def bound_overfull(self) -> None:
+        overfull, self.books.applier.overfull = self.books.applier.overfull, set()
+        for topic in overfull:
+            self.bound(topic)
+
+    def bound(self, topic: Topic) -> None:
+        """Decides what the caps of such a topic take now. It goes through the log in its turn: what was decided before
+        it, a delete for instance, comes before it for readers as it will for a replay."""
+        books = self.books
+        if topic.evicting or not self.takes_notes(topic) or books.topics.get(topic.id) is not topic:
+            return
+        floor = books.applier.excess_below(topic)
+        if floor > topic.earliest:
+            self.log(_Eviction(self, topic, floor), Gate.TURN)
+
+    def complete(self, topic: Topic) -> None:
+        """A snapshot has everything the topic holds: from here on a replay finds by itself what the caps take."""
+        if not self.takes_notes(topic):
+            return
+
+        def applied(timing: CommitTiming) -> None:
+            self.books.applier.complete(topic)
+
+        frame = (FrameKind.EVICT, encode_complete(), b"")
+        self.log(Change(self, topic, (frame,), applied, lambda error: None), Gate.TURN)

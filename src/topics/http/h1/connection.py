@@ -1,0 +1,508 @@
+"""The reading half of a connection: when requests are read and started, and how the connection ends.
+
+Three things stop the reading of more requests, and none of them the answering of those that are there: a full pipeline,
+a client that does not read its answers, and an upgrade request, after which the bytes may be no HTTP. What the parser
+has found by then waits in the pipeline; what it has not seen stays in `_unparsed` and in the socket.
+
+Everything that starts handlers or feeds the parser is done by `go_on`, which is never entered twice: handlers answer
+inline, an answer makes room, and room lets the next request start, which must be a loop and not a recursion. That holds
+for all connections together: who answers a request of another connection may be in the middle of a decision, which the
+next requests of that one must not change. So an answer that comes from elsewhere lets them start in the next turn of
+the loop.
+
+A connection has a slice of time for what it sent. What is left then waits in line with what other connections have left
+(`http.fair_scheduler`), and until it is through no more is read. So whoever asks for little is served at once, however
+much the others ask for.
+"""
+
+import asyncio
+import logging
+from typing import cast
+
+from topics.http.exchange import Exchange
+from topics.http.fair_scheduler import GREEDY_S, SLICE_S
+from topics.http.h1.pipeline import Pipeline
+from topics.http.h1.request_framing import RequestFramer
+from topics.http.h1.request_reader import PIECE_BYTES, Http2Preface, InputOver, RequestReader, Upgraded
+from topics.http.messages import UNREAD_HEAD, Fault, HttpError, RequestHead, can_drop_body
+from topics.http.output_backpressure import Phase, Progress, limit_s
+from topics.http.request_body import LargeBody
+from topics.http.server_state import ServerState
+from topics.http.streaming import Upgrade
+from topics.http.tls import end_sending
+
+# Pieces and waiting requests that are dealt with in a slice, however short they take.
+_STEPS_MAX = 16
+_logger = logging.getLogger(__name__)
+
+
+class Connection(asyncio.Protocol):
+    """The protocol of one connection, for asyncio and uvloop alike."""
+
+    __slots__ = (
+        "_discarded_bytes", "_eof", "_heads", "_hub", "_input_over", "_lingering", "_modest_from", "_must_linger",
+        "_pipeline", "_progress", "_put_off", "_reader", "_reading", "_requests", "_scheduled", "_slice_end",
+        "_transport", "_unparsed",
+    )  # fmt: skip
+
+    _pipeline: Pipeline
+
+    def __init__(self, hub: ServerState) -> None:
+        self._hub = hub
+        self._transport: asyncio.Transport | None = None
+        self._reader = RequestReader(self, hub.limits, hub.budget)
+        self._progress = Progress()
+        self._requests = 0
+        # Until when requests are started in this turn, and whether the connection is in line for another one.
+        self._slice_end = 0.0
+        self._put_off = False
+        # Whether it goes on in the next turn of the loop, because an answer made room.
+        self._scheduled = False
+        # From when on it is served at once again, after it wanted more than a slice.
+        self._modest_from = 0.0
+        self._reading = True
+        self._unparsed: bytes | memoryview = b""
+        self._heads = RequestFramer(hub.limits.body_bytes)
+        # Whether what still comes is dropped: the connection ends after the answers that are due.
+        self._input_over = False
+        self._discarded_bytes = 0
+        # Whether the client sends no more.
+        self._eof = False
+        # Whether the client may still be sending when the connection ends. A plain close would then answer its bytes
+        # with a reset, which can take our last answer with it: so we say that we are done, and read on for a while.
+        self._must_linger = False
+        self._lingering = False
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        hub = self._hub
+        # A cast and no check: the transports of uvloop do not derive from asyncio's classes.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=hub.limits.write_buffer_bytes)
+        self._pipeline = Pipeline(self, hub, self._transport)
+        hub.adopt(self)
+        hub.counters.connections_total += 1
+        if len(hub.connections) > hub.limits.connections_max and not hub.make_room():
+            # No lingering: whoever opens connections without end should not have us keep them.
+            self._refuse(HttpError(Fault.TOO_MANY_CONNECTIONS, most=hub.limits.connections_max), linger=False)
+            return
+        hub.silent[self] = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._forget()
+            self._pipeline.release()
+
+    def data_received(self, data: bytes) -> None:
+        nbytes, hub = len(data), self._hub
+        hub.counters.bytes_in += nbytes
+        if not hub.spin.awake:
+            hub.spin.rouse()
+        if self._input_over:
+            self._discard(nbytes)
+            return
+        pipeline, heads = self._pipeline, self._heads
+        between = heads.since_bytes == heads.due_bytes
+        at_rest, several = not pipeline.exchanges and not self._unparsed, False
+        if between and at_rest:
+            body = data.removeprefix(heads.lead) if heads.nbytes == nbytes else data
+            if body is data:
+                # Without the lead it is the same object.
+                body = heads.find(data, nbytes)
+            several = body is data
+            if not several and (heads.admission is hub.application.admission or heads.are_admitted(hub.application)):
+                # Not called as a method of the hub, which it is not: the interpreter would look for one each time.
+                monotonic = hub.monotonic
+                pipeline.corked = True
+                self._start_known(heads.head, body, monotonic())
+                pipeline.corked = False
+                if not pipeline.exchanges:
+                    pipeline.flush()
+                return
+        if between and not self._unparsed:
+            heads.begin(data)
+        heads.since_bytes += nbytes
+        now = hub.monotonic()
+        modest = now >= self._modest_from
+        if at_rest and modest and (nbytes <= PIECE_BYTES or several):
+            # The usual case, a connection at rest, in fewer steps than `go_on` would take.
+            self._slice_end = now + SLICE_S
+            pipeline.corked = True
+            if several:
+                data = self._start_several(data)
+            if len(data) > PIECE_BYTES or pipeline.is_full():
+                self._unparsed = data
+            elif data:
+                self._feed(data)
+            pipeline.corked = False
+            pipeline.flush()
+            if not self._unparsed and not pipeline.waiting:
+                return
+        else:
+            self._unparsed = data if not self._unparsed else bytes(self._unparsed) + data
+        if modest or self._put_off:
+            self.go_on()
+        else:
+            self._wait_in_line()
+
+    def eof_received(self) -> bool:
+        """The client sends no more, and may have gone altogether. See `Exchange` for who still answers it."""
+        self._input_over = self._eof = True
+        self._pipeline.lose_unread()
+        one_sided = self._transport is not None and self._transport.can_write_eof()
+        return one_sided and bool(self._pipeline.exchanges) and not self._lingering
+
+    def pause_writing(self) -> None:
+        self._pipeline.write_paused = True
+        self._hub.recount_soon(self._pipeline)
+        self._throttle()
+
+    def resume_writing(self) -> None:
+        self._pipeline.drained()
+        self.go_on()
+
+    # What the reader calls.
+
+    def on_head(self, head: RequestHead, length: int | None) -> int | None:
+        if self._input_over:
+            raise InputOver
+        hub = self._hub
+        hub.counters.requests += 1
+        if not self._requests:
+            hub.silent.pop(self, None)
+        self._requests += 1
+        candidate = self._heads.candidate(head, length)
+        exchange = self._pipeline.receiving = self._pipeline.enter(head)
+        head.peer = self._pipeline.peer
+        verdict = hub.admit(head)
+        if head.allow_origin is not None or head.answer_headers:
+            # The answer says more, such as which page may read it, so it is none of the usual ones.
+            exchange.plain = False
+        if isinstance(verdict, int):
+            if candidate and exchange.plain:
+                self._heads.remember(candidate, head, length, verdict)
+            return verdict
+        hub.counters.refused += 1
+        self._pipeline.receiving = None
+        if length != 0 and not can_drop_body(head, length, hub.limits.discard_bytes):
+            exchange.keep = exchange.plain = False
+            self._input_over = self._must_linger = True
+        exchange.respond(*verdict)
+        if self._input_over:
+            raise InputOver
+        return None
+
+    def on_continue(self) -> None:
+        if self._pipeline.receiving is not None:
+            self._pipeline.send_continue(self._pipeline.receiving)
+
+    def on_request(self, body: bytes | LargeBody) -> None:
+        pipeline = self._pipeline
+        exchange = pipeline.receiving
+        assert exchange is not None
+        pipeline.receiving = None
+        if isinstance(body, bytes):
+            exchange.body = body
+        else:
+            exchange.large_body = body
+        if not exchange.plain:
+            if not exchange.head.keep_alive:
+                self._input_over = True
+            if exchange.head.upgrade:
+                pipeline.upgrading = exchange
+                # Not started from here: what follows the request is known only after the parser has returned.
+                pipeline.waiting.append(exchange)
+                return
+        # When its head was complete is as good as now, and costs nothing.
+        late = exchange.started >= self._slice_end
+        if pipeline.waiting or late or not pipeline.may_start(exchange, len(pipeline.exchanges) - 1):
+            pipeline.waiting.append(exchange)
+        else:
+            self._hub.handle(exchange)
+
+    # What the pipeline calls.
+
+    def go_on(self) -> None:
+        """Does what can be done now: starts requests that wait, reads more of them, sends what is gathered."""
+        if self._pipeline.corked:
+            return
+        if self._put_off:
+            # Its turn comes; until then only what is answered goes out.
+            self._pipeline.flush()
+        else:
+            self.take_turn()
+
+    def take_turn(self) -> None:
+        """Does what can be done, for a slice of time. What is left then is put off."""
+        pipeline, monotonic = self._pipeline, self._hub.monotonic
+        self._put_off = False
+        end = self._slice_end = monotonic() + SLICE_S
+        pipeline.corked = True
+        steps = 0
+        while self._step():
+            steps += 1
+            if steps == _STEPS_MAX or monotonic() >= end:
+                pipeline.flush()
+                self._modest_from = end + GREEDY_S
+                self._wait_in_line()
+                break
+        pipeline.corked = False
+        self._throttle()
+
+    def _wait_in_line(self) -> None:
+        self._put_off = True
+        self._hub.wait_in_line(self)
+        self._throttle()
+
+    def after_answer(self) -> None:
+        """An answer is sent: goes on if anything waited for that, and not before whoever answered is through."""
+        waited = self._unparsed or self._pipeline.waiting or not self._reading or self._input_over
+        if waited and not self._scheduled:
+            self._scheduled = True
+            self._hub.call_soon(self._go_on_soon)
+
+    def _go_on_soon(self) -> None:
+        self._scheduled = False
+        if self._transport is not None:
+            self.go_on()
+
+    def finish(self) -> None:
+        """Everything that will ever be said is said: ends the connection without losing it."""
+        transport = self._transport
+        if transport is None:
+            return
+        self._must_linger |= bool(self._unparsed or self._discarded_bytes)
+        self.end_input()
+        self._pipeline.lose_from(0)
+        self._pipeline.flush()
+        if self._eof or not self._must_linger:
+            transport.close()
+            return
+        self._lingering = True
+        end_sending(transport)
+
+    def end_input(self) -> None:
+        self._input_over = True
+        self._unparsed = b""
+
+    def hand_over(self) -> Upgrade:
+        transport, leftover = self._transport, bytes(self._unparsed)
+        assert transport is not None
+        self._pipeline.flush()
+        self.end_input()
+        self._forget()
+        if not self._reading:
+            transport.resume_reading()
+        return Upgrade(transport, leftover, self._hub)
+
+    # What the server calls.
+
+    @property
+    def owes(self) -> bool:
+        """Whether a request waits for its answer."""
+        return bool(self._pipeline.exchanges)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the client has left unread."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def sweep(self, now: float) -> None:
+        """Ends the connection if it has been in one place for too long."""
+        transport = self._transport
+        if transport is None:
+            return
+        self._pipeline.recount()
+        phase, progress = self._phase(transport)
+        step = self._hub.limits.body_step_bytes if phase is Phase.BODY else 1
+        stuck_s = self._progress.look(phase, progress, now, step)
+        if phase is Phase.ANSWERING or stuck_s < limit_s(phase, self._hub.limits, bool(self._requests)):
+            if not self._reading or self._pipeline.waiting:
+                # It may only have been kept from going on by what others had left unread.
+                self.go_on()
+            return
+        if phase in (Phase.CLOSING, Phase.WRITING):
+            transport.abort()
+        elif phase is Phase.IDLE:
+            transport.close()
+        elif phase is Phase.BODY and self._pipeline.receiving is None:
+            # The rest of a request that was refused: it has its answer.
+            transport.close()
+        else:
+            self._refuse(HttpError(Fault.TIMEOUT))
+
+    def expect_end(self) -> None:
+        """The server stops: answers from now on may have to say that they are the last."""
+        self._heads.close()
+        for exchange in self._pipeline.exchanges:
+            exchange.plain = False
+
+    def close(self) -> None:
+        """Ends the connection once everything answered is sent."""
+        if self._transport is not None:
+            self.end_input()
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._hub.silent.pop(self, None)
+            self._transport.abort()
+
+    # Reading on.
+
+    def _step(self) -> bool:
+        pipeline = self._pipeline
+        if self._transport is None:
+            return False
+        exchange = pipeline.next_waiting()
+        if exchange is not None:
+            self._hub.handle(exchange)
+        elif self._unparsed and not self._input_over and not pipeline.is_full():
+            self._read_on()
+        elif not pipeline.flush():
+            return False
+        return True
+
+    def _read_on(self) -> None:
+        """Takes requests whose heads are known, or the next piece for the parser."""
+        unparsed = self._unparsed
+        left = self._heads.left_of_request(len(unparsed))
+        if not left and len(self._heads):
+            whole = bytes(unparsed)
+            self._unparsed = self._start_several(whole)
+            if len(self._unparsed) < len(whole):
+                return
+        size = self._reader.piece_bytes
+        if left > 0:
+            size = min(size, left)
+        rest = memoryview(self._unparsed)
+        self._unparsed = rest[size:]
+        self._feed(rest[:size])
+
+    def _feed(self, piece: bytes | memoryview) -> None:
+        try:
+            self._reader.feed(piece)
+        except HttpError as error:
+            self._refuse(error)
+        except Upgraded as upgraded:
+            self._unparsed = upgraded.rest + bytes(self._unparsed)
+        except InputOver:
+            self._reader.release()
+        except Http2Preface as preface:
+            self._speak_http2(preface.rest)
+        except Exception:
+            _logger.exception("failed to read a request")
+            self._refuse(HttpError(Fault.INTERNAL))
+
+    def _speak_http2(self, rest: bytes) -> None:
+        """The client speaks HTTP/2 from its first byte on: another protocol takes the connection over."""
+        # Imported by the first such client, as a server that has none should not pay for it.
+        from topics.http.h2.connection import Http2Connection  # noqa: PLC0415
+
+        self._unparsed = rest + bytes(self._unparsed)
+        pipeline = self._pipeline
+        connection = Http2Connection(self.hand_over())
+        pipeline.release()
+        connection.begin()
+
+    def _start_known(self, head: RequestHead, body: bytes, now: float) -> None:
+        """Starts a request that is there whole, with a head that was read before and is admitted."""
+        hub, pipeline, gather = self._hub, self._pipeline, self._heads.gather
+        hub.counters.requests += 1
+        self._requests += 1
+        exchange = Exchange(head, pipeline, now, True, True, body)
+        pipeline.exchanges.append(exchange)
+        if gather is not None and gather((exchange,), len(body)):
+            return
+        try:
+            hub.application.handle(exchange)
+        except Exception:
+            hub.failed(exchange)
+
+    def _start_several(self, data: bytes) -> bytes:
+        """Starts the requests that a piece begins with, as far as their heads are known and there is time and room for
+        them; what is left of it then. Only where the parser stands between two requests."""
+        hub, pipeline, heads, at = self._hub, self._pipeline, self._heads, 0
+        application, monotonic = hub.application, hub.monotonic
+        if heads.gather is not None and heads.admission is application.admission and pipeline.takes_more():
+            # Those with the same head, length and all: nothing is done for each of them now, so they need no time.
+            bodies = heads.cut_run(data, pipeline.room_left)
+            if bodies and pipeline.start_run(heads.head, bodies, monotonic(), heads.gather):
+                at = len(bodies) * heads.cut_bytes
+                hub.counters.requests += len(bodies)
+                self._requests += len(bodies)
+        end = len(data)
+        while at < end and not self._input_over and pipeline.takes_more() and (cut := heads.cut(data, at)) is not None:
+            if heads.admission is not application.admission and not heads.are_admitted(application):
+                break
+            now = monotonic()
+            if now >= self._slice_end:
+                break
+            begin, at = cut
+            self._start_known(heads.head, data[begin:at], now)
+        data = data[at:]
+        heads.begin(data, len(data))
+        return data
+
+    def _throttle(self) -> None:
+        """Tells the transport whether to read."""
+        if self._transport is None:
+            return
+        if self._input_over:
+            # Only by reading on do we learn that the client went away.
+            wanted = self._lingering or self._discarded_bytes <= self._hub.limits.linger_bytes
+        else:
+            # One that has no room for more goes on reading until more comes: most that send so many then wait.
+            wanted = not self._unparsed and not self._put_off and not self._pipeline.write_paused
+        if wanted == self._reading or self._eof:
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _discard(self, nbytes: int) -> None:
+        self._discarded_bytes += nbytes
+        if self._transport is None or self._discarded_bytes <= self._hub.limits.linger_bytes:
+            return
+        if self._lingering or self._pipeline.streaming:
+            self._transport.abort()
+        else:
+            self._throttle()
+
+    # Ending.
+
+    def _refuse(self, error: HttpError, *, linger: bool = True) -> None:
+        """Refuses what is being received and ends the connection, after the answers that are due before it."""
+        if self._input_over or self._transport is None:
+            return
+        self._hub.counters.refused += 1
+        self.end_input()
+        self._reader.release()
+        exchange, self._pipeline.receiving = self._pipeline.receiving, None
+        if exchange is None:
+            exchange = self._pipeline.enter(UNREAD_HEAD)
+        exchange.keep = exchange.plain = False
+        self._must_linger = linger
+        exchange.respond(*self._hub.refusal(error, exchange.head.path))
+
+    def _forget(self) -> None:
+        """The connection is no longer ours."""
+        self._transport = None
+        self._reader.release()
+        self._hub.abandon(self)
+
+    def _phase(self, transport: asyncio.Transport) -> tuple[Phase, int]:
+        if self._lingering or transport.is_closing():
+            return Phase.CLOSING, transport.get_write_buffer_size()
+        if self._pipeline.write_paused:
+            return Phase.WRITING, transport.get_write_buffer_size()
+        if self._input_over or self._pipeline.is_full():
+            return Phase.ANSWERING, 0
+        if self._reader.in_body:
+            return Phase.BODY, self._reader.progress
+        if self._reader.in_head:
+            return Phase.HEAD, self._requests
+        return (Phase.ANSWERING, 0) if self._pipeline.exchanges else (Phase.IDLE, self._requests)

@@ -1,0 +1,492 @@
+"""The answering half of a connection: exchanges in the order of their requests, and the bytes that are due.
+
+    [answered, not its turn] [running] [running] [waiting] [receiving]
+            ^ first                                             ^ last
+
+A request enters when its head is complete and leaves when its answer is sent. Only the first may send; an answer that
+comes earlier stays with its exchange until all before it are gone. What one turn of the loop has to say goes out in one
+write: while `corked`, answers are only collected, and whoever set it flushes in the end.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from topics.http.exchange import Exchange, Gather
+from topics.http.fair_scheduler import SLICE_S, Pause, Step, Waiting
+from topics.http.messages import RequestHead
+from topics.http.output_backpressure import MUCH_BYTES, NOBODY, Account
+from topics.http.response_encoding import CONTINUE, JOINED_BYTES_MAX, LENGTH_LINES, compress_later
+from topics.http.server_state import ServerState
+from topics.http.streaming import Stream, Upgrade
+
+# Work on one request that would hold the loop for too long, done bit by bit in line with the others
+# (`http.fair_scheduler`).
+
+# Steps of one turn, however short they are.
+_STEPS_MAX = 32
+
+_logger = logging.getLogger(__name__)
+
+
+class IncrementalResponse:
+    """Implements `Waiting`."""
+
+    __slots__ = ("_done", "_exchange", "_get_in_line", "_monotonic", "_step")
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        step: Step,
+        monotonic: Callable[[], float],
+        get_in_line: Callable[[Waiting], None],
+        done: Callable[[], None],
+    ) -> None:
+        self._exchange = exchange
+        self._step = step
+        self._monotonic = monotonic
+        self._get_in_line = get_in_line
+        self._done = done
+
+    def take_turn(self) -> None:
+        end = self._monotonic() + SLICE_S
+        for _ in range(_STEPS_MAX):
+            over = self._go_on()
+            if over is True:
+                self._exchange.large_body = None
+                self._done()
+                return
+            if over is not False:
+                # It keeps its place before later work of the connection, and takes no turns for nothing.
+                over(lambda: self._get_in_line(self))
+                return
+            if self._monotonic() >= end:
+                break
+        self._get_in_line(self)
+
+    def _go_on(self) -> bool | Pause:
+        if self._exchange.gone:
+            return True
+        try:
+            return self._step()
+        except Exception:
+            # It answers by itself what goes wrong with the request; this is a mistake of ours.
+            _logger.exception("work on a request failed", extra={"path": self._exchange.head.path})
+            if not self._exchange.answered:
+                self._exchange.respond(500)
+            return True
+
+
+# Small answers of one turn are sent together, up to this many; a large one is sent at once.
+_PIECES_MAX = 16
+
+
+class Owner(Protocol):
+    """The connection, as its pipeline sees it."""
+
+    def go_on(self) -> None:
+        """An answer is sent, so there may be room for more requests."""
+        ...
+
+    def after_answer(self) -> None:
+        """An answer is sent by somebody who does anything else: what it made room for starts in the next turn of the
+        loop."""
+        ...
+
+    def finish(self) -> None:
+        """The last answer of the connection is sent."""
+        ...
+
+    def end_input(self) -> None:
+        """No request after the ones that are here will be answered."""
+        ...
+
+    def hand_over(self) -> Upgrade:
+        """The connection is no longer HTTP."""
+        ...
+
+
+class Pipeline:
+    """The exchanges of one connection."""
+
+    __slots__ = (
+        "_account",
+        "_counted",
+        "_counters",
+        "_going_on",
+        "_held_bytes",
+        "_hub",
+        "_owner",
+        "_pieces",
+        "_released",
+        "_tight",
+        "_transport",
+        "corked",
+        "exchanges",
+        "gzip_inline_bytes",
+        "gzip_min_bytes",
+        "occupied",
+        "peer",
+        "receiving",
+        "renderer",
+        "small_bytes",
+        "upgrading",
+        "waiting",
+        "write_paused",
+    )
+
+    def __init__(self, owner: Owner, hub: ServerState, transport: asyncio.Transport) -> None:
+        self._owner = owner
+        self._hub = hub
+        self._counters = hub.counters
+        self._transport = transport
+        self._pieces: list[bytes] = []
+        # Whether the connection goes on in the next turn of the loop, where nothing makes it do so before.
+        self._going_on = False
+        # Who the unread bytes belong to, how many were counted, and how many of them wait for an answer before them.
+        self._account = NOBODY
+        self._counted = 0
+        self._held_bytes = 0
+        self._released = self._tight = False
+        self.renderer = hub.renderer
+        self.gzip_min_bytes = hub.limits.gzip_min_bytes
+        self.gzip_inline_bytes = hub.limits.gzip_inline_bytes
+        self.small_bytes = min(len(LENGTH_LINES), self.gzip_min_bytes)
+        self.peer = address_of(transport.get_extra_info("peername"))
+        self.corked = False
+        # Whether the client has left so much unread that the transport asked for no more.
+        self.write_paused = False
+        # Whether a request is looked at bit by bit: those behind it wait until it is decided.
+        self.occupied = False
+
+        self.exchanges: deque[Exchange] = deque()
+        # Those that are complete and not yet given to the application, because there is no room for them.
+        self.waiting: deque[Exchange] = deque()
+        # The last one, while its body is on the way.
+        self.receiving: Exchange | None = None
+        # The one that asks for another protocol. It is always the last: what follows may be no HTTP.
+        self.upgrading: Exchange | None = None
+
+    def enter(self, head: RequestHead) -> Exchange:
+        """Gives a request its place: the head is complete."""
+        keep = head.keep_alive
+        plain = keep and head.http_version == "1.1" and head.method != "HEAD" and not head.upgrade
+        exchange = Exchange(head, self, self._hub.monotonic(), plain, keep)
+        self.exchanges.append(exchange)
+        return exchange
+
+    @property
+    def room_left(self) -> int:
+        """How many more requests may be under way."""
+        return self._hub.limits.pipeline_depth - len(self.exchanges)
+
+    def start_run(self, head: RequestHead, bodies: Sequence[bytes], now: float, gather: Gather) -> bool:
+        """Starts requests with one head and bodies of one length, all of them or none."""
+        exchanges = [Exchange(head, self, now, True, True, body) for body in bodies]
+        self.exchanges += exchanges
+        taken = gather(exchanges, len(bodies[0]))
+        for _ in () if taken else exchanges:
+            self.exchanges.pop()
+        return taken
+
+    def is_full(self) -> bool:
+        """Whether no more requests are to be read for now."""
+        if self.write_paused or self.upgrading is not None or self.occupied:
+            return True
+        if self._counted and self._hub.unread.exhausted:
+            return True
+        # A request whose body is on the way must be read on, or it would never make room.
+        return len(self.exchanges) - (self.receiving is not None) >= self._hub.limits.pipeline_depth
+
+    def may_start(self, exchange: Exchange, before: int) -> bool:
+        """Whether an exchange that has `before` others before it can be given to the application now."""
+        # Who asks for another protocol may be given the whole connection, so nothing else may be under way on it.
+        return self._has_room(before) and (before == 0 or exchange is not self.upgrading)
+
+    def takes_more(self) -> bool:
+        """Whether a request that is read now, and asks for nothing special, can be given to the application at once."""
+        return not self.waiting and self.upgrading is None and self._has_room(len(self.exchanges))
+
+    def _has_room(self, before: int) -> bool:
+        if self.write_paused or self.occupied or before >= self._hub.limits.pipeline_depth:
+            return False
+        if self._counted and (self._hub.unread.exhausted or self._held_bytes > self._hub.limits.write_buffer_bytes):
+            # What is unread comes first; what only waits for its turn must not grow without end.
+            return before == 0 and not self._hub.unread.exhausted
+        return True
+
+    def next_waiting(self) -> Exchange | None:
+        """Takes the next exchange that waits, if it can be started now."""
+        if not self.waiting:
+            return None
+        # Those behind it may have their answers already, as refusals have. They do not count: they wait for this one.
+        before = self.exchanges.index(self.waiting[0])
+        return self.waiting.popleft() if self.may_start(self.waiting[0], before) else None
+
+    # What exchanges call.
+
+    def deliver_plain(self, exchange: Exchange, answer: bytes) -> None:
+        exchanges = self.exchanges
+        if len(exchanges) != 1 or self.corked:
+            if self._is_followed(exchange):
+                exchanges.popleft()
+                self._pieces.append(answer)
+            else:
+                self.deliver(exchange, (answer,))
+            return
+        # The usual case, the last request of its connection answered later, in fewer steps than below.
+        exchanges.popleft()
+        if self._pieces:
+            # Those before it have waited for it.
+            self._pieces.append(answer)
+            self.flush()
+        else:
+            self._counters.bytes_out += len(answer)
+            self._transport.write(answer)
+        self._owner.after_answer()
+
+    def deliver_run(self, exchanges: Sequence[Exchange], answers: Sequence[bytes]) -> None:
+        if len(exchanges) != len(self.exchanges) or self.corked or self._pieces:
+            for exchange, answer in zip(exchanges, answers, strict=True):
+                self.deliver_plain(exchange, answer)
+            return
+        # All that are due, so that none waits for another.
+        self.exchanges.clear()
+        self._pieces += answers
+        self.flush()
+        self._owner.after_answer()
+
+    def _is_followed(self, exchange: Exchange) -> bool:
+        """Whether an answer whose turn it is waits for those behind it, which mostly come with it: requests that were
+        sent together are answered together. Whoever does not come in this turn of the loop is not waited for."""
+        exchanges = self.exchanges
+        if self.corked or len(exchanges) < 2 or exchanges[0] is not exchange or len(self._pieces) > _PIECES_MAX:
+            return False
+        behind = exchanges[1]
+        if behind.payload is not None or behind.wants_continue:
+            return False
+        if not self._going_on:
+            self._going_on = True
+            self._hub.call_soon(self._go_on)
+        return True
+
+    def _go_on(self) -> None:
+        self._going_on = False
+        # Otherwise the last answer has sent what waited for it.
+        if self._pieces and not self._released:
+            self._owner.go_on()
+
+    def deliver(self, exchange: Exchange, payload: tuple[bytes, ...]) -> None:
+        exchange.payload = payload
+        if self.exchanges[0] is exchange:
+            self._advance()
+            if not self.corked:
+                self.flush()
+                self._owner.after_answer()
+        else:
+            exchange.held_bytes = sum(map(len, payload))
+            self._held_bytes += exchange.held_bytes
+            self.recount()
+
+    def _let_go(self, exchange: Exchange) -> None:
+        """An answer that waited for those before it goes out, or nowhere."""
+        self._held_bytes -= exchange.held_bytes
+        exchange.held_bytes = 0
+        self._hub.recount_soon(self)
+
+    def room(self, account: Account) -> int:
+        if account is not self._account:
+            self._hub.unread.change(self._account, -self._counted)
+            self._hub.unread.change(account, self._counted)
+            self._account = account
+        return self._hub.unread.room(account)
+
+    def recount(self) -> None:
+        """Counts what is unread."""
+        if self._released:
+            return
+        unread = self._transport.get_write_buffer_size() + self._held_bytes
+        if unread != self._counted:
+            self._hub.unread.change(self._account, unread - self._counted)
+            self._counted = unread
+        tight = self._hub.unread.tight
+        if tight is not self._tight:
+            self._tight = tight
+            self._transport.set_write_buffer_limits(high=0 if tight else self._hub.limits.write_buffer_bytes)
+
+    def is_last(self, exchange: Exchange) -> bool:
+        return self._hub.draining and self.exchanges[-1] is exchange
+
+    def open_stream(self, exchange: Exchange, payload: tuple[bytes, ...], stream: Stream) -> None:
+        exchange.stream = stream
+        exchange.plain = False
+        if not exchange.keep:
+            self._owner.end_input()
+        self.deliver(exchange, payload)
+
+    def hand_over(self, exchange: Exchange) -> Upgrade:
+        self.exchanges.clear()
+        return self._owner.hand_over()
+
+    def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
+        compress_later(body, done)
+
+    def work_in_turns(self, exchange: Exchange, step: Step) -> None:
+        self.occupied = True
+        self._hub.wait_in_line(
+            IncrementalResponse(exchange, step, self._hub.monotonic, self._hub.wait_in_line, self._work_done)
+        )
+
+    def _work_done(self) -> None:
+        self.occupied = False
+        if not self._released:
+            self._owner.go_on()
+
+    # What streams call.
+
+    def write(self, data: bytes) -> bool:
+        nbytes = len(data)
+        self._counters.bytes_out += nbytes
+        self._transport.write(data)
+        if nbytes > MUCH_BYTES:
+            self.recount()
+            self._hub.recount_soon(self)
+        return not self.write_paused
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def end_stream(self, *, last: bool) -> None:
+        exchange = self.exchanges.popleft()
+        exchange.channel = None
+        if last:
+            exchange.keep = False
+        self._after(exchange)
+        self._advance()
+        if not self.corked:
+            self.flush()
+            self._owner.after_answer()
+
+    # What the connection calls.
+
+    def send_continue(self, exchange: Exchange) -> None:
+        """Tells the client to send its body, once all before it are answered."""
+        if self.exchanges[0] is exchange:
+            self._pieces.append(CONTINUE)
+        else:
+            exchange.wants_continue = True
+
+    def flush(self) -> bool:
+        """Sends what is gathered. Returns whether there was anything."""
+        pieces = self._pieces
+        if not pieces:
+            return False
+        self._pieces = []
+        if len(pieces) == 1:
+            nbytes = len(pieces[0])
+            self._transport.write(pieces[0])
+        else:
+            nbytes = sum(map(len, pieces))
+            if nbytes <= JOINED_BYTES_MAX:
+                self._transport.write(b"".join(pieces))
+            else:
+                self._transport.writelines(pieces)
+        self._counters.bytes_out += nbytes
+        if nbytes > MUCH_BYTES:
+            self.recount()
+            self._hub.recount_soon(self)
+        return True
+
+    def drained(self) -> None:
+        """The client has caught up."""
+        self.write_paused = False
+        self.recount()
+        if self.exchanges and self.exchanges[0].stream is not None:
+            self.exchanges[0].stream.drained()
+
+    @property
+    def streaming(self) -> bool:
+        return bool(self.exchanges) and self.exchanges[0].stream is not None
+
+    def lose_unread(self) -> None:
+        """The client sends no more: gives up what will not be complete, and those who rather give up than answer a
+        client that may be gone, with all after them. The last of the others ends the connection."""
+        if self.receiving is not None:
+            self.lose_from(len(self.exchanges) - 1)
+        for index, exchange in enumerate(self.exchanges):
+            if exchange.stream is not None or (exchange.gone_callback is not None and not exchange.answered):
+                self.lose_from(index)
+                break
+        if self.exchanges:
+            last = self.exchanges[-1]
+            last.keep = last.plain = False
+
+    def lose_from(self, index: int) -> None:
+        """Gives up the exchanges from `index` on: nobody will read their answers."""
+        if len(self.exchanges) <= index:
+            return
+        every = list(self.exchanges)
+        kept, lost = every[:index], every[index:]
+        self.exchanges = deque(kept)
+        self.waiting = deque(exchange for exchange in self.waiting if exchange in kept)
+        self.receiving = self.upgrading = None
+        for exchange in lost:
+            if exchange.held_bytes:
+                self._let_go(exchange)
+            exchange.lose()
+
+    def release(self) -> None:
+        """The connection is lost: nothing will ever be sent again."""
+        self.lose_from(0)
+        self._hub.unread.change(self._account, -self._counted)
+        self._counted = self._held_bytes = 0
+        self._released = True
+        # A lost connection should not wait for a collection of garbage.
+        del self._owner
+
+    def _advance(self) -> None:
+        """Collects the answers whose turn it is."""
+        exchanges = self.exchanges
+        while exchanges:
+            exchange = exchanges[0]
+            payload = exchange.payload
+            if payload is None:
+                if exchange.wants_continue:
+                    exchange.wants_continue = False
+                    self._pieces.append(CONTINUE)
+                return
+            exchange.payload = None
+            if exchange.held_bytes:
+                self._let_go(exchange)
+            self._pieces += payload
+            if len(payload) > 1 or len(self._pieces) > _PIECES_MAX:
+                self.flush()
+            if exchange.stream is not None:
+                self.flush()
+                exchange.stream.begin(self)
+                return
+            exchanges.popleft()
+            if not exchange.plain:
+                self._after(exchange)
+                exchanges = self.exchanges
+
+    def _after(self, exchange: Exchange) -> None:
+        """What an answer out of the usual form may entail."""
+        if exchange is self.upgrading:
+            self.upgrading = None
+        if not exchange.keep:
+            self._owner.finish()
+        if not self.exchanges:
+            self._hub.changed.set()
+
+
+def address_of(peername: object) -> str:
+    """host:port of the client; a socket without one, such as a local one, gives what it has."""
+    match peername:
+        case (str(host), int(port), *_):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        case _:
+            return str(peername or "")

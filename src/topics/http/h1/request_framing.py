@@ -1,0 +1,291 @@
+"""Where requests begin and end in what one connection sends.
+
+A head can be made known (`http.h1.request_framing`) only if it is certain which bytes it is, and a known one can be
+started without the parser only where the parser stands between two requests. Both are counted here: the bytes that came
+since it last stood there for certain, and how many of them belong to requests whose heads it has read since.
+"""
+
+from copy import copy
+
+from msgspec.structs import replace
+
+from topics.http.exchange import Application, Gather, OneRequest
+from topics.http.messages import UNREAD_HEAD, Headers, RequestHead
+
+# A cache of heads, for a client that sends the same one again and again.
+#
+# Nearly every client sends the same head with each request of a kind, byte for byte, but for the length of the body:
+#
+#     POST /v0/topics/t HTTP/1.1\r\nHost: h\r\nContent-Length: 223\r\nContent-Type: application/json\r\n\r\n
+#     |--------------------- front ----------------------------|   |------------- back -------------------|
+#
+# A request that comes whole, while nothing else is under way on its connection, and whose head is known, needs no
+# parser: the same bytes mean the same head. Nor has the number to be read: how many bytes came says what it must be, as
+# everybody writes it, and the request has to begin with just that. This takes two thirds of the work out of a small
+# request. Several that come in one piece, such as a worker's acknowledgement and its next append, are cut apart by
+# their numbers.
+#
+# What is kept is what the bytes say. That the application admitted them is kept together with the object that stood for
+# everything it decided by (`Application.admission`): once that is another one, because the server stops for instance,
+# it is asked again. A head that may not have as long a body as is looked at here goes to the parser each time.
+#
+# A connection knows only what itself has sent. So nobody can find out by trying whether another's head, with the key in
+# it, is known; and a connection that sends ever new heads is soon no longer listened to in this way, and costs bounded
+# memory.
+
+HEAD_END = b"\r\n\r\n"
+
+_KNOWN_MAX = 8
+_FRUITLESS_MAX = 64
+"""So many heads in a row that did not come again, and the connection is one that never repeats itself."""
+_HEAD_BYTES_MAX = 2048
+# A larger body hardly ever comes in one piece, and its memory is to be counted (`http.request_body`).
+_BODY_BYTES_MAX = 128 * 1024
+_DIGITS_MAX = len(str(_BODY_BYTES_MAX))
+_READY_BYTES = 4096
+_LENGTH = b"content-length"
+# With one of these the head alone does not say how the request is read.
+_SPECIAL = (b"expect", b"content-encoding", b"transfer-encoding")
+
+
+class Known:
+    __slots__ = ("admission", "back", "front", "gather", "head", "head_nbytes")
+
+    def __init__(self, head: RequestHead, front: bytes, back: bytes) -> None:
+        self.head = head
+        """Says nothing of the length of the body: that is another each time."""
+        self.front = front
+        """The whole head, if requests with it have no body."""
+        self.back = back
+        self.head_nbytes = len(front) + len(back)
+        self.admission: object = None
+        """Under which it was admitted; None when it is to be asked about."""
+        self.gather: Gather | None = None
+        """What takes requests with it in fewer steps, under that admission."""
+
+
+class HeadCache:
+    """The heads that one connection has sent, and the one that came last."""
+
+    __slots__ = (
+        "_body_bytes_max", "_fruitless", "_known", "_last", "_last_cut", "_last_length", "_rest_bytes_max", "admission",
+        "gather", "head", "lead", "nbytes",
+    )  # fmt: skip
+
+    def __init__(self, body_bytes_max: int) -> None:
+        self._known: list[Known] = []
+        self._body_bytes_max = min(body_bytes_max, _BODY_BYTES_MAX)
+        self._rest_bytes_max = self._body_bytes_max + len(str(self._body_bytes_max))
+        """Of the longest body and its length."""
+        self._fruitless = 0
+        self._last: Known | None = None
+        # Everything before the body of the last request that was cut off, and how long that body was. It is of the
+        # last head: turning to another one forgets it.
+        self._last_cut = b""
+        self._last_length = 0
+        self.head = UNREAD_HEAD
+        """What of the last one is asked for each time, together with the two below."""
+        self.admission: object = None
+        self.gather: Gather | None = None
+        self.lead = b""
+        """Everything before the body of the last request that was found."""
+        self.nbytes = -1
+        """How long that request was in all. One of the same length that begins alike needs no `find`."""
+
+    def find(self, data: bytes, nbytes: int) -> bytes:
+        """The body, if this is a whole request with a known head, which is the last one then; otherwise the data."""
+        if self._last_cut and nbytes > self.cut_bytes and data.startswith(self._last_cut):
+            # It begins with a request that says to be shorter: there are several.
+            return data
+        for known in self._known:
+            lead = known.front
+            if known.back:
+                rest = nbytes - known.head_nbytes
+                if not 0 < rest <= self._rest_bytes_max:
+                    continue
+                digits = _READY[rest] if rest < _READY_BYTES else _length_of(rest)
+                if not digits:
+                    continue
+                lead = lead + digits + known.back
+            elif nbytes != known.head_nbytes:
+                continue
+            body = data.removeprefix(lead)
+            # Without the lead it is the same object.
+            if body is not data:
+                if known is not self._last:
+                    self._turn_to(known)
+                self._fruitless = 0
+                self.lead, self.nbytes = lead, nbytes
+                return body
+        return data
+
+    def cut(self, data: bytes, at: int) -> tuple[int, int] | None:
+        """Where the body of the request that begins here begins and ends, if its head is known, which is the last one
+        then, and if all of it is there. Others may stand behind it, so here the number counts."""
+        if self._last_cut and data.startswith(self._last_cut, at):
+            begin = at + len(self._last_cut)
+            end = begin + self._last_length
+            return (begin, end) if end <= len(data) else None
+        for known in self._known:
+            front, back = known.front, known.back
+            if not data.startswith(front, at):
+                continue
+            begin, length = at + len(front), 0
+            if back:
+                end = data.find(b"\r", begin, begin + _DIGITS_MAX + 1)
+                number = data[begin : max(end, begin)]
+                if not number.isdigit() or number.startswith(b"0") or not data.startswith(back, end):
+                    continue
+                begin, length = end + len(back), int(number)
+            if length > self._body_bytes_max or begin + length > len(data):
+                return None
+            self._turn_to(known)
+            self._fruitless = 0
+            # `lead` is that of another request.
+            self.nbytes = -1
+            self._last_cut, self._last_length = data[at:begin], length
+            return begin, begin + length
+        return None
+
+    def cut_run(self, data: bytes, most: int) -> list[bytes]:
+        """The bodies of the requests that a piece begins with, as far as each has the very head of the last one that
+        was cut off, and is there whole; `most` of them."""
+        lead, bodies, at = self._last_cut, [], 0
+        head_nbytes = len(lead)
+        nbytes = head_nbytes + self._last_length
+        # Where the last of them that could be there begins.
+        last = min(len(data), most * nbytes) - nbytes if lead else -1
+        while at <= last and data.startswith(lead, at):
+            bodies.append(data[at + head_nbytes : at + nbytes])
+            at += nbytes
+        return bodies
+
+    @property
+    def cut_bytes(self) -> int:
+        """How long the last request was that was cut off."""
+        return len(self._last_cut) + self._last_length
+
+    def _turn_to(self, known: Known) -> None:
+        self._last_cut = b""
+        self._last = known
+        self.head, self.admission, self.gather = known.head, known.admission, known.gather
+
+    def are_admitted(self, application: Application) -> bool:
+        """Asks the application about the last head, and remembers a yes for as long as it holds."""
+        # It is asked about another one that says the same: requests under way have this one, with what was found then.
+        admission, head = application.admission, copy(self.head)
+        try:
+            verdict = application.admit(head)
+        except Exception:
+            return False
+        if not isinstance(verdict, int) or verdict < self._body_bytes_max:
+            return False
+        assert self._last is not None
+        if head.context is not self.head.context:
+            self.head = self._last.head = head
+        lasting = not isinstance(verdict, OneRequest)
+        self.admission = self._last.admission = admission if lasting else None
+        self.gather = self._last.gather = application.gatherer(self.head) if lasting else None
+        return True
+
+    def remember(self, candidate: bytes, head: RequestHead, length: int | None, limit: int) -> None:
+        """Makes a head known that was admitted with a body of so many bytes at most, unless requests with it need a
+        closer look each time."""
+        if self._fruitless >= _FRUITLESS_MAX or length is None or len(candidate) > _HEAD_BYTES_MAX:
+            return
+        if limit < self._body_bytes_max:
+            return
+        first = head.headers.first
+        for name in _SPECIAL:
+            if name in first:
+                return
+        # What a client with a body may do is not what one without may: the application did not look at the same things.
+        parts = _split(candidate) if length else (candidate + HEAD_END, b"")
+        if parts is None:
+            return
+        self._fruitless += 1
+        if len(self._known) >= _KNOWN_MAX or self._fruitless == _FRUITLESS_MAX:
+            self._known.clear()
+        if self._fruitless == _FRUITLESS_MAX:
+            return
+        rest = Headers({name: value for name, value in first.items() if name != _LENGTH}, head.headers.repeated)
+        self._known.append(Known(replace(head, headers=rest), *parts))
+
+    def close(self) -> None:
+        """Knows nothing from here on: every request goes to the parser."""
+        self._known.clear()
+        self._last_cut = b""
+        self._fruitless = _FRUITLESS_MAX
+        self.nbytes = -1
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+def _length_of(rest: int) -> bytes:
+    """The length that makes so many bytes together with the body it tells of; empty where no length does."""
+    length = rest - len(str(rest))
+    if length + len(str(length)) != rest:
+        # It has a digit less than both together: 9 and 1 are 10.
+        length += 1
+    return b"%d" % length if length > 0 and length + len(str(length)) == rest else b""
+
+
+_READY = [_length_of(rest) for rest in range(_READY_BYTES)]
+
+
+def _split(candidate: bytes) -> tuple[bytes, bytes] | None:
+    """What stands before and behind the length; None where it is not certain which number that is."""
+    name = b"\r\n" + _LENGTH + b":"
+    small = candidate.lower()
+    begin = small.find(name) + len(name)
+    if small.count(_LENGTH) != 1 or begin < len(name):
+        return None
+    while candidate[begin : begin + 1] == b" ":
+        begin += 1
+    end = candidate.find(b"\r", begin)
+    end = len(candidate) if end < 0 else end
+    return (candidate[:begin], candidate[end:] + HEAD_END) if candidate[begin:end].isdigit() else None
+
+
+class RequestFramer(HeadCache):
+    """The heads that one connection has sent, and where in its bytes the parser is.
+
+    It stands between two requests where `since_bytes` and `due_bytes` are equal.
+    """
+
+    __slots__ = ("due_bytes", "fresh", "since_bytes")
+
+    def __init__(self, body_bytes_max: int) -> None:
+        super().__init__(body_bytes_max)
+        self.fresh: bytes | None = None
+        """What came when it stood between two requests, while heads in it may become known."""
+        self.since_bytes = 0
+        """How many bytes came since then."""
+        self.due_bytes = 0
+        """How many of them the requests have whose heads were read; -1 when nobody can tell any more."""
+
+    def begin(self, fresh: bytes, came: int = 0) -> None:
+        """It stands between two requests, and this is what comes next; so much of it counts as come."""
+        self.fresh, self.since_bytes, self.due_bytes = fresh, came, 0
+
+    def left_of_request(self, unparsed: int) -> int:
+        """How much is left of the request that the parser is in, if so much that came was not given to it yet; nothing
+        between two of them, and less than nothing where nobody can tell."""
+        return self.due_bytes - (self.since_bytes - unparsed)
+
+    def candidate(self, head: RequestHead, length: int | None) -> bytes | None:
+        """The head that was just read, if it is certain where it begins and ends; and where the next request begins."""
+        fresh, begin = self.fresh, self.due_bytes
+        if fresh is None:
+            return None
+        end = fresh.find(HEAD_END, begin)
+        # A client may send empty lines first, which the parser passes over.
+        begins = fresh.startswith(b"%b %b " % (head.method.encode("latin-1"), head.target), begin)
+        if length is None or end < 0 or not begins:
+            self.fresh, self.due_bytes = None, -1
+            return None
+        self.due_bytes = end + len(HEAD_END) + length
+        if self.due_bytes >= len(fresh):
+            self.fresh = None
+        return fresh[begin:end]

@@ -1,0 +1,158 @@
+"""What clients have left unread: counted for each connection, for each account, and in all.
+
+An answer that its client does not read stays in memory. One connection alone costs a buffer and an answer, but a
+thousand of them that ask for the largest answers and read none would cost gigabytes. So the application asks how long
+an answer may be (`Exchange.room`), which is less and less the more lies unread. What it does not give now the client
+asks for later, from where the answer ended. While the budget is used up, a connection that has something unread is
+served no further.
+
+Event streams and WebSockets count as well: they are written to on and on, so that each has what its buffer takes. When
+the budget gets tight no buffer takes more before it is empty.
+
+An account is whoever the application counts together, such as the bearers of one key. It gets half of the budget, so
+that one of them does not take away the room of the others.
+"""
+
+import enum
+from typing import Protocol
+
+from topics.http.messages import HttpLimits
+
+MUCH_BYTES = 16 * 1024
+"""From here on what was written is counted: less is mostly with the system before anybody could ask."""
+FLOOR_BYTES = 64 * 1024
+"""What an answer may have in any case: mostly the system's own buffer takes it."""
+_PART = 4
+"""One answer gets a part of the room that is left, so that many at once find some."""
+
+
+class Account:
+    """Those who share a budget."""
+
+    __slots__ = ("unread_bytes",)
+
+    def __init__(self) -> None:
+        self.unread_bytes = 0
+
+
+NOBODY = Account()
+"""Whom unread bytes belong to that the application was not asked about."""
+
+
+class Meter:
+    """What is counted as unread for one sender, and whom it belongs to."""
+
+    __slots__ = ("_unread", "account", "nbytes")
+
+    def __init__(self, unread: "OutputBackpressure") -> None:
+        self._unread = unread
+        self.account = NOBODY
+        self.nbytes = 0
+
+    def set(self, nbytes: int) -> None:
+        self._unread.change(self.account, nbytes - self.nbytes)
+        self.nbytes = nbytes
+
+    def charge(self, account: Account) -> None:
+        """Says whom it belongs to."""
+        nbytes = self.nbytes
+        self.set(0)
+        self.account = account
+        self.set(nbytes)
+
+
+class Sender(Protocol):
+    """A connection that was given something to send."""
+
+    def recount(self) -> None:
+        """Tells how much of it is unread."""
+        ...
+
+
+class OutputBackpressure:
+    """The budget of a server."""
+
+    __slots__ = ("held_bytes", "max_bytes", "uncertain")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.held_bytes = 0
+        self.uncertain: list[Sender] = []
+        """Connections that were given much in this turn of the loop: how much the system took is known after it."""
+
+    @property
+    def exhausted(self) -> bool:
+        return self.held_bytes >= self.max_bytes
+
+    @property
+    def tight(self) -> bool:
+        """Whether so much lies unread that connections get their buffers back only when they are empty."""
+        return self.held_bytes >= self.max_bytes // 4 * 3
+
+    def room(self, account: Account) -> int:
+        """How many bytes one more answer may have."""
+        left = min(self.max_bytes - self.held_bytes, self.max_bytes // 2 - account.unread_bytes)
+        return max(left // _PART, FLOOR_BYTES)
+
+    def change(self, account: Account, more: int) -> None:
+        self.held_bytes += more
+        account.unread_bytes += more
+
+
+# How long a connection has not moved.
+#
+# There is no timer for a connection and no note of the time in the path of a request. Once in a while a sweep looks at
+# every connection and compares what it sees with what it saw the last time: the phase, and a number that changes when
+# the phase makes progress. The same twice, or nearly so where bytes are counted, means that the connection has not
+# moved in between.
+
+
+class Phase(enum.Enum):
+    """What a connection is in the middle of, as far as time matters."""
+
+    # Between two requests. The end is a quiet close.
+    IDLE = enum.auto()
+    # Within a head; the number is the request's, so that dripping bytes are no progress.
+    HEAD = enum.auto()
+    # Within a body; the number is the bytes received, and a few more are no progress.
+    BODY = enum.auto()
+    # The handler, or the order of the answers, has the turn: no limit.
+    ANSWERING = enum.auto()
+    # The client has left too much unread; the number is the bytes that are.
+    WRITING = enum.auto()
+    # Everything is said, and what is left is to get rid of it.
+    CLOSING = enum.auto()
+
+
+class Progress:
+    """What the last sweep saw of a connection."""
+
+    __slots__ = ("_phase", "_progress", "_since")
+
+    def __init__(self) -> None:
+        self._phase = Phase.IDLE
+        self._progress = -1
+        self._since = 0.0
+
+    def look(self, phase: Phase, progress: int, now: float, step: int = 1) -> float:
+        """The seconds for which phase and progress have been the same; progress by less than a step is none."""
+        if phase is not self._phase or abs(progress - self._progress) >= step:
+            self._phase = phase
+            self._progress = progress
+            self._since = now
+        return now - self._since
+
+
+def limit_s(phase: Phase, limits: HttpLimits, has_asked: bool) -> float:
+    """For how long a connection may be in one place. `has_asked` says that it has sent a request before."""
+    match phase:
+        case Phase.CLOSING:
+            return limits.linger_timeout_s
+        case Phase.WRITING:
+            return limits.write_idle_timeout_s
+        case Phase.BODY:
+            return limits.body_idle_timeout_s
+        case Phase.IDLE if has_asked:
+            return limits.keep_alive_s
+        case _:
+            return limits.head_timeout_s

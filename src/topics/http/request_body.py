@@ -1,0 +1,232 @@
+"""Collecting the body of a request without ever holding more than it may have.
+
+A body is given its parts as they come, refuses the part that goes over a limit, and is either finished or released.
+The limits are checked before bytes are kept, and for gzip before they are even made: zlib is asked for one byte more
+than may still come, so a bomb costs its limit and no more.
+"""
+
+import zlib
+from typing import Protocol
+
+from topics.http.messages import Fault, HttpError, HttpLimits
+from topics.system.reserved_memory import reserve_memory
+
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+# A file may be several gzip files in a row. Each costs a decompressor, and an empty one has 20 bytes: hence a bound.
+_MEMBERS_MAX = 1000
+# Parts are joined when there are this many, as a body of tiny chunks would cost fifty times its size.
+_PARTS_MAX = 64
+# Bodies up to this size are not counted in the budget: the number of connections bounds them well enough.
+UNCOUNTED_BYTES = 64 * 1024
+LARGE_BYTES = 1024 * 1024
+"""A longer body is given as a `LargeBody` to those who take it so."""
+
+
+class Body(Protocol):
+    """A body that is being received."""
+
+    def add(self, part: bytes) -> None:
+        """Takes the next bytes of the wire. Raises `HttpError` when they are too many or wrong."""
+        ...
+
+    def finish(self) -> "bytes | LargeBody":
+        """The whole body, decoded. Raises `HttpError` when it is not complete."""
+        ...
+
+    def release(self) -> None:
+        """Gives back what is held of a body that will not be finished. May be called more than once."""
+        ...
+
+
+class Budget:
+    """The bytes that all bodies under way hold together."""
+
+    __slots__ = ("held_bytes", "max_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.held_bytes = 0
+
+    def take(self, nbytes: int) -> None:
+        if self.held_bytes + nbytes > self.max_bytes:
+            raise HttpError(Fault.TOO_MANY_BODIES)
+        self.held_bytes += nbytes
+
+
+class LargeBody:
+    """A body that is read in portions by whoever gets it. It counts in the budget until it is released."""
+
+    __slots__ = ("_budget", "_taken", "view")
+
+    def __init__(self, view: memoryview, budget: Budget, taken: int) -> None:
+        self.view = view
+        self._budget = budget
+        self._taken = taken
+
+    def forget(self) -> None:
+        """The bytes are read. What was made of them takes as much room, so that it still counts."""
+        self.view = memoryview(b"")
+
+    def release(self) -> None:
+        """It is dealt with, or will not be. May be called more than once."""
+        self._budget.held_bytes -= self._taken
+        self._taken = 0
+        self.forget()
+
+    def __del__(self) -> None:
+        # Whoever was to read it may have been lost or refused on the way.
+        self.release()
+
+
+class PlainBody:
+    """A body as it is, of any length up to a limit.
+
+    Its parts are joined when there are many, and what comes of that again when there are many of it. So a body costs
+    its length while it comes, whatever its parts are, and twice that for the moment in which it is made whole.
+
+    To make a very long one whole would hold the loop for that. Where it may be given as a `LargeBody` its parts are put
+    into their places as they come, in memory that the system gives as it is used.
+    """
+
+    __slots__ = ("_budget", "_free_bytes", "_levels", "_limit", "_places", "_size", "_taken", "nbytes")
+
+    def __init__(self, limit: int, budget: Budget, large_size: int = 0, free_bytes: int = UNCOUNTED_BYTES) -> None:
+        """`large_size` is how long it may get as a `LargeBody`; 0 is never one. Up to `free_bytes` it is not counted in
+        the budget."""
+        self._limit = limit
+        self._free_bytes = free_bytes
+        self._budget = budget
+        self._size = large_size
+        self._places: memoryview | None = None
+        self._taken = 0
+        self._levels: list[list[bytes]] = [[]]
+        """The parts that came last, then what was joined of earlier ones, and so on."""
+        self.nbytes = 0
+
+    def add(self, part: bytes) -> None:
+        nbytes = self.nbytes + len(part)
+        if nbytes > self._limit:
+            raise too_large(self._limit)
+        if nbytes > self._free_bytes:
+            self._budget.take(nbytes - self._taken)
+            self._taken = nbytes
+        if self._places is None and self._size and nbytes > LARGE_BYTES:
+            self._places = reserve_memory(self._size)
+            self._places[: self.nbytes] = self._joined()
+            self._levels = [[]]
+        if self._places is not None:
+            self._places[self.nbytes : nbytes] = part
+        else:
+            self._keep(part, 0)
+        self.nbytes = nbytes
+
+    def _keep(self, part: bytes, level: int) -> None:
+        parts = self._levels[level]
+        parts.append(part)
+        if len(parts) == _PARTS_MAX:
+            self._levels[level] = []
+            if level + 1 == len(self._levels):
+                self._levels.append([])
+            self._keep(b"".join(parts), level + 1)
+
+    def _joined(self) -> bytes:
+        parts = [part for level in reversed(self._levels) for part in level]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def finish(self) -> bytes | LargeBody:
+        if self._places is not None:
+            large = LargeBody(self._places[: self.nbytes], self._budget, self._taken)
+            self._places, self._taken = None, 0
+            return large
+        whole = self._joined()
+        self.release()
+        return whole
+
+    def release(self) -> None:
+        self._budget.held_bytes -= self._taken
+        self._taken = 0
+        self._levels = [[]]
+        self._places = None
+
+
+class GzipBody:
+    """A compressed body. The limit holds for the wire and for what comes out of it."""
+
+    __slots__ = ("_inflated", "_limit", "_limits", "_members", "_wire_bytes", "_zlib")
+
+    def __init__(
+        self, limit: int, limits: HttpLimits, budget: Budget, large: bool = False, free_bytes: int = UNCOUNTED_BYTES
+    ) -> None:
+        self._limit = limit
+        self._limits = limits
+        self._inflated = PlainBody(limit, budget, limit if large else 0, free_bytes)
+        self._wire_bytes = 0
+        self._zlib = zlib.decompressobj(_GZIP_WINDOW)
+        self._members = 1
+
+    def add(self, part: bytes) -> None:
+        self._wire_bytes += len(part)
+        if self._wire_bytes > self._limit:
+            raise too_large(self._limit)
+        try:
+            self._inflate(part)
+        except zlib.error:
+            raise HttpError(Fault.BAD_ENCODING) from None
+
+    def _inflate(self, part: bytes) -> None:
+        while part:
+            if self._zlib.eof:
+                self._next_member()
+            room = self._allowed() - self._inflated.nbytes
+            inflated = self._zlib.decompress(part, room + 1)
+            if len(inflated) > room:
+                raise HttpError(Fault.BODY_TOO_LARGE, f"the decompressed body exceeds {self._allowed()} bytes")
+            if inflated:
+                self._inflated.add(inflated)
+            part = self._zlib.unused_data if self._zlib.eof else self._zlib.unconsumed_tail
+
+    def _allowed(self) -> int:
+        """What may have come out of the bytes received so far."""
+        by_ratio = max(self._limits.inflate_free_bytes, self._wire_bytes * self._limits.inflate_ratio)
+        return min(self._limit, by_ratio)
+
+    def _next_member(self) -> None:
+        self._members += 1
+        if self._members > _MEMBERS_MAX:
+            raise HttpError(Fault.BAD_ENCODING, f"the body is more than {_MEMBERS_MAX} gzip files in a row")
+        self._zlib = zlib.decompressobj(_GZIP_WINDOW)
+
+    def finish(self) -> bytes | LargeBody:
+        # No bytes at all are an empty body; a client that compresses everything may not bother to compress nothing.
+        if self._wire_bytes and not self._zlib.eof:
+            raise HttpError(Fault.BAD_ENCODING, "the gzip body ends too early")
+        return self._inflated.finish()
+
+    def release(self) -> None:
+        self._inflated.release()
+
+
+def too_large(limit: int) -> HttpError:
+    return HttpError(Fault.BODY_TOO_LARGE, f"the body exceeds {limit} bytes")
+
+
+def open_body(
+    encoding: str,
+    length: int | None,
+    limit: int,
+    limits: HttpLimits,
+    budget: Budget,
+    large: bool = False,
+    free_bytes: int = UNCOUNTED_BYTES,
+) -> Body:
+    """The collector for a body; `length` is None for a chunked one. Raises `HttpError` for what cannot be taken.
+
+    `large` says that it may be given as a `LargeBody`, `free_bytes` how much of it is not counted in the budget."""
+    if length is not None and length > limit:
+        raise too_large(limit)
+    coding = encoding.strip().lower()
+    if coding in ("gzip", "x-gzip"):
+        return GzipBody(limit, limits, budget, large, free_bytes)
+    if coding not in ("", "identity"):
+        raise HttpError(Fault.UNSUPPORTED_ENCODING, headers=[("accept-encoding", "gzip, identity")])
+    return PlainBody(limit, budget, (limit if length is None else length) if large else 0, free_bytes)

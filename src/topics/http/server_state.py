@@ -1,0 +1,300 @@
+"""What the connections of one server share."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from topics.http.exchange import Application, Exchange
+from topics.http.fair_scheduler import FairScheduler, Waiting
+from topics.http.messages import Fault, HttpError, HttpLimits, Refusal, RequestHead
+from topics.http.output_backpressure import OutputBackpressure, Sender
+from topics.http.request_body import Budget
+from topics.http.response_encoding import Renderer
+from topics.system.clock import Clock
+
+# An adaptive spin: the loop stays awake for the next request while requests come densely.
+#
+# A loop that has nothing to do sleeps in the kernel, and waking it can take longer than answering does: on a virtual
+# machine some fifty microseconds, and the processor comes back with cold caches. Where the next request is likely to be
+# here within that time, looking for it again and again is quicker, for the client and in all.
+#
+# Whether it is likely is learned. A request that came soon after the last one, whether the loop slept meanwhile or not,
+# speaks for staying awake, and one that did not speaks against it, twice as strongly. So a server with little to do
+# sleeps like any other, and so does one whose clients need the processor to send their next request. While a thread or
+# a process of our own is at work on the answers and nobody speaks, the loop sleeps as well: it would only take the
+# processor from it.
+
+_CREDIT_MAX = 8
+_CREDIT_NEEDED = 4
+_LOSS = 2
+_WORK_S = 0.00002
+"""A turn that took longer did something; an empty one takes a tenth of it."""
+
+Run = Callable[[], None]
+
+
+class AdaptiveSpin:
+    """`defer` runs a function in the loop's next turn, which then does not sleep; `said` counts what clients say, in
+    whatever measure; `window_s` of 0 is never awake."""
+
+    __slots__ = ("_credit", "_defer", "_heard", "_last", "_looked", "_said", "_seconds", "_window_s", "awake", "busy")
+
+    def __init__(
+        self, defer: Callable[[Run], object], seconds: Callable[[], float], said: Callable[[], int], window_s: float
+    ) -> None:
+        self._defer = defer
+        self._seconds = seconds
+        self._said = said
+        self._window_s = window_s
+        self._credit = 0
+        self._last = 0.0
+        """When a client was last heard, or the loop was done with what it said."""
+        self._looked = 0.0
+        # Without a window it counts as awake for ever and never asks for a turn.
+        self.awake = window_s <= 0
+        self._heard = 0
+        self.busy: list[Callable[[], bool]] = []
+        """Each tells whether somebody else is at work on what was asked."""
+
+    def rouse(self) -> None:
+        """A client was heard by a loop that is not awake. One that is finds out for itself."""
+        now = self._seconds()
+        soon, self._last = now - self._last < self._window_s, now
+        self._learn(soon)
+        if self._credit >= _CREDIT_NEEDED:
+            self.awake = True
+            self._looked = now
+            self._heard = self._said()
+            self._defer(self._look)
+        else:
+            self._defer(self._work)
+
+    def _work(self) -> None:
+        """The request is read. What it asks for is done by the end of the next turn."""
+        self._defer(self._worked)
+
+    def _worked(self) -> None:
+        # A client that waits for its answer can only be silent from here on.
+        self._last = self._seconds()
+
+    def _look(self) -> None:
+        now = self._seconds()
+        turn_s, self._looked = now - self._looked, now
+        said = self._said()
+        if said != self._heard:
+            # The usual turn of a busy server. Whoever speaks is there to be heard, whoever else is at work.
+            self._heard = said
+            self._last = now
+            if self._credit < _CREDIT_MAX:
+                self._credit += 1
+            self._defer(self._look)
+            return
+        if turn_s > _WORK_S:
+            # The time that the loop itself needs is not time in which a client was silent.
+            self._last = now
+        elif now - self._last >= self._window_s:
+            self.awake = False
+            self._learn(False)
+            return
+        if any([busy() for busy in self.busy]):
+            self.awake = False
+        else:
+            self._defer(self._look)
+
+    def _learn(self, soon: bool) -> None:
+        if soon:
+            self._credit = min(self._credit + 1, _CREDIT_MAX)
+        else:
+            self._credit = max(self._credit - _LOSS, 0)
+
+
+_logger = logging.getLogger(__name__)
+
+
+class Counters:
+    """What happened since the start, for metrics. Three of them change with every request, so it is a plain class: the
+    interpreter knows where its fields are."""
+
+    __slots__ = (
+        "bytes_in", "bytes_out", "connections_open", "connections_total", "http2_connections_open",
+        "http2_connections_total", "messages", "refused", "requests",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.connections_open = 0
+        self.connections_total = 0
+        # Those of them that speak HTTP/2.
+        self.http2_connections_open = 0
+        self.http2_connections_total = 0
+        self.requests = 0
+        """Heads understood, whatever became of the request."""
+        self.refused = 0
+        """Requests answered by a refusal of the HTTP layer, or of the application before their body."""
+        self.messages = 0
+        """How often something came on a connection that has become a WebSocket."""
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    @property
+    def heard(self) -> int:
+        """How often a client has asked for something, in whatever way."""
+        return self.requests + self.messages
+
+
+class Served(Protocol):
+    """A connection, as the server sees it: of HTTP, or of what HTTP gave it away to."""
+
+    @property
+    def owes(self) -> bool:
+        """Whether a stop has to wait for it."""
+        ...
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the client has left unread."""
+        ...
+
+    def sweep(self, now: float) -> None:
+        """Ends the connection if it has been in one place for too long."""
+        ...
+
+    def expect_end(self) -> None:
+        """The server stops."""
+        ...
+
+    def close(self) -> None:
+        """Ends the connection once everything is sent."""
+        ...
+
+    def abort(self) -> None: ...
+
+
+class ServerState:
+    """The state of a server that its connections read and change; the server itself only starts and stops."""
+
+    __slots__ = (
+        "_soon",
+        "application",
+        "budget",
+        "changed",
+        "connections",
+        "counters",
+        "draining",
+        "limits",
+        "monotonic",
+        "renderer",
+        "silent",
+        "spin",
+        "turns",
+        "unread",
+    )
+
+    def __init__(self, application: Application, limits: HttpLimits, clock: Clock) -> None:
+        self._soon = _next_turns()
+        self.application = application
+        self.limits = limits
+        self.monotonic = clock.monotonic
+        self.renderer = Renderer()
+        self.renderer.set_time(clock.now_ms())
+        self.budget = Budget(limits.bodies_bytes)
+        counters = self.counters = Counters()
+        self.connections: set[Served] = set()
+        # Those that have not sent a whole head yet, the oldest first: where there is no room for more, they go.
+        self.silent: dict[Served, None] = {}
+        self.spin = AdaptiveSpin(self._soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
+        self.turns = FairScheduler(clock.monotonic)
+        self.unread = OutputBackpressure(limits.unread_bytes)
+        self.draining = False
+        # While draining: set whenever a connection is closed or owes no answer any more.
+        self.changed = asyncio.Event()
+
+    def adopt(self, connection: Served) -> None:
+        """Serves a connection from now on."""
+        self.connections.add(connection)
+        self.counters.connections_open += 1
+
+    def abandon(self, connection: Served) -> None:
+        """The connection is lost, or somebody else's."""
+        self.connections.discard(connection)
+        self.silent.pop(connection, None)
+        self.counters.connections_open -= 1
+        self.changed.set()
+
+    def wait_in_line(self, connection: Waiting) -> None:
+        """Gives a connection another turn when those before it had theirs."""
+        if self.turns.add(connection):
+            self.call_soon(self._serve_line)
+
+    def _serve_line(self) -> None:
+        if self.turns.serve():
+            self.call_soon(self._serve_line)
+
+    def recount_soon(self, sender: Sender) -> None:
+        """A connection was given much to send: what the system took of it is known after this turn of the loop."""
+        self.unread.uncertain.append(sender)
+        if len(self.unread.uncertain) == 1:
+            self.call_soon(self._recount)
+
+    def _recount(self) -> None:
+        uncertain, self.unread.uncertain = self.unread.uncertain, []
+        for sender in uncertain:
+            sender.recount()
+
+    def make_room(self) -> bool:
+        """Ends the connection that has said nothing for the longest time, if there is one."""
+        for connection in self.silent:
+            connection.abort()
+            return True
+        return False
+
+    def admit(self, head: RequestHead) -> int | Refusal:
+        """What the application decides by a head. Raises `HttpError` where it is not asked, or fails to answer."""
+        if self.draining:
+            raise HttpError(Fault.SHUTTING_DOWN)
+        try:
+            return self.application.admit(head)
+        except Exception:
+            _logger.exception("the application failed to admit a request", extra={"path": head.path})
+            raise HttpError(Fault.INTERNAL) from None
+
+    def handle(self, exchange: Exchange) -> None:
+        """Gives a complete request to the application."""
+        try:
+            self.application.handle(exchange)
+        except Exception:
+            self.failed(exchange)
+
+    def failed(self, exchange: Exchange) -> None:
+        """A handler raised what it should not have. To be called where it is caught."""
+        _logger.exception("a handler failed", extra={"method": exchange.head.method, "path": exchange.head.path})
+        if not exchange.answered:
+            exchange.respond(*self.refusal(HttpError(Fault.INTERNAL), exchange.head.path))
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Calls back in the next turn of the loop."""
+        self._soon(callback)
+
+    def refusal(self, error: HttpError, path: str) -> Refusal:
+        """The application's form of a refusal, or a bare one if it fails even at that."""
+        try:
+            refusal = self.application.refuse(error, path)
+        except Exception:
+            _logger.exception("the application failed to put a refusal into words")
+            refusal = Refusal(error.status)
+        if error.headers:
+            refusal = refusal._replace(headers=(*refusal.headers, *error.headers))
+        return refusal
+
+
+def _next_turns() -> Callable[[Callable[[], None]], None]:
+    soon: Callable[[Callable[[], None]], object] | None = None
+
+    def call_soon(callback: Callable[[], None]) -> None:
+        nonlocal soon
+        if soon is None:
+            # Asked once: who asks each time which loop it is in makes the interpreter ask which process it is.
+            soon = asyncio.get_running_loop().call_soon
+        soon(callback)
+
+    return call_soon

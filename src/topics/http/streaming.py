@@ -1,0 +1,195 @@
+"""Answers without a known end, such as server-sent events, and connections given away to another protocol."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from topics.http.output_backpressure import FLOOR_BYTES, Account
+
+if TYPE_CHECKING:
+    from topics.http.server_state import ServerState
+
+_logger = logging.getLogger(__name__)
+
+
+class Upgrade(NamedTuple):
+    """A connection that is no longer HTTP. `leftover` came after the request and belongs to the new protocol.
+
+    `hub` is the server's, for a new owner that wants to be swept and stopped together with the other connections.
+    """
+
+    transport: asyncio.Transport
+    leftover: bytes
+    hub: "ServerState"
+
+
+class StreamChannel(Protocol):
+    """What a stream needs of the connection it is written to."""
+
+    @property
+    def write_paused(self) -> bool: ...
+
+    def write(self, data: bytes) -> bool:
+        """Sends bytes; whether the client can take more at once."""
+        ...
+
+    def end_stream(self, *, last: bool) -> None:
+        """The stream is complete; what follows it on the connection may go on, unless it was the last."""
+        ...
+
+    @property
+    def buffered_bytes(self) -> int: ...
+
+    def room(self, account: Account) -> int: ...
+
+
+class Stream:
+    """The sending side of a streamed answer.
+
+    `write` never refuses: False says that the client does not keep up, and whoever writes on regardless fills the
+    memory. `on_drain` tells, every time, that it has caught up. Earlier answers of the same connection go first; until
+    then the stream counts as full. All of it is for the loop's thread.
+    """
+
+    __slots__ = ("_channel", "_chunked", "_closed", "_drained", "_gone", "_held", "_last", "_lost", "_muted")
+
+    def __init__(self, *, chunked: bool, muted: bool) -> None:
+        self._channel: StreamChannel | None = None
+        self._chunked = chunked
+        # An answer to HEAD: it has the same head and no body.
+        self._muted = muted
+        self._held: list[bytes] = []
+        self._closed = False
+        self._last = False
+        self._lost = False
+        self._drained: Callable[[], None] | None = None
+        self._gone: Callable[[], None] | None = None
+
+    @classmethod
+    def lost(cls) -> "Stream":
+        """A stream to a client that is gone already."""
+        stream = cls(chunked=False, muted=True)
+        stream._lost = stream._closed = True
+        return stream
+
+    def write(self, data: bytes) -> bool:
+        """Sends `data`, or drops it when the client is gone. Returns whether the client can take more at once."""
+        if self._closed or self._muted or not data:
+            return not self._lost
+        return self._send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+
+    def write_pieces(self, pieces: list[bytes]) -> bool:
+        """As `write`, for what lies in pieces: they are copied once, into the chunk that they make together."""
+        if self._closed or self._muted or not pieces:
+            return not self._lost
+        if self._chunked:
+            pieces = [b"%x\r\n" % sum(map(len, pieces)), *pieces, b"\r\n"]
+        return self._send(b"".join(pieces))
+
+    def _send(self, data: bytes) -> bool:
+        channel = self._channel
+        if channel is None:
+            self._held.append(data)
+            return False
+        return channel.write(data)
+
+    def write_chunk(self, chunk: bytes) -> bool:
+        """As `write`, for bytes that are a chunk of HTTP already and are shared by many chunked streams."""
+        if self._closed or self._muted:
+            return not self._lost
+        return self._send(chunk)
+
+    @property
+    def chunk_writer(self) -> Callable[[bytes], bool] | None:
+        """What `write_chunk` comes to while the stream is open and its turn has come: for those who write to thousands
+        of streams, and stop when `on_gone` tells them."""
+        channel = self._channel
+        return None if channel is None or self._closed or self._muted or not self._chunked else channel.write
+
+    def close(self, *, last: bool = False) -> None:
+        """Ends the answer, and with `last` the connection too. Everything written before is still sent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._last = last
+        if self._chunked and not self._muted:
+            self._held.append(b"0\r\n\r\n")
+        if self._channel is not None:
+            self._end(self._channel)
+
+    def on_drain(self, callback: Callable[[], None]) -> None:
+        """`callback` is called whenever a full stream can take more."""
+        self._drained = callback
+
+    def on_gone(self, callback: Callable[[], None]) -> None:
+        """`callback` is called once, if the client goes away before `close`."""
+        if self._lost:
+            callback()
+        else:
+            self._gone = callback
+
+    @property
+    def chunked(self) -> bool:
+        """Whether it takes chunks: a client of HTTP/1.0 gets its bytes as they are."""
+        return self._chunked
+
+    @property
+    def writable(self) -> bool:
+        """Whether a write would go straight to a client that keeps up."""
+        channel = self._channel
+        return channel is not None and not self._closed and not channel.write_paused
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What is written and not yet taken by the client's side of the connection."""
+        held = sum(map(len, self._held))
+        return held if self._channel is None else held + self._channel.buffered_bytes
+
+    def room(self, account: Account) -> int:
+        """How many bytes may be written at once; less, the more of its account's and of all lie unread."""
+        return FLOOR_BYTES if self._channel is None else self._channel.room(account)
+
+    # What the connection calls.
+
+    def begin(self, channel: StreamChannel) -> None:
+        """The turn of this answer has come and its head is sent."""
+        self._channel = channel
+        if self._closed:
+            self._end(channel)
+            return
+        held, self._held = b"".join(self._held), []
+        if held:
+            channel.write(held)
+        if not channel.write_paused:
+            self.drained()
+
+    def drained(self) -> None:
+        if self._drained is not None and not self._closed:
+            _call(self._drained)
+
+    def lose(self) -> None:
+        """The client is gone. May be called more than once."""
+        self._channel = None
+        self._held = []
+        self._drained = None
+        callback, self._gone = self._gone, None
+        self._lost = True
+        if callback is not None and not self._closed:
+            self._closed = True
+            _call(callback)
+        self._closed = True
+
+    def _end(self, channel: StreamChannel) -> None:
+        held, self._held = b"".join(self._held), []
+        if held:
+            channel.write(held)
+        self._channel = self._drained = self._gone = None
+        channel.end_stream(last=self._last)
+
+
+def _call(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:
+        _logger.exception("the handler of a stream failed")

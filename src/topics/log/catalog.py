@@ -1,0 +1,186 @@
+"""The catalog: what a guest on the files needs to know of the log, in one small file.
+
+Programs that read sealed segments in place (the Spark pipeline is one) must know which segments count, whose they are
+and what of them is gone. The engine writes that beside its snapshots at each checkpoint, after the deletes of that
+checkpoint were flipped into the segments' flags and before any file it no longer names is removed. So whoever reads
+the catalog and then the files sees every delete that the catalog's checkpoint knew; a file that is missing was removed
+by a later one, and the newer catalog says why.
+
+    offset  size  field
+         0     8  magic "TPCAT001"
+         8     n  msgpack of `CatalogHead`, then of `CatalogTopic` for each topic that has or had sealed records
+       8+n     8  XXH3-64 of every byte before it
+
+Both structures are msgpack arrays. The file is written under another name, synced and renamed, so a broken one is
+damage; the next checkpoint replaces it. It is no part of the log: nothing is recovered from it.
+"""
+
+from collections.abc import Iterable, Mapping
+from struct import Struct
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from topics.log.fs import FileSystem, read_whole, replace_file
+from topics.log.layout import Layout
+from topics.model.seq_ranges import SeqRange
+
+MAGIC = b"TPCAT001"
+_CHECKSUM = Struct("<Q")
+
+
+class CatalogSegment(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A sealed segment whose two files are on disk."""
+
+    first_seq: int
+    count: int
+    text_bytes: int
+    traits: int
+    first_ts: int
+    last_ts: int
+    marked: int
+    """How many of its records the flags in the file mark as deleted."""
+    cold: bool
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self.count - 1
+
+
+class CatalogRemoval(msgspec.Struct, array_like=True, frozen=True):
+    """Records that were deleted on purpose out of sealed segments, some of which may be gone by now."""
+
+    number: int
+    """The first catalog that told of it."""
+    ranges: list[SeqRange]
+
+
+class CatalogTopic(msgspec.Struct, array_like=True, frozen=True):
+    topic_id: int
+    name: str
+    epoch: int
+    config: bytes
+    """JSON, as in a snapshot."""
+    head: int
+    earliest: int
+    """The first live seq: whatever lies below it is gone, for any reason."""
+    evict_floor: int
+    """Whatever lies below it was lost to a cap or to time, or deleted before that."""
+    segments: list[CatalogSegment]
+    lost: list[SeqRange]
+    """Ranges that a crash or damage took."""
+    removals: list[CatalogRemoval]
+    """Deletes that the archive has not confirmed, oldest first; only kept where there is an archive."""
+    contract: bytes = b""
+    """What a stream promises about its entries (`topics.schema.contract`); empty where that is nothing."""
+
+
+class CatalogHead(msgspec.Struct, array_like=True, frozen=True):
+    number: int
+    """That of the snapshot it was written with; counts up."""
+    now_ms: int
+    """The engine's time when it was written; expiry is judged by the reader's own clock."""
+    topics: int
+    tracked: bool = False
+    """Whether the engine keeps deletes for an archive: one made from this catalog will hear of every later delete."""
+    has_contracts: bool = False
+    """Whether streams are here with their contracts; earlier servers left them out."""
+
+
+class Catalog(msgspec.Struct, frozen=True):
+    head: CatalogHead
+    topics: list[CatalogTopic]
+
+    def by_name(self) -> dict[str, CatalogTopic]:
+        return {topic.name: topic for topic in self.topics}
+
+    def by_id(self) -> dict[int, CatalogTopic]:
+        return {topic.topic_id: topic for topic in self.topics}
+
+
+Encoded = dict[bytes, CatalogTopic]
+"""Topics by the bytes that they are written as."""
+
+
+class _File(msgspec.Struct, array_like=True, frozen=True):
+    head: CatalogHead
+    topics: list[CatalogTopic]
+
+
+class _RawFile(msgspec.Struct, array_like=True, frozen=True):
+    head: CatalogHead
+    topics: list[msgspec.Raw]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_File)
+_raw_decoder = msgspec.msgpack.Decoder(_RawFile)
+_topic_decoder = msgspec.msgpack.Decoder(CatalogTopic)
+
+
+def encode_topic(topic: CatalogTopic) -> bytes:
+    return _encoder.encode(topic)
+
+
+def contract_in(entry: bytes) -> bytes:
+    """What a stream promises, of an encoded topic."""
+    return _topic_decoder.decode(entry).contract
+
+
+def encode_catalog(number: int, now_ms: int, topics: Iterable[bytes], tracked: bool = False) -> bytes:
+    """The whole file; the topics are already encoded, since most of them are the same as last time."""
+    parts = [msgspec.Raw(topic) for topic in topics]
+    body = MAGIC + _encoder.encode(_RawFile(CatalogHead(number, now_ms, len(parts), tracked, True), parts))
+    return body + _CHECKSUM.pack(xxh3_64_intdigest(body))
+
+
+def decode_catalog(data: bytes | memoryview) -> Catalog:
+    """Reads and checks a catalog; raises ValueError naming what is wrong."""
+    found = _decoder.decode(_checked(data))
+    return Catalog(found.head, found.topics)
+
+
+def decode_since(data: bytes | memoryview, known: Mapping[bytes, CatalogTopic]) -> tuple[CatalogHead, Encoded]:
+    """The same for whoever looks again and again: a topic that is as it was before is not decoded anew.
+
+    `known` is what the last look returned: the topics by the bytes they were written as, in the order of the file.
+    """
+    found = _raw_decoder.decode(_checked(data))
+    topics = {}
+    for raw in map(bytes, found.topics):
+        topic = known.get(raw)
+        topics[raw] = topic if topic is not None else _topic_decoder.decode(raw)
+    return found.head, topics
+
+
+def decode_parts(data: bytes | memoryview) -> tuple[CatalogHead, dict[int, bytes]]:
+    """The head, and the topics by number still encoded, for the engine that goes on writing them."""
+    found = _raw_decoder.decode(_checked(data))
+    return found.head, {_topic_decoder.decode(raw).topic_id: bytes(raw) for raw in found.topics}
+
+
+def _checked(data: bytes | memoryview) -> memoryview:
+    view = memoryview(data)
+    if len(view) < len(MAGIC) + 8 or bytes(view[:8]) != MAGIC:
+        raise ValueError("it is not a catalog")
+    if xxh3_64_intdigest(view[:-8]) != _CHECKSUM.unpack_from(view, len(view) - 8)[0]:
+        raise ValueError("it has a wrong checksum")
+    return view[8:-8]
+
+
+# The catalog's file: replaced in one step, so that a reader sees the old one or the new one, never a part.
+
+
+def write_catalog(fs: FileSystem, layout: Layout, data: bytes) -> None:
+    replace_file(fs, layout.catalog, data)
+
+
+def read_catalog_bytes(fs: FileSystem, layout: Layout) -> bytes | None:
+    """The file as it is; None when there is none."""
+    return read_whole(fs, layout.catalog)
+
+
+def read_catalog(fs: FileSystem, layout: Layout) -> Catalog | None:
+    """The catalog; None when there is none, ValueError when it is damaged."""
+    data = read_catalog_bytes(fs, layout)
+    return None if data is None else decode_catalog(data)

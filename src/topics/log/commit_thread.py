@@ -1,0 +1,346 @@
+"""The thread that runs a shard's writer, and the two hand-overs between it and the event loop.
+
+Towards the writer: submissions are collected for the rest of the loop's tick and put into the queue together. Where the
+last group was one of several callers, those of it who were answered last are just about to ask again: the group then
+stays open for two more ticks, if they are short and somebody is missing, as a commit for all costs little more than one
+for some. Back to the
+loop: each commit's answers are one wake-up, and none at all while an earlier wake-up is still being served.
+
+A group that needs no sync, while the thread has nothing to do but sync in the background, is written by the loop
+itself: copying it into the page cache takes less time than waking a thread, which then waits for its turn with the
+interpreter. Because this happens only when nothing is on its way through the thread, no answer can overtake another.
+When a write was made to wait for the disk, the next ones are left to the thread: the loop has others to serve. Nor does
+the loop write while it gives answers: what these submit would be answered before those who were there first.
+
+The same goes for a small group with a sync that few wait for, where syncs are short: always while nobody else asks for
+anything, and for a small part of the loop's time otherwise (`log.commit_policy.InlineSyncPolicy`).
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from topics.log.commit_policy import AT_ONCE_BYTES, SYNC_AT_ONCE_BYTES, CommitWindow, InlineSyncPolicy, TickWindow
+from topics.log.commit_requests import CommitTiming, Locating, Reopening, Request, Rotation
+from topics.log.group_commit import Shard
+from topics.log.shard_writer import Submission
+from topics.model.errors import TopicsError
+
+_log = logging.getLogger(__name__)
+
+_FEW = 8
+"""Groups whose callers are counted while they wait; of more, that would cost what it saves."""
+
+
+class _Stop:
+    """Ends the thread."""
+
+
+_Work = list[Submission] | Request | _Stop
+Run = Callable[[], None]
+
+
+class CommitThread:
+    """Commits on a thread of its own.
+
+    `defer` runs a function later in the loop's tick, `wake` runs one on the loop from any thread. `loop_syncs` says
+    when the loop syncs by itself; without it, never.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        defer: Callable[[Run], object],
+        wake: Callable[[Run], object],
+        window_s: float,
+        sync_s: float,
+        loop_syncs: InlineSyncPolicy | None = None,
+    ) -> None:
+        self._shard = shard
+        self._writer = shard.writer
+        self._defer = defer
+        self._wake = wake
+        self._tick_window = TickWindow()
+        self._loop_syncs = loop_syncs
+        self._syncing = False
+        """Whether the loop is in the middle of a commit with a sync."""
+        self._window = CommitWindow(window_s)
+        self._sync_s = sync_s
+        self.coalesces = True
+        self._tick: list[Submission] = []
+        self._expecting = False
+        """Whether the tick's hand-over is on its way."""
+        self._queue: SimpleQueue[_Work] = SimpleQueue()
+        self._answers: deque[Run] = deque()
+        self.outstanding = 0
+        """Submissions and rotations handed to the thread and not answered yet."""
+        self._answering = False
+        """Whether the loop is giving answers."""
+        self._roused = False
+        """Whether the thread knows that there is something to sync."""
+        self.resume = threading.Event()
+        """Cleared while sealing is too far behind: holding back commits is what slows the writers down."""
+        self.resume.set()
+        self._thread = threading.Thread(target=self._run, name=f"wal-{shard.number}", daemon=True)
+        self._thread.start()
+
+    @property
+    def company(self) -> int:
+        return self._tick_window.company
+
+    def submit(self, submission: Submission) -> None:
+        self._tick.append(submission)
+        if not self._expecting:
+            self.expect()
+
+    def expect(self) -> None:
+        if not self._expecting:
+            self._expecting = True
+            self._tick_window.open(self._writer.seconds)
+            self._defer(self._tick_over)
+
+    def write_now(self) -> None:
+        batch = self._tick
+        if batch and self._may_write_at_once(batch):
+            self._tick = []
+            self._write_at_once(batch)
+
+    def rotate(self, rotation: Rotation) -> None:
+        self._ask(rotation)
+
+    def reopen(self, reopening: Reopening) -> None:
+        self._ask(reopening)
+
+    def locate(self, locating: Locating) -> None:
+        self._ask(locating)
+
+    def _ask(self, request: Request) -> None:
+        self._hand_over()
+        self.outstanding += 1
+        self._queue.put(request)
+
+    def close(self) -> None:
+        """Commits what was submitted, syncs, ends the thread and gives the last answers."""
+        self._hand_over()
+        self.resume.set()
+        self._queue.put(_Stop())
+        self._thread.join()
+        self._drain_answers()
+
+    def widen(self, window_s: float) -> None:
+        """Lets commits that sync wait so long for company; 0 ends it."""
+        self._window.widen(window_s)
+
+    def _tick_over(self) -> None:
+        window = self._tick_window
+        if window.ticks_left and window.stays_open(self._writer.seconds(), self._callers()):
+            self._defer(self._tick_over)
+        else:
+            self._hand_over()
+
+    def _callers(self) -> int:
+        """How many are in the group so far; none where it would take long to tell."""
+        coalesced = self._shard.coalesced
+        if len(coalesced) > _FEW:
+            return 0
+        return sum([group.waiting for group in coalesced]) + sum([submission.callers for submission in self._tick])
+
+    def _hand_over(self) -> None:
+        try:
+            self._shard.stage_coalesced()
+        finally:
+            # Only now, so that what is staged goes with this hand-over and does not ask for another.
+            self._expecting = False
+        if not self._tick:
+            return
+        batch, self._tick = self._tick, []
+        callers = batch[0].callers if len(batch) == 1 else sum([submission.callers for submission in batch])
+        self._tick_window.close(callers)
+        if self._may_write_at_once(batch):
+            self._write_at_once(batch)
+        elif self._may_sync_at_once(batch, callers):
+            self._sync_at_once(batch)
+        else:
+            self.outstanding += len(batch)
+            self._queue.put(batch)
+
+    def _may_write_at_once(self, batch: list[Submission]) -> bool:
+        if self.outstanding or self._answering or self._tick_window.is_wary(self._writer.stalls):
+            return False
+        size = 0
+        for submission in batch:
+            if submission.needs_sync:
+                return False
+            size += submission.size
+        return size <= AT_ONCE_BYTES and self._writer.can_write_at_once(size) and self.resume.is_set()
+
+    def _write_at_once(self, batch: list[Submission]) -> None:
+        self._answering = True
+        try:
+            self._writer.commit(batch, self._shard.settle)
+        finally:
+            self._answering = False
+        if not self._roused:
+            self._roused = True
+            self._queue.put([])
+
+    def _may_sync_at_once(self, batch: list[Submission], callers: int) -> bool:
+        # Whoever needs no sync is not made to wait for one, and what they go on with does not come between.
+        if self._loop_syncs is None or not all([submission.needs_sync for submission in batch]):
+            return False
+        if (
+            not self._loop_syncs.allows(callers, self._writer.seconds(), self._window.is_wide)
+            or self.outstanding
+            or self._answering
+            or not self.resume.is_set()
+        ):
+            return False
+        size = sum([submission.size for submission in batch])
+        return size <= SYNC_AT_ONCE_BYTES and self._writer.can_sync_at_once(size)
+
+    def _sync_at_once(self, batch: list[Submission]) -> None:
+        self.outstanding += len(batch)
+        self._syncing = True
+        try:
+            self._writer.commit(batch, self._answer_at_once)
+        finally:
+            self._syncing = False
+
+    def _answer_at_once(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None:
+        if not self._syncing:
+            # The sync was put off for want of something, and now it is the thread that has done it.
+            self._answer(group, timing, error)
+            return
+        self.outstanding -= len(group)
+        if self._loop_syncs is not None and error is None:
+            self._loop_syncs.synced(timing.sync_ms / 1000, by_loop=True)
+        self._answering = True
+        try:
+            self._shard.settle(group, timing, error)
+        finally:
+            self._answering = False
+
+    def _run(self) -> None:
+        going_on = True
+        while going_on:
+            batch: list[Submission] = []
+            try:
+                going_on = self._turn(batch)
+            except Exception as error:
+                # A thread that ended here would leave everybody waiting for ever, without a word.
+                _log.exception("the thread of a log shard failed")
+                self._answer(batch, CommitTiming(), self._writer.give_up(error))
+
+    def _turn(self, batch: list[Submission]) -> bool:
+        """Does what is next; whether to go on. `batch` holds what is taken and not yet with the writer."""
+        waited = self._writer.unsynced_for()
+        if waited is not None and waited >= self._sync_s:
+            # Before the sync: a write that comes while it runs must rouse the thread once more.
+            self._roused = False
+            self._writer.sync()
+            return True
+        if waited is None and self._roused:
+            # About to wait for good: from now on a write must rouse the thread, and one that came just before is seen
+            # by looking again.
+            self._roused = False
+            return True
+        try:
+            work: _Work | None = self._queue.get(timeout=None if waited is None else self._sync_s - waited)
+        except Empty:
+            return True
+        while not self.resume.wait(self._sync_s):
+            # Held back, but what was written before still has to reach the disk in time.
+            self._writer.sync()
+        self._window.open(self._writer.seconds())
+        while isinstance(work, list):
+            batch.extend(work)
+            work = self._more(batch)
+        if batch:
+            taken = batch[:]
+            batch.clear()
+            self._writer.commit(taken, self._answer)
+        if isinstance(work, Rotation):
+            self._rotate(work)
+        elif isinstance(work, Reopening):
+            self._reopen(work)
+        elif isinstance(work, Locating):
+            self._locate(work)
+        elif isinstance(work, _Stop):
+            self._writer.close()
+            return False
+        return True
+
+    def _more(self, batch: list[Submission]) -> _Work | None:
+        """More work for this commit, or None when it should start now."""
+        try:
+            return self._queue.get_nowait()
+        except Empty:
+            pass
+        waiting = sum([submission.callers for submission in batch if submission.needs_sync])
+        linger_s = self._window.linger_s(waiting, self._writer.seconds()) if waiting else 0.0
+        if linger_s:
+            try:
+                return self._queue.get(timeout=linger_s)
+            except Empty:
+                pass
+        self._window.close(waiting)
+        return None
+
+    def _rotate(self, rotation: Rotation) -> None:
+        error = self._writer.rotate(rotation)
+
+        def answer() -> None:
+            self.outstanding -= 1
+            if error is None:
+                rotation.done(rotation.position)
+            else:
+                rotation.failed(error)
+
+        self._post(answer)
+
+    def _reopen(self, reopening: Reopening) -> None:
+        ready = self._writer.can_reopen()
+
+        def answer() -> None:
+            self.outstanding -= 1
+            if ready:
+                reopening.done()
+
+        self._post(answer)
+
+    def _locate(self, locating: Locating) -> None:
+        position = self._writer.locate()
+
+        def answer() -> None:
+            self.outstanding -= 1
+            locating.done(position)
+
+        self._post(answer)
+
+    def _answer(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None:
+        def answer() -> None:
+            self.outstanding -= len(group)
+            if self._loop_syncs is not None and timing.sync_ms and len(group) == 1:
+                self._loop_syncs.synced(timing.sync_ms / 1000, by_loop=False)
+            self._shard.settle(group, timing, error)
+
+        self._post(answer)
+
+    def _post(self, answer: Run) -> None:
+        self._answers.append(answer)
+        if len(self._answers) == 1:
+            self._wake(self._drain_answers)
+
+    def _drain_answers(self) -> None:
+        while self._answers:
+            self._answering = True
+            try:
+                self._answers[0]()
+            except Exception:
+                _log.exception("a commit's answers could not be given")
+            finally:
+                self._answering = False
+                # Removed only now, so that the writer does not wake the loop for what is being drained already.
+                self._answers.popleft()

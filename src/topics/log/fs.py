@@ -1,0 +1,215 @@
+"""What the log asks of a disk: the one door to files.
+
+Every call that can fail or be cut short by a crash goes through these two interfaces, so a test can stop the world
+after each of them. `PosixFileSystem` is the real one; `topics.testing` ships a fake that keeps written and durable
+bytes apart, and a wrapper that fails the n-th call.
+
+The rules callers rely on, and every implementation is held to by the same check:
+
+* `write_at` writes everything or raises `OSError`; after an error any prefix of the bytes may be in the file.
+* A write survives a crash only after `File.sync`. Until then any part of it may be there, in any order.
+* A new name, a rename or a removal survives a crash only after `sync_dir` of the folder that holds the name.
+* `allocate` and growing writes leave zeros in the bytes nobody wrote.
+"""
+
+import contextlib
+import errno
+from collections.abc import Sequence
+from typing import Protocol
+
+from topics.model.errors import DiskFullError, RetryLaterError, SystemBusyError
+
+BytesLike = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open file, addressed by position; there is no cursor to share."""
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """The bytes at `offset`; fewer than `length` only where the file ends."""
+        ...
+
+    def write_at(self, offset: int, data: BytesLike) -> None: ...
+
+    def write_whole(self, pieces: Sequence[BytesLike]) -> None:
+        """Makes these bytes, one after the other, the whole content of the file.
+
+        For files that are written once and seldom read soon: a disk may pass its cache by. A crash may leave any part.
+        """
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, length: int) -> None: ...
+
+    def allocate(self, length: int) -> None:
+        """Reserves room so that the file is at least `length` long; new bytes read as zeros."""
+        ...
+
+    def sync(self) -> None:
+        """Makes every earlier write of this file, and its length, survive a crash."""
+        ...
+
+    def map(self) -> memoryview:
+        """A read-only view of the whole file as it is now. An empty file maps to empty bytes."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FolderLock(Protocol):
+    """Held while one process owns the data folder; the kernel lets go of it when the process dies."""
+
+    def release(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """Paths are strings with `/`; a missing path raises `FileNotFoundError`."""
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
+        """Opens a file; `create` makes it when it is missing (and implies `write`)."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Replaces `target` in one step."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_dir(self, path: str) -> None:
+        """Removes an empty folder."""
+        ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """The names in a folder, sorted."""
+        ...
+
+    def make_dirs(self, path: str) -> None:
+        """Makes a folder and its missing parents, each made durable in the folder above it."""
+        ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def lock(self, path: str, note: str) -> FolderLock:
+        """Takes the exclusive lock file at `path`, leaving `note` in it.
+
+        Raises `BlockingIOError` whose text is the holder's note when another process has it.
+        """
+        ...
+
+
+def map_file(fs: FileSystem, path: str) -> memoryview:
+    """A view of a whole file as it is now."""
+    file = fs.open(path)
+    try:
+        return file.map()
+    finally:
+        file.close()
+
+
+def read_small(fs: FileSystem, path: str) -> str:
+    """The text of a file of a few bytes; empty where there is none."""
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return ""
+    try:
+        return str(file.read_at(0, 4096), "utf-8", "replace")
+    finally:
+        file.close()
+
+
+def write_small(fs: FileSystem, path: str, text: str, folder: str) -> None:
+    """Replaces a file of a few bytes, durably: after a crash it has the old text or the new one."""
+    file = fs.open(path + ".tmp", create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, text.encode())
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(path + ".tmp", path)
+    fs.sync_dir(folder)
+
+
+# Small files that are replaced as a whole: whoever reads one gets the old bytes or the new ones.
+
+
+def replace_file(fs: FileSystem, path: str, data: bytes) -> None:
+    """Puts `data` at `path`, durably. A crash leaves the old file, the new one, or a `.tmp` that is written over."""
+    _replace(fs, path, path + ".tmp", data)
+
+
+def replace_beside_others(fs: FileSystem, path: str, data: bytes, attempt: str) -> None:
+    """The same where others may put something there at the same moment: each `attempt` has a `.tmp` of its own.
+
+    Nothing is left of one that fails, and what a crash leaves is written over by nobody.
+    """
+    temporary = f"{path}.{attempt}.tmp"
+    try:
+        _replace(fs, path, temporary, data)
+    except Exception:
+        with contextlib.suppress(OSError):
+            fs.remove(temporary)
+        raise
+
+
+def _replace(fs: FileSystem, path: str, temporary: str, data: bytes) -> None:
+    file = fs.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, data)
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(temporary, path)
+    fs.sync_dir(path.rpartition("/")[0] or ".")
+
+
+def read_whole(fs: FileSystem, path: str) -> bytes | None:
+    """The bytes of a file; None when it is not there."""
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return file.read_at(0, file.size())
+    finally:
+        file.close()
+
+
+# Failures of the system that pass, and that say nothing about what is on the disk.
+#
+# | errno | what is short |
+# |---|---|
+# | ENOSPC, EDQUOT | room on the disk |
+# | EMFILE, ENFILE | file descriptors |
+# | ENOMEM, ENOBUFS | memory |
+# | EINTR, EAGAIN | nothing: the call was cut short |
+#
+# None of them may be taken for damage, and none for a sync that failed for good: what was asked for can be asked again.
+
+_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
+_DESCRIPTORS = frozenset((errno.EMFILE, errno.ENFILE))
+_PASSING = _ROOM | _DESCRIPTORS | {errno.ENOMEM, errno.ENOBUFS, errno.EINTR, errno.EAGAIN}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same call may well succeed later, with nothing lost meanwhile."""
+    return isinstance(error, OSError) and error.errno in _PASSING
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether it is room on the disk that is short."""
+    return isinstance(error, OSError) and error.errno in _ROOM
+
+
+def lacks_descriptors(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in _DESCRIPTORS
+
+
+def as_refusal(error: OSError) -> RetryLaterError:
+    """What a client is told of a failure that passes."""
+    return DiskFullError() if is_full(error) else SystemBusyError(error.strerror or str(error))

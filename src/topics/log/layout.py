@@ -1,0 +1,233 @@
+"""Where everything is in a data folder. User-chosen names never become paths: a topic's folder is its number.
+
+.topics.lock                     held while a server runs; says who holds it
+machine                          what the last server left behind: its boot, and how far it may have come
+reserve                          room kept back for a full disk; its content means nothing
+wal/shard-NN/<16 digits>.wal     the log, one folder a shard, files numbered from 1
+meta/snapshot-<16 digits>.bin    the newest full snapshot and the ones that add to it
+meta/newest                      the head of the newest snapshot once more, so that its loss does not go unnoticed
+meta/catalog                     what readers of the sealed segments need to know, as of the last checkpoint
+topics/<16 hex digits>/seg-<20 digits>.data and .idx     sealed segments, the same below the cold folder
+near/                            copies of what is in the object store; can be fetched again
+near/families/                   companions among them; emptied by every start
+archive/                         sealed records as Parquet, kept by the pipeline; no part of the log
+families/<16 hex digits>/        companions of sealed segments, which make searches quick; no part of the log
+<cold>/families/                 those of them whose segments are all in the cold folder
+pipeline/                        what the pipeline remembers between its runs; no part of the log
+backup/                          which backups are this folder's, and log files that the next one wants
+restoring                        there while a restore is at work; no server starts then
+repair/                          what a repair has prepared; with a plan in it, the repair must be finished first
+damaged-<number>/                what repairs have taken out of use, each file in its place below; never read again
+"""
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from topics.model.settings import SettingsError
+
+RESTORED = "restored"
+"""What `pipeline/history` says in a folder that came whole out of a backup."""
+
+
+class Layout(NamedTuple):
+    root: str
+    cold_root: str | None = None
+
+    @property
+    def lock(self) -> str:
+        return f"{self.root}/.topics.lock"
+
+    @property
+    def machine(self) -> str:
+        return f"{self.root}/machine"
+
+    @property
+    def reserve(self) -> str:
+        return f"{self.root}/reserve"
+
+    @property
+    def wal(self) -> str:
+        return f"{self.root}/wal"
+
+    def shard(self, shard: int) -> str:
+        return f"{self.root}/wal/shard-{shard:02d}"
+
+    @property
+    def meta(self) -> str:
+        return f"{self.root}/meta"
+
+    def snapshot(self, number: int) -> str:
+        return f"{self.root}/meta/snapshot-{number:016d}.bin"
+
+    @property
+    def newest(self) -> str:
+        return f"{self.root}/meta/newest"
+
+    @property
+    def catalog(self) -> str:
+        return f"{self.root}/meta/catalog"
+
+    @property
+    def near(self) -> str:
+        """Copies of objects, where the cold tier is an object store (`log.object_store.local_cache`)."""
+        return f"{self.root}/near"
+
+    @property
+    def archive(self) -> str:
+        return f"{self.root}/archive"
+
+    @property
+    def families(self) -> str:
+        """What makes searches of history quick (`search.file_index.manifest`)."""
+        return f"{self.root}/families"
+
+    @property
+    def cold_families(self) -> str | None:
+        """Those of them whose segments are all in the cold tier."""
+        return None if self.cold_root is None else f"{self.cold_root}/families"
+
+    @property
+    def near_families(self) -> str:
+        """Copies of these, where the cold tier is an object store (`search.service.index_file_cache`)."""
+        return f"{self.near}/families"
+
+    @property
+    def pipeline(self) -> str:
+        return f"{self.root}/pipeline"
+
+    @property
+    def pipeline_history(self) -> str:
+        """Which log the products are made of (`topics.spark.pipeline.delete_acks`)."""
+        return f"{self.root}/pipeline/history"
+
+    @property
+    def pipeline_seen(self) -> str:
+        """The number of the last catalog whose removals the archive has applied."""
+        return f"{self.root}/pipeline/seen"
+
+    @property
+    def pipeline_told(self) -> str:
+        """The number of the newest catalog of which deletes were confirmed: an archive that has heard of less missed
+        some."""
+        return f"{self.root}/pipeline/told"
+
+    @property
+    def backup(self) -> str:
+        return f"{self.root}/backup"
+
+    @property
+    def backup_lineage(self) -> str:
+        """The name under which this folder's backups are kept (`ops.backup.backups`)."""
+        return f"{self.root}/backup/lineage"
+
+    @property
+    def kept_logs(self) -> str:
+        return f"{self.root}/backup/log"
+
+    @property
+    def kept_run(self) -> str:
+        """Where the log of the last backup ends (`ops.backup.backup_files`)."""
+        return f"{self.root}/backup/log/run"
+
+    def kept_log(self, shard: int) -> str:
+        return f"{self.root}/backup/log/shard-{shard:02d}"
+
+    @property
+    def restoring(self) -> str:
+        return f"{self.root}/restoring"
+
+    @property
+    def repair(self) -> str:
+        return f"{self.root}/repair"
+
+    @property
+    def repair_plan(self) -> str:
+        return f"{self.root}/repair/plan"
+
+    def topics(self, cold: bool = False) -> str:
+        return f"{self.cold_root if cold else self.root}/topics"
+
+    def topic(self, topic_id: int, cold: bool = False) -> str:
+        return f"{self.topics(cold)}/{topic_id:016x}"
+
+    def segment(self, topic_id: int, first_seq: int, cold: bool = False) -> str:
+        """The path of a segment's two files without their endings."""
+        return f"{self.topic(topic_id, cold)}/seg-{first_seq:020d}"
+
+
+def wal_file(folder: str, number: int) -> str:
+    return f"{folder}/{number:016d}.wal"
+
+
+def wal_numbers(names: Iterable[str]) -> list[int]:
+    """The numbers of the log files among the names in a shard's folder, sorted."""
+    return sorted(number for name in names if (number := number_in(name, "", ".wal")) is not None)
+
+
+def number_in(name: str, before: str, after: str) -> int | None:
+    """The number in a file name such as snapshot-0000000000000007.bin; None for any other name."""
+    digits = name.removeprefix(before).removesuffix(after)
+    whole = name == before + digits + after
+    return int(digits) if whole and digits.isascii() and digits.isdigit() else None
+
+
+# Where segments and the archive may be kept besides the data folder: a folder, or an object store that a URL names.
+
+SCHEMES = ("s3", "gs", "az")
+"""Amazon S3 and everything that speaks like it, Google Cloud Storage, Azure Blob Storage."""
+
+
+def is_object_store(place: str | None) -> bool:
+    return place is not None and "://" in place
+
+
+def check_place(place: str | None, what: str = "the cold folder") -> str | None:
+    """A place in its one spelling; raises SettingsError for a URL that names no object store."""
+    if place is None:
+        return None
+    if not is_object_store(place):
+        return place.rstrip("/") or "/"
+    scheme, _, rest = place.partition("://")
+    if scheme not in SCHEMES or not rest.strip("/") or rest.startswith("/"):
+        accepted = ", ".join(f"{known}://bucket/prefix" for known in SCHEMES)
+        raise SettingsError(f"{what} {place} names no object store: accepted is a folder, or {accepted}")
+    if any(part in ("", ".", "..") for part in rest.rstrip("/").split("/")):
+        raise SettingsError(f"{what} {place} has an empty part, or one that leads elsewhere")
+    return place.rstrip("/")
+
+
+def check_cold(place: str | None, data_dir: str) -> str | None:
+    """The place of the cold tier; raises SettingsError for one that is the data folder, under whatever name.
+
+    A segment is copied there and then removed from where it was. Both would be the same file.
+    """
+    checked = check_place(place)
+    if checked is not None and not is_object_store(checked) and _is_same(checked, data_dir):
+        raise SettingsError(f"the cold folder {place} is the data folder: segments that move there would be lost")
+    return checked
+
+
+def check_backup(place: str | None, data_dir: str) -> str | None:
+    """The place for backups; raises SettingsError for one that is the data folder or in it, under whatever name.
+
+    What stands there without being named by the log is damage, or in the way; and what takes the one takes the other.
+    """
+    checked = check_place(place, "the place for backups")
+    if checked is not None and not is_object_store(checked):
+        inner, outer = os.path.realpath(checked), os.path.realpath(data_dir)
+        if os.path.commonpath((inner, outer)) == outer:
+            raise SettingsError(f"the place for backups {place} is in the data folder: put them on another disk")
+    return checked
+
+
+def _is_same(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # One of them is yet to be made.
+        return os.path.realpath(one) == os.path.realpath(other)
+
+
+def absolute(place: str | None) -> str | None:
+    """The place as every process on the machine can find it."""
+    return place if place is None or is_object_store(place) else os.path.abspath(place)

@@ -1,0 +1,346 @@
+"""The real disk: Linux system calls behind the `FileSystem` interface, and nothing else.
+
+What a call promises is written in `fs.py`; what the kernel does that a reader would not guess is written here.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from topics.log.fs import BytesLike
+
+T = TypeVar("T")
+
+_FILE_BITS, _FOLDER_BITS, _OTHERS = 0o666, 0o777, 0o077
+
+# A file system that cannot reserve room answers with one of these; a sparse file of the right length has to do then.
+_CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
+_CANNOT_WRITE_DIRECTLY = (errno.EOPNOTSUPP, errno.EINVAL)
+
+_CLOSED = -1
+
+# From here on a file written whole goes past the page cache: to fill fresh pages of it costs ten times the copying, and
+# a sealed segment is seldom read at once. The disk wants whole sectors at whole addresses.
+_DIRECT_BYTES_MIN = 64 * 1024
+_SECTOR_BYTES = 4096
+# So does the middle of a long write into the log.
+_LONG_BYTES_MIN = 1024 * 1024
+_STAGED_BYTES = 4 * 1024 * 1024
+_COPIED_BYTES = 512 * 1024
+
+
+class _SpareDescriptors:
+    """A few descriptors that are kept open for nothing, to be given up when there are no others.
+
+    Connections leave the files their part (`topics.system.process`), but nobody keeps a library, or the rest of
+    the machine, from taking it. With these a log file is still turned, and whoever is next finds them there again.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._fds: list[int] = []
+        self._mutex = threading.Lock()
+
+    def insist(self, call: Callable[[], T]) -> T:
+        """Calls what needs a descriptor; a second time, with spare ones given up, where there was none."""
+        try:
+            return call()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        self._give_up()
+        return call()
+
+    def refill(self) -> None:
+        """Takes back what was given up, as far as that is possible now."""
+        if len(self._fds) == self._count:
+            return
+        with self._mutex, contextlib.suppress(OSError):
+            while len(self._fds) < self._count:
+                self._fds.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def _give_up(self) -> None:
+        with self._mutex:
+            while self._fds:
+                os.close(self._fds.pop())
+
+
+_SPARE_COUNT = 8
+_spare = _SpareDescriptors(_SPARE_COUNT)
+
+
+class PosixFile:
+    """An open file descriptor. Closing forgets it, so a late call fails instead of reaching a reused number."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return _read_all(self._fd, offset, length)
+
+    def write_at(self, offset: int, data: BytesLike) -> None:
+        if len(data) < _LONG_BYTES_MIN or not _write_long(self._fd, offset, data):
+            _write_all(self._fd, offset, data)
+
+    def write_whole(self, pieces: Sequence[BytesLike]) -> None:
+        os.ftruncate(self._fd, 0)
+        length = sum(map(len, pieces))
+        if length < _DIRECT_BYTES_MIN or not _write_directly(self._fd, pieces, length):
+            _write_all(self._fd, 0, b"".join(pieces))
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, length: int) -> None:
+        os.ftruncate(self._fd, length)
+
+    def allocate(self, length: int) -> None:
+        if length == 0:
+            return  # The system call refuses an empty range, but a file that is at least empty needs no work.
+        try:
+            os.posix_fallocate(self._fd, 0, length)
+        except OSError as error:
+            if error.errno not in _CANNOT_ALLOCATE or length < 0:
+                raise
+            if self.size() < length:
+                os.ftruncate(self._fd, length)
+
+    def sync(self) -> None:
+        # fdatasync also flushes the metadata that reading the data back needs, the length among it; what it saves over
+        # fsync is the journal write for a changed modification time.
+        if self._fd == _CLOSED:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))  # Python would raise ValueError here, and only here.
+        os.fdatasync(self._fd)
+
+    def map(self) -> memoryview:
+        length = self.size()
+        if length == 0:
+            return memoryview(b"")  # The kernel refuses to map nothing.
+        # The mapping keeps a descriptor of its own until the last view of it is gone, so it outlives close() and
+        # remove(), and a process that holds many maps needs that many descriptors more.
+        return _spare.insist(lambda: memoryview(mmap.mmap(self._fd, length, access=mmap.ACCESS_READ)))
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, _CLOSED
+        if fd != _CLOSED:
+            os.close(fd)
+            _spare.refill()
+
+
+class _Staging(threading.local):
+    """Memory at a page's start, one piece a thread, kept because touching new memory costs more than the copy."""
+
+    buffer: mmap.mmap | None = None
+
+    def room(self) -> mmap.mmap:
+        if self.buffer is None:
+            self.buffer = mmap.mmap(-1, _STAGED_BYTES)
+        return self.buffer
+
+
+_staging = _Staging()
+
+
+@contextlib.contextmanager
+def _past_the_cache(fd: int) -> Iterator[None]:
+    """Writes to the file go past the page cache meanwhile. Raises `OSError` where the file system cannot do that."""
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT)
+    try:
+        yield
+    finally:
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags)
+
+
+def _write_directly(fd: int, pieces: Sequence[BytesLike], length: int) -> bool:
+    """Writes without the page cache; False, with nothing written that matters, where the file system cannot."""
+    try:
+        with _past_the_cache(fd):
+            _write_sectors(fd, 0, pieces)
+            os.ftruncate(fd, length)
+        return True
+    except OSError as error:
+        if error.errno not in _CANNOT_WRITE_DIRECTLY:
+            raise
+        return False
+
+
+def _write_long(fd: int, offset: int, data: BytesLike) -> bool:
+    """Writes the whole sectors of it without the page cache, and what is left at both ends through it; False where the
+    file system cannot, and then any of it may be written."""
+    first = -(-offset // _SECTOR_BYTES) * _SECTOR_BYTES
+    try:
+        with memoryview(data) as whole, whole.cast("B") as view:
+            last = (offset + len(view)) // _SECTOR_BYTES * _SECTOR_BYTES
+            # In order, so that whoever is stopped on the way has written a prefix.
+            _write_all(fd, offset, view[: first - offset])
+            with _past_the_cache(fd), view[first - offset : last - offset] as sectors:
+                _write_sectors(fd, first, (sectors,))
+            _write_all(fd, last, view[last - offset :])
+        return True
+    except OSError as error:
+        if error.errno not in _CANNOT_WRITE_DIRECTLY:
+            raise
+        return False
+
+
+def _write_sectors(fd: int, offset: int, pieces: Sequence[BytesLike]) -> None:
+    """Writes pieces one behind the other, and behind the last of them whatever fills its sector."""
+    with memoryview(_staging.room()) as staged:
+        filled = 0
+        for piece in pieces:
+            with memoryview(piece) as whole, whole.cast("B") as view:
+                done = 0
+                while done < len(view):
+                    # A bit at a time: a copy keeps the interpreter from the other threads.
+                    size = min(_COPIED_BYTES, len(view) - done, _STAGED_BYTES - filled)
+                    staged[filled : filled + size] = view[done : done + size]
+                    done, filled = done + size, filled + size
+                    if filled == _STAGED_BYTES:
+                        _write_all(fd, offset, staged)
+                        offset, filled = offset + filled, 0
+        if filled:
+            _write_all(fd, offset, staged[: -(-filled // _SECTOR_BYTES) * _SECTOR_BYTES])
+
+
+class PosixLock:
+    """A held flock. The file stays when the lock goes: removing it would let two later owners lock two files."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, _CLOSED
+        if fd != _CLOSED:
+            # Closing alone is not enough: a forked child may still share the descriptor, and with it the lock.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+
+class PosixFileSystem:
+    """Every call is one or a few system calls; there is no state here, so one instance serves all threads.
+
+    A file or a folder may be read by whoever may read the folder that it is made in, less what the umask takes away.
+    So the root alone decides (`make_private`), for every tool that works in it.
+    """
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> PosixFile:
+        flags = os.O_RDWR if write or create else os.O_RDONLY
+        mode = _mode_in(path, _FILE_BITS) if create else 0
+        fd = _spare.insist(lambda: os.open(path, flags | (os.O_CREAT if create else 0), mode))
+        # Linux opens a folder for reading without complaint and only the first read would fail.
+        if flags == os.O_RDONLY and stat.S_ISDIR(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return PosixFile(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def remove_dir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(_spare.insist(lambda: os.listdir(path)))
+
+    def make_dirs(self, path: str) -> None:
+        path = os.path.normpath(path)
+        parent = os.path.dirname(path) or "."
+        if os.path.isdir(path):
+            # The folder may have been made by a process that was killed before it could sync the name, so finding it
+            # says nothing about a power loss. Where the parent may not be read, this process cannot have made it.
+            with contextlib.suppress(PermissionError):
+                self.sync_dir(parent)
+            return
+        self.make_dirs(parent)
+        try:
+            os.mkdir(path, _mode_in(path, _FOLDER_BITS))
+        except FileExistsError:
+            if not os.path.isdir(path):  # Another process making the same folder first is as good.
+                raise
+        self.sync_dir(parent)
+
+    def sync_dir(self, path: str) -> None:
+        fd = _spare.insist(lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def exists(self, path: str) -> bool:
+        # os.path.exists answers False to every error. A log that is taken for missing because the disk could not be
+        # read would be begun anew over the old one, so only the errors that mean "not there" do here.
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def lock(self, path: str, note: str) -> PosixLock:
+        # Opened without O_TRUNC: the note in the file is the holder's until the lock is ours.
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, _mode_in(path, _FILE_BITS))
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = _read_all(fd, 0, os.fstat(fd).st_size)
+                raise BlockingIOError(holder.decode(errors="replace")) from None
+            # A loser who looks between these two calls reads an empty note, which beats half of an old one.
+            os.ftruncate(fd, 0)
+            _write_all(fd, 0, note.encode())
+        except BaseException:
+            os.close(fd)
+            raise
+        return PosixLock(fd)
+
+
+def make_private(path: str) -> None:
+    """Sees to it that nobody but its owner can look into a folder; one of somebody else's is left to them."""
+    os.makedirs(path, _FOLDER_BITS & ~_OTHERS, exist_ok=True)
+    found = os.stat(path)
+    if found.st_mode & _OTHERS and found.st_uid == os.geteuid():
+        os.chmod(path, stat.S_IMODE(found.st_mode) & ~_OTHERS)
+
+
+def _mode_in(path: str, bits: int) -> int:
+    """What a file or folder may be used for by whom, going by the folder that it is made in."""
+    return os.stat(os.path.dirname(path) or ".").st_mode & bits
+
+
+def _read_all(fd: int, offset: int, length: int) -> bytes:
+    """Reads until `length` or the end of the file: a signal or a network disk may hand over less at a time."""
+    data = os.pread(fd, length, offset)
+    if len(data) == length or not data:
+        return data
+    parts = [data]
+    done = len(data)
+    while done < length and (data := os.pread(fd, length - done, offset + done)):
+        parts.append(data)
+        done += len(data)
+    return b"".join(parts)
+
+
+def _write_all(fd: int, offset: int, data: BytesLike) -> None:
+    """Writes until nothing is left: the kernel may take fewer bytes than offered, and says why when asked again."""
+    done = os.pwrite(fd, data, offset)
+    if isinstance(data, bytes) and done == len(data):
+        return
+    with memoryview(data) as whole, whole.cast("B") as view:
+        while done < len(view):
+            written = os.pwrite(fd, view[done:], offset + done)
+            if written == 0:
+                raise OSError(errno.EIO, "the kernel took none of the bytes and gave no reason")
+            done += written

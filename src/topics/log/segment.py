@@ -1,0 +1,314 @@
+"""A sealed segment: consecutive blocks of one topic, made unchangeable but for one byte a record.
+
+All numbers are little endian. A segment is two files; both are complete or not part of the log at all, because a
+snapshot names a segment only after both are on disk.
+
+`seg-<first seq>.data`
+
+    offset  size  field
+         0     8  magic "TPSEG001"
+         8     8  topic id
+        16     8  epoch of the topic
+        24     8  first seq
+        32     8  payload bytes of all records
+        40     8  ts of the first record
+        48     8  ts of the last record
+        56     4  count; the segment holds `count` seqs without holes
+        60     4  bias: the text coordinate of the first fragment
+        64     4  length of the text
+        68     2  length of the topic's name
+        70     1  layout
+        71     1  traits
+        72     m  the topic's name, so that a stray segment can still be told whose it is
+      72+m     .  text: the blocks' texts with a comma between two
+         .    8c  XXH3-64 of each 64 KiB chunk of the text (the last may be shorter)
+         .     8  XXH3-64 of the header, the name and the chunk checksums
+         .     n  delete flags, one byte a record: 0xD5 = deleted, anything else = live
+
+A chunk is checked when it is first read, so damage is told with the seqs that lie in it. The flags stand behind every
+checksum: flipping one is a single-byte write that no crash can tear and that leaves every checksum right.
+
+`seg-<first seq>.idx`
+
+    offset  size  field
+         0     8  magic "TPIDX001"
+         8     8  topic id
+        16     8  first seq
+        24     4  count
+        28     4  blocks
+        32     4  tags: how many different tags
+        36     4  length of the tag strings
+        40   12n  rows (`model.records`)
+         .   16b  blocks: u32 index of the first record, u32 zero, u64 ts
+         .    8t  tags, sorted by bytes: u32 end of its string, u32 end of its postings (in entries)
+         .     s  tag strings: the tags' JSON strings, end to end
+         .    4p  postings: u32 record index, ascending for each tag
+         .    8b  written: u64 for each block, when that is not what its ts says; only with the magic "TPIDX002"
+         .     8  XXH3-64 of everything before
+"""
+
+import itertools
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from struct import Struct
+
+import msgspec
+from xxhash import xxh3_64, xxh3_64_intdigest
+
+from topics.log.block import LAYOUT_JSON
+from topics.model.records import ROW_BYTES
+
+CHUNK_BYTES = 64 * 1024
+_JOINED_BYTES = 1024 * 1024
+DELETED = 0xD5
+_DATA_MAGIC = b"TPSEG001"
+_INDEX_MAGIC = b"TPIDX001"
+_INDEX_WRITTEN_MAGIC = b"TPIDX002"
+_DATA_HEAD = Struct("<8sQQQQQQIIIHBB")
+_INDEX_HEAD = Struct("<8sQQIIII")
+_BLOCK = Struct("<IIQ")
+_CHECKSUM = Struct("<Q")
+
+
+class SegmentHead(msgspec.Struct, frozen=True):
+    """What a `.data` file says of itself."""
+
+    topic_id: int
+    epoch: int
+    first_seq: int
+    payload_bytes: int
+    first_ts: int
+    last_ts: int
+    count: int
+    bias: int
+    text_bytes: int
+    traits: int
+    name: str
+
+    @property
+    def text_at(self) -> int:
+        return _DATA_HEAD.size + len(self.name.encode())
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.text_bytes // CHUNK_BYTES)
+
+    @property
+    def checksums_at(self) -> int:
+        return self.text_at + self.text_bytes
+
+    @property
+    def flags_at(self) -> int:
+        return self.checksums_at + 8 * (self.chunks + 1)
+
+    @property
+    def file_bytes(self) -> int:
+        return self.flags_at + self.count
+
+
+def encode_data(head: SegmentHead, texts: Sequence[bytes], flags: bytes) -> list[bytes]:
+    """The pieces of a `.data` file in order. Its text comes in as many pieces as one likes."""
+    name = head.name.encode()
+    start = _DATA_HEAD.pack(
+        _DATA_MAGIC, head.topic_id, head.epoch, head.first_seq, head.payload_bytes, head.first_ts, head.last_ts,
+        head.count, head.bias, sum(map(len, texts)), len(name), LAYOUT_JSON, head.traits,
+    ) + name  # fmt: skip
+    chunks = b"".join(map(_CHECKSUM.pack, _chunk_digests(texts)))
+    return [start, *texts, chunks, _CHECKSUM.pack(xxh3_64_intdigest(start + chunks)), flags]
+
+
+def join_texts(texts: list[bytes]) -> list[bytes]:
+    """Texts with a comma between two of them, as few pieces that are not long: to join all of them would keep the
+    interpreter from everyone else. A long text is a piece by itself, as to copy it would cost more than to write it."""
+    pieces: list[bytes] = []
+    some: list[bytes] = []
+    size = 0
+    for text in texts:
+        if some and size + len(text) > _JOINED_BYTES:
+            pieces += (_one(some), b",")
+            some, size = [], 0
+        some.append(text)
+        size += len(text)
+    return [*pieces, _one(some)]
+
+
+def _one(texts: list[bytes]) -> bytes:
+    """A lone text as it is, which may be a view (`wire.preencoding`)."""
+    return texts[0] if len(texts) == 1 else b",".join(texts)
+
+
+def _chunk_digests(texts: Sequence[bytes]) -> Iterator[int]:
+    """The digest of each chunk of what the texts are together."""
+    # What an earlier text has left for a chunk that goes on in the next one.
+    rest = b""
+    for text in texts:
+        view, at = memoryview(text), 0
+        if rest:
+            at = CHUNK_BYTES - len(rest)
+            rest += view[:at]
+            if len(rest) < CHUNK_BYTES:
+                continue
+            yield xxh3_64_intdigest(rest)
+        whole = at + (len(view) - at) // CHUNK_BYTES * CHUNK_BYTES
+        for begin in range(at, whole, CHUNK_BYTES):
+            yield xxh3_64_intdigest(view[begin : begin + CHUNK_BYTES])
+        rest = bytes(view[whole:])
+    if rest:
+        yield xxh3_64_intdigest(rest)
+
+
+def decode_head(data: memoryview) -> SegmentHead:
+    """Reads and checks everything of a `.data` file but its text; raises ValueError naming what is wrong."""
+    if len(data) < _DATA_HEAD.size or bytes(data[:8]) != _DATA_MAGIC:
+        raise ValueError("it is not a segment file")
+    _, topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, name_length, layout, traits = (
+        _DATA_HEAD.unpack_from(data, 0)
+    )
+    name_end = _DATA_HEAD.size + name_length
+    chunks = -(-length // CHUNK_BYTES)
+    seal_at = name_end + length + 8 * chunks
+    if len(data) != seal_at + 8 + count:
+        raise ValueError(f"it is {len(data)} bytes long instead of {seal_at + 8 + count}")
+    digest = xxh3_64(data[:name_end])
+    digest.update(data[name_end + length : seal_at])
+    if digest.intdigest() != _CHECKSUM.unpack_from(data, seal_at)[0]:
+        raise ValueError("its header has a wrong checksum")
+    if layout != LAYOUT_JSON:
+        raise ValueError(f"it has an unknown layout {layout}")
+    name = str(data[_DATA_HEAD.size : name_end], "utf-8")
+    return SegmentHead(topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, traits, name)
+
+
+def check_data(data: memoryview) -> SegmentHead:
+    """The same, and checks its text as well."""
+    head = decode_head(data)
+    for chunk in range(head.chunks):
+        if not chunk_is_good(data, head, chunk):
+            raise ValueError("its text has a wrong checksum")
+    return head
+
+
+def guess_head(data: memoryview) -> SegmentHead | None:
+    """What a damaged header seems to say: None unless its lengths add up to those of the file. Nothing proves it."""
+    if len(data) < _DATA_HEAD.size:
+        return None
+    _, topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, name_length, _, traits = (
+        _DATA_HEAD.unpack_from(data, 0)
+    )
+    name_end = _DATA_HEAD.size + name_length
+    name = str(data[_DATA_HEAD.size : name_end], "utf-8", "replace")
+    head = SegmentHead(topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, traits, name)
+    return head if head.text_at == name_end and head.file_bytes == len(data) and count else None
+
+
+def chunk_is_good(data: memoryview, head: SegmentHead, chunk: int) -> bool:
+    begin = head.text_at + chunk * CHUNK_BYTES
+    end = min(begin + CHUNK_BYTES, head.checksums_at)
+    expected = _CHECKSUM.unpack_from(data, head.checksums_at + 8 * chunk)[0]
+    return bool(xxh3_64_intdigest(data[begin:end]) == expected)
+
+
+def encode_index(
+    topic_id: int,
+    first_seq: int,
+    rows: bytes,
+    blocks: Sequence[tuple[int, int]],
+    tags: Mapping[bytes, Sequence[int]],
+    written: Sequence[int] = (),
+) -> list[bytes]:
+    """The pieces of an `.idx` file: `blocks` are (index, ts), `tags` maps a tag's JSON string to record indexes,
+    `written` says when each block was written; without it, when their ts say."""
+    times = b"" if not written or list(written) == [ts for _, ts in blocks] else _times(written)
+    ordered = sorted(tags)
+    table, postings = array("I"), array("I")
+    string_end = 0
+    for tag in ordered:
+        string_end += len(tag)
+        postings.extend(tags[tag])
+        table.extend((string_end, len(postings)))
+    head = _INDEX_HEAD.pack(
+        _INDEX_WRITTEN_MAGIC if times else _INDEX_MAGIC, topic_id, first_seq, len(rows) // ROW_BYTES, len(blocks),
+        len(ordered), string_end,
+    )  # fmt: skip
+    # An index with the four zero bytes behind it is a number of eight bytes, as a ts is.
+    block_table = struct.pack(f"<{2 * len(blocks)}Q", *itertools.chain.from_iterable(blocks))
+    pieces = [head, rows, block_table, table.tobytes(), b"".join(ordered), postings.tobytes(), times]
+    digest = xxh3_64()
+    for piece in pieces:
+        digest.update(piece)
+    return [*pieces, _CHECKSUM.pack(digest.intdigest())]
+
+
+def _times(written: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(written)}Q", *written)
+
+
+class SegmentIndex:
+    """An `.idx` file, checked once when it is opened."""
+
+    def __init__(self, data: memoryview) -> None:
+        if len(data) < _INDEX_HEAD.size + 8 or bytes(data[:8]) not in (_INDEX_MAGIC, _INDEX_WRITTEN_MAGIC):
+            raise ValueError("it is not a segment index")
+        if xxh3_64_intdigest(data[:-8]) != _CHECKSUM.unpack_from(data, len(data) - 8)[0]:
+            raise ValueError("it has a wrong checksum")
+        _, self.topic_id, self.first_seq, self.count, self.block_count, self.tag_count, strings = (
+            _INDEX_HEAD.unpack_from(data, 0)
+        )
+        rows_end = _INDEX_HEAD.size + ROW_BYTES * self.count
+        blocks_end = rows_end + _BLOCK.size * self.block_count
+        tags_end = blocks_end + 8 * self.tag_count
+        strings_end = tags_end + strings
+        has_times = bytes(data[:8]) == _INDEX_WRITTEN_MAGIC
+        postings_end = len(data) - 8 - (8 * self.block_count if has_times else 0)
+        if strings_end > postings_end or (postings_end - strings_end) % 4:
+            raise ValueError("its lengths disagree")
+        self.rows = data[_INDEX_HEAD.size : rows_end].cast("I")
+        self._block_starts = data[rows_end:blocks_end].cast("I")[0::4]
+        self._block_times = data[rows_end:blocks_end].cast("Q")[1::2]
+        self._tags = data[blocks_end:tags_end].cast("I")
+        self._strings = data[tags_end:strings_end]
+        self._postings = data[strings_end:postings_end].cast("I")
+        # Behind strings of any length, so that it need not lie where a view of numbers may begin.
+        self._written = array("Q", bytes(data[postings_end:-8])) if has_times else self._block_times
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """(index of the first record, ts) of every block."""
+        return list(zip(self._block_starts.tolist(), self._block_times.tolist(), strict=True))
+
+    def ts_at(self, index: int) -> int:
+        return int(self._block_times[bisect_right(self._block_starts, index) - 1])
+
+    def count_before(self, deadline: int) -> int:
+        """How many records from the front have a ts before `deadline`; times never go back along a topic."""
+        place = bisect_left(self._block_times, deadline)
+        return int(self._block_starts[place]) if place < self.block_count else self.count
+
+    def count_written_before(self, deadline: int) -> int:
+        """How many records from the front were written before a moment; these times never go back either."""
+        place = bisect_left(self._written, deadline)
+        return int(self._block_starts[place]) if place < self.block_count else self.count
+
+    def written(self) -> list[int]:
+        """When each block was written."""
+        return self._written.tolist()
+
+    def tag_at(self, place: int) -> bytes:
+        begin = self._tags[2 * place - 2] if place else 0
+        return bytes(self._strings[begin : self._tags[2 * place]])
+
+    def postings_at(self, place: int) -> list[int]:
+        begin = self._tags[2 * place - 1] if place else 0
+        return self._postings[begin : self._tags[2 * place + 1]].tolist()
+
+    def first_tag_from(self, text: bytes) -> int:
+        """The place of the first tag not below `text`, by bytes."""
+        lo, hi = 0, self.tag_count
+        while lo < hi:
+            middle = (lo + hi) // 2
+            if self.tag_at(middle) < text:
+                lo = middle + 1
+            else:
+                hi = middle
+        return lo

@@ -1,0 +1,483 @@
+"""Segment files: writing them, mapping them, flipping their flags, moving them to the cold folder.
+
+Nothing here decides anything: the engine says which segment, this knows the files. A segment becomes part of the log
+only when a snapshot names it, so files are written in place without a temporary name; what a crash leaves half written
+is an orphan that the next start removes. Every method but `write` may be called from any thread.
+
+Where the cold tier is an object store, a cold segment's data is only fetched for its text. Its index and its flags are
+kept on the local disk (`log.object_store.local_cache`), and `index`, `flags` and `rows` ask for nothing else.
+"""
+
+import errno
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from xxhash import xxh3_64
+
+from topics.log.fs import File, FileSystem, as_refusal, is_passing, lacks_descriptors
+from topics.log.layout import Layout, is_object_store
+from topics.log.object_store.store import StoreUnavailable
+from topics.log.object_store.tiered_fs import TieredFileSystem
+from topics.log.segment import (
+    CHUNK_BYTES,
+    DELETED,
+    SegmentHead,
+    SegmentIndex,
+    check_data,
+    chunk_is_good,
+    decode_head,
+    encode_data,
+    encode_index,
+    join_texts,
+)
+from topics.model.errors import ColdStoreUnavailableError, RetryLaterError
+from topics.wire.record_slicing import RowsOnly, View
+
+# Files that are written at one time and synced at another, and what a sync that fails means for them.
+#
+# Linux may count pages as clean that a sync could not write: they are still read, and the next sync succeeds without
+# them. So a file whose sync failed is written again before it is synced again. It is taken from the file itself, since
+# nobody else has it any more; a checksum from when it was written tells whether the system still has all of it.
+
+
+class UnsyncedFiles:
+    """Every method may be called from any thread; of one file, one at a time."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._written: dict[str, int] = {}
+        """The checksums of files that were not synced yet."""
+        self._doubted: set[str] = set()
+        """Those of them whose sync failed."""
+
+    def write(self, path: str, pieces: Sequence[bytes]) -> None:
+        """Writes a whole file, and leaves the sync to `sync`."""
+        file = self._fs.open(path, create=True)
+        try:
+            file.write_whole(pieces)
+        finally:
+            file.close()
+        digest = xxh3_64()
+        for piece in pieces:
+            digest.update(piece)
+        self._written[path] = digest.intdigest()
+        self._doubted.discard(path)
+
+    def sync(self, path: str) -> None:
+        """Makes a file survive a crash as it was written; raises `OSError` where that is not certain."""
+        file = self._fs.open(path, write=True)
+        try:
+            if path in self._doubted:
+                self._write_again(path, file)
+            try:
+                file.sync()
+            except OSError:
+                self._doubted.add(path)
+                raise
+        finally:
+            file.close()
+        self.forget(path)
+
+    def forget(self, path: str) -> None:
+        """The file is synced, or removed."""
+        self._written.pop(path, None)
+        self._doubted.discard(path)
+
+    def _write_again(self, path: str, file: File) -> None:
+        data = file.read_at(0, file.size())
+        if xxh3_64(data).intdigest() != self._written.get(path):
+            raise OSError(errno.EIO, "a sync failed, and what it should have written is gone", path)
+        file.write_at(0, data)
+
+
+T = TypeVar("T")
+_DELETED_RUNS = re.compile(b"%c+" % DELETED)
+
+_COPY_BYTES = 4 * 1024 * 1024
+_MAPPED_MAX = 256
+"""Each mapped file holds a descriptor, so small segments must not add up to thousands of them."""
+
+
+class SegmentKey(NamedTuple):
+    """Which segment, and in which tier its files are."""
+
+    topic_id: int
+    first_seq: int
+    cold: bool = False
+
+
+class SegmentDraft(NamedTuple):
+    """A segment about to be written: the blocks' parts, and record indexes by tag (its JSON string)."""
+
+    head: SegmentHead
+    texts: list[bytes]
+    rows: list[bytes]
+    blocks: list[tuple[int, int]]
+    tags: dict[bytes, list[int]]
+    flags: bytes
+    written: Sequence[int] = ()
+    """When each block was written; nothing where their ts say."""
+
+
+class SegmentDamaged(Exception):
+    """A segment's bytes are not what was written; the range of record indexes is exact."""
+
+    def __init__(self, path: str, reason: str, first: int, last: int) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+        self.first = first
+        self.last = last
+
+
+UNREADABLE = (SegmentDamaged, RetryLaterError)
+"""What keeps somebody from looking into a segment, for good or for now."""
+
+
+class OpenSegment:
+    """A mapped segment. Chunks of its text are checked the first time they are touched."""
+
+    def __init__(self, path: str, data: memoryview, index: memoryview) -> None:
+        self.path = path
+        self._data = data
+        self.head = decode_head(data)
+        self.index = SegmentIndex(index)
+        if (self.index.topic_id, self.index.first_seq, self.index.count) != (
+            self.head.topic_id, self.head.first_seq, self.head.count,
+        ):  # fmt: skip
+            raise ValueError("its index belongs to another segment")
+        text = data[self.head.text_at : self.head.checksums_at]
+        self.view = View(text, self.index.rows, self.head.bias, self.head.count)
+        self._checked = bytearray(self.head.chunks)
+        self.mapped_bytes = len(data) + len(index)
+
+    def check(self, lo: int, hi: int) -> None:
+        """Makes sure that the fragments lo up to hi are as they were written."""
+        self.check_text(self.view.start(lo), self.view.start(hi) - 1)
+
+    def check_text(self, begin: int, end: int) -> tuple[int, int]:
+        """The same for a part of the text: from where to where it is good now, which is whole chunks."""
+        first, last = begin // CHUNK_BYTES, (end - 1) // CHUNK_BYTES
+        if self._checked.find(0, first, last + 1) >= 0:
+            self._check_chunks(first, last)
+        return first * CHUNK_BYTES, (last + 1) * CHUNK_BYTES
+
+    def _check_chunks(self, first: int, last: int) -> None:
+        for chunk in range(first, last + 1):
+            if not self._checked[chunk]:
+                if not chunk_is_good(self._data, self.head, chunk):
+                    raise SegmentDamaged(self.path + ".data", "a wrong checksum", *self.records_in(chunk))
+                self._checked[chunk] = 1
+
+    def records_in(self, chunk: int) -> tuple[int, int]:
+        """The indexes of the first and the last record that have a byte in a chunk."""
+        begin, end = chunk * CHUNK_BYTES, min((chunk + 1) * CHUNK_BYTES, self.head.text_bytes)
+        starts = [self.view.start(index) for index in range(self.head.count)]
+        touched = [i for i, s in enumerate(starts) if s < end and self.view.start(i + 1) - 1 > begin]
+        return touched[0], touched[-1]
+
+    def flags(self) -> bytes:
+        """The delete flags as they are in the file."""
+        return bytes(self._data[self.head.flags_at :])
+
+
+class SegmentStore:
+    def __init__(self, fs: FileSystem, layout: Layout, cache_bytes: int) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._cache_bytes = cache_bytes
+        self._cache: OrderedDict[SegmentKey, OpenSegment] = OrderedDict()
+        self._cached = 0
+        self._lock = threading.Lock()
+        self._folders: set[str] = set()
+        self._unsynced = UnsyncedFiles(fs)
+        self._flipped: dict[int, set[SegmentKey]] = {}
+        """Segments whose flags are on the disk as they are read, by topic."""
+        self.serving = False
+        """Whether anybody is served: a start fails with the system's own words."""
+        self._far: TieredFileSystem | None = None
+        if is_object_store(layout.cold_root):
+            if not isinstance(fs, TieredFileSystem):
+                raise ValueError("a cold tier in an object store needs the file system of storage.objects.tiers")
+            self._far = fs
+        self._far_indexes: OrderedDict[SegmentKey, SegmentIndex] = OrderedDict()
+        """Indexes of segments in an object store, mapped without their data."""
+
+    @property
+    def mapped_bytes(self) -> int:
+        """What is mapped of segments now."""
+        return self._cached
+
+    @property
+    def mapped_count(self) -> int:
+        return len(self._cache)
+
+    def path(self, key: SegmentKey) -> str:
+        return self._layout.segment(key.topic_id, key.first_seq, key.cold)
+
+    def write(self, draft: SegmentDraft) -> None:
+        """Writes both files, unsynced: the log still has every record until a snapshot takes over."""
+        head = draft.head
+        self._make_folder(self._layout.topic(head.topic_id))
+        path = self._layout.segment(head.topic_id, head.first_seq)
+        self._unsynced.write(path + ".data", encode_data(head, join_texts(draft.texts), draft.flags))
+        rows = b"".join(draft.rows)
+        self._unsynced.write(
+            path + ".idx", encode_index(head.topic_id, head.first_seq, rows, draft.blocks, draft.tags, draft.written)
+        )
+
+    def sync(self, key: SegmentKey) -> None:
+        """Makes both files survive a crash; `sync_folder` does the same for their names."""
+        for ending in (".data", ".idx"):
+            self._unsynced.sync(self.path(key) + ending)
+
+    def sync_folder(self, topic_id: int, cold: bool = False) -> None:
+        self._fs.sync_dir(self._layout.topic(topic_id, cold))
+
+    def open(self, key: SegmentKey) -> OpenSegment:
+        """Maps a segment, or finds it mapped; raises SegmentDamaged over the whole of it when it cannot be read."""
+        with self._lock:
+            found = self._cache.get(key)
+            if found is not None:
+                self._cache.move_to_end(key)
+                return found
+        opened = self._careful(key, lambda path: OpenSegment(path, self._map(path + ".data"), self._map(path + ".idx")))
+        with self._lock:
+            found = self._cache.get(key)
+            if found is not None:
+                # Another thread was faster.
+                return found
+            self._cache[key] = opened
+            self._cached += opened.mapped_bytes
+            while len(self._cache) > 1 and (self._cached > self._cache_bytes or len(self._cache) > _MAPPED_MAX):
+                _, oldest = self._cache.popitem(last=False)
+                self._cached -= oldest.mapped_bytes
+        return opened
+
+    def index(self, key: SegmentKey) -> SegmentIndex:
+        """A segment's index: of one in an object store without its data."""
+        if not self.is_far(key):
+            return self.open(key).index
+        with self._lock:
+            found = self._far_indexes.get(key)
+            if found is not None:
+                self._far_indexes.move_to_end(key)
+                return found
+        index = self._careful(key, lambda path: SegmentIndex(self._map(path + ".idx")))
+        with self._lock:
+            self._far_indexes[key] = index
+            while len(self._far_indexes) > _MAPPED_MAX:
+                self._far_indexes.popitem(last=False)
+        return index
+
+    def rows(self, key: SegmentKey, text_bytes: int) -> View:
+        """Where a segment's fragments are, without anything having looked at them."""
+        if not self.is_far(key):
+            return self.open(key).view
+        index = self.index(key)
+        # The first fragment stands at the text's start, so its row says where the rows count from.
+        return RowsOnly(b"", index.rows, index.rows[0], index.count, text_bytes)
+
+    def flags(self, key: SegmentKey, count: int) -> bytes:
+        """A segment's delete flags as they are in the file; it has `count` records."""
+        if not self.is_far(key):
+            return self.open(key).flags()
+        far = self._far
+        assert far is not None
+        return self._careful(key, lambda path: _exactly(far.tail(path + ".data", count), count))
+
+    def is_far(self, key: SegmentKey) -> bool:
+        """Whether a segment is in an object store."""
+        return key.cold and self._far is not None
+
+    @property
+    def far(self) -> TieredFileSystem | None:
+        """The file system, where its cold tier is an object store."""
+        return self._far
+
+    def reopen(self, key: SegmentKey) -> OpenSegment | None:
+        """A segment whose bytes are wrong, once more from where it belongs; None when there is no such place."""
+        if not self._drop_bad_copies(key):
+            return None
+        self.forget(key)
+        return self.open(key)
+
+    def _careful(self, key: SegmentKey, read: Callable[[str], T]) -> T:
+        """Reads a segment's files. What cannot be asked is not damaged, and nor is what only has a bad copy nearby."""
+        path = self.path(key)
+        try:
+            try:
+                return read(path)
+            except StoreUnavailable:
+                raise
+            except (ValueError, OSError) as error:
+                if lacks_descriptors(error):
+                    # Most of ours are held by segments that nobody reads at this moment.
+                    self._unmap_all()
+                elif is_passing(error) or not self._drop_bad_copies(key):
+                    raise
+                return read(path)
+        except StoreUnavailable as error:
+            raise ColdStoreUnavailableError(error.why) from error
+        except (ValueError, OSError) as error:
+            if isinstance(error, OSError) and is_passing(error):
+                if not self.serving:
+                    raise
+                raise as_refusal(error) from error
+            raise SegmentDamaged(path, str(error), 0, -1) from error
+
+    def _drop_bad_copies(self, key: SegmentKey) -> bool:
+        """Forgets what may be wrong nearby of a segment; whether it can be asked for again, from where it belongs.
+
+        Without the index and the flags the loop would have to wait for the store, and so would a start: these go only
+        where they are wrong themselves, which of flags their checksum tells.
+        """
+        far = self._far
+        if far is None or not key.cold:
+            return False
+        path = self.path(key)
+        far.drop_copies(path + ".data")
+        index = far.near(path + ".idx")
+        if index is not None and not _is_index_of(key, index):
+            far.drop_copies(path + ".idx")
+        return True
+
+    def _unmap_all(self) -> None:
+        with self._lock:
+            self._cache.clear()
+            self._far_indexes.clear()
+            self._cached = 0
+
+    def forget(self, key: SegmentKey) -> None:
+        """Unmaps a segment as soon as nobody reads it any more."""
+        with self._lock:
+            self._far_indexes.pop(key, None)
+            found = self._cache.pop(key, None)
+            if found is not None:
+                self._cached -= found.mapped_bytes
+
+    def flip(self, key: SegmentKey, flags: bytes) -> None:
+        """Marks records as deleted in place and syncs; each has a byte of its own, so no crash can tear it.
+
+        That a mark is read does not mean that it is on its way to the disk: a sync of it may have failed, also in a
+        process before this one. So all are written again, until a sync has succeeded.
+
+        An object is fetched and put back whole, and what a store or anything before it answers may be cut short: only
+        what is proven to be the segment is put. Raises SegmentDamaged for anything else, and where the file is missing.
+        """
+        flipped = self._flipped.setdefault(key.topic_id, set())
+        certain = key in flipped
+        flipped.discard(key)
+        path = self.path(key) + ".data"
+        try:
+            file = self._fs.open(path, write=True)
+        except FileNotFoundError as error:
+            raise SegmentDamaged(path, "it is missing", 0, -1) from error
+        try:
+            if self.is_far(key):
+                _check_object(path, key, file.map(), len(flags))
+            start = file.size() - len(flags)
+            stored = file.read_at(start, len(flags)) if certain else bytes(len(flags))
+            for run in _DELETED_RUNS.finditer(flags):
+                if stored[run.start() : run.end()] != run.group():
+                    file.write_at(start + run.start(), run.group())
+            file.sync()
+        finally:
+            file.close()
+        flipped.add(key)
+
+    def relocate(self, key: SegmentKey) -> None:
+        """Copies a segment to the cold folder, complete and synced; the hot files stay until a snapshot agrees."""
+        target = SegmentKey(key.topic_id, key.first_seq, cold=True)
+        folder = self._layout.topic(key.topic_id, cold=True)
+        self._make_folder(folder)
+        for ending in (".data", ".idx"):
+            self._copy(self.path(key) + ending, self.path(target) + ending)
+        self._fs.sync_dir(folder)
+        if self.is_far(target):
+            self.bring_near(target, self.open(key).index.count)
+
+    def bring_near(self, key: SegmentKey, count: int) -> None:
+        """Makes sure that the loop finds the index and the flags of a segment on the local disk."""
+        self.index(key)
+        self.flags(key, count)
+
+    def remove(self, key: SegmentKey) -> None:
+        """Removes the files; missing ones are fine, a crash may have come between two attempts."""
+        self.forget(key)
+        self._flipped.get(key.topic_id, set()).discard(key)
+        for ending in (".data", ".idx"):
+            self._unsynced.forget(self.path(key) + ending)
+            try:
+                self._fs.remove(self.path(key) + ending)
+            except FileNotFoundError:
+                continue
+
+    def remove_topic(self, topic_id: int) -> None:
+        """Removes everything of a deleted topic in both tiers."""
+        with self._lock:
+            mapped = [key for key in (*self._cache, *self._far_indexes) if key.topic_id == topic_id]
+        for key in mapped:
+            self.forget(key)
+        self._flipped.pop(topic_id, None)
+        for cold in (False, True) if self._layout.cold_root is not None else (False,):
+            folder = self._layout.topic(topic_id, cold)
+            try:
+                names = self._fs.list_dir(folder)
+            except FileNotFoundError:
+                continue
+            for name in names:
+                self._unsynced.forget(f"{folder}/{name}")
+                self._fs.remove(f"{folder}/{name}")
+            self._fs.remove_dir(folder)
+            self._folders.discard(folder)
+
+    def _make_folder(self, folder: str) -> None:
+        if folder not in self._folders:
+            self._fs.make_dirs(folder)
+            self._folders.add(folder)
+
+    def _copy(self, source: str, target: str) -> None:
+        reader = self._fs.open(source)
+        writer = self._fs.open(target, create=True)
+        try:
+            writer.truncate(0)
+            for offset in range(0, reader.size(), _COPY_BYTES):
+                writer.write_at(offset, reader.read_at(offset, _COPY_BYTES))
+            writer.sync()
+        finally:
+            reader.close()
+            writer.close()
+
+    def _map(self, path: str) -> memoryview:
+        file = self._fs.open(path)
+        try:
+            return file.map()
+        finally:
+            file.close()
+
+
+def _is_index_of(key: SegmentKey, data: memoryview) -> bool:
+    try:
+        index = SegmentIndex(data)
+    except ValueError:
+        return False
+    return (index.topic_id, index.first_seq) == (key.topic_id, key.first_seq)
+
+
+def _check_object(path: str, key: SegmentKey, data: memoryview, count: int) -> None:
+    try:
+        head = check_data(data)
+        if (head.topic_id, head.first_seq, head.count) != (key.topic_id, key.first_seq, count):
+            raise ValueError("it is another segment")
+    except ValueError as error:
+        raise SegmentDamaged(path, str(error), 0, -1) from error
+
+
+def _exactly(data: bytes, length: int) -> bytes:
+    if len(data) != length:
+        raise ValueError(f"it is shorter than its {length} delete flags")
+    return data

@@ -1,0 +1,397 @@
+"""Snapshot files: written beside the old ones under another name, synced, then renamed into place.
+
+At any moment the folder holds one valid chain: a full snapshot and those that add to it. A new file is complete and on
+disk before its name appears, and what it replaces is removed only after that name is durable.
+
+Nothing points at the newest snapshot, so one that vanished would leave an older state that looks whole. `newest` is
+the guard against that: a copy of its head, written before anything the snapshot replaces is removed.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from xxhash import xxh3_64, xxh3_64_intdigest
+
+from topics.log.frame import OVERHEAD_BYTES, BadFrame, Frame, FrameKind, read_frame, seal_frame
+from topics.log.fs import File, FileSystem
+from topics.log.layout import Layout, number_in
+from topics.log.snapshot import (
+    CLASSES,
+    Directory,
+    SnapshotHead,
+    decode_directory,
+    decode_end,
+    decode_head,
+    directory_in_end,
+    encode_directory,
+    encode_end,
+    encode_head,
+)
+from topics.model.errors import DamageError, Finding
+
+_BUFFER_BYTES = 1024 * 1024
+STRETCH_BYTES = 1024 * 1024
+"""How much of a snapshot one directory tells of."""
+
+
+class TopicEntry(NamedTuple):
+    """What a directory says of a topic besides where it is."""
+
+    name: str
+    durability: str
+    live: int
+    live_bytes: int
+    written: int
+
+
+class DirectoryDraft:
+    """The topics since the last directory."""
+
+    def __init__(self, previous: int, begin: int) -> None:
+        self.previous = previous
+        self.begin = begin
+        self.digest = xxh3_64()
+        self.others: list[tuple[int, int]] = []
+        self.ids: list[int] = []
+        self.offsets: list[int] = []
+        self.sizes: list[int] = []
+        self.entries: list[TopicEntry] = []
+
+    def note(self, topic_id: int, offset: int, size: int, entry: TopicEntry | None) -> None:
+        if entry is None:
+            self.others.append((offset, size))
+        else:
+            self.ids.append(topic_id)
+            self.offsets.append(offset)
+            self.sizes.append(size)
+            self.entries.append(entry)
+
+    def directory(self) -> Directory:
+        names, classes, live, live_bytes, written = (
+            map(list, zip(*self.entries, strict=True)) if self.entries else [[]] * 5
+        )
+        codes = bytes(map(CLASSES.index, classes))
+        return Directory(
+            self.previous, self.begin, self.digest.intdigest(), self.others, self.ids, names, self.offsets, self.sizes,
+            codes, live, live_bytes, written,
+        )  # fmt: skip
+
+
+class SnapshotWriter:
+    """Writes one snapshot file; it does not exist until `finish`. With `indexed` it has directories."""
+
+    def __init__(self, fs: FileSystem, layout: Layout, head: SnapshotHead, indexed: bool = False) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._number = head.number
+        self._temporary = layout.snapshot(head.number) + ".tmp"
+        self._file: File = fs.open(self._temporary, create=True)
+        self._file.truncate(0)
+        self._offset = 0
+        self._buffer: list[bytes] = []
+        self._buffered = 0
+        self._lsn = 0
+        self._topics = 0
+        self._stretch = DirectoryDraft(0, 0) if indexed else None
+        self._last_directory = 0
+        self.places: dict[int, tuple[int, int]] = {}
+        """Where the topics are that directories name: offset and size."""
+        self.directories: list[tuple[int, int, list[int]]] = []
+        """Where each directory begins and ends, and when the tails that it tells of began."""
+        self.add(FrameKind.SNAPSHOT_HEAD, 0, encode_head(head))
+
+    def add(self, kind: FrameKind, topic_id: int, head: bytes, tail: bytes = b"") -> None:
+        self._lsn += 1
+        self._topics += kind is FrameKind.TOPIC
+        pieces = seal_frame(kind, topic_id, self._lsn, 0, head, tail)
+        self._buffer += pieces
+        self._buffered += sum(map(len, pieces))
+        if self._stretch is not None:
+            for piece in pieces:
+                self._stretch.digest.update(piece)
+        if self._buffered >= _BUFFER_BYTES:
+            self._flush()
+
+    def add_topic(
+        self, topic_id: int, state: bytes, tail: Iterable[tuple[bytes, bytes]], entry: TopicEntry | None = None
+    ) -> None:
+        """A topic with the blocks of its tail; with an entry, a directory names it."""
+        offset = self._end
+        self.add(FrameKind.TOPIC, topic_id, state)
+        for head, text in tail:
+            self.add(FrameKind.APPEND, topic_id, head, text)
+        stretch = self._stretch
+        if stretch is None:
+            return
+        size = self._end - offset
+        stretch.note(topic_id, offset, size, entry)
+        if entry is not None:
+            self.places[topic_id] = (offset, size)
+        if self._end - stretch.begin >= STRETCH_BYTES:
+            self._add_directory(stretch)
+
+    @property
+    def _end(self) -> int:
+        return self._offset + self._buffered
+
+    def _add_directory(self, stretch: DirectoryDraft) -> None:
+        self._last_directory, self._stretch = self._end, None
+        directory = stretch.directory()
+        self.add(FrameKind.DIRECTORY, 0, encode_directory(directory))
+        self.directories.append((self._last_directory, self._end, directory.written))
+        self._stretch = DirectoryDraft(self._last_directory, self._end)
+
+    def close(self) -> None:
+        self._file.close()
+
+    @property
+    def size(self) -> int:
+        return self._end
+
+    def finish(self) -> int:
+        """Makes the snapshot the newest one, durably; returns its size."""
+        if self._stretch is not None:
+            self._add_directory(self._stretch)
+        self._stretch = None
+        self.add(FrameKind.SNAPSHOT_END, 0, encode_end(self._topics, self._last_directory))
+        self._flush()
+        self._file.sync()
+        self._fs.rename(self._temporary, self._layout.snapshot(self._number))
+        self._fs.sync_dir(self._layout.meta)
+        return self._offset
+
+    def _flush(self) -> None:
+        data = b"".join(self._buffer)
+        self._file.write_at(self._offset, data)
+        self._offset += len(data)
+        self._buffer, self._buffered = [], 0
+
+
+def snapshot_numbers(fs: FileSystem, layout: Layout) -> list[int]:
+    try:
+        names = fs.list_dir(layout.meta)
+    except FileNotFoundError:
+        return []
+    return sorted(n for name in names if (n := number_in(name, "snapshot-", ".bin")) is not None)
+
+
+def note_newest(fs: FileSystem, layout: Layout, head: SnapshotHead) -> None:
+    """Leaves a copy of the newest snapshot's head beside it. One that is behind after a crash is no harm."""
+    file = fs.open(layout.newest + ".tmp", create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, b"".join(seal_frame(FrameKind.SNAPSHOT_HEAD, 0, 1, 0, encode_head(head))))
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(layout.newest + ".tmp", layout.newest)
+
+
+def noted_newest(fs: FileSystem, layout: Layout) -> SnapshotHead | None:
+    """The head that `note_newest` left; None when there is none. Raises ValueError when it cannot be read."""
+    try:
+        file = fs.open(layout.newest)
+    except FileNotFoundError:
+        return None
+    try:
+        found = read_frame(file.map(), 0)
+    finally:
+        file.close()
+    if not isinstance(found, Frame):
+        raise ValueError(found.reason if found is not None else "it is empty")
+    return decode_head(found.body)
+
+
+def read_snapshot(fs: FileSystem, layout: Layout, number: int) -> tuple[SnapshotHead, Iterator[Frame]]:
+    """The head of a snapshot and its frames between head and end. The whole file is checked before any is given out.
+
+    A snapshot is renamed into place complete, so a broken one is damage and never the work of a crash.
+    """
+    path = layout.snapshot(number)
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        raise DamageError([Finding(path, "a snapshot that a newer one builds on is missing")]) from None
+    try:
+        buffer = file.map()
+    finally:
+        file.close()
+    problem, offset, topics, previous = "it has no end", 0, 0, 0
+    head: SnapshotHead | None = None
+    while True:
+        found = read_frame(buffer, offset)
+        if not isinstance(found, Frame):
+            problem = found.reason if isinstance(found, BadFrame) else problem
+            raise DamageError([Finding(path, f"the snapshot is damaged: {problem}", byte_range=(offset, len(buffer)))])
+        if found.lsn != previous + 1 or (head is None) != (found.kind is FrameKind.SNAPSHOT_HEAD):
+            raise DamageError([Finding(path, "the snapshot's frames are out of order", byte_range=(offset, found.end))])
+        if head is None:
+            head = decode_head(found.body)
+        topics += found.kind is FrameKind.TOPIC
+        previous, offset = found.lsn, found.end
+        if found.kind is FrameKind.SNAPSHOT_END:
+            break
+    if decode_end(found.body) != topics or head.number != number:
+        raise DamageError([Finding(path, "the snapshot does not hold what its end says")])
+    return head, _frames(buffer)
+
+
+def _frames(buffer: memoryview) -> Iterator[Frame]:
+    offset = 0
+    while True:
+        found = read_frame(buffer, offset)
+        if not isinstance(found, Frame) or found.kind is FrameKind.SNAPSHOT_END:
+            return
+        offset = found.end
+        if found.kind not in (FrameKind.SNAPSHOT_HEAD, FrameKind.DIRECTORY):
+            yield found
+
+
+def remove_snapshots(fs: FileSystem, layout: Layout, keep: set[int]) -> None:
+    """Removes what a newer full snapshot replaced, and unfinished files."""
+    try:
+        names = fs.list_dir(layout.meta)
+    except FileNotFoundError:
+        return
+    for name in names:
+        number = number_in(name, "snapshot-", ".bin")
+        if name.endswith(".tmp") or (number is not None and number not in keep):
+            fs.remove(f"{layout.meta}/{name}")
+
+
+# Snapshots opened by their directories: checked whole, a stretch at a time, and kept open to read single topics.
+#
+# A stretch of about a MiB has one checksum, in the directory behind it, so the file is checked at the speed of the disk
+# and not of frames. Where one is wrong, the frames are walked through to tell what is damaged. A snapshot without
+# directories, of few topics or of an older server, is walked through anyway.
+
+_END_BYTES = OVERHEAD_BYTES + len(encode_end(0, 1))
+
+
+class StoredTopic(NamedTuple):
+    """The frames of one topic."""
+
+    state: Frame
+    tail: list[Frame]
+
+
+class FoundDirectory(NamedTuple):
+    at: int
+    end: int
+    directory: Directory
+
+
+class SnapshotFile:
+    """One snapshot. What is kept open is a mapping, which goes with the last who uses it, as those of segments do."""
+
+    def __init__(self, fs: FileSystem, layout: Layout, number: int) -> None:
+        self._fs, self._layout = fs, layout
+        self.number = number
+        self.path = layout.snapshot(number)
+        try:
+            file = fs.open(self.path)
+        except FileNotFoundError:
+            raise DamageError([Finding(self.path, "a snapshot that a newer one builds on is missing")]) from None
+        try:
+            self.view = file.map()
+            """All of it."""
+        finally:
+            file.close()
+        self.size = len(self.view)
+        end = self._frame(max(self.size - _END_BYTES, 0), self.size)
+        indexed = end is not None and end.kind is FrameKind.SNAPSHOT_END
+        self._topics = decode_end(end.body) if end is not None and indexed else 0
+        self._last_directory = directory_in_end(end.body) if end is not None and indexed else 0
+
+    def head(self) -> SnapshotHead:
+        """What it says of itself; nothing behind it is checked by this."""
+        found = self._frame(0, self.size)
+        if found is None or found.kind is not FrameKind.SNAPSHOT_HEAD:
+            raise self._damaged()
+        head = decode_head(found.body)
+        if head.number != self.number:
+            raise self._damaged()
+        return head
+
+    def directories(self) -> list[FoundDirectory]:
+        """All of them, in the order of the file, which is found whole by that; none where it has none. DamageError."""
+        if not self._last_directory:
+            return []
+        # Read and not mapped: a page that was only checked should not count as the server's memory from then on.
+        file = self._fs.open(self.path)
+        try:
+            found = self._checked(file)
+        finally:
+            file.close()
+        listed = sum([len(directory.ids) + len(directory.others) for _, _, directory in found])
+        if found[0].directory.begin or listed != self._topics:
+            raise self._damaged()
+        return found
+
+    def _checked(self, file: File) -> list[FoundDirectory]:
+        found: list[FoundDirectory] = []
+        at, end = self._last_directory, self.size - _END_BYTES
+        while at:
+            directory = self.directory(at, end)
+            begin = directory.begin
+            if not directory.previous <= begin < at:
+                raise self._damaged()
+            if xxh3_64_intdigest(file.read_at(begin, at - begin)) != directory.digest:
+                raise self._damaged()
+            found.append(FoundDirectory(at, end, directory))
+            at, end = directory.previous, begin
+        found.reverse()
+        return found
+
+    def directory(self, at: int, end: int) -> Directory:
+        """One of them. Raises DamageError where it is not what it was."""
+        frame = self._frame(at, end)
+        if frame is None or frame.kind is not FrameKind.DIRECTORY or frame.end != end:
+            raise self._damaged()
+        try:
+            return decode_directory(frame.body)
+        except ValueError:
+            raise self._damaged() from None
+
+    def walk(self) -> Iterator[StoredTopic]:
+        """Every topic of a snapshot without directories, which is found whole before the first. DamageError."""
+        stored: StoredTopic | None = None
+        for frame in read_snapshot(self._fs, self._layout, self.number)[1]:
+            if frame.kind is FrameKind.TOPIC:
+                if stored is not None:
+                    yield stored
+                stored = StoredTopic(frame, [])
+            elif stored is not None:
+                stored.tail.append(frame)
+        if stored is not None:
+            yield stored
+
+    def topic(self, offset: int, size: int) -> StoredTopic:
+        """The frames of a topic that a directory names. Raises ValueError where they are not there any more."""
+        end = offset + size
+        frames = [self.state(offset)]
+        while frames[-1].end < end:
+            found = read_frame(self.view, frames[-1].end)
+            if not isinstance(found, Frame):
+                raise ValueError(f"what stands at {frames[-1].end} of {self.path} is no frame")
+            frames.append(found)
+        return StoredTopic(frames[0], frames[1:])
+
+    def state(self, offset: int) -> Frame:
+        """The first of them alone: a topic without its tail."""
+        found = read_frame(self.view, offset)
+        if not isinstance(found, Frame) or found.kind is not FrameKind.TOPIC:
+            raise ValueError(f"there is no topic at {offset} of {self.path}")
+        return found
+
+    def _frame(self, offset: int, end: int) -> Frame | None:
+        found = read_frame(self.view[:end], offset)
+        return found if isinstance(found, Frame) else None
+
+    def _damaged(self) -> DamageError:
+        """What is wrong, as a look at every frame tells it."""
+        try:
+            read_snapshot(self._fs, self._layout, self.number)
+        except DamageError as error:
+            return error
+        return DamageError([Finding(self.path, "the snapshot's directories do not tell what is in it")])

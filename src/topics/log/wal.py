@@ -1,0 +1,356 @@
+"""One shard's log on disk: numbered, preallocated files that frames are appended to.
+
+Only the shard's writer calls this, one call at a time; a sync alone may overlap with a write. A file is made whole
+(created, reserved, synced, its name made durable) before its first frame, and synced before the next file takes over;
+so when frames stand in file n+1, every frame of file n was on disk.
+
+Reserved room that was never written costs a sync twice: besides the data, the file system has to note that the room is
+in use now. While syncs are small and each has somebody waiting, the room ahead is therefore filled with zeros, a piece
+at a time, which is what it reads as anyway. Where much is written in small pieces it is filled as well, for the cache:
+one long write takes it less than many short ones, each of which has to find a new page.
+
+A call that fails for a reason that passes (`log.fs`) is tried again a few times. A sync is not simply
+repeated: the pages it could not write may count as clean by now, and the next sync would succeed over a hole. What the
+cache still holds is checked frame by frame, written once more, and then synced.
+"""
+
+import contextlib
+import errno
+import logging
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from topics.log.commit_requests import LogPosition
+from topics.log.frame import Frame, read_frame
+from topics.log.fs import File, FileSystem, is_full, is_passing
+from topics.log.layout import wal_file
+from topics.model.errors import DiskFullError
+
+_TRIES = 3
+_NARROW_BYTES = 64 * 1024
+"""What a log file reserves on a full disk: deletes are small."""
+_ZEROS = bytes(256 * 1024)
+_SMALL_SYNC_BYTES = 64 * 1024
+"""A sync of more than this takes its time for the data."""
+_SMALL_WRITE_BYTES = 16 * 1024
+_PAGE_BYTES = 4096
+_PAGES_BYTES = 64 * 1024
+"""What is filled for writes of up to that size: more would be filled no faster, and keep the writer longer."""
+
+
+class LogMark(NamedTuple):
+    """A place in a shard's log."""
+
+    next_number: int
+    offset: int
+
+
+class ShardLog:
+    """The growing end of a shard's log."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        folder: str,
+        next_number: int,
+        file_bytes: int,
+        on_full: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_full` is told when the disk has no room for the next file, and may make some."""
+        self._on_full = on_full
+        self._fs = fs
+        self._folder = folder
+        self._file_bytes = file_bytes
+        self._file: File | None = None
+        self._offset = 0
+        self._synced = 0
+        self._room = 0
+        self._filled = 0
+        """Up to here the file was written to, with frames or with zeros."""
+        self._doubted = False
+        """Whether a sync of the file ever failed. What was written meanwhile may count as clean as well, so from then
+        on everything is written again before it is synced."""
+        self.next_number = next_number
+        """The number the next file will have; every frame written so far is in a lower one."""
+
+    @property
+    def unsynced(self) -> bool:
+        """Whether something written is not known to be on disk."""
+        return self._offset != self._synced
+
+    def mark(self) -> LogMark:
+        """The present end of the log."""
+        return LogMark(self.next_number, self._offset)
+
+    def position(self) -> LogPosition:
+        """The end of the log as its files have it."""
+        if self._file is None:
+            return LogPosition(self.next_number, 0)
+        return LogPosition(self.next_number - 1, self._offset)
+
+    def has_room(self, size: int) -> bool:
+        """Whether a write of that size needs no new file."""
+        return self._file is not None and self._offset + size <= self._room
+
+    def write(self, *parts: bytes) -> int:
+        """Appends bytes that may hold many frames; they all land in one file. Each part is one write. How many bytes
+        they are."""
+        size = sum(map(len, parts))
+        if self._file is None or self._offset + size > self._room:
+            self.rotate()
+            self._open_next(size)
+        file, offset = self._file, self._offset
+        assert file is not None
+        # Where little was written since the last sync the zeros would often be on disk before what takes their place.
+        if offset + size > self._filled and size <= _SMALL_WRITE_BYTES and offset - self._synced >= _SMALL_SYNC_BYTES:
+            self._fill(max(self._filled, offset), _PAGES_BYTES)
+        for part in parts:
+            file.write_at(offset, part)
+            offset += len(part)
+        self._offset = offset
+        return size
+
+    def is_filled(self, size: int) -> bool:
+        """Whether the room ahead stays filled far enough when so much more is written."""
+        ahead = max(self._filled, self._offset + size)
+        return ahead - self._offset - size >= _SMALL_SYNC_BYTES or ahead >= self._room
+
+    def fill_ahead(self) -> None:
+        """Makes the next syncs cheaper, where they are small. Nobody may write meanwhile."""
+        ahead = max(self._filled, self._offset)
+        small = self._offset - self._synced <= _SMALL_SYNC_BYTES
+        if self._file is not None and small and not self.is_filled(0):
+            self._fill(ahead, len(_ZEROS))
+
+    def _fill(self, begin: int, size: int) -> None:
+        """Writes zeros where nothing was written yet: about so many bytes, up to the end of a page."""
+        assert self._file is not None
+        end = min((begin + size) // _PAGE_BYTES * _PAGE_BYTES, self._room)
+        try:
+            self._file.write_at(begin, _ZEROS[: end - begin])
+        except OSError as error:
+            # Nothing is lost by it but a little speed.
+            if not is_passing(error):
+                raise
+        else:
+            self._filled = end
+
+    def sync(self) -> None:
+        """Makes everything written before this call durable; a write that comes meanwhile may or may not be."""
+        offset = self._offset
+        if self._file is not None and offset != self._synced:
+            if not self._doubted:
+                try:
+                    self._file.sync()
+                except OSError as error:
+                    self._doubted = True
+                    if not is_passing(error):
+                        raise
+            if self._doubted:
+                _insist(lambda: self._write_and_sync_again(offset))
+            self._synced = offset
+
+    def _write_and_sync_again(self, upto: int) -> None:
+        file = self._file
+        assert file is not None
+        data = file.read_at(self._synced, upto - self._synced)
+        if not _is_whole(data, upto - self._synced):
+            raise OSError(errno.EIO, "a sync failed, and what it should have written is gone")
+        file.write_at(self._synced, data)
+        file.sync()
+
+    def rotate(self) -> None:
+        """Finishes the current file; the next write starts a new one."""
+        if self._file is not None:
+            self.sync()
+            self._file.close()
+            self._file = None
+            self._offset = self._synced = 0
+
+    def take_back(self, mark: LogMark) -> None:
+        """After a failed write or sync: removes what stands behind a mark, as far as the disk lets us.
+
+        The callers were told that it failed, so it should not turn up after a restart. Where even this fails the
+        frames may come back; that is what an unknown outcome means.
+        """
+        if self._file is not None:
+            try:
+                self._file.truncate(mark.offset if mark.next_number == self.next_number else 0)
+                self._file.sync()
+            except OSError:
+                pass
+
+    def restore(self, mark: LogMark) -> None:
+        """After a write that failed for a reason that passes: the log ends at a mark again, durably.
+
+        Raises `OSError` where that cannot be done: then nobody knows what the log holds.
+        """
+        file = self._file
+        if file is None:
+            return
+        offset = mark.offset if mark.next_number == self.next_number else 0
+        _insist(lambda: file.truncate(offset))
+        if self.unsynced:
+            # What others wrote before is not on the disk yet, and a sync that fails here must not lose it either.
+            self.sync()
+        else:
+            _insist(file.sync)
+        # The room behind it went with the truncation, so the next write begins a file.
+        self._room = self._filled = offset
+
+    def make_ready(self) -> None:
+        """Makes sure of a file to write to. Raises `OSError` while there cannot be one."""
+        if self._file is None or self._offset >= self._room:
+            self.rotate()
+            self._open_next(0)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open_next(self, needed: int) -> None:
+        size = max(self._file_bytes, needed)
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self._make_next(size)
+                return
+            except OSError as error:
+                if not tries_left or not is_passing(error):
+                    raise
+                if is_full(error):
+                    self._on_full()
+                    size = max(min(self._file_bytes, _NARROW_BYTES), needed)
+
+    def _make_next(self, size: int) -> None:
+        file = self._fs.open(wal_file(self._folder, self.next_number), create=True)
+        try:
+            file.allocate(size)
+            file.sync()
+            self._fs.sync_dir(self._folder)
+        except OSError:
+            # What was reserved before the disk was full would only be missing elsewhere.
+            with contextlib.suppress(OSError):
+                file.truncate(0)
+            file.close()
+            raise
+        self._room = size
+        self._file = file
+        self._offset = self._synced = self._filled = 0
+        self._doubted = False
+        self.next_number += 1
+
+
+def _insist(action: Callable[[], None]) -> None:
+    """Does something, a few times if it fails for a reason that passes."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            action()
+            return
+        except OSError as error:
+            if not tries_left or not is_passing(error):
+                raise
+
+
+def _is_whole(data: bytes, length: int) -> bool:
+    """Whether bytes of the log are frames from the first to the last."""
+    if len(data) != length:
+        return False
+    view, offset = memoryview(data), 0
+    while offset < length:
+        found = read_frame(view, offset)
+        if not isinstance(found, Frame):
+            return False
+        offset = found.end
+    return offset == length
+
+
+# Room on the disk that is kept back, so that room can be made when there is none.
+#
+# A disk that is full takes no delete either: the delete has to be logged, and the checkpoint that removes the files has
+# to be written first. So a file of some megabytes is reserved while there is room. The first write that meets a full
+# disk gives it up, and from then on only what makes room is logged, in small files, until the reserve can be had again
+# with room for a whole log file beside it: less would let writers in and out from one second to the next.
+
+_log = logging.getLogger(__name__)
+
+
+class Room:
+    """Whether the disk has room: it has, as long as nobody finds out otherwise."""
+
+    def __init__(self) -> None:
+        self.short: DiskFullError | None = None
+        """What whoever wants to write more is told; None while there is room. Read by the loop at any moment."""
+
+
+class DiskRoom(Room):
+    """Whether the disk has room, and the reserve. `reserve_bytes` of 0 keeps none. Any thread may call it."""
+
+    def __init__(self, fs: FileSystem, path: str, reserve_bytes: int, spare_bytes: int) -> None:
+        super().__init__()
+        self._fs = fs
+        self._path = path
+        self._reserve_bytes = reserve_bytes
+        self._spare_bytes = spare_bytes
+        self._mutex = threading.Lock()
+        self.shortages = 0
+        """How often the disk was found full."""
+
+    def ran_out(self) -> None:
+        """A write found the disk full: gives the reserve up."""
+        with self._mutex:
+            if self.short is None:
+                self.short = DiskFullError()
+                self.shortages += 1
+                _log.error("the disk is full: only what makes room is taken until there is some", extra=self._told())
+            self._give_up()
+
+    def begin(self) -> None:
+        """Reserves at a start. A disk without room for that is full."""
+        if self._reserve_bytes and not self._reserve(self._reserve_bytes):
+            self.ran_out()
+
+    def regain(self) -> bool:
+        """Reserves again; whether there is room. Raises `OSError` where it is not room that is missing."""
+        with self._mutex:
+            if not self._reserve(self._reserve_bytes + self._spare_bytes):
+                return False
+            if self.short is not None:
+                self.short = None
+                _log.warning("the disk has room again: everything is taken", extra=self._told())
+            return True
+
+    def _reserve(self, nbytes: int) -> bool:
+        try:
+            file = self._fs.open(self._path, create=True)
+        except OSError as error:
+            if is_passing(error):
+                return False
+            raise
+        try:
+            file.allocate(nbytes)
+            file.truncate(self._reserve_bytes)
+            file.sync()
+            return True
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                file.truncate(0)
+            if is_passing(error):
+                return False
+            raise
+        finally:
+            file.close()
+
+    def _give_up(self) -> None:
+        # Where even this fails, deletes will too; there is nothing else that could be given.
+        with contextlib.suppress(OSError):
+            file = self._fs.open(self._path, write=True)
+            try:
+                file.truncate(0)
+                file.sync()
+            finally:
+                file.close()
+
+    def _told(self) -> dict[str, object]:
+        return {"reserve_bytes": self._reserve_bytes}

@@ -1,0 +1,95 @@
+"""A file of keys: what each may do, and of its secret the SHA-256 only. Secrets are made here, and told once.
+
+The file is replaced as a whole and readable by its owner alone. A server reads it at its start and when it is told to
+(SIGHUP); commands change it.
+"""
+
+import base64
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from topics.model.settings import SettingsError
+
+_SECRET_BYTES = 32
+_MODE = 0o600
+
+
+class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    """What commands and logs call it."""
+    sha256: str
+    """Of the secret, in hexadecimal digits."""
+    scopes: list[str] = []
+    """None are all."""
+    prefixes: list[str] = []
+    """None are all names."""
+    created_ms: int = 0
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    keys: list[StoredKey] = []
+
+
+class KeyFileError(SettingsError):
+    """The file of keys cannot be used."""
+
+
+def load_keys(path: str) -> list[StoredKey]:
+    """The keys of a file. Raises `KeyFileError`."""
+    try:
+        keys = msgspec.json.decode(Path(path).read_bytes(), type=_Document).keys
+    except OSError as error:
+        raise KeyFileError(f"the key file {path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise KeyFileError(f"the key file {path} makes no sense: {error}") from error
+    for key in keys:
+        if len(key.sha256) != 64 or not all(digit in "0123456789abcdef" for digit in key.sha256):
+            raise KeyFileError(f"the key file {path} makes no sense: {key.name!r} has no SHA-256 in small letters")
+    if len({key.name for key in keys}) != len(keys):
+        raise KeyFileError(f"the key file {path} makes no sense: two keys have one name")
+    return keys
+
+
+def change_keys(path: str, change: Callable[[list[StoredKey]], Sequence[StoredKey]]) -> None:
+    """Puts other keys in the place of those of a file, which need not be there yet. One change at a time."""
+    with _locked(path):
+        before = load_keys(path) if os.path.exists(path) else []
+        _write(path, list(change(before)))
+
+
+def make_secret(random: Callable[[int], bytes]) -> tuple[str, str]:
+    """A secret that nobody can guess, and its SHA-256."""
+    secret = base64.urlsafe_b64encode(random(_SECRET_BYTES)).rstrip(b"=").decode()
+    return secret, hashlib.sha256(secret.encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    # On the folder: the file itself is replaced, and a lock would stay with what it was.
+    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _write(path: str, keys: list[StoredKey]) -> None:
+    text = msgspec.json.format(msgspec.json.encode(_Document(keys=keys)), indent=2) + b"\n"
+    temporary = f"{path}.{os.getpid()}.tmp"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise

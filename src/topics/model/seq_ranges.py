@@ -1,0 +1,129 @@
+"""Sets of seqs as sorted ranges: what was covered, removed or is missing, without a word for each record.
+
+A set is a list of `(first, last)`, both included, ascending and apart: two ranges that touch are one. Every function
+returns such a list and changes none.
+"""
+
+import enum
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+SeqRange = tuple[int, int]
+Ranges = list[SeqRange]
+
+
+def union(*sets: Iterable[SeqRange]) -> Ranges:
+    """Every seq that is in any of them; the parts may overlap and come in any order."""
+    joined: Ranges = []
+    for first, last in sorted(part for one in sets for part in one):
+        if first > last:
+            continue
+        if joined and first <= joined[-1][1] + 1:
+            if last > joined[-1][1]:
+                joined[-1] = (joined[-1][0], last)
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def difference(ranges: Sequence[SeqRange], taken: Sequence[SeqRange]) -> Ranges:
+    """What is in `ranges` and not in `taken`; both ascending and apart."""
+    left: Ranges = []
+    place = 0
+    for begin, last in ranges:
+        first = begin
+        while place < len(taken) and taken[place][1] < first:
+            place += 1
+        at = place
+        while at < len(taken) and taken[at][0] <= last:
+            if taken[at][0] > first:
+                left.append((first, taken[at][0] - 1))
+            first = taken[at][1] + 1
+            at += 1
+        if first <= last:
+            left.append((first, last))
+    return left
+
+
+def intersection(ranges: Sequence[SeqRange], others: Sequence[SeqRange]) -> Ranges:
+    """What is in both."""
+    return difference(ranges, difference(ranges, others))
+
+
+def size(ranges: Iterable[SeqRange]) -> int:
+    """How many seqs there are."""
+    return sum([last - first + 1 for first, last in ranges])
+
+
+def contains(ranges: Sequence[SeqRange], seq: int) -> bool:
+    place = bisect_left(ranges, seq, key=_last)
+    return place < len(ranges) and ranges[place][0] <= seq
+
+
+def covers(ranges: Sequence[SeqRange], first: int, last: int) -> bool:
+    """Whether every seq from `first` to `last` is in."""
+    place = bisect_left(ranges, first, key=_last)
+    return place < len(ranges) and ranges[place][0] <= first and last <= ranges[place][1]
+
+
+def _last(part: SeqRange) -> int:
+    return part[1]
+
+
+# How a reader learns that records are gone which nobody asked to remove.
+#
+# Loss is never silent and never an error: a read answers normally and carries a tombstone with the exact range.
+# A deletion somebody asked for raises no tombstone, so it has no reason here.
+
+
+class LossReason(enum.Enum):
+    """Why a range is gone. Informational: the range is what a reader may rely on."""
+
+    CAP = "cap"
+    """Evicted, because the topic held more than its cap of records or bytes."""
+
+    TTL = "ttl"
+    """Older than the topic's time to live."""
+
+    MIXED = "mixed"
+    """Several of these had a part in one range."""
+
+    RECREATED = "recreated"
+    """The reader's cursor belongs to a topic of the same name that was deleted since; seqs began again."""
+
+    SOURCE_TRIM = "source_trim"
+    """A router's source dropped the records before they could be forwarded; the destination says so in its place."""
+
+    CRASH = "crash"
+    """Acknowledged records of a class that does not promise to survive a crash went with one."""
+
+    RESTORED = "restored"
+    """The topic came back from a backup, and the server before it may have given these seqs out since."""
+
+    CORRUPT = "corrupt"
+    """Stored records could not be read back and a repair, which an operator asked for, gave the range up."""
+
+
+class Tombstone(msgspec.Struct, frozen=True, gc=False):
+    """The notice itself, in the order in which it is answered. The range includes both ends."""
+
+    gap_from: int
+    """The seq the reader asked for next."""
+    gap_to: int
+    """The last seq before the first live one, or the end of a range lost inside the log. Below `gap_from` where a
+    recreated topic is still empty."""
+    reason: LossReason
+    missed_estimate: int
+    """Records in the range that were lost; at most its length, since some may have been deleted on purpose."""
+    earliest_seq: int
+    head_seq: int
+
+
+class LostRange(msgspec.Struct, frozen=True, gc=False):
+    """Seqs `from_seq` to `to_seq`, both included, that a topic remembers as lost."""
+
+    from_seq: int
+    to_seq: int
+    reason: LossReason

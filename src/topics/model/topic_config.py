@@ -1,0 +1,293 @@
+"""The config of a topic: what a request may say, and what a topic then has.
+
+A request carries a `TopicConfigPatch`, in which every field may be missing. `resolve_config` turns it into a
+`TopicConfig`, in which nothing is missing and nothing contradicts anything. The engine, the log and every answer
+see only the second, so the rules of resolution live here and nowhere else.
+"""
+
+import enum
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from topics.model.errors import InvalidRequestError, TopicExistsIncompatibleError, quoted
+from topics.model.limits import MAX_I32, MAX_U64, MIN_I32, clamp_claim_jitter_ms, clamp_lease_ms
+from topics.model.names import check_topic_name
+
+# The four promises a topic can make about an acknowledged write.
+#
+#     class       logged   ack waits for    after a crash
+#     ephemeral   no       nothing          every record is gone
+#     memory      yes      the write        records may or may not be there; the head may fall back
+#     disk        yes      the write        all but the last unsynced moment; seqs are never given out twice
+#     fsync       yes      the sync         everything that was acknowledged
+#
+# Whatever the class, the topic and its config survive: those are logged and synced before they are answered.
+
+
+class Durability(enum.Enum):
+    """A commit class; the value is its name on the wire."""
+
+    EPHEMERAL = "ephemeral"
+    """Records live in memory only, also on a server that has a disk: for streams nobody wants to find again."""
+
+    MEMORY = "memory"
+    """As `disk`, through the same code, without any promise: for caches, where a loss costs only work."""
+
+    DISK = "disk"
+    """The default. Written before it is acknowledged and synced in the background within a moment: a killed process
+    loses nothing, a power cut at most that moment, and readers are told."""
+
+    FSYNC = "fsync"
+    """The acknowledgement is held back until the log is synced: what was answered is there after any crash."""
+
+    logged: bool
+    """Frames of this class are written to the WAL."""
+
+    acks_after_sync: bool
+    """An acknowledgement waits until its frame is synced."""
+
+    reserves_seqs: bool
+    """Seqs are shown only below a synced ceiling, so a crash that loses the tail cannot give one out again.
+
+    `fsync` needs no ceiling because a seq is not shown before its frame is synced; `memory` and `ephemeral` promise
+    nothing that would be worth an extra sync.
+    """
+
+    def __init__(self, name: str) -> None:
+        # Plain attributes: every append asks, and a property of an enum costs more than the rest of the question.
+        self.logged = name != "ephemeral"
+        self.acks_after_sync = name == "fsync"
+        self.reserves_seqs = name == "disk"
+
+
+class TopicType(enum.Enum):
+    """The one property of a topic that can never change."""
+
+    LOG = "log"
+    QUEUE = "queue"
+    """A log whose records can also be claimed, acknowledged and given back."""
+
+
+class Discard(enum.Enum):
+    """What a full topic does with one more record."""
+
+    OLD = "old"
+    """Drops the oldest, and tells readers who had not seen it."""
+    REJECT = "reject"
+    """Refuses the write, so that work is never dropped unseen."""
+
+
+class TopicConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A resolved config, in the order in which it is answered. For every number but `lease_ms`, 0 means off."""
+
+    type: TopicType = TopicType.LOG
+    ttl_ms: int = 0
+    cap_records: int = 0
+    cap_bytes: int = 0
+    discard: Discard = Discard.OLD
+    durable: bool = False
+    """Always `durability is FSYNC`: kept because it is part of every answer. Never set it, set `durability`."""
+    durability: Durability = Durability.DISK
+    priority: int | None = None
+    """As it was given: it is answered unchanged, and clamped only where it is used."""
+    auto_priority: bool = True
+    auto_create: bool = True
+    idempotency_window_ms: int = 120_000
+    dedupe_node: bool = True
+    lease_ms: int = 30_000
+    claim_jitter_ms: int = 0
+    max_deliveries: int = 0
+    dead_letter: str | None = None
+    leases_durable: bool = False
+
+    def __post_init__(self) -> None:
+        # Enforced on construction, so that no config made by hand or read from an old file can contradict itself.
+        fsync = self.durability is Durability.FSYNC
+        if self.durable and not fsync:
+            raise ValueError("durable follows from durability; set durability alone")
+        msgspec.structs.force_setattr(self, "durable", fsync)
+        msgspec.structs.force_setattr(self, "lease_ms", clamp_lease_ms(self.lease_ms))
+        msgspec.structs.force_setattr(self, "claim_jitter_ms", clamp_claim_jitter_ms(self.claim_jitter_ms))
+
+
+class TopicConfigPatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A config as a request gives it. `UNSET` is a field left out, which is not the same as null."""
+
+    type: TopicType | UnsetType = UNSET
+    ttl_ms: int | UnsetType = UNSET
+    cap_records: int | UnsetType = UNSET
+    cap_bytes: int | UnsetType = UNSET
+    discard: Discard | UnsetType = UNSET
+    durable: bool | UnsetType = UNSET
+    durability: Durability | UnsetType = UNSET
+    priority: int | UnsetType | None = UNSET
+    auto_priority: bool | UnsetType = UNSET
+    auto_create: bool | UnsetType = UNSET
+    idempotency_window_ms: int | UnsetType = UNSET
+    dedupe_node: bool | UnsetType = UNSET
+    lease_ms: int | UnsetType = UNSET
+    claim_jitter_ms: int | UnsetType = UNSET
+    max_deliveries: int | UnsetType = UNSET
+    dead_letter: str | UnsetType | None = UNSET
+    leases_durable: bool | UnsetType = UNSET
+
+
+class _WithConfig(msgspec.Struct):
+    config: dict[str, msgspec.Raw] | None = None
+
+
+_INLINE_DECODER = msgspec.json.Decoder(_WithConfig)
+
+DEFAULT_CONFIG = TopicConfig()
+"""The one instance every default topic shares: a hundred thousand idle topics hold one config, not as many."""
+
+_U64_FIELDS = (
+    "ttl_ms",
+    "cap_records",
+    "cap_bytes",
+    "idempotency_window_ms",
+    "lease_ms",
+    "claim_jitter_ms",
+    "max_deliveries",
+)
+_CHOICES: dict[object, type[enum.Enum]] = {"type": TopicType, "discard": Discard, "durability": Durability}
+_PATCH_DECODER = msgspec.json.Decoder(TopicConfigPatch)
+_FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_FIELD_SHOWN_CHARS_MAX = 80
+_ENCODER = msgspec.json.Encoder()
+_DEAD_LETTER_SHOWN_CHARS_MAX = 255
+
+
+def resolve_config(
+    patch: TopicConfigPatch, topic_name: str, existing: TopicConfig | None, *, keeps_durability: bool = False
+) -> TopicConfig:
+    """The config that `patch` gives to the topic, whose config so far is `existing` if there is one.
+
+    A patch replaces the whole config: what it leaves out goes back to the default. The type alone is kept, since it
+    cannot change, and a client that wants to update a queue should not have to repeat that it is one. With
+    `keeps_durability` a patch that names no class keeps it as well.
+
+    An unchanged config comes back as the same object, so "nothing to do" is an identity check.
+    """
+    _check_ranges(patch)
+    _check_dead_letter(patch.dead_letter, topic_name)
+    config = _filled(patch, TopicType.LOG if existing is None else existing.type)
+    if keeps_durability and existing is not None and patch.durability is UNSET and patch.durable is UNSET:
+        config = msgspec.structs.replace(config, durable=False, durability=existing.durability)
+    if existing is not None and config.type is not existing.type:
+        raise TopicExistsIncompatibleError(
+            f"a {existing.type.value} cannot become a {config.type.value}; the type of a topic is fixed",
+            topic=topic_name,
+            existing_type=existing.type.value,
+            requested_type=config.type.value,
+        )
+    return existing if config == existing else _shared(config)
+
+
+def parse_config(raw: bytes, *, strict: bool = False) -> TopicConfigPatch:
+    """The patch in a JSON request body. No body at all is a patch that says nothing.
+
+    Unknown fields are ignored, as the protocol says, unless it is to be strict.
+    """
+    if not raw:
+        return TopicConfigPatch()
+    try:
+        patch = _PATCH_DECODER.decode(raw)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(error) from error
+    _check_ranges(patch)
+    if strict:
+        check_fields(_FIELDS_DECODER.decode(raw))
+    return patch
+
+
+def check_inline_config(raw: bytes) -> None:
+    """Raises for a field that no config has, in the `config` of a request body that was decoded before."""
+    check_fields(_INLINE_DECODER.decode(raw).config or ())
+
+
+def check_fields(given: Iterable[str]) -> None:
+    """Raises for the first field that no config has: what was meant by it would silently not happen."""
+    known = TopicConfigPatch.__struct_fields__
+    for field in given:
+        if field not in known:
+            import difflib  # noqa: PLC0415 - for a mistake only; whoever imports a config should not wait for it
+
+            near = difflib.get_close_matches(field, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            shown = field[:_FIELD_SHOWN_CHARS_MAX]
+            meant = {"did_you_mean": near[0]} if near else {}
+            raise InvalidRequestError(f"config: there is no field {quoted(field)}{hint}", field=shown, **meant)
+
+
+def encode_config(config: TopicConfig) -> bytes:
+    """The JSON form, for the log and for answers alike."""
+    return _ENCODER.encode(config)
+
+
+@functools.lru_cache(maxsize=1024)
+def decode_config(raw: bytes) -> TopicConfig:
+    """A config written by `encode_config`, of this version or a later or earlier one.
+
+    Unknown fields are ignored and missing ones take their default, so fields can be added without a new format.
+    Anything else that is wrong raises `ValueError`: a request was checked before it was logged, so here it is damage,
+    and only the reader of the file knows where it lies.
+
+    Most topics of a server have one of a few configs: each is decoded once, and its topics share it.
+    """
+    return _shared(_filled(_PATCH_DECODER.decode(raw), TopicType.LOG))
+
+
+def _filled(patch: TopicConfigPatch, type_if_omitted: TopicType) -> TopicConfig:
+    given: dict[str, Any] = {key: value for key, value in msgspec.structs.asdict(patch).items() if value is not UNSET}
+    # `durable` is the older, coarser word; it counts only where the exact one is missing.
+    durable = given.pop("durable", False)
+    given.setdefault("durability", Durability.FSYNC if durable else Durability.DISK)
+    given.setdefault("type", type_if_omitted)
+    return TopicConfig(**given)
+
+
+def _shared(config: TopicConfig) -> TopicConfig:
+    return DEFAULT_CONFIG if config == DEFAULT_CONFIG else config
+
+
+def _check_ranges(patch: TopicConfigPatch) -> None:
+    # By hand, because msgspec's own bounds stop at the signed 64-bit range.
+    for field in _U64_FIELDS:
+        value = getattr(patch, field)
+        if value is not UNSET and not 0 <= value <= MAX_U64:
+            raise InvalidRequestError(f"config field {field}: must be from 0 to {MAX_U64}", field=field)
+    priority = patch.priority
+    if isinstance(priority, int) and not MIN_I32 <= priority <= MAX_I32:
+        raise InvalidRequestError(
+            f"config field priority: must be null or from {MIN_I32} to {MAX_I32}", field="priority"
+        )
+
+
+def _check_dead_letter(dead_letter: str | UnsetType | None, topic_name: str) -> None:
+    if not isinstance(dead_letter, str):
+        return
+    problem = None
+    try:
+        check_topic_name(dead_letter)
+    except InvalidRequestError as error:
+        problem = error.message
+    if dead_letter == topic_name:
+        # A failed job would come back to the queue it failed in, for ever.
+        problem = "a topic cannot be its own dead letter topic"
+    if problem is not None:
+        shown = dead_letter[:_DEAD_LETTER_SHOWN_CHARS_MAX]
+        raise InvalidRequestError(f"config field dead_letter: {problem}", field="dead_letter", dead_letter=shown)
+
+
+def _refusal(error: Exception) -> InvalidRequestError:
+    refusal = InvalidRequestError.from_decode("config", error)
+    choices = _CHOICES.get(refusal.detail.get("field"))
+    if choices is None:
+        return refusal
+    allowed = ", ".join(member.value for member in choices)
+    return InvalidRequestError(f"{refusal.message}; it must be one of {allowed}", **refusal.detail)

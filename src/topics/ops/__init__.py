@@ -1,0 +1,1 @@
+"""Tools for operators: backup, verification and repair of a data folder."""

@@ -1,0 +1,1 @@
+"""Backups, log shipping and restore."""

@@ -1,0 +1,273 @@
+"""What goes into a backup: the files that a checkpoint counts on, each copied once.
+
+Nothing here touches the engine's state; it reads files that no running checkpoint changes, and runs off the loop.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from sys import maxsize
+from typing import NamedTuple
+
+from xxhash import xxh3_64_hexdigest
+
+from topics import __version__
+from topics.log.frame import Frame, read_frame
+from topics.log.fs import FileSystem, map_file, read_small, write_small
+from topics.log.layout import Layout, number_in, wal_file, wal_numbers
+from topics.log.segment import decode_head
+from topics.log.snapshot import SegmentState, WalPosition
+from topics.model.errors import ShuttingDownError
+from topics.ops.backup.backup_format import (
+    FORMAT,
+    KeptFile,
+    KeptSegment,
+    Manifest,
+    flags_name,
+    log_name,
+    segment_name,
+    snapshot_name,
+)
+from topics.ops.backup.backup_store import BackupDamaged, BackupPlace, Folded, fold_snapshots
+
+# Log files that a checkpoint has absorbed and the next backup wants: moved aside instead of removed.
+#
+#     backup/log/shard-NN/<16 digits>.wal     as they were in `wal/`, until a backup has them
+#     backup/log/run                          where the run ended that the last backup is of: a line of `NUMBER
+#     SHARD:FILE
+#                                             SHARD:FILE ...`, with the number of the newest checkpoint at that start
+#
+# What a recovery decides stands in no frame, so the log of a later run does not continue the state of an earlier one.
+# The first start after a backup therefore notes with which files its own log begins; there the log of that backup ends.
+# Whether a backup counts is known for sure at its place only, so there may be two lines: the first start after the last
+# one that counts, and the first one after the one that was being taken.
+#
+# They are held only so long as they are not too many: an unreachable place of backups must not fill the disk. What is
+# given up then is the log between two backups, never a backup; the moments in between cannot be restored exactly.
+
+_log = logging.getLogger(__name__)
+
+
+class _Start(NamedTuple):
+    """A line of `run`."""
+
+    checkpoint: int
+    first_files: Mapping[int, int]
+
+    def __str__(self) -> str:
+        return " ".join([str(self.checkpoint), *(f"{shard}:{number}" for shard, number in self.first_files.items())])
+
+
+def _start_of(line: str) -> _Start:
+    words = [word.partition(":") for word in line.split()]
+    # Older servers noted no number, and one line.
+    checkpoint = next((int(word) for word, colon, _ in words if not colon), maxsize)
+    return _Start(checkpoint, {int(shard): int(number) for shard, colon, number in words if colon})
+
+
+class KeptLog:
+    def __init__(self, fs: FileSystem, layout: Layout, bytes_max: int) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._bytes_max = bytes_max
+
+    def retire(self, shard: int, before: int) -> None:
+        """Takes a shard's files with lower numbers out of the log, the oldest first, and keeps them."""
+        source, target = self._layout.shard(shard), self._layout.kept_log(shard)
+        retired = [number for number in self._numbers(source) if number < before]
+        if not retired:
+            return
+        self._fs.make_dirs(target)
+        for number in retired:
+            self._fs.rename(wal_file(source, number), wal_file(target, number))
+        # Not synced: whatever a power cut undoes of it, a file is in one of the two folders.
+        if self.size() > self._bytes_max:
+            _log.warning(
+                "the log kept for the next backup is given up: there is too much of it",
+                extra={"bytes_max": self._bytes_max},
+            )
+            self._drop_files({})
+
+    def size(self) -> int:
+        return sum(len(map_file(self._fs, path)) for shard in self._shards() for path in self._paths(shard))
+
+    def numbers(self, shard: int) -> list[int]:
+        """The files kept of a shard."""
+        return self._numbers(self._layout.kept_log(shard))
+
+    def read(self, shard: int, number: int) -> memoryview:
+        """A file up to its last valid frame: what is behind it was reserved, or torn by a crash."""
+        data, end = map_file(self._fs, wal_file(self._layout.kept_log(shard), number)), 0
+        while isinstance(found := read_frame(data, end), Frame):
+            end = found.end
+        return data[:end]
+
+    # Runs
+
+    def begin_run(self, checkpoint: int, first_files: Mapping[int, int], last: int, next_: int) -> None:
+        """A start at a checkpoint, which goes on with these files. `last` is the newest backup that counts, and `next_`
+        the one that may. Only the first start after a backup ends that backup's log.
+        """
+        noted = [start for start in self._starts() if start.checkpoint >= last][:1]
+        if noted and noted[0].checkpoint >= next_:
+            return
+        self._fs.make_dirs(self._layout.kept_logs)
+        text = "\n".join(str(start) for start in (*noted, _Start(checkpoint, first_files)))
+        write_small(self._fs, self._layout.kept_run, text, self._layout.kept_logs)
+
+    def run_ends(self, backup: int) -> Mapping[int, int]:
+        """With which files the run after that of a backup began, by shard; empty while that run goes on."""
+        return next((start.first_files for start in self._starts() if start.checkpoint >= backup), {})
+
+    def _starts(self) -> "list[_Start]":
+        return [_start_of(line) for line in read_small(self._fs, self._layout.kept_run).splitlines()]
+
+    # The end
+
+    def drop(self, upto: Mapping[int, int] | None = None) -> None:
+        """A backup has the files with lower numbers of each shard: they go, and its run is the one that goes on.
+        Without numbers everything goes.
+        """
+        self._drop_files(upto or {})
+        if self._fs.exists(self._layout.kept_run):
+            self._fs.remove(self._layout.kept_run)
+            self._fs.sync_dir(self._layout.kept_logs)
+
+    def _drop_files(self, upto: Mapping[int, int]) -> None:
+        for shard in self._shards():
+            for number in self.numbers(shard):
+                if not upto or number < upto.get(shard, 0):
+                    self._fs.remove(wal_file(self._layout.kept_log(shard), number))
+
+    def _shards(self) -> list[int]:
+        names = self._list(self._layout.kept_logs)
+        return [number for name in names if (number := number_in(name, "shard-", "")) is not None]
+
+    def _paths(self, shard: int) -> list[str]:
+        folder = self._layout.kept_log(shard)
+        return [wal_file(folder, number) for number in self._numbers(folder)]
+
+    def _numbers(self, folder: str) -> list[int]:
+        return wal_numbers(self._list(folder))
+
+    def _list(self, folder: str) -> list[str]:
+        try:
+            return self._fs.list_dir(folder)
+        except FileNotFoundError:
+            return []
+
+
+class Copier:
+    """Copies what a place does not have yet. Once `stopped` says so, it copies no more and raises."""
+
+    def __init__(self, fs: FileSystem, layout: Layout, place: BackupPlace, stopped: Callable[[], bool]) -> None:
+        self._fs = fs
+        self._layout = layout
+        self.place = place
+        self._stopped = stopped
+        self._known: dict[str, KeptFile] = {}
+        self.last: Manifest | None = None
+        """The newest backup."""
+
+    def look(self) -> None:
+        """Finds out what is there. The newest backup says it: what only older ones have will not be needed again. A
+        manifest that cannot be read is not built upon, and nothing of it is trusted.
+        """
+        for number in reversed(self.place.numbers()):
+            try:
+                self.last = self.place.load(number)
+            except BackupDamaged:
+                continue
+            self._known = {kept.name: kept for kept in self.last.files()}
+            return
+
+    def copy_ahead(self, number: int) -> None:
+        """Copies the segments that a snapshot names, while the server goes on: those that vanish are not needed."""
+        for topic_id, folded in fold_snapshots(self._fs, self._layout, number).topics.items():
+            for segment in folded.state.segments:
+                try:
+                    self._copy_segment(topic_id, segment)
+                except FileNotFoundError:
+                    continue
+
+    def copy(self, number: int) -> Manifest:
+        """Copies everything the snapshot counts on that is not there yet; no checkpoint may run meanwhile."""
+        folded = fold_snapshots(self._fs, self._layout, number)
+        segments = [
+            self._copy_segment(topic_id, segment)
+            for topic_id, found in folded.topics.items()
+            for segment in found.state.segments
+        ]
+        head = folded.head
+        return Manifest(
+            format=FORMAT, lineage=self.place.lineage, number=number, made_ms=head.now_ms, moment=head.moment,
+            release=__version__, topics=len(folded.topics), records=_records(folded), positions=head.positions,
+            snapshots=[self._copy_snapshot(n) for n in (*head.chain, number)], segments=segments,
+        )  # fmt: skip
+
+    def copy_log(self, kept: KeptLog, manifest: Manifest) -> list[KeptFile] | None:
+        """The log between the last backup and this one, or the end of its run; None where files of it are missing."""
+        last = self.last
+        if last is None:
+            return None
+        ends = {position.shard: position.file for position in manifest.positions}
+        run_ends = kept.run_ends(last.number)
+        for shard, number in run_ends.items():
+            ends[shard] = min(ends.get(shard, number), number)
+        copied = []
+        for position in last.positions:
+            if run_ends and position.shard not in run_ends:
+                return None  # Nobody noted where the run ended there: another release began the next one.
+            end = ends.get(position.shard, position.file)
+            if _reaches(kept.numbers(position.shard), position, end):
+                for number in range(position.file, end):
+                    name = log_name(position.shard, number)
+                    copied.append(self._keep(name, kept.read(position.shard, number)))
+            else:
+                return None
+        return copied
+
+    def _copy_snapshot(self, number: int) -> KeptFile:
+        name = snapshot_name(number)
+        return self._known.get(name) or self._keep(name, map_file(self._fs, self._layout.snapshot(number)))
+
+    def _copy_segment(self, topic_id: int, segment: SegmentState) -> KeptSegment:
+        path = self._layout.segment(topic_id, segment.first_seq, segment.cold)
+        name = segment_name(topic_id, segment.first_seq, segment.count)
+        data = self._known.get(name + ".data")
+        index = self._known.get(name + ".idx")
+        if data is None or index is None:
+            whole = map_file(self._fs, path + ".data")
+            data = self._keep(name + ".data", whole[: decode_head(whole).flags_at])
+            index = self._keep(name + ".idx", map_file(self._fs, path + ".idx"))
+        return KeptSegment(
+            topic_id, segment.first_seq, segment.count, data, index, self._flags(topic_id, segment, path)
+        )
+
+    def _flags(self, topic_id: int, segment: SegmentState, path: str) -> KeptFile | None:
+        if segment.marked == 0:
+            return None
+        file = self._fs.open(path + ".data")
+        try:
+            flags = file.read_at(file.size() - segment.count, segment.count)
+        finally:
+            file.close()
+        if not any(flags):
+            return None
+        name = flags_name(topic_id, segment.first_seq, xxh3_64_hexdigest(flags))
+        return self._known.get(name) or self._keep(name, memoryview(flags))
+
+    def _keep(self, name: str, data: memoryview) -> KeptFile:
+        if self._stopped():
+            raise ShuttingDownError()
+        kept = self._known[name] = self.place.put(name, [data])
+        return kept
+
+
+def _reaches(numbers: list[int], position: WalPosition, end: int) -> bool:
+    """Whether the files from a position up to the end are all there."""
+    return set(range(position.file, end)) <= set(numbers)
+
+
+def _records(folded: Folded) -> int:
+    states = [topic.state for topic in folded.topics.values()]
+    return sum(segment.live for state in states for segment in state.segments)

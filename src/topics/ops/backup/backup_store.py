@@ -1,0 +1,288 @@
+"""The place of one data folder's backups: a folder, or an object store (`ops.backup.backup_format` says what is in
+it)."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from xxhash import xxh3_64
+
+from topics.log.frame import Frame, FrameKind
+from topics.log.fs import BytesLike, FileSystem, map_file, read_whole, replace_file
+from topics.log.layout import Layout, number_in
+from topics.log.snapshot import SnapshotHead, TopicState, decode_topic
+from topics.log.snapshot_files import read_snapshot
+from topics.ops.backup.backup_format import (
+    SHIPPED,
+    KeptFile,
+    Manifest,
+    ShippedLog,
+    decode_manifest,
+    decode_shipped,
+    encode_manifest,
+    log_part,
+    manifest_name,
+    snapshot_name,
+)
+
+# What a chain of snapshots amounts to, topic by topic.
+
+
+class PlaceLayout(Layout):
+    """Where the snapshots of a lineage are at its place."""
+
+    def snapshot(self, number: int) -> str:
+        return f"{self.root}/{snapshot_name(number)}"
+
+
+class FoldedTopic(NamedTuple):
+    state: TopicState
+    tail: list[memoryview]
+    """The bodies of its tail's blocks."""
+
+
+class Folded(NamedTuple):
+    head: SnapshotHead
+    """That of the newest snapshot."""
+    topics: dict[int, FoldedTopic]
+
+
+def fold_snapshots(fs: FileSystem, layout: Layout, number: int) -> Folded:
+    """The state as the snapshot of that number has it, with those it adds to."""
+    newest, frames = read_snapshot(fs, layout, number)
+    topics: dict[int, FoldedTopic] = {}
+    for earlier in newest.chain:
+        _put_over(topics, *read_snapshot(fs, layout, earlier))
+    _put_over(topics, newest, frames)
+    return Folded(newest, topics)
+
+
+def _put_over(topics: dict[int, FoldedTopic], head: SnapshotHead, frames: Iterable[Frame]) -> None:
+    for topic_id in head.dropped:
+        topics.pop(topic_id, None)
+    tail: list[memoryview] = []
+    for frame in frames:
+        if frame.kind is FrameKind.TOPIC:
+            tail = []
+            topics[frame.topic_id] = FoldedTopic(decode_topic(frame.body), tail)
+        else:
+            tail.append(frame.body)
+
+
+_WRITING = "writing"
+_LINEAGE = re.compile(r"[0-9a-f]{16}")
+
+
+class BackupDamaged(Exception):
+    """A file of a backup is missing, or is not what was written."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name}: {why}")
+        self.name = name
+        self.why = why
+
+
+class BackupPlace:
+    """What one data folder has below a root. One writer at a time; readers whenever they like."""
+
+    def __init__(self, fs: FileSystem, root: str, lineage: str) -> None:
+        self._fs = fs
+        self.root = root
+        self.lineage = lineage
+        self._folder = f"{root}/{lineage}"
+        self._unsynced: set[str] = set()
+        """Folders with new names in them that a crash could still take away."""
+        self.written_bytes = 0
+
+    def path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+    # Writing
+
+    def put(self, name: str, pieces: Sequence[BytesLike]) -> KeptFile:
+        """Writes a file, durable but for its name. It counts once a manifest names it, so no other name is needed."""
+        path = self.path(name)
+        folder = path.rpartition("/")[0]
+        if folder not in self._unsynced:
+            self._fs.make_dirs(folder)
+            self._unsynced.add(folder)
+        digest, size = xxh3_64(), 0
+        for piece in pieces:
+            digest.update(piece)
+            size += len(piece)
+        file = self._fs.open(path, create=True)
+        try:
+            file.write_whole(pieces)
+            file.sync()
+        finally:
+            file.close()
+        self.written_bytes += size
+        return KeptFile(name, size, digest.hexdigest())
+
+    def publish(self, manifest: Manifest) -> None:
+        """Makes a backup count, in one step. What it names was put before."""
+        self._sync_folders()
+        path = self.path(manifest_name(manifest.number))
+        self._fs.make_dirs(path.rpartition("/")[0])
+        replace_file(self._fs, path, encode_manifest(manifest))
+
+    def begin_writing(self) -> None:
+        """Until `end_writing` there may be files that no manifest names yet."""
+        self._fs.make_dirs(self._folder)
+        replace_file(self._fs, self.path(_WRITING), b"")
+
+    def end_writing(self) -> None:
+        if self._fs.exists(self.path(_WRITING)):
+            self._fs.remove(self.path(_WRITING))
+
+    @property
+    def is_written(self) -> bool:
+        """Whether a backup is being taken, or was when its server stopped."""
+        return self._fs.exists(self.path(_WRITING))
+
+    def ship(self, shipped: ShippedLog) -> None:
+        """Makes the log behind a backup count as far as its parts were put."""
+        self._sync_folders()
+        replace_file(self._fs, self.path(SHIPPED), encode_manifest(shipped))
+
+    def withdraw(self, numbers: Iterable[int]) -> None:
+        """Backups that do not count any more; their files are still there."""
+        for number in numbers:
+            self._fs.remove(self.path(manifest_name(number)))
+        if self._fs.exists(self.path("backups")):
+            self._fs.sync_dir(self.path("backups"))
+
+    def remove(self, name: str) -> None:
+        """Removes a file that nothing names any more."""
+        if self._fs.exists(self.path(name)):
+            self._fs.remove(self.path(name))
+
+    def _sync_folders(self) -> None:
+        for folder in sorted(self._unsynced):
+            self._fs.sync_dir(folder)
+        self._unsynced.clear()
+
+    # Reading
+
+    def numbers(self) -> list[int]:
+        """The backups there are, the oldest first."""
+        return sorted(n for name in self._list("backups") if (n := number_in(name, "", ".json")) is not None)
+
+    def load(self, number: int) -> Manifest:
+        """Raises BackupDamaged for a manifest that is missing or cannot be read."""
+        name = manifest_name(number)
+        data = read_whole(self._fs, self.path(name))
+        if data is None:
+            raise BackupDamaged(name, "it is missing")
+        try:
+            manifest = decode_manifest(data)
+        except ValueError as error:
+            raise BackupDamaged(name, f"it cannot be read: {error}") from error
+        if (manifest.number, manifest.lineage) != (number, self.lineage):
+            raise BackupDamaged(name, "it belongs to another backup")
+        return manifest
+
+    def shipped(self) -> ShippedLog | None:
+        """The log behind a backup that was shipped so far. Raises BackupDamaged for what cannot be read."""
+        data = read_whole(self._fs, self.path(SHIPPED))
+        if data is None:
+            return None
+        try:
+            shipped = decode_shipped(data)
+        except ValueError as error:
+            raise BackupDamaged(SHIPPED, f"it cannot be read: {error}") from error
+        if shipped.lineage != self.lineage:
+            raise BackupDamaged(SHIPPED, "it belongs to another data folder")
+        return shipped
+
+    def files(self) -> list[str]:
+        """The names of all files that backups consist of, whether one names them or not."""
+        found = [f"snapshots/{name}" for name in self._list("snapshots")]
+        for kind in ("segments", "flags", "log"):
+            found += [f"{kind}/{below}/{name}" for below in self._list(kind) for name in self._list(f"{kind}/{below}")]
+        return found
+
+    def states(self, manifest: Manifest) -> list[TopicState]:
+        """Every topic as a backup has it."""
+        folded = fold_snapshots(self._fs, PlaceLayout(self._folder), manifest.number)
+        return [topic.state for topic in folded.topics.values()]
+
+    def read(self, kept: KeptFile) -> memoryview:
+        """The bytes of a file, checked."""
+        try:
+            data = map_file(self._fs, self.path(kept.name))
+        except FileNotFoundError:
+            raise BackupDamaged(kept.name, "it is missing") from None
+        if len(data) != kept.size:
+            raise BackupDamaged(kept.name, f"it has {len(data)} bytes instead of {kept.size}")
+        if xxh3_64(data).hexdigest() != kept.checksum:
+            raise BackupDamaged(kept.name, "a wrong checksum")
+        return data
+
+    def _list(self, below: str) -> list[str]:
+        try:
+            return self._fs.list_dir(self.path(below))
+        except FileNotFoundError:
+            return []
+
+
+def lineages(fs: FileSystem, root: str) -> list[str]:
+    """The data folders that have backups at a place."""
+    try:
+        names = fs.list_dir(root)
+    except FileNotFoundError:
+        return []
+    # A place may be the top of a disk, and hold what is nobody's backup and cannot be looked into.
+    return [name for name in names if _LINEAGE.fullmatch(name) and BackupPlace(fs, root, name).numbers()]
+
+
+def damages(place: BackupPlace, files: Iterable[KeptFile]) -> list[BackupDamaged]:
+    """Every file of a backup that is not as it was written."""
+    found = []
+    for kept in files:
+        try:
+            place.read(kept)
+        except BackupDamaged as damage:
+            found.append(damage)
+    return found
+
+
+# Old backups go, with every file that only they had.
+
+
+class PlaceBusy(Exception):
+    """A backup is being taken: what it has put already cannot be told from what may go."""
+
+
+def prune(place: BackupPlace, keep: int, own: bool = False) -> int:
+    """Removes all but the newest backups, and every file that none of these has; how many files went. `own` says that
+    the caller is who writes there, and takes no backup now.
+
+    The manifests go first, so that a crash leaves no backup that is not whole. The files are listed before the look
+    whether a backup is being taken: what one puts from then on is not among them, and what it had put, it names.
+    """
+    files = place.files()
+    if place.is_written and not own:
+        raise PlaceBusy
+    numbers = place.numbers()
+    kept = [place.load(number) for number in numbers[-keep:]]
+    names = {found.name for manifest in kept for found in manifest.files()}
+    place.withdraw(numbers[:-keep])
+    removed = 0
+    for name in files:
+        if name not in names and not (kept and _is_behind(name, kept[-1])):
+            place.remove(name)
+            removed += 1
+    return removed
+
+
+def _is_behind(name: str, newest: Manifest) -> bool:
+    """Whether a file is of the log behind the newest backup: that is shipped at any time."""
+    if not name.startswith("log/"):
+        return False
+    try:
+        part = log_part(name)
+    except ValueError:
+        return False
+    begins = {position.shard: position.file for position in newest.positions}
+    return part.number >= begins.get(part.shard, 0)

@@ -1,0 +1,371 @@
+"""The way back: a new data folder out of a backup, and an engine that says it is whole.
+
+1. `restoring` is put into the new folder: while it is there, no server starts;
+2. every file is copied, checked against its checksum: the segments with the delete flags they had, the chain of
+   snapshots folded into one that has them all in the folder itself, and the log as far as it is wanted;
+3. an engine recovers from it, just as after a crash. Topics that nobody asked for go, seqs that others may have seen
+   beyond what is there are told as lost, and one checkpoint makes all of that count;
+4. `restoring` goes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from topics.engine.apply import grant
+from topics.engine.core import EngineCore, EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.frame_blocks import block_in
+from topics.engine.recovery import LastRun, note_running, note_stopped
+from topics.engine.results import DropResult
+from topics.engine.topic import Topic
+from topics.log.block import decode_block
+from topics.log.forward_frames import parts_of
+from topics.log.frame import Frame, FrameKind, read_frame
+from topics.log.fs import BytesLike, FileSystem, write_small
+from topics.log.layout import RESTORED, Layout, wal_file
+from topics.log.snapshot import encode_topic
+from topics.log.snapshot_files import SnapshotWriter, note_newest
+from topics.model.errors import BackupTargetError, DamagedBackupError, InvalidRequestError, TopicsError, quoted
+from topics.model.names import OWN_TOPICS, SERVER_TOPICS, check_stream_name, check_topic_name, is_reserved_name
+from topics.model.seq_ranges import LossReason
+from topics.ops.backup.backup_format import KeptFile, KeptSegment, Manifest, log_part
+from topics.ops.backup.backup_store import BackupPlace, damages, fold_snapshots
+from topics.routers.router_frames import decode_forward
+from topics.streams.stream_frames import PART_NAME as STREAM
+from topics.streams.stream_state import stream_of
+from topics.system.clock import Clock
+from topics.system.entropy import Entropy
+
+# Which backup, and how much of the log behind it, is the state that somebody wants back.
+
+
+class Target(NamedTuple):
+    base: Manifest
+    log: list[KeptFile]
+    """The log behind it, as far as it is wanted at all."""
+    until: int | None
+    """No frame above this moment counts; None takes all of the log."""
+
+
+def newest_of(place: BackupPlace, manifests: list[Manifest]) -> Target:
+    """The newest backup, and what was shipped of the log behind it."""
+    if not manifests:
+        raise BackupTargetError("there is no backup")
+    return _behind(place, manifests, manifests[-1])
+
+
+def numbered(manifests: list[Manifest], number: int) -> Target:
+    for manifest in manifests:
+        if manifest.number == number:
+            return Target(manifest, [], None)
+    known = ", ".join(str(manifest.number) for manifest in manifests) or "none"
+    raise BackupTargetError(f"there is no backup {number}; there are: {known}")
+
+
+def at_moment(place: BackupPlace, manifests: list[Manifest], moment: int) -> Target:
+    """The newest state that has nothing later than a moment."""
+    base = next((manifest for manifest in reversed(manifests) if manifest.moment <= moment), None)
+    if base is None:
+        oldest = manifests[0].moment if manifests else None
+        what = "there is no backup" if oldest is None else f"the oldest backup has everything up to {oldest}"
+        raise BackupTargetError(f"no backup is as old as {moment}: {what}")
+    behind = _behind(place, manifests, base)
+    return behind._replace(until=moment if behind.until is None else min(moment, behind.until))
+
+
+def at_seq_of(place: BackupPlace, manifests: list[Manifest], name: str, seq: int) -> Target:
+    """The newest state in which a topic has no seq above one."""
+    topic_id: int | None = None
+    oldest = 0
+    for manifest in reversed(manifests):
+        # One of the name that was deleted before is another topic.
+        states = [s for s in place.states(manifest) if s.name == name and topic_id in (None, s.topic_id)]
+        found = states[0] if states else None
+        if found is not None:
+            topic_id, oldest = found.topic_id, found.head
+        if topic_id is not None and (found is None or found.head <= seq):
+            return _before_seq(place, manifests, manifest, topic_id, seq)
+    if topic_id is None:
+        raise BackupTargetError(f"no backup has a topic {name}")
+    raise BackupTargetError(f"every backup has {name} beyond seq {seq}; the oldest up to {oldest}")
+
+
+def _before_seq(place: BackupPlace, manifests: list[Manifest], base: Manifest, topic_id: int, seq: int) -> Target:
+    behind = _behind(place, manifests, base)
+    for kept in behind.log:
+        for frame in frames_of(place.read(kept)):
+            if behind.until is not None and frame.moment > behind.until:
+                break
+            if any(part.topic_id == topic_id and _last_seq(part) > seq for part in parts_of(frame)):
+                # Frames of the same millisecond in other shards may follow from this one.
+                return behind._replace(until=frame.moment - 1)
+    return behind
+
+
+def _behind(place: BackupPlace, manifests: list[Manifest], base: Manifest) -> Target:
+    """A backup with all of the log behind it: what the next one has of it, or what was shipped so far."""
+    following = next((manifest for manifest in manifests if manifest.before == base.number), None)
+    if following is not None:
+        return Target(base, following.log, None)
+    shipped = place.shipped() if base is manifests[-1] else None
+    if shipped is None or shipped.before != base.number:
+        return Target(base, [], None)
+    return Target(base, sorted(shipped.parts, key=lambda part: log_part(part.name)), shipped.moment)
+
+
+def frames_of(data: memoryview) -> Iterator[Frame]:
+    """The frames of a log file as backups have it."""
+    end = 0
+    while isinstance(found := read_frame(data, end), Frame):
+        yield found
+        end = found.end
+
+
+def _last_seq(frame: Frame) -> int:
+    if frame.kind is FrameKind.FORWARD:
+        return decode_forward(frame.body).last_seq
+    body = block_in(frame.kind, frame.body)
+    if body is None:
+        return 0
+    block = decode_block(body)
+    return block.first_seq + block.count - 1
+
+
+# Which topics of a backup come back, and what they are called then.
+
+
+class RequestedTopics(NamedTuple):
+    """Which topics; all where neither names nor prefixes are given."""
+
+    names: Sequence[str] = ()
+    prefixes: Sequence[str] = ()
+    rename: tuple[str, str] | None = None
+    """The beginning of names that is replaced, and by what."""
+
+    def takes(self, name: str) -> bool:
+        if not self.names and not self.prefixes:
+            return True
+        return name in self.names or any(name.startswith(prefix) for prefix in self.prefixes)
+
+    def keeps(self, name: str) -> bool:
+        """Whether a topic comes back, asked for or not: the server's own always do."""
+        return name in SERVER_TOPICS or self.takes(name)
+
+    def named(self, name: str) -> str:
+        if self.rename is None or not name.startswith(self.rename[0]):
+            return name
+        return self.rename[1] + name.removeprefix(self.rename[0])
+
+    def check(self, found: Iterable[tuple[str, bool]]) -> None:
+        """Whether these topics can have the names they would get. Each comes with whether it is a stream, which may be
+        called more. Raises BackupTargetError."""
+        taken: set[str] = set()
+        for name, is_stream in found if self.rename is not None else ():
+            new = name if name in SERVER_TOPICS else self.named(name)
+            if new in taken:
+                raise BackupTargetError(f"two topics would have the name {quoted(new)}")
+            taken.add(new)
+            if new != name:
+                _check_name(new, is_stream)
+
+    def dead_letter(self, queue: str, name: str) -> str:
+        """What the dead letter topic of a queue is called, which has its new name already."""
+        new = self.named(name)
+        if new == queue:
+            raise BackupTargetError(f"{quoted(queue)} would be its own dead letter topic")
+        if new != name:
+            _check_name(new, is_stream=False)
+        return new
+
+
+ALL = RequestedTopics()
+
+
+def _check_name(name: str, is_stream: bool) -> None:
+    try:
+        if not is_stream:
+            check_topic_name(name)
+            return
+        check_stream_name(name)
+    except InvalidRequestError as error:
+        raise BackupTargetError(error.message) from error
+    if is_reserved_name(name):
+        raise BackupTargetError(f"{quoted(name)} is a reserved name: no stream can have it")
+
+
+class RestoredTopic(msgspec.Struct, frozen=True):
+    topic: str
+    head_seq: int
+    records: int
+    lost_from: int | None = None
+    lost_to: int | None = None
+    """Seqs that are told as lost: the old server may have given them out after what is here."""
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What a restore brought back."""
+
+    backup: int
+    lineage: str
+    moment: int
+    """The last change that is in it was logged at or before this moment."""
+    excluded_frames: int
+    """Changes that the backups have behind it and that were not asked for."""
+    topics: list[RestoredTopic]
+
+
+class Restore:
+    """One restore into a folder that does not exist or is empty."""
+
+    def __init__(
+        self, place: BackupPlace, fs: FileSystem, layout: Layout, progress: Callable[[int], None] = lambda count: None
+    ) -> None:
+        """`progress` is told how many bytes were copied."""
+        self._place = place
+        self._fs = fs
+        self._layout = layout
+        self._progress = progress
+        self._moment = 0
+        self._excluded = 0
+
+    def copy(self, target: Target, wanted: RequestedTopics = ALL) -> None:
+        """Steps 1 and 2. A damaged backup is refused before anything is written, and so are names that cannot be, as
+        far as the backup has them."""
+        found = damages(self._place, [*target.base.files(), *target.log])
+        if found:
+            raise DamagedBackupError([(damage.name, damage.why) for damage in found])
+        if wanted.rename is not None:
+            states = self._place.states(target.base)
+            wanted.check([(state.name, STREAM in state.parts) for state in states if wanted.keeps(state.name)])
+        layout = self._layout
+        if self._fs.exists(layout.root) and self._fs.list_dir(layout.root):
+            raise BackupTargetError(f"{layout.root} is not empty; restore into a new folder")
+        for folder in (layout.root, layout.meta, layout.wal, layout.topics()):
+            self._fs.make_dirs(folder)
+        self._write(layout.restoring, [b"see topics backup restore\n"])
+        self._fs.sync_dir(layout.root)
+        self._moment = target.base.moment
+        # First: of the log behind the newest backup there is a longer one soon, and this one goes.
+        self._copy_log(target)
+        for segment in target.base.segments:
+            self._copy_segment(segment)
+        for topic_id in {segment.topic_id for segment in target.base.segments}:
+            self._fs.sync_dir(layout.topic(topic_id))
+        self._fold(target.base)
+        # Whatever the last server gave out is in what was copied, or is not wanted: nothing went with a crash.
+        note_running(self._fs, layout, LastRun("", 0, target.base.number))
+        note_stopped(self._fs, layout)
+
+    def finish(
+        self, target: Target, wanted: RequestedTopics, gap: int, options: EngineOptions, clock: Clock, dice: Entropy
+    ) -> Restored:
+        """Steps 3 and 4."""
+        options = msgspec.structs.replace(options, restoring=True, backup_dir=None)
+        engine = Engine.recover(self._fs, options, clock, dice)
+        topics = _settle(engine, wanted, gap)
+        engine.close_inline()
+        if wanted == ALL:
+            # It takes the place of the folder that was lost, with the archive that this one left.
+            self._fs.make_dirs(self._layout.pipeline)
+            write_small(self._fs, self._layout.pipeline_history, RESTORED, self._layout.pipeline)
+        self._fs.remove(self._layout.restoring)
+        self._fs.sync_dir(self._layout.root)
+        return Restored(target.base.number, self._place.lineage, self._moment, self._excluded, topics)
+
+    def _copy_segment(self, segment: KeptSegment) -> None:
+        self._fs.make_dirs(self._layout.topic(segment.topic_id))
+        path = self._layout.segment(segment.topic_id, segment.first_seq)
+        flags = bytes(segment.count) if segment.flags is None else self._place.read(segment.flags)
+        self._write(path + ".data", [self._place.read(segment.data), flags])
+        self._write(path + ".idx", [self._place.read(segment.index)])
+
+    def _fold(self, manifest: Manifest) -> None:
+        """One snapshot instead of a chain, with every segment in the data folder."""
+        for kept in manifest.snapshots:
+            number = int(kept.name.removeprefix("snapshots/").removesuffix(".bin"))
+            self._write(self._layout.snapshot(number), [self._place.read(kept)])
+        folded = fold_snapshots(self._fs, self._layout, manifest.number)
+        head = msgspec.structs.replace(folded.head, number=manifest.number + 1, chain=[], dropped=[])
+        writer = SnapshotWriter(self._fs, self._layout, head)
+        try:
+            for topic_id, (state, tail) in folded.topics.items():
+                segments = [msgspec.structs.replace(segment, cold=False) for segment in state.segments]
+                writer.add(FrameKind.TOPIC, topic_id, encode_topic(msgspec.structs.replace(state, segments=segments)))
+                for block in tail:
+                    writer.add(FrameKind.APPEND, topic_id, b"", bytes(block))
+            writer.finish()
+        finally:
+            writer.close()
+        for number in (*folded.head.chain, manifest.number):
+            self._fs.remove(self._layout.snapshot(number))
+        note_newest(self._fs, self._layout, head)
+        self._fs.sync_dir(self._layout.meta)
+
+    def _copy_log(self, target: Target) -> None:
+        """Each shard's log up to the first frame that is not wanted."""
+        cut: set[int] = set()
+        files: dict[tuple[int, int], list[memoryview]] = {}
+        for kept in target.log:
+            part, data, end = log_part(kept.name), self._place.read(kept), 0
+            for frame in frames_of(data):
+                if part.shard in cut or (target.until is not None and frame.moment > target.until):
+                    cut.add(part.shard)
+                    self._excluded += 1
+                else:
+                    end, self._moment = frame.end, max(self._moment, frame.moment)
+            if end:
+                files.setdefault((part.shard, part.number), []).append(data[:end])
+        for (shard, number), pieces in files.items():
+            folder = self._layout.shard(shard)
+            self._fs.make_dirs(folder)
+            self._write(wal_file(folder, number), pieces)
+            self._fs.sync_dir(folder)
+
+    def _write(self, path: str, pieces: Sequence[BytesLike]) -> None:
+        file = self._fs.open(path, create=True)
+        try:
+            file.write_whole(pieces)
+            file.sync()
+        finally:
+            file.close()
+        self._progress(sum(map(len, pieces)))
+
+
+def _settle(engine: Engine, wanted: RequestedTopics, gap: int) -> list[RestoredTopic]:
+    core = engine.core
+    for name in [topic.name for topic in core.topics.values()]:
+        if not wanted.keeps(name):
+            engine.drop_topic(name, False, _check_done)
+    wanted.check([(topic.name, stream_of(topic) is not None) for topic in core.topics.values()])
+    restored = []
+    for topic in sorted(core.topics.values(), key=lambda topic: topic.name):
+        head = topic.head
+        lost: tuple[int, int] | tuple[None, None] = (None, None)
+        # Nobody has a cursor in the books of the server.
+        if gap and topic.name not in OWN_TOPICS:
+            core.applier.gap(topic, head + 1, head + gap, LossReason.RESTORED)
+            topic.staged_head, topic.ceiling, topic.ceiling_staged = topic.head, 0, 0
+            grant(topic, core.reserve)
+            lost = (head + 1, head + gap)
+        if wanted.rename is not None and topic.name not in SERVER_TOPICS:
+            _rename(core, topic, wanted)
+        core.dirty[topic.shard].add(topic)
+        restored.append(RestoredTopic(topic.name, head, topic.live_count, *lost))
+    return restored
+
+
+def _rename(core: EngineCore, topic: Topic, wanted: RequestedTopics) -> None:
+    """Routers know their topics themselves; a queue knows where its dead letters are by that topic's name."""
+    core.rename(topic, wanted.named(topic.name))
+    name = topic.config.dead_letter
+    if name is not None:
+        found = wanted.dead_letter(topic.name, name)
+        core.applier.configure(topic, msgspec.structs.replace(topic.config, dead_letter=found), topic.head)
+
+
+def _check_done(outcome: DropResult | TopicsError) -> None:
+    """An engine that works on its caller's stack has answered when it returns."""
+    if isinstance(outcome, TopicsError):
+        raise outcome

@@ -1,0 +1,1 @@
+"""Verification of a data folder: finds damage and changes nothing."""

@@ -1,0 +1,522 @@
+"""The log checked without its payload: every frame decodes, is about a topic that exists, and continues it.
+
+A ledger follows heads and names only, so a look at a folder needs no memory for records, however long the log is.
+"""
+
+from collections.abc import Callable, Mapping
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from topics.engine.frame_blocks import BLOCK_KINDS, block_in
+from topics.log import control_frames
+from topics.log.block import BASE_MAX, BLOCK_HEAD, decode_block, key_places
+from topics.log.forward_frames import decode_forwards, parts_of
+from topics.log.frame import (
+    CHECKSUM_BYTES,
+    HEADER_BYTES,
+    MAGIC,
+    OVERHEAD_BYTES,
+    Frame,
+    FrameKind,
+    find_frames,
+    read_frame,
+)
+from topics.log.layout import wal_file
+from topics.log.replay import LogDamaged, ShardEnd, ShardReader
+from topics.log.snapshot import TopicState
+from topics.model.errors import Finding
+from topics.model.records import ROW_BYTES
+from topics.model.topic_config import Durability, decode_config
+from topics.queues.queue_frames import decode_delay, decode_departure, decode_lease
+from topics.routers.router_frames import decode_forward, decode_router, decode_unroute
+from topics.schema.contract import decode_contract
+from topics.streams.stream_frames import creation_in, decode_renewal, head_at_creation, mark_in
+from topics.transactions.transaction_frames import decode_begun, decode_committed, decode_ended
+
+# What damaged frames still tell about themselves, so that a loss can be told with its topic and its seqs.
+#
+# Nothing here is proven: one byte is wrong and nobody knows which. Two things make a guess worth having. The frames
+# must fill the damaged place exactly, with consecutive lsns; and what says APPEND or ARRIVAL must have the inner
+# lengths of one, what says FORWARD those of a forward, and nothing else may have any of them, because one wrong byte
+# can break the one or the other but never make both agree. Whether the topic and the seqs are believed is decided by
+# who knows the topics (`ops.verify.log_check`).
+
+_HEADER = Struct("<4sIQQQB7x")
+_RECORD_BYTES_MIN = ROW_BYTES + len(b'{"$seq":1,"$ts":1,"data":0}')
+_GIVE_OUT_SEQS = (
+    FrameKind.APPEND, FrameKind.ARRIVAL, FrameKind.STREAM_APPEND, FrameKind.FORWARD, FrameKind.TXN_STAGE,
+    FrameKind.TXN_APPEND,
+)  # fmt: skip
+_LOGGED = {int(kind): kind for kind in FrameKind if kind < FrameKind.SNAPSHOT_HEAD}
+
+
+class DamagedFrame(NamedTuple):
+    """A damaged frame as it seems to have been. The numbers behind the topic are 0 unless it gave out seqs."""
+
+    kind: FrameKind
+    topic_id: int
+    first_seq: int = 0
+    records: int = 0
+    base: int = 0
+    text_bytes: int = 0
+
+    @property
+    def next_base(self) -> int:
+        """Where the text of what follows in the same topic begins."""
+        return self.base + self.text_bytes + 1 if self.text_bytes else self.base
+
+
+def records_at_most(size: int) -> int:
+    """How many records fit into so many bytes of log: an upper bound on what a damaged place can have held."""
+    return max(size // _RECORD_BYTES_MIN, 1)
+
+
+def read_damaged_frames(
+    buffer: memoryview, start: int, end: int, first_lsn: int, next_lsn: int | None
+) -> list[DamagedFrame]:
+    """The frames that seem to stand between two offsets; empty when they cannot be told apart.
+
+    `next_lsn` is the lsn of the valid frame behind them, None when there is none in this file.
+    """
+    found: list[DamagedFrame] = []
+    while start < end and any(buffer[start : min(start + HEADER_BYTES, end)]):
+        if end - start < OVERHEAD_BYTES:
+            return []
+        magic, length, lsn, _, topic_id, kind = _HEADER.unpack_from(buffer, start)
+        wrong = magic != MAGIC or lsn != first_lsn + len(found) or kind not in _LOGGED
+        if wrong or not OVERHEAD_BYTES <= length <= end - start:
+            return []
+        body = buffer[start + HEADER_BYTES : start + length - CHECKSUM_BYTES]
+        readings = _readings(body, topic_id)
+        # A body that holds records for another kind shows that the kind is the damaged byte.
+        if readings.keys() - {_LOGGED[kind]} or (kind in _GIVE_OUT_SEQS and not readings) or _has_forwards(body, kind):
+            return []
+        found.append(readings.get(_LOGGED[kind]) or DamagedFrame(_LOGGED[kind], topic_id))
+        start += length
+    if next_lsn is not None and first_lsn + len(found) != next_lsn:
+        return []
+    return found
+
+
+def _has_forwards(body: memoryview, kind: int) -> bool:
+    """Whether it forwarded to many topics: of those that stand at the same place nobody could tell which it were."""
+    if kind == FrameKind.FORWARDS:
+        return True
+    try:
+        decode_forwards(body)
+    except ValueError:
+        return False
+    return True
+
+
+def _readings(body: memoryview, topic_id: int) -> dict[FrameKind, DamagedFrame]:
+    """Every way to find records in a frame's body, by the kind of frame that would have them there."""
+    forward = _read_forward(body, topic_id)
+    found = {} if forward is None else {FrameKind.FORWARD: forward}
+    for kind in BLOCK_KINDS:
+        try:
+            block = block_in(kind, body)
+            remains = _read_block(kind, block, topic_id) if block is not None else None
+        except (ValueError, StructError):
+            continue
+        if remains is not None:
+            found[kind] = remains
+    return found
+
+
+def _read_block(kind: FrameKind, body: memoryview, topic_id: int) -> DamagedFrame | None:
+    if len(body) < BLOCK_HEAD.size:
+        return None
+    first_seq, _, _, count, base, text, layout, _, key = BLOCK_HEAD.unpack_from(body, 0)
+    if not count or key_places(body, layout, key)[1] + count * ROW_BYTES + text != len(body):
+        return None
+    return DamagedFrame(kind, topic_id, first_seq, count, base, text)
+
+
+def _read_forward(body: memoryview, topic_id: int) -> DamagedFrame | None:
+    """The body as a forward, when its lengths agree and its ranges add up."""
+    try:
+        forward = decode_forward(body)
+    except ValueError:
+        return None
+    records = forward.lost + forward.count
+    return DamagedFrame(FrameKind.FORWARD, topic_id, forward.first_seq, records, forward.base, forward.text_length)
+
+
+# Walking a shard's log to its end over any damage, for those who look for damage and those who mend it.
+#
+# The verdicts are those of `log.replay`; only here the walk goes on behind a damaged place with the next valid frame,
+# and says how much is missing between the two.
+
+_BATCH_RECORDS_MAX = 10_000
+_FILE_BYTES = 64 * 1024 * 1024
+"""What a frame holds at most, and a log file, unless an operator has chosen otherwise."""
+
+
+class Hole(NamedTuple):
+    """A damaged place of a log: what was found, and what can be missing."""
+
+    finding: Finding
+    shard: int
+    first_lsn: int
+    next_lsn: int | None
+    """The lsn of the valid frame behind it; None when there is none."""
+    records_max: int
+    """No more records than this can have been in it."""
+    remains: list[DamagedFrame]
+    """What its frames seem to have been; empty when they cannot be told apart."""
+
+    @property
+    def frames(self) -> int | None:
+        """How many frames are missing, when that is known."""
+        return self.next_lsn - self.first_lsn if self.next_lsn is not None else None
+
+
+class LogWalker(ShardReader):
+    """Reads past damage. Nothing is changed."""
+
+    shard = 0
+
+    def walk(
+        self,
+        first_number: int,
+        first_lsn: int | None,
+        apply: Callable[[Frame, int], None],
+        damaged: Callable[[Hole], None],
+    ) -> ShardEnd:
+        """Hands every valid frame with the number of its file to `apply`, and every damaged place to `damaged`.
+
+        Without a `first_lsn` nobody knows where the log should begin, and it begins with the first frame there is.
+        """
+        numbers = [number for number in self.numbers() if number >= first_number]
+        expected, frames = first_lsn or 1, 0
+        wanted = first_number if first_lsn is not None or not numbers else numbers[0]
+        loose = first_lsn is None
+        """Whether any higher lsn will do for the next frame: what is missing before it has been told already."""
+        for place, number in enumerate(numbers):
+            later = numbers[place + 1 :]
+            if number != wanted:
+                damaged(self._missing_files(wanted, number, expected, [number, *later]))
+                loose = True
+            wanted = number + 1
+            buffer, offset = self._map(number), 0
+            while True:
+                found = read_frame(buffer, offset)
+                if isinstance(found, Frame) and (found.lsn == expected or (loose and found.lsn > expected)):
+                    for part in self._parts(found):
+                        apply(part, number)
+                    expected, frames, offset, loose = found.lsn + 1, frames + 1, found.end, False
+                    self._on_bytes(found.end - found.start)
+                    continue
+                try:
+                    tear = self._judge(found, buffer, number, offset, expected, later)
+                except LogDamaged as damage:
+                    behind = next((frame for frame in find_frames(buffer, offset) if frame.lsn >= expected), None)
+                    damaged(self._hole(damage.finding, buffer, number, offset, behind, expected, later))
+                    loose = True
+                    if behind is None:
+                        break
+                    offset = behind.start
+                    continue
+                if tear is not None:
+                    return ShardEnd(expected, numbers[-1] + 1, tear, frames)
+                break
+        return ShardEnd(expected, wanted, None, frames)
+
+    def _parts(self, frame: Frame) -> list[Frame]:
+        try:
+            return list(parts_of(frame))
+        except ValueError:
+            # Whoever it is handed to will find that it makes no sense.
+            return [frame]
+
+    def _missing_files(self, wanted: int, number: int, expected: int, later: list[int]) -> Hole:
+        which = f"log file {wanted} is" if number == wanted + 1 else f"log files {wanted} to {number - 1} are"
+        behind = next((frame for frame in self._first_frames(later) if frame.lsn >= expected), None)
+        next_lsn = behind.lsn if behind is not None else None
+        finding = Finding(wal_file(self._folder, wanted), f"{which} missing")
+        return Hole(finding, self.shard, expected, next_lsn, _records_in_frames(expected, next_lsn), [])
+
+    def _hole(
+        self,
+        finding: Finding,
+        buffer: memoryview,
+        number: int,
+        offset: int,
+        behind: Frame | None,
+        expected: int,
+        later: list[int],
+    ) -> Hole:
+        end = behind.start if behind is not None else len(buffer)
+        if behind is None:
+            behind = next((frame for frame in self._first_frames(later) if frame.lsn >= expected), None)
+        next_lsn = behind.lsn if behind is not None else None
+        # Where the bytes end with the file, or frames are missing without a byte in their place, some may have been cut
+        # off: then only the number of the frames says how much.
+        cut = end == len(buffer) or end == offset
+        records_max = _records_in_frames(expected, next_lsn) if cut else records_at_most(end - offset)
+        finding = Finding(wal_file(self._folder, number), finding.what, byte_range=(offset, end))
+        remains = read_damaged_frames(buffer, offset, end, expected, next_lsn)
+        return Hole(finding, self.shard, expected, next_lsn, records_max, remains)
+
+
+def _records_in_frames(first_lsn: int, next_lsn: int | None) -> int:
+    return (next_lsn - first_lsn) * _BATCH_RECORDS_MAX if next_lsn is not None else records_at_most(_FILE_BYTES)
+
+
+# Whose records were in a damaged place of the log: exactly, where that can be proven, or not at all.
+#
+# A damaged frame's own word for its topic is not enough, since the damaged byte may be in just that word. But a block
+# also says its first seq and where its text begins in the topic's running coordinate, and both must continue the topic.
+# When exactly one topic of the shard fits, and it is the one that the frame names, one wrong byte cannot have led here.
+
+
+class TopicEnd(Protocol):
+    """As much of a topic as tells whether a block continues it."""
+
+    head: int
+    next_base: int
+
+
+class LostRecords(NamedTuple):
+    """Records of one topic that were in a damaged place."""
+
+    topic_id: int
+    from_seq: int
+    to_seq: int
+    next_base: int
+
+
+def find_lost_records(hole: Hole, topics: Mapping[int, TopicEnd]) -> list[LostRecords] | None:
+    """The records that were in a hole; None when nobody can tell. `topics` are those whose frames may be in it."""
+    if hole.next_lsn == hole.first_lsn:
+        return []  # No frame is missing: what was damaged is the unused rest of a file.
+    if not hole.remains:
+        return None
+    found: list[LostRecords] = []
+    heads: dict[int, tuple[int, int]] = {}
+    for remains in hole.remains:
+        if not remains.records:
+            continue
+        place = (remains.first_seq, remains.base)
+        fitting = [
+            topic_id
+            for topic_id, topic in topics.items()
+            if place == heads.get(topic_id, (topic.head + 1, _base(topic.next_base)))
+        ]
+        if fitting != [remains.topic_id]:
+            return None
+        next_base = remains.next_base
+        last = remains.first_seq + remains.records - 1
+        heads[remains.topic_id] = (last + 1, _base(next_base))
+        found.append(LostRecords(remains.topic_id, remains.first_seq, last, next_base))
+    return found
+
+
+def _base(next_base: int) -> int:
+    return next_base if next_base < BASE_MAX else 0
+
+
+SeqRange = tuple[int, int]
+
+
+class Account:
+    """One topic as the ledger knows it."""
+
+    __slots__ = ("durability", "head", "name", "next_base")
+
+    def __init__(self, name: str, durability: Durability, head: int = 0, next_base: int = 0) -> None:
+        self.name = name
+        self.durability = durability
+        self.head = head
+        self.next_base = next_base
+
+    @classmethod
+    def of(cls, state: TopicState) -> "Account":
+        try:
+            durability = decode_config(state.config).durability
+        except ValueError:
+            durability = Durability.DISK  # That it cannot be read is told elsewhere.
+        return cls(state.name, durability, state.head, state.next_base)
+
+
+class LogChecker:
+    def __init__(self, accounts: dict[int, Account], found: Callable[[Finding], None]) -> None:
+        self.accounts = accounts
+        self._found = found
+        self.topic_ids = set(accounts)
+        self.first_logged: dict[int, int] = {}
+        """For each topic, existing or not, the first seq that the log holds."""
+        self.damaged_shards: set[int] = set()
+        self.lost_records: dict[tuple[int, int], list[LostRecords] | None] = {}
+        """For each damaged place, by its shard and first lsn, the records in it; None where nobody can tell."""
+        self.records = 0
+        self.strangers: set[int] = set()
+        """Topics that frames are about and that nobody created."""
+
+    def frame(self, frame: Frame, path: str) -> None:
+        """Takes the next frame of a shard."""
+        try:
+            self._take(frame, path)
+        except (ValueError, KeyError, StructError) as error:
+            self._tell(frame, path, f"frame {frame.lsn} makes no sense: {error}")
+
+    def hole(self, hole: Hole, shard_topics: Callable[[int], bool]) -> None:
+        """Takes a damaged place; tells what is known of what was in it."""
+        self.damaged_shards.add(hole.shard)
+        lost = find_lost_records(hole, {i: a for i, a in self.accounts.items() if shard_topics(i)})
+        self.lost_records[hole.shard, hole.first_lsn] = lost
+        if not lost:
+            self._found(hole.finding)
+        for gone in lost or ():
+            account = self.accounts[gone.topic_id]
+            account.head, account.next_base = gone.to_seq, gone.next_base
+            seqs = (gone.from_seq, gone.to_seq)
+            self._found(msgspec.structs.replace(hole.finding, seq_range=seqs, topic=account.name))
+
+    def _take(self, frame: Frame, path: str) -> None:
+        topic_id = frame.topic_id
+        created = creation_in(frame)
+        if created is not None:
+            if topic_id in self.accounts:
+                self._tell(frame, path, f"topic {topic_id} is created a second time")
+            durability = decode_config(created.config).durability
+            self.accounts[topic_id] = Account(created.name, durability, head_at_creation(frame))
+            self.topic_ids.add(topic_id)
+        account = self.accounts.get(topic_id)
+        if account is None:
+            if topic_id not in self.strangers:
+                self.strangers.add(topic_id)
+                self._tell(frame, path, f"frame {frame.lsn} is about topic {topic_id}, which nobody created")
+            body = block_in(frame.kind, frame.body)
+            if body is not None:
+                self.first_logged.setdefault(topic_id, decode_block(body).first_seq)
+            elif frame.kind is FrameKind.FORWARD:
+                self.first_logged.setdefault(topic_id, decode_forward(frame.body).first_seq)
+            return
+        _TAKE[frame.kind](self, account, frame, path)
+
+    def _nothing(self, account: Account, frame: Frame, path: str) -> None:
+        """The frame's own content was looked at already, or there is none."""
+
+    def _append(self, account: Account, frame: Frame, path: str) -> None:
+        body = block_in(frame.kind, frame.body)
+        if body is None:
+            return
+        block = decode_block(body)
+        self._continue(account, block.first_seq - 1, frame, path)
+        self.records += block.count
+        self.first_logged.setdefault(frame.topic_id, block.first_seq)
+        account.head = block.first_seq + block.count - 1
+        account.next_base = block.base + len(block.text) + 1
+
+    def _forward(self, account: Account, frame: Frame, path: str) -> None:
+        forward = decode_forward(frame.body)
+        self._continue(account, forward.first_seq - 1, frame, path)
+        self.records += forward.count
+        self.first_logged.setdefault(frame.topic_id, forward.first_seq)
+        account.head, account.next_base = forward.last_seq, forward.next_base
+
+    def _router(self, account: Account, frame: Frame, path: str) -> None:
+        decode_router(frame.body)
+
+    def _unroute(self, account: Account, frame: Frame, path: str) -> None:
+        decode_unroute(frame.body)
+
+    def _configure(self, account: Account, frame: Frame, path: str) -> None:
+        head, config = control_frames.decode_config_change(frame.body)
+        if account.durability.logged:
+            self._continue(account, head, frame, path)
+        account.head = max(account.head, head)
+        account.durability = decode_config(config).durability
+
+    def _continue(self, account: Account, head: int, frame: Frame, path: str) -> None:
+        """The topic should stand at `head` before this frame."""
+        if head > account.head:
+            missing = (account.head + 1, head)
+            what = f"records {missing[0]} to {missing[1]} are missing before frame {frame.lsn}"
+            self._tell(frame, path, what, account, missing)
+        elif head < account.head:
+            self._tell(
+                frame, path, f"frame {frame.lsn} gives out seqs a second time", account, (head + 1, account.head)
+            )
+
+    def _drop(self, account: Account, frame: Frame, path: str) -> None:
+        del self.accounts[frame.topic_id]
+
+    def _delete(self, account: Account, frame: Frame, path: str) -> None:
+        control_frames.decode_delete(frame.body)
+
+    def _evict(self, account: Account, frame: Frame, path: str) -> None:
+        control_frames.decode_evict(frame.body)
+
+    def _ceiling(self, account: Account, frame: Frame, path: str) -> None:
+        control_frames.decode_ceiling(frame.body)
+
+    def _queue(self, account: Account, frame: Frame, path: str) -> None:
+        _QUEUE_BODIES[frame.kind](frame.body)
+
+    def _stream_append(self, account: Account, frame: Frame, path: str) -> None:
+        mark_in(frame)
+        self._append(account, frame, path)
+
+    def _stream_close(self, account: Account, frame: Frame, path: str) -> None:
+        mark_in(frame)
+
+    def _stream_renew(self, account: Account, frame: Frame, path: str) -> None:
+        decode_renewal(frame.body)
+
+    def _stream_contract(self, account: Account, frame: Frame, path: str) -> None:
+        decode_contract(frame.body)
+
+    def _transaction(self, account: Account, frame: Frame, path: str) -> None:
+        _TRANSACTION_BODIES[frame.kind](frame.body)
+
+    def _tell(
+        self, frame: Frame, path: str, what: str, account: Account | None = None, seqs: SeqRange | None = None
+    ) -> None:
+        self._found(Finding(path, what, (frame.start, frame.end), seqs, account.name if account else None))
+
+
+_QUEUE_BODIES: dict[FrameKind, Callable[[memoryview], object]] = {
+    FrameKind.LEASE: decode_lease,
+    FrameKind.DELAY: decode_delay,
+    FrameKind.DEPARTURE: decode_departure,
+}
+
+_TRANSACTION_BODIES: dict[FrameKind, Callable[[memoryview], object]] = {
+    FrameKind.TXN_BEGIN: decode_begun,
+    FrameKind.TXN_END: decode_ended,
+    FrameKind.TXN_COMMIT: decode_committed,
+}
+
+_TAKE: dict[FrameKind, Callable[[LogChecker, Account, Frame, str], None]] = {
+    FrameKind.APPEND: LogChecker._append,
+    FrameKind.CONFIG: LogChecker._configure,
+    FrameKind.DROP: LogChecker._drop,
+    FrameKind.DELETE: LogChecker._delete,
+    FrameKind.EVICT: LogChecker._evict,
+    FrameKind.CEILING: LogChecker._ceiling,
+    FrameKind.CREATE: LogChecker._nothing,
+    FrameKind.ROUTER: LogChecker._router,
+    FrameKind.UNROUTE: LogChecker._unroute,
+    FrameKind.FORWARD: LogChecker._forward,
+    FrameKind.ARRIVAL: LogChecker._append,
+    FrameKind.LEASE: LogChecker._queue,
+    FrameKind.DELAY: LogChecker._queue,
+    FrameKind.DEPARTURE: LogChecker._queue,
+    FrameKind.STREAM_APPEND: LogChecker._stream_append,
+    FrameKind.STREAM_CREATE: LogChecker._append,
+    FrameKind.STREAM_CLOSE: LogChecker._stream_close,
+    FrameKind.STREAM_RENEW: LogChecker._stream_renew,
+    FrameKind.STREAM_RETIRE: LogChecker._nothing,
+    FrameKind.TXN_BEGIN: LogChecker._transaction,
+    FrameKind.TXN_STAGE: LogChecker._append,
+    FrameKind.TXN_END: LogChecker._transaction,
+    FrameKind.TXN_APPEND: LogChecker._append,
+    FrameKind.TXN_COMMIT: LogChecker._transaction,
+    FrameKind.STREAM_CONTRACT: LogChecker._stream_contract,
+}

@@ -1,0 +1,372 @@
+"""Looking for damage in a data folder, changing nothing.
+
+Everything that a start would read is read, and everything that a start takes on trust is checked: the snapshots and the
+rules that their states obey, every frame of the log, every chunk, row, tag and flag of every segment. What a crash
+explains is a note and no damage: a torn tail, files that nobody names.
+"""
+
+import errno
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from topics.engine.record_runs import live_ranges
+from topics.engine.watermarks import state_problems
+from topics.log.block import BlockParts
+from topics.log.damage import Chain, find_orphans, topic_folders
+from topics.log.frame import Frame
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout, number_in, wal_file
+from topics.log.segment import DELETED, SegmentHead
+from topics.log.segment_files import SegmentKey
+from topics.log.snapshot import SegmentState, TopicState, WalPosition
+from topics.model.errors import UNFINISHED_RESTORE, Finding, FolderBusyError
+from topics.model.settings import SettingsError
+from topics.ops.verify.log_check import Account, Hole, LogChecker, LogWalker
+from topics.ops.verify.segment_check import SegmentImage, Trouble
+from topics.wire.record_slicing import payload_sizes
+
+# What looking at a data folder, or mending it, has to say: plain values for people and programs alike.
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What a look at a data folder found. `findings` is damage; `notes` is what a crash explains or nobody needs."""
+
+    folder: str
+    topics: int = 0
+    segments: int = 0
+    records: int = 0
+    frames: int = 0
+    bytes_checked: int = 0
+    findings: list[Finding] = []
+    notes: list[Finding] = []
+
+    @property
+    def sound(self) -> bool:
+        return not self.findings
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Records given up: from now on whoever reads across them is told."""
+
+    topic: str
+    from_seq: int
+    to_seq: int
+    sure: bool
+    """False where the damage hides whether there were any; then the range is the most there can have been."""
+
+
+class RepairReport(msgspec.Struct, kw_only=True):
+    """What a repair did, or would do."""
+
+    folder: str
+    dry_run: bool = False
+    found: Report
+    losses: list[Loss] = []
+    actions: list[str] = []
+    """What was changed or could not be brought back, one sentence each."""
+    moved: list[str] = []
+    """Files that are out of use now, as they were found."""
+    moved_to: list[str] = []
+    """The folders that hold them."""
+    after: Report | None = None
+    """What a look at the mended folder found; None when nothing was changed."""
+
+    @property
+    def sound(self) -> bool:
+        return self.after.sound if self.after is not None else self.found.sound
+
+
+def relative(layout: Layout, path: str) -> str:
+    """A path as reports give it: below the data folder, or in full where it is in the cold one."""
+    return path.removeprefix(layout.root + "/")
+
+
+OnBytes = Callable[[int], None]
+
+
+class Verification:
+    """One look. What it learns beyond the report is what a repair starts from."""
+
+    def __init__(self, fs: FileSystem, layout: Layout, same_boot: bool, on_bytes: OnBytes = lambda count: None) -> None:
+        self._fs = fs
+        self._layout = layout
+        self.same_boot = same_boot
+        self._on_bytes = on_bytes
+        self.chain = Chain(fs, layout)
+        self.states: dict[int, TopicState] = {}
+        self.report = Report(folder=layout.root)
+        self.ledger = LogChecker({}, self._found)
+        self.damaged: set[SegmentKey] = set()
+        """Segments of the state with anything wrong about them."""
+        self.unexplained: dict[SegmentKey, bytes] = {}
+        """Segments that mark more records as deleted than anyone deleted, with their flags."""
+        self.unknown_topics: set[int] = set()
+        """Topics that have segment files and nothing else."""
+
+    def total_bytes(self) -> int:
+        """How many bytes a run will check, for progress; known once the snapshots are read."""
+        logs = sum(self._walker(shard).size_from(position.file) for shard, position in self._log_parts())
+        return logs + sum(segment.text_bytes for _, segment in self.segments())
+
+    def load(self) -> None:
+        """Reads the snapshots; comes first."""
+        if self._fs.exists(self._layout.repair_plan):
+            self._found(Finding(self._layout.repair_plan, "a repair was begun and not finished; run it again"))
+        if self._fs.exists(self._layout.restoring):
+            self._found(Finding(self._layout.restoring, UNFINISHED_RESTORE))
+        for finding in self.chain.findings:
+            self._found(finding)
+        for member in self.chain.members:
+            for topic_id in member.head.dropped if member.head is not None else ():
+                self.states.pop(topic_id, None)
+            for remains in member.topics():
+                if remains.state is not None:
+                    self._take_state(remains.state, remains.blocks, member.path)
+            self.report.frames += member.frames
+            self.report.bytes_checked += member.size
+            for finding in member.findings:
+                self._found(finding)
+        self.ledger.accounts = {topic_id: Account.of(state) for topic_id, state in self.states.items()}
+        self.ledger.topic_ids = set(self.states)
+
+    def run(self) -> Report:
+        """Everything behind `load`."""
+        report = self.report
+        for shard, position in self._log_parts():
+            self._check_log(shard, position)
+        self._check_names()
+        for state, segment in self.segments():
+            self._check_segment(state, segment)
+        named = {key_of(state, segment) for state, segment in self.segments()}
+        for path, what in find_orphans(self._fs, self._layout, self.chain, named):
+            report.notes.append(Finding(relative(self._layout, path), what))
+        report.topics = len(self.ledger.accounts)
+        report.records += self.ledger.records
+        return report
+
+    def segments(self) -> Iterator[tuple[TopicState, SegmentState]]:
+        """Every segment that the state names."""
+        for state in self.states.values():
+            for segment in state.segments:
+                yield state, segment
+
+    def shard_of(self, topic_id: int) -> int | None:
+        """The shard that a topic's frames are in; None when nobody can tell."""
+        if self.chain.newest is None:
+            return None
+        return int(xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % self.chain.newest.shard_count)
+
+    def shards(self) -> list[int]:
+        """The shards that have a folder."""
+        return [shard for shard, _ in self._log_parts()]
+
+    # Snapshots
+
+    def _take_state(self, state: TopicState, tail: list[tuple[int, BlockParts]], path: str) -> None:
+        self.states[state.topic_id] = state
+        ranges = [(part.first_seq, part.first_seq + part.count - 1) for _, part in tail]
+        self.report.records += sum(last - first + 1 for first, last in ranges)
+        for problem in state_problems(state, ranges):
+            self._found(Finding(path, f"topic {state.topic_id}: {problem}", topic=state.name))
+
+    def _check_names(self) -> None:
+        """Each name is had once, and each number was given out before."""
+        names = Counter(account.name for account in self.ledger.accounts.values())
+        for name, count in names.items():
+            if count > 1:
+                self._found(Finding(self._layout.meta, f"{count} topics have the same name", topic=name))
+        newest = self.chain.newest
+        given_out = newest.next_topic_id if newest is not None else 1
+        for topic_id in self.states if newest is not None else ():
+            if topic_id >= given_out:
+                self._found(Finding(self._layout.meta, f"topic {topic_id} has a number that was never given out"))
+        created = max([given_out - 1, *self.ledger.topic_ids])
+        folders = topic_folders(self._fs, self._layout) - self.ledger.strangers
+        self.unknown_topics = {topic_id for topic_id in folders if topic_id > created}
+        for topic_id in sorted(self.unknown_topics):
+            what = "a topic's segments, of which neither the snapshots nor the log know"
+            self._found(Finding(self._layout.topic(topic_id), what))
+
+    # The log
+
+    def _log_parts(self) -> Iterator[tuple[int, WalPosition]]:
+        positions = {p.shard: p for p in self.chain.newest.positions} if self.chain.newest is not None else {}
+        try:
+            names = self._fs.list_dir(self._layout.wal)
+        except FileNotFoundError:
+            return
+        for name in names:
+            shard = number_in(name, "shard-", "")
+            if shard is not None:
+                yield shard, positions.get(shard, WalPosition(shard, 1, 1))
+
+    def _walker(self, shard: int, on_bytes: Callable[[int], None] = lambda count: None) -> LogWalker:
+        walker = LogWalker(self._fs, self._layout.shard(shard), self.same_boot, on_bytes)
+        walker.shard = shard
+        return walker
+
+    def _check_log(self, shard: int, position: WalPosition) -> None:
+        walker, folder = self._walker(shard, self._count), self._layout.shard(shard)
+
+        def take(frame: Frame, number: int) -> None:
+            self.ledger.frame(frame, wal_file(folder, number))
+
+        # Where nobody knows how far the snapshots reach, the log begins with what there is of it.
+        lsn = position.lsn if self.chain.located or self.chain.empty else None
+        end = walker.walk(position.file if lsn is not None else 1, lsn, take, self._hole)
+        self.report.frames += end.frames
+        if end.tear is not None:
+            what = f"the log ends in an unfinished write: {end.tear.reason}"
+            if end.tear.frames_behind:
+                what += f"; {end.tear.frames_behind} frames behind it were never synced and are not part of the log"
+            self._note(Finding(wal_file(folder, end.tear.number), what, (end.tear.offset, end.tear.offset)))
+
+    def _count(self, nbytes: int) -> None:
+        self.report.bytes_checked += nbytes
+        self._on_bytes(nbytes)
+
+    def _hole(self, hole: Hole) -> None:
+        self.ledger.hole(hole, lambda topic_id: self.shard_of(topic_id) in (None, hole.shard))
+
+    # Segments
+
+    def _check_segment(self, state: TopicState, segment: SegmentState) -> None:
+        image = read_image(self._fs, self._layout, state, segment)
+        before = len(self.report.findings)
+        for trouble in image.troubles:
+            self._trouble(state, segment, trouble)
+        if image.whole:
+            for trouble in self._flag_troubles(state, segment, image):
+                self._trouble(state, segment, trouble)
+        if len(self.report.findings) > before:
+            self.damaged.add(key_of(state, segment))
+        self.report.segments += 1
+        self.report.records += segment.count
+        self.report.bytes_checked += segment.text_bytes
+        self._on_bytes(segment.text_bytes)
+
+    def _flag_troubles(self, state: TopicState, segment: SegmentState, image: SegmentImage) -> Iterator[Trouble]:
+        """Whether the flags, and what is live by them, are as the state has them.
+
+        The state may know the flags before the file does. Then a crash may have come while a flag that it has as set
+        was being written, and that byte can be anything.
+        """
+        assert image.head is not None
+        known = segment.flags if len(segment.flags) == segment.count else b""
+        wrong = [i for i, flag in enumerate(image.flags) if flag and self._is_wrong(flag, known[i : i + 1])]
+        if wrong:
+            what = "a delete flag that should be clear" if known else "a delete flag that is neither set nor clear"
+            place = (image.head.flags_at + wrong[0], image.head.flags_at + wrong[-1] + 1)
+            yield Trouble(".data", what, place, (wrong[0], wrong[-1]))
+            return
+        flags = known or image.flags
+        marked = flags.count(DELETED)
+        if marked > segment.marked and not self.chain.complete:
+            return  # Where a newer state of the topic may be lost, so may be the deletes that it knew of.
+        if marked != segment.marked:
+            if marked > segment.marked:
+                self.unexplained[key_of(state, segment)] = flags
+            yield Trouble(
+                ".data", f"{marked} records are marked as deleted, the topic's state knows of {segment.marked}"
+            )
+            return
+        ranges = live_ranges(flags, max(state.earliest - segment.first_seq, 0), segment.count)
+        live = sum(end - begin for begin, end in ranges)
+        size = sum(sum(payload_sizes(image.view, begin, end)) for begin, end in ranges)
+        if (live, size) != (segment.live, segment.live_bytes):
+            yield Trouble(
+                ".data",
+                f"{live} of its records with {size} bytes are live, the topic's state says {segment.live} "
+                f"with {segment.live_bytes}",
+            )
+
+    def _is_wrong(self, flag: int, known: bytes) -> bool:
+        """Whether a flag in a file, which is not clear, cannot be what the engine wrote. `known` is the state's."""
+        if not known or flag != DELETED:
+            return flag != DELETED and known != bytes((DELETED,))
+        # Set in the file only: a delete that a newer state knew of, if one can be lost.
+        return known[0] != DELETED and self.chain.complete
+
+    def _trouble(self, state: TopicState, segment: SegmentState, trouble: Trouble) -> None:
+        path = self._layout.segment(state.topic_id, segment.first_seq, segment.cold) + trouble.ending
+        first, last = trouble.records if trouble.records is not None else (0, segment.count - 1)
+        seqs = (segment.first_seq + first, segment.first_seq + last)
+        self._found(Finding(path, trouble.what, trouble.byte_range, seqs, state.name))
+
+    # Telling
+
+    def _found(self, finding: Finding) -> None:
+        self.report.findings.append(msgspec.structs.replace(finding, where=relative(self._layout, finding.where)))
+
+    def _note(self, finding: Finding) -> None:
+        self.report.notes.append(msgspec.structs.replace(finding, where=relative(self._layout, finding.where)))
+
+
+def key_of(state: TopicState, segment: SegmentState) -> SegmentKey:
+    return SegmentKey(state.topic_id, segment.first_seq, segment.cold)
+
+
+def read_image(fs: FileSystem, layout: Layout, state: TopicState, segment: SegmentState) -> SegmentImage:
+    """A segment of the state as it is on disk."""
+    path = layout.segment(state.topic_id, segment.first_seq, segment.cold)
+    expected = SegmentHead(
+        state.topic_id, state.epoch, segment.first_seq, segment.payload_bytes, segment.first_ts, segment.last_ts,
+        segment.count, 0, segment.text_bytes, segment.traits, state.name,
+    )  # fmt: skip
+    return SegmentImage(map_file(fs, path + ".data"), map_file(fs, path + ".idx"), expected)
+
+
+def map_file(fs: FileSystem, path: str) -> memoryview | None:
+    """A file's bytes; None when it is missing."""
+    try:
+        file = fs.open(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        return file.map()
+    finally:
+        file.close()
+
+
+# Coming into a data folder with a tool: is it one, is it free, is all of it there.
+
+_UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+@contextmanager
+def hold_folder(fs: FileSystem, layout: Layout, note: str, *, read_only: bool) -> Iterator[None]:
+    """Keeps everyone else out. Raises FolderBusyError, or SettingsError where there is no data folder.
+
+    Who only looks may do so on a medium that cannot be written to, where no server can run either, and leaves no lock
+    file in a copy of a folder that has none.
+    """
+    if not any(fs.exists(folder) for folder in (layout.meta, layout.wal, layout.topics())):
+        raise SettingsError(f"{layout.root} is not a data folder of topics")
+    lock = None
+    try:
+        if not read_only or fs.exists(layout.lock):
+            lock = fs.lock(layout.lock, note)
+    except BlockingIOError as error:
+        raise FolderBusyError(layout.root, str(error)) from error
+    except OSError as error:
+        if not read_only or error.errno not in _UNWRITABLE:
+            raise
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def check_cold_folder(fs: FileSystem, layout: Layout, look: Verification) -> None:
+    """Refuses to take an unmounted cold folder for a lost one."""
+    if not any(segment.cold for _, segment in look.segments()):
+        return
+    if layout.cold_root is None:
+        raise SettingsError("some segments were moved to a cold folder: say where it is with --cold-dir")
+    if not fs.exists(layout.topics(cold=True)):
+        raise SettingsError(f"some segments were moved to a cold folder, and {layout.cold_root} does not look like it")

@@ -1,0 +1,1 @@
+"""Queues: lease-based delivery of jobs on top of a topic."""

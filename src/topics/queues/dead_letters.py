@@ -1,0 +1,432 @@
+"""Dead letters: jobs that were delivered too often go to the dead letter topic, and come back when they are sent back.
+
+Nobody waits for a burial. When it cannot be done now, because the destination is full or being deleted, its log takes
+no writes, or it is a stream whose schema demands something else, the job stays where it is, out of reach of workers,
+and is tried again a moment later.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from topics.engine.append import stage_block
+from topics.engine.background_jobs import Background
+from topics.engine.core import EngineCore
+from topics.engine.lookup import SeqRange, as_ranges
+from topics.engine.record_runs import Block, Run, RunReader, block_head, live_ranges
+from topics.engine.results import PutDone, PutResult
+from topics.engine.topic import Topic
+from topics.engine.write_path import FrameDraft, Gate, LogOperation
+from topics.log.commit_requests import AT_ONCE, CommitTiming
+from topics.log.frame import FrameKind
+from topics.log.segment_files import SegmentDamaged
+from topics.model.errors import CorruptSegmentError, InvalidRequestError, TopicNotFoundError, TopicsError
+from topics.model.records import TRAIT_META, Record
+from topics.model.topic_config import TopicConfigPatch, TopicType
+from topics.queues.jobs import Cut, TopicJobs, plan_cut
+from topics.queues.queue_frames import MoveReason, encode_arrival_head, encode_departure
+from topics.queues.queue_messages import RedriveDone, RedriveRequest, RedriveResult
+from topics.queues.queue_state import Queue, QueueFeature, find_queue, queue_of
+from topics.streams.chunked_validation import is_schema_refusal
+from topics.wire.record_copies import read_provenance, stamp
+from topics.wire.record_slicing import RecordParts, parts_of
+
+# Moving records from one topic to another: in one or in the other, never in neither, also across a crash.
+#
+# The records arrive by value, in one frame of the destination's shard that says where they were; from then on the move
+# counts. They depart by another frame, in the source's shard, and recovery makes up for one that is missing.
+#
+# | the two topics are | what is logged | when |
+# |---|---|---|
+# | in one shard | arrival and departure, in this order, in one write | at once; a log is read up to where it ends |
+# | in two shards | the arrival, synced whatever the class; then the departure | never the second without the first |
+#
+# In one shard both happen at the same moment for readers as well. In two, a reader may find a record in both for the
+# time of one commit. A destination of class ephemeral logs no arrival: what is moved there is as lasting as anything
+# there.
+
+
+class Move:
+    """What shall be moved; `done` is told the block it is now in, or why nothing was moved."""
+
+    __slots__ = ("dest", "done", "reason", "records", "seqs", "source")
+
+    def __init__(
+        self,
+        source: Topic,
+        seqs: Sequence[int],
+        dest: Topic,
+        records: list[Record],
+        reason: MoveReason,
+        done: Callable[[Block | TopicsError, CommitTiming], None],
+    ) -> None:
+        self.source = source
+        self.seqs = seqs
+        self.dest = dest
+        self.records = records
+        self.reason = reason
+        self.done = done
+
+
+class Arrival(LogOperation):
+    """Records come in."""
+
+    __slots__ = ("timing",)
+
+    def __init__(self, core: EngineCore, move: Move, block: Block) -> None:
+        frames: list[FrameDraft] = []
+        if move.dest.rules.logged:
+            front = encode_arrival_head(move.reason, move.source.id, move.seqs)
+            frames.append((FrameKind.ARRIVAL, front + block_head(block), block.text))
+        super().__init__(core.path, move.dest, frames, block)
+        self.timing = AT_ONCE
+
+    def apply(self, timing: CommitTiming) -> None:
+        self.timing = timing
+        self.publish()
+
+    def undo(self, error: TopicsError) -> None:
+        """Nobody saw them."""
+
+
+class Departure(LogOperation):
+    """Records that are in another topic now, or come there in the same write, go away."""
+
+    __slots__ = ("_arrived", "_feature", "_ranges", "_reason")
+
+    def __init__(self, core: EngineCore, feature: QueueFeature, move: Move, arrived: bool) -> None:
+        source = move.source
+        self._arrived = arrived
+        self._feature = feature
+        self._reason = move.reason
+        self._ranges: list[SeqRange] = as_ranges(move.seqs, source.head + 1)
+        frames = []
+        if core.path.logs_removals(source):
+            frames.append((FrameKind.DEPARTURE, encode_departure(move.reason, move.dest.id, self._ranges), b""))
+        super().__init__(core.path, source, frames)
+
+    def apply(self, timing: CommitTiming) -> None:
+        self._feature.depart(self.topic, self._reason, self._ranges)
+
+    def undo(self, error: TopicsError) -> None:
+        """What has arrived counts all the same. This log takes nothing more, so readers see it now, and recovery sees
+        to it; or, where the log takes nothing only for now, a later frame."""
+        if self._arrived:
+            shard = self.path.books.shards[self.topic.shard]
+            for kind, body, _ in self.frames if shard.writer.halted else ():
+                shard.after_heal[object()] = partial(self.path.note, self.topic, kind, body)
+            books, before = self.path.books, self.topic.live_bytes
+            books.before_change(self.topic)
+            self._feature.depart(self.topic, self._reason, self._ranges)
+            books.total_bytes += self.topic.live_bytes - before
+
+
+class Mover:
+    def __init__(self, core: EngineCore, feature: QueueFeature) -> None:
+        self._core = core
+        self._feature = feature
+
+    def move(self, move: Move) -> None:
+        """Moves records whose bytes are at hand. The seqs ascend, and nobody else may be moving them."""
+        if move.source.shard == move.dest.shard:
+            self._begin(move, lambda: None)
+        else:
+            self._core.cross_shard_gate.enter(lambda: self._begin(move, self._core.cross_shard_gate.leave))
+
+    def _begin(self, move: Move, finished: Callable[[], None]) -> None:
+        path = self._core.path
+        try:
+            # Everything that can refuse a move: once its frames are numbered, nothing may.
+            path.check(move.source, patient=True)
+            path.check(move.dest, patient=True)
+            records = path.admit(move.dest, lambda: move.records, moved=True) or move.records
+            path.check_fits(move.dest, records, grows=False)
+        except TopicsError as error:
+            move.done(error, AT_ONCE)
+            finished()
+            return
+        arrival = Arrival(self._core, move, stage_block(self._core, move.dest, records))
+
+        def done(error: TopicsError | None) -> None:
+            assert arrival.block is not None
+            move.done(arrival.block if error is None else error, arrival.timing)
+            finished()
+
+        if move.source.shard == move.dest.shard:
+            path.log_together((arrival, Departure(self._core, self._feature, move, arrived=False)), done)
+            return
+
+        def arrived(error: TopicsError | None) -> None:
+            if error is None:
+                self._depart(move, done)
+            else:
+                done(error)
+
+        # Synced where it is logged: another shard's log is about to rely on this frame.
+        path.log_together((arrival,), arrived, Gate.SYNC if arrival.frames else Gate.CLASS)
+
+    def _depart(self, move: Move, done: Callable[[TopicsError | None], None]) -> None:
+        """The records are in their destination, for good: now they leave where they were."""
+        core, source = self._core, move.source
+        if core.topics.get(source.id) is not source or source.closing:
+            # Their topic goes as a whole. Should that fail, the next start finds the arrival and finishes the move.
+            done(None)
+            return
+        departure = Departure(core, self._feature, move, arrived=True)
+        # It counts either way.
+        core.path.log_together((departure,), lambda error: done(None))
+
+
+_RETRY_MS = 1000
+_MOVE_BYTES = 4 * 1024 * 1024
+"""Payload that goes into one frame of a move; a single job always fits."""
+
+CreateTopic = Callable[[str, TopicConfigPatch, PutDone], None]
+Found = list[tuple[int, RecordParts]]
+
+_log = logging.getLogger(__name__)
+
+
+class DeadLetters:
+    def __init__(self, core: EngineCore, mover: Mover, background: Background, create: CreateTopic) -> None:
+        self._core = core
+        self._mover = mover
+        self._background = background
+        self._create = create
+        self._moving: dict[int, set[int]] = {}
+        """By topic, the records that a redrive is taking away."""
+        self._creating: dict[str, list[tuple[Topic, Queue, list[int]]]] = {}
+        """By name, the dead letter topics on their way, and the burials that wait for each."""
+
+    # There
+
+    def bury(self, topic: Topic, queue: Queue, seqs: list[int]) -> None:
+        """Moves jobs that were delivered too often; they are `moving` already."""
+        # Meanwhile they may have been deleted, or their topic, or its wish to be rid of them.
+        seqs = [seq for seq in seqs if queue.jobs.is_live(seq)]
+        name = topic.config.dead_letter
+        if not seqs or self._core.topics.get(topic.id) is not topic:
+            return
+        if name is None:
+            queue.book.stay(seqs, self._core.steady())
+            return
+        dest = self._core.by_name.get(name)
+        if dest is None or name in self._creating:
+            self._create_and_bury(name, topic, queue, seqs)
+            return
+
+        def cut(outcome: object) -> None:
+            if isinstance(outcome, list):
+                self._bury_found(topic, queue, dest, outcome)
+            else:
+                self._stay(topic, queue, seqs, _as_error(outcome))
+
+        where, reader = plan_cut(topic, seqs), self._core.reader
+        if where.cold:
+            self._background(lambda: _take_apart(where, seqs, reader), cut)
+            return
+        try:
+            found = _take_apart(where, seqs, reader)
+        except TopicsError as error:
+            cut(error)
+        else:
+            cut(found)
+
+    def _create_and_bury(self, name: str, topic: Topic, queue: Queue, seqs: list[int]) -> None:
+        waiting = self._creating.get(name)
+        if waiting is not None:
+            waiting.append((topic, queue, seqs))
+            return
+
+        def created(outcome: PutResult | TopicsError) -> None:
+            for burial in self._creating.pop(name):
+                if isinstance(outcome, TopicsError):
+                    self._stay(*burial, outcome)
+                else:
+                    self.bury(*burial)
+
+        self._creating[name] = [(topic, queue, seqs)]
+        # As lasting as the queue: a job must not become easier to lose by failing.
+        patch = TopicConfigPatch(type=TopicType.LOG, durability=topic.config.durability)
+        try:
+            self._create(name, patch, created)
+        except TopicsError as error:
+            created(error)
+
+    def _bury_found(self, topic: Topic, queue: Queue, dest: Topic, found: Found) -> None:
+        for part in _portions(found):
+            self._bury_part(topic, queue, dest, part)
+
+    def _bury_part(self, topic: Topic, queue: Queue, dest: Topic, part: Found) -> None:
+        delivered = queue.book.delivered
+        seqs = [seq for seq, _ in part]
+        records = [_record(parts, stamp(parts.meta, topic.name, delivered.get(seq, 0), seq)) for seq, parts in part]
+
+        def done(outcome: Block | TopicsError, timing: CommitTiming) -> None:
+            if not isinstance(outcome, TopicsError):
+                return
+            if len(part) == 1 or not is_schema_refusal(outcome):
+                self._stay(topic, queue, seqs, outcome)
+                return
+            # One that is not taken keeps none of the others.
+            index = outcome.detail.get("index")
+            at = index if isinstance(index, int) else len(part) // 2
+            for some in (part[:at], part[at : at + 1], part[at + 1 :]):
+                if some:
+                    self._bury_part(topic, queue, dest, some)
+
+        self._mover.move(Move(topic, seqs, dest, records, MoveReason.DEAD_LETTER, done))
+
+    def _stay(self, topic: Topic, queue: Queue, seqs: Sequence[int], error: TopicsError) -> None:
+        self._core.totals.dead_letters_refused += len(seqs)
+        _log.warning(
+            "jobs could not be moved to the dead letter topic and are tried again",
+            extra={"topic": topic.name, "jobs": len(seqs), "error": error.message},
+        )
+        queue.book.stay(seqs, self._core.steady() + _RETRY_MS)
+
+    # And back
+
+    def redrive(self, topic: Topic, request: RedriveRequest, done: RedriveDone) -> None:
+        """Moves jobs of a queue from a topic of dead letters back into it, the oldest first, in one step."""
+        core = self._core
+        name = request.source if request.source is not None else topic.config.dead_letter
+        if name is None:
+            raise InvalidRequestError("source: the queue has no dead letter topic", field="source")
+        if name == topic.name:
+            raise InvalidRequestError("source: must be another topic than the queue", field="source")
+        core.check_accepting()
+        source = core.existing(name)
+        core.expire(source)
+        wanted, busy = core.limits.clamp_claim(request.max), self._busy(source)
+        runs, earliest, head = list(source.runs_from(source.earliest)), source.earliest, source.head
+
+        def found(outcome: object) -> None:
+            try:
+                if not isinstance(outcome, list):
+                    raise _as_error(outcome)
+                self._redrive_found(topic, source, outcome, wanted, done)
+            except TopicsError as error:
+                done(error)
+
+        # Off the loop: it may have to look at every record of the source to find this queue's.
+        self._background(
+            lambda: _find(source.name, source.id, runs, core.reader, earliest, head, topic.name, wanted, busy), found
+        )
+
+    def _busy(self, source: Topic) -> frozenset[int]:
+        """Records of a topic that must stay: workers have them, or they are on their way already."""
+        moving, queue = self._moving.get(source.id, set()), find_queue(source)
+        if queue is None:
+            return frozenset(moving)
+        book = queue.book
+        return frozenset((*moving, *book.leases, *book.leaving, *book.moving, *book.delayed))
+
+    def _redrive_found(self, topic: Topic, source: Topic, found: Found, wanted: int, done: RedriveDone) -> None:
+        core = self._core
+        for each in (topic, source):
+            if core.topics.get(each.id) is not each:
+                raise TopicNotFoundError(each.name)
+        # Time has passed since the search began.
+        busy, jobs = self._busy(source), TopicJobs(source, core.reader)
+        there = [(seq, parts) for seq, parts in found if seq not in busy and jobs.is_live(seq)]
+        if not there:
+            done(RedriveResult(topic.name, source.name, 0, 0, 0, bool(found)))
+            return
+        part = _portions(there)[0]
+        more = len(found) == wanted or len(part) < len(found)
+        seqs = [seq for seq, _ in part]
+        records = []
+        for _, parts in part:
+            provenance = read_provenance(parts.meta)
+            records.append(_record(parts, provenance.meta if provenance is not None else parts.meta))
+
+        def moved(outcome: Block | TopicsError, timing: CommitTiming) -> None:
+            self._let_go(source, seqs, failed=isinstance(outcome, TopicsError))
+            if isinstance(outcome, TopicsError):
+                done(outcome)
+            else:
+                first, last = outcome.first_seq, outcome.last_seq
+                done(
+                    RedriveResult(
+                        topic.name, source.name, len(seqs), first, last, more, timing.write_ms, timing.sync_ms
+                    )
+                )
+
+        self._moving.setdefault(source.id, set()).update(seqs)
+        if source.config.type is TopicType.QUEUE:
+            # Also where nothing happened in it yet: from now on nobody can claim them there.
+            queue_of(source, self._core).book.leave_unleased(seqs)
+        self._mover.move(Move(source, seqs, topic, records, MoveReason.REDRIVE, moved))
+
+    def _let_go(self, source: Topic, seqs: list[int], failed: bool) -> None:
+        queue = find_queue(source)
+        if failed and queue is not None:
+            queue.book.stay(seqs, self._core.steady())
+        moving, jobs = self._moving[source.id], TopicJobs(source, self._core.reader)
+        # What has arrived elsewhere and could not leave must not be sent a second time.
+        moving.difference_update(seqs if failed else [seq for seq in seqs if not jobs.is_live(seq)])
+        if not moving:
+            del self._moving[source.id]
+
+
+def _record(parts: RecordParts, meta: bytes | None) -> Record:
+    return Record(msgspec.Raw(parts.data), parts.tag, parts.node, msgspec.Raw(meta) if meta is not None else None)
+
+
+def _portions(found: Found) -> list[Found]:
+    """Jobs in portions that are not too large for one frame."""
+    portions: list[Found] = [[]]
+    room = _MOVE_BYTES
+    for seq, parts in found:
+        size = len(parts.data) + len(parts.meta or b"")
+        if portions[-1] and size > room:
+            portions.append([])
+            room = _MOVE_BYTES
+        portions[-1].append((seq, parts))
+        room -= size
+    return portions
+
+
+def _take_apart(cut: Cut, seqs: Sequence[int], reader: RunReader) -> Found:
+    parts: list[RecordParts] = []
+    for run, lo, hi in cut.stretches:
+        try:
+            for view, view_lo, view_hi, _ in reader.views(cut.topic_id, run, lo, hi):
+                parts += [parts_of(view, index) for index in range(view_lo, view_hi)]
+        except SegmentDamaged as damage:
+            raise CorruptSegmentError(cut.topic_name, run.first_seq + lo, run.first_seq + hi - 1) from damage
+    return list(zip(seqs, parts, strict=True))
+
+
+def _find(
+    name: str, topic_id: int, runs: list[Run], reader: RunReader, earliest: int, head: int, queue: str, wanted: int,
+    busy: frozenset[int],
+) -> Found:  # fmt: skip
+    """The oldest dead letters of a queue. Touches nothing that changes, so any thread may do it."""
+    found: Found = []
+    for run in runs:
+        if not run.traits & TRAIT_META or run.first_seq > head:
+            continue
+        try:
+            for lo, hi in live_ranges(reader.flags(topic_id, run), max(earliest - run.first_seq, 0), run.count):
+                for view, view_lo, view_hi, offset in reader.views(topic_id, run, lo, hi):
+                    for index in range(view_lo, view_hi):
+                        seq = run.first_seq + offset + index
+                        if seq in busy or not view.rows[3 * index + 1]:
+                            continue
+                        parts = parts_of(view, index)
+                        provenance = read_provenance(parts.meta)
+                        if provenance is not None and provenance.source == queue:
+                            found.append((seq, parts))
+                            if len(found) == wanted:
+                                return found
+        except SegmentDamaged as damage:
+            raise CorruptSegmentError(name, run.first_seq, run.last_seq) from damage
+    return found
+
+
+def _as_error(outcome: object) -> TopicsError:
+    return outcome if isinstance(outcome, TopicsError) else TopicsError(f"dead letters could not be read: {outcome}")

@@ -1,0 +1,403 @@
+"""Handing jobs out: who gets which, and who waits.
+
+A pass serves a cohort at once. Without a window (`claim_jitter_ms` 0) a claim is a cohort of its own, and the workers
+that wait are one. With a window, the first claim opens it, or the first job that a worker waits for, and everyone who
+comes until it closes is in. A cohort's jobs are divided in proportion to what each asked for.
+
+A worker that got less than it can hold waits for the topic's next change. And while there are workers, the first moment
+at which time alone frees a job, or a place in a worker's hands, is looked at: one alarm a queue.
+"""
+
+from collections.abc import Callable, Sequence
+from struct import unpack
+
+from topics.engine.background_jobs import Background
+from topics.engine.core import EngineCore
+from topics.engine.topic import Topic
+from topics.engine.write_path import Change
+from topics.log.commit_requests import AT_ONCE, CommitTiming
+from topics.log.frame import FrameKind
+from topics.model.errors import CorruptSegmentError, ShuttingDownError, ThrottledError, TopicNotFoundError, TopicsError
+from topics.model.limits import clamp_lease_ms
+from topics.queues.jobs import Cut, claimed_jobs, execute_cut, plan_cut
+from topics.queues.leases import Lease
+from topics.queues.queue_frames import Ending, LeaseEvent, encode_claims, encode_lease_change
+from topics.queues.queue_state import Alarms, Demand, PollClaim, Queue, Worker, leases_are_logged
+
+# Dividing what there is among those who want it: evenly, and in proportion to how much each asked for. Pure.
+
+
+def shares(available: int, wanted: Sequence[int]) -> list[int]:
+    """How many each gets. Nobody gets more than asked for, and nothing is left while anybody wants more.
+
+    Where there is too little, each gets the part that corresponds to what it asked for. What is left over by rounding
+    goes to those who lost most by it, one each; of equals, to those who came first.
+    """
+    total = sum(wanted)
+    if available >= total:
+        return list(wanted)
+    if not available:
+        return [0] * len(wanted)
+    given = [available * wish // total for wish in wanted]
+    left = available - sum(given)
+    by_remainder = sorted(range(len(wanted)), key=lambda place: -(available * wanted[place] % total))
+    for place in by_remainder[:left]:
+        given[place] += 1
+    return given
+
+
+def deal(jobs: Sequence[int], given: Sequence[int]) -> list[list[int]]:
+    """Who gets which: one each in turn, so that all begin with the oldest. `given` adds up to the number of jobs."""
+    hands: list[list[int]] = [[] for _ in given]
+    waiting = [(hand, share) for hand, share in zip(hands, given, strict=True) if share]
+    place = 0
+    while waiting:
+        for hand, _ in waiting:
+            hand.append(jobs[place])
+            place += 1
+        waiting = [(hand, share) for hand, share in waiting if len(hand) < share]
+    return hands
+
+
+_RETRY_MS = 100
+_PUSH_BYTES = 1024 * 1024
+"""What is pushed to a worker at a time, going by the size of the topic's jobs; a single job always is."""
+_CLAIM_BYTES = 64 * 1024 * 1024
+"""What one claim is answered with, by the same rule: a claim of a thousand large jobs must not fill the memory."""
+_DAMAGED_RETRY_MS = 60_000
+"""How long a job that cannot be read is held back: others get their turn, and each try is told again."""
+
+Bury = Callable[[Topic, Queue, list[int]], None]
+"""Moves jobs that were delivered too often to the dead letter topic; they are `leaving` already."""
+
+
+class _LeaseChange(Change):
+    """Nobody who follows the topic sees anything of it."""
+
+    __slots__ = ()
+    wakes = False
+
+
+class Dispatcher:
+    def __init__(self, core: EngineCore, alarms: Alarms, background: Background, bury: Bury) -> None:
+        self._core = core
+        self._alarms = alarms
+        self._background = background
+        self._bury = bury
+
+    # Claims
+
+    def claim(self, queue: Queue, demand: PollClaim) -> None:
+        """Serves a claim at once, or with its cohort."""
+        jitter_ms = queue.jobs.topic.config.claim_jitter_ms
+        if not jitter_ms:
+            self._serve(queue, [demand])
+            return
+        queue.waiting.append(demand)
+        self._open_window(queue, jitter_ms)
+
+    def refresh(self, queue: Queue) -> int:
+        """Lets time do its work on a queue; returns the time."""
+        core, topic, book = self._core, queue.jobs.topic, queue.book
+        if topic.config.ttl_ms:
+            core.expire(topic)
+        lost = book.forget_below(topic.evict_floor)
+        now = core.steady()
+        if book.sweep(now) or lost:
+            self.schedule(queue)
+        return now
+
+    def check(self, queue: Queue) -> None:
+        """Comes before every change of the book that is logged, and before anything is decided."""
+        topic = queue.jobs.topic
+        if leases_are_logged(topic):
+            # Who takes jobs and acknowledges them makes room.
+            self._core.path.check(topic, patient=True, frees=True)
+
+    def change(
+        self,
+        queue: Queue,
+        body: Callable[[], bytes],
+        applied: Callable[[CommitTiming], None],
+        undone: Callable[[TopicsError], None],
+    ) -> None:
+        """Changes the book: at once, or by way of the leases log where that is durable."""
+        topic, path = queue.jobs.topic, self._core.path
+        if self._logs(topic):
+            path.log(_LeaseChange(path, topic, ((FrameKind.LEASE, body(), b""),), applied, undone))
+        else:
+            applied(AT_ONCE)
+
+    def _logs(self, topic: Topic) -> bool:
+        return leases_are_logged(topic) and not self._core.closed and not topic.closing
+
+    def release(
+        self,
+        queue: Queue,
+        leases: Sequence[Lease],
+        ready_at: int,
+        then: Callable[[CommitTiming], None] = lambda timing: None,
+        undone: Callable[[TopicsError], None] = lambda error: None,
+    ) -> None:
+        """Gives jobs back; the caller has called `check`."""
+        seqs, book = [lease.seq for lease in leases], queue.book
+        if self._logs(queue.jobs.topic):
+            book.leave(leases)
+
+        def applied(timing: CommitTiming) -> None:
+            # Without those that were deleted while this was on its way.
+            book.release([seq for seq in seqs if seq in book.leaving or seq in book.leases], ready_at)
+            then(timing)
+            self.schedule(queue)
+
+        def failed(error: TopicsError) -> None:
+            book.stay(seqs, 0)
+            undone(error)
+
+        ending = self._core.time.ending(ready_at) if ready_at else Ending(0, 0)
+        self.change(queue, lambda: encode_lease_change(LeaseEvent.RELEASED, ending, seqs), applied, failed)
+
+    # Passes
+
+    def schedule(self, queue: Queue) -> None:
+        """Remembers to look whether a worker can be served, once a tick."""
+        if queue.workers and not queue.scheduled:
+            queue.scheduled = True
+            self._core.defer(lambda: self._pass(queue))
+
+    def _pass(self, queue: Queue) -> None:
+        queue.scheduled = False
+        core, topic = self._core, queue.jobs.topic
+        if core.topics.get(topic.id) is not topic:
+            self.end(queue, TopicNotFoundError(topic.name))
+            return
+        if queue.window is not None:
+            return
+        queue.scheduled = True  # What time frees now is looked at below, not in a pass of its own.
+        self.refresh(queue)
+        queue.scheduled = False
+        hungry = self._hungry(queue)
+        if hungry and queue.counters[0] > 0:
+            if topic.config.claim_jitter_ms:
+                self._open_window(queue, topic.config.claim_jitter_ms)
+                return
+            self._serve_workers(queue, hungry)
+        self._wait(queue)
+
+    def _hungry(self, queue: Queue) -> list[Worker]:
+        return [worker for worker in queue.workers if worker.wanted > 0]
+
+    def _serve_workers(self, queue: Queue, cohort: Sequence[Demand]) -> None:
+        """Serves a cohort with workers in it: what goes wrong is told to claims, and passes or ends a worker."""
+        try:
+            self._serve(queue, cohort)
+        except ThrottledError as error:
+            _refuse(cohort, error)
+            self._alarms.at(self._core.steady() + _RETRY_MS, lambda: self.schedule(queue))
+        except TopicsError as error:
+            _refuse(cohort, error)
+            for worker in [demand for demand in cohort if isinstance(demand, Worker)]:
+                worker.end(error)
+            queue.workers = [worker for worker in queue.workers if not worker.closed]
+        else:
+            # Those who were served come last the next time there is one job too few for all.
+            served = [demand for demand in cohort if isinstance(demand, Worker)]
+            queue.workers = [worker for worker in queue.workers if worker not in served] + served
+
+    def _open_window(self, queue: Queue, jitter_ms: int) -> None:
+        if queue.window is None:
+            queue.window = self._alarms.at(self._core.steady() + jitter_ms, lambda: self._close_window(queue))
+
+    def _close_window(self, queue: Queue) -> None:
+        queue.window = None
+        waiting, queue.waiting = queue.waiting, []
+        claims = [claim for claim in waiting if claim.wanted]
+        topic = queue.jobs.topic
+        if self._core.topics.get(topic.id) is not topic:
+            _refuse(claims, TopicNotFoundError(topic.name))
+            self.end(queue, TopicNotFoundError(topic.name))
+            return
+        cohort: list[Demand] = [*claims, *self._hungry(queue)]
+        if cohort:
+            self._serve_workers(queue, cohort)
+        self._wait(queue)
+
+    def _wait(self, queue: Queue) -> None:
+        """Sees to it that the next change is looked at: of time, and of the topic where there were too few jobs."""
+        if not queue.workers:
+            return
+        topic = queue.jobs.topic
+        if not queue.watching and self._hungry(queue):
+            queue.watching = True
+            topic.tell_next(lambda: self._changed(queue))
+        moment = queue.book.next_change()
+        if queue.alarm is not None and queue.alarm.action is not None:
+            if moment is not None and queue.alarm.due <= moment:
+                return
+            queue.alarm.cancel()
+        queue.alarm = None if moment is None else self._alarms.at(moment, lambda: self._pass(queue))
+
+    def _changed(self, queue: Queue) -> None:
+        queue.watching = False
+        self._pass(queue)
+
+    def end(self, queue: Queue, error: TopicsError) -> None:
+        """There will be no more jobs: everyone who waits is told."""
+        waiting, queue.waiting = queue.waiting, []
+        workers, queue.workers = queue.workers, []
+        _refuse(waiting, error)
+        for worker in workers:
+            worker.end(error)
+
+    # Serving
+
+    def _serve(self, queue: Queue, cohort: Sequence[Demand]) -> None:
+        core, topic, book = self._core, queue.jobs.topic, queue.book
+        if core.closed:
+            raise ShuttingDownError()
+        self.check(queue)
+        now = self.refresh(queue)
+        wanted = self._wanted(topic, cohort)
+        config = topic.config
+        bound = config.max_deliveries if config.dead_letter is not None else 0
+        jobs, doomed = book.take(sum(wanted), queue.jobs, bound)
+        # A cohort of one, which is almost every one there is, needs no dividing.
+        hands = [jobs] if len(cohort) == 1 else deal(jobs, shares(len(jobs), wanted))
+        granted = [self._leases(queue, demand, hand, now) for demand, hand in zip(cohort, hands, strict=True)]
+        if leases_are_logged(topic):
+            book.leave_unleased(jobs)
+        else:
+            for leases in granted:
+                book.claim(leases)
+        if doomed:
+            book.leave_unleased(doomed)
+        ready = queue.counters[0]
+        damaged, queue.jobs.damaged = queue.jobs.damaged, None
+        for demand, leases in zip(cohort, granted, strict=True):
+            if not leases and damaged is not None:
+                demand.refuse(damaged)
+            else:
+                self._hand_over(queue, demand, leases, ready)
+        if doomed:
+            self._bury(topic, queue, doomed)
+            self.schedule(queue)
+
+    def _wanted(self, topic: Topic, cohort: Sequence[Demand]) -> list[int]:
+        """How many jobs each gets at most. Large ones are pushed some at a time: all that a worker does not read is
+        held in memory, and while it is behind it gets no more."""
+        wanted = [demand.wanted for demand in cohort]
+        if sum(wanted) * topic.live_bytes <= _PUSH_BYTES * topic.live_count:
+            return wanted
+        pushed = max(_PUSH_BYTES * topic.live_count // topic.live_bytes, 1)
+        claimed = max(_CLAIM_BYTES * topic.live_count // topic.live_bytes, 1)
+        for place, demand in enumerate(cohort):
+            if isinstance(demand, Worker) and wanted[place] > pushed:
+                wanted[place] = pushed
+                demand.in_portions = True
+            wanted[place] = min(wanted[place], claimed)
+        return wanted
+
+    def _leases(self, queue: Queue, demand: Demand, hand: list[int], now: int) -> list[Lease]:
+        """The leases by which somebody is to get some jobs."""
+        if not hand:
+            return []
+        lease_ms = queue.jobs.topic.config.lease_ms if demand.lease_ms is None else clamp_lease_ms(demand.lease_ms)
+        count, delivered, deadline = len(hand), queue.book.delivered, now + lease_ms
+        # Random, so that nobody can speak for a lease that was never given to them.
+        tokens = unpack(f"<{count}Q", self._core.dice.token(8 * count))
+        holder = demand if isinstance(demand, Worker) else None
+        leases = [
+            Lease(seq, demand.node, token, deadline, delivered.get(seq, 0) + 1 if delivered else 1, holder)
+            for seq, token in zip(hand, tokens, strict=True)
+        ]
+        if holder is not None:
+            holder.held.update([(lease.seq, lease) for lease in leases])
+        return leases
+
+    def _hand_over(self, queue: Queue, demand: Demand, leases: list[Lease], ready: int) -> None:
+        topic, book = queue.jobs.topic, queue.book
+        self._core.consumed(topic)
+        if not leases:
+            demand.deliver(topic.name, [], ready, AT_ONCE)
+            return
+        cut = plan_cut(topic, [lease.seq for lease in leases])
+        if not leases_are_logged(topic):
+            self._cut(queue, demand, leases, cut, ready, AT_ONCE)
+            return
+
+        def claimed(timing: CommitTiming) -> None:
+            # Without those that were deleted while this was on its way.
+            book.claim([lease for lease in leases if lease.seq in book.moving])
+            self._cut(queue, demand, leases, cut, ready, timing)
+
+        def failed(error: TopicsError) -> None:
+            book.withdraw(leases)
+            demand.refuse(error)
+
+        self.change(
+            queue,
+            lambda: encode_claims(
+                self._core.time.ending(leases[0].deadline),
+                demand.node,
+                [(lease.seq, lease.token, lease.deliveries) for lease in leases],
+            ),
+            claimed,
+            failed,
+        )
+
+    def _cut(
+        self, queue: Queue, demand: Demand, leases: list[Lease], cut: Cut, ready: int, timing: CommitTiming
+    ) -> None:
+        reader = self._core.reader
+        if cut.cold:
+            self._background(
+                lambda: execute_cut(cut, reader),
+                lambda outcome: self._deliver(queue, demand, leases, outcome, ready, timing),
+            )
+            return
+        outcome: object
+        try:
+            outcome = execute_cut(cut, reader)
+        except TopicsError as error:
+            outcome = error
+        self._deliver(queue, demand, leases, outcome, ready, timing)
+
+    def _deliver(
+        self, queue: Queue, demand: Demand, leases: list[Lease], outcome: object, ready: int, timing: CommitTiming
+    ) -> None:
+        if not isinstance(outcome, list):
+            self._unreadable(queue, demand, leases, outcome)
+        elif not demand.deliver(
+            queue.jobs.topic.name, claimed_jobs(leases, outcome, self._core.time.told), ready, timing
+        ):
+            self.give_back(queue, leases)
+
+    def _unreadable(self, queue: Queue, demand: Demand, leases: list[Lease], problem: object) -> None:
+        """Some jobs cannot be read: those are held back, the others free at once, and the caller is told."""
+        if not isinstance(problem, CorruptSegmentError):
+            problem = problem if isinstance(problem, TopicsError) else TopicsError(f"jobs could not be read: {problem}")
+            first, last = leases[0].seq, leases[-1].seq
+        else:
+            first, last = int(str(problem.detail["from_seq"])), int(str(problem.detail["to_seq"]))
+        damaged = [lease for lease in leases if first <= lease.seq <= last]
+        self.give_back(queue, damaged, self._core.steady() + _DAMAGED_RETRY_MS)
+        self.give_back(queue, [lease for lease in leases if lease not in damaged])
+        demand.refuse(problem)
+        self.schedule(queue)
+
+    def give_back(self, queue: Queue, leases: Sequence[Lease], ready_at: int = 0) -> None:
+        """Releases those leases that still hold, without anybody waiting for it."""
+        held = [lease for lease in leases if queue.book.leases.get(lease.seq) is lease]
+        core, topic = self._core, queue.jobs.topic
+        if not held or core.closed or core.topics.get(topic.id) is not topic:
+            return
+        try:
+            self.check(queue)
+        except TopicsError:
+            return  # The log takes no more writes: the leases end by themselves.
+        self.release(queue, held, ready_at)
+
+
+def _refuse(cohort: Sequence[Demand], error: TopicsError) -> None:
+    for demand in cohort:
+        demand.refuse(error)

@@ -1,0 +1,449 @@
+"""Leases: which job of a queue is whose, and which may be handed out next. Pure: no clock, no disk, no log.
+
+A job is a record of the queue's log, named by its seq. The book knows only jobs that something happened to:
+
+| a job is | known as |
+|---|---|
+| fresh: nobody ever had it | nothing at all; the cursor has not passed it |
+| leased to a node until a deadline | a `Lease` in `leases` |
+| free again: its lease ended without an acknowledgement | its count in `delivered`, and a place in the free list |
+| held back until a moment, by a nack or by who appended it | that moment in `delayed`, and its count if it has one |
+| leaving: its acknowledgement is on its way to the log | its lease in `leaving` |
+| moving: on its way to another topic, nobody has it | its seq in `moving` |
+| gone | nothing |
+
+So a queue with ten million fresh jobs costs no more than an empty one. Expiry has no timers: a lease is over once a
+later look finds that its deadline has passed, and looking costs nothing while no deadline has.
+
+What a frame of the leases log says is absolute (this seq, this holder, this deadline, this many deliveries), so that
+applying it a second time, to a state that knew of it already, changes nothing.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import repeat
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from topics.model.errors import InvalidRequestError, quoted
+
+_DOOMED_MAX = 1000
+"""Jobs that one look may find to be past their deliveries: the rest is found by the next."""
+_NONE = 1 << 64
+_STALE_MAX = 1024
+"""Ended leases that may wait for their deadline, besides as many as there are leases, before they are swept out."""
+
+
+class JobLog(Protocol):
+    """What the book asks of the log that holds the jobs."""
+
+    def is_live(self, seq: int) -> bool:
+        """Whether the record is still there."""
+        ...
+
+    def live_from(self, seq: int, wanted: int) -> tuple[list[int], int]:
+        """Up to `wanted` live seqs from `seq` on, ascending, and the seq to go on from; none when there are no more."""
+        ...
+
+
+class Holder(Protocol):
+    """Whoever wants to know that one of its leases has ended, for whatever reason."""
+
+    def ended(self, seq: int) -> None: ...
+
+
+class Lease(msgspec.Struct, eq=False):
+    """One delivery of one job."""
+
+    seq: int
+    node: str
+    token: int
+    deadline: int
+    """In ms since 1970. The lease is over once the time is past it, not when it is reached."""
+    deliveries: int
+    """How often the job has been delivered, this time included."""
+    holder: Holder | None = None
+
+
+class Taken(NamedTuple):
+    """What a look found: jobs to hand out, and jobs that were delivered too often to be handed out again."""
+
+    jobs: list[int]
+    doomed: list[int]
+
+
+class Held(NamedTuple):
+    """Which of the named jobs a node holds, and which it does not."""
+
+    leases: list[Lease]
+    skipped: list[int]
+
+
+class InFlight:
+    """The jobs in flight in many books together."""
+
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total = 0
+
+
+class LeaseTable:
+    """`in_flight` is the sum that the book's jobs in flight are part of, brought up to date once for each change."""
+
+    __slots__ = (
+        "_counted", "_deadlines", "_delays", "_floor", "_free", "_known_below", "_lowest", "_noted", "_order", "_sum",
+        "cursor", "dead_lettered", "delayed", "delivered", "leases", "leaving", "moving",
+    )  # fmt: skip
+
+    def __init__(self, in_flight: InFlight | None = None) -> None:
+        self._sum = InFlight() if in_flight is None else in_flight
+        self._counted = 0
+        """How much of that sum is this book's."""
+        self.cursor = 0
+        """Every live seq below it is known to the book, or was when it was passed."""
+        self.leases: dict[int, Lease] = {}
+        self.leaving: dict[int, Lease] = {}
+        self.moving: set[int] = set()
+        self.delivered: dict[int, int] = {}
+        """Deliveries of jobs that are not leased now."""
+        self.delayed: dict[int, int] = {}
+        self.dead_lettered = 0
+        self._free: list[int] = []
+        self._deadlines: list[tuple[int, int, list[Lease]]] = []
+        """A heap with one entry a claim or extension: the lowest deadline first. What has ended stays until then."""
+        self._noted = 0
+        """Leases in all entries of that heap together, ended ones included."""
+        self._delays: list[tuple[int, int, Sequence[int]]] = []
+        self._order = 0
+        self._known_below = 0
+        """Below it the cursor may meet jobs that the book knows: it begins anew after a restart."""
+        self._floor = 0
+        self._lowest = _NONE
+        """No known job has a lower seq, though there need not be one as low."""
+
+    # Looking
+
+    @property
+    def in_flight(self) -> int:
+        """Jobs that have a lease, acknowledged or not."""
+        return len(self.leases) + len(self.leaving)
+
+    @property
+    def held_back(self) -> int:
+        """Jobs that have no lease and cannot be given one now: delayed, or on their way to another topic."""
+        return len(self.delayed) + len(self.moving)
+
+    def _count(self) -> None:
+        """Brings the sum up to date; ends every change that may have begun or ended a lease."""
+        now = len(self.leases) + len(self.leaving)
+        self._sum.total += now - self._counted
+        self._counted = now
+
+    def uncount(self) -> None:
+        """The queue is gone: its jobs are no part of the sum any more, whatever still happens to them."""
+        self._sum.total -= self._counted
+        self._sum, self._counted = InFlight(), 0
+
+    def ready(self, live_count: int) -> int:
+        """How many of the live jobs could be handed out now."""
+        return live_count - self.in_flight - self.held_back
+
+    def sweep(self, now: int) -> bool:
+        """Ends leases whose deadline has passed and delays that are over; True when anything changed."""
+        changed = False
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] < now:
+            _, _, entry = heappop(deadlines)
+            self._noted -= len(entry)
+            over = [lease for lease in entry if self.leases.get(lease.seq) is lease and lease.deadline < now]
+            if over:
+                self.release([lease.seq for lease in over], 0)
+                changed = True
+        delays = self._delays
+        while delays and delays[0][0] <= now:
+            ready_at, _, seqs = heappop(delays)
+            for seq in seqs:
+                if self.delayed.get(seq) == ready_at:
+                    del self.delayed[seq]
+                    changed = True
+                    if seq < self.cursor or seq in self.delivered:
+                        heappush(self._free, seq)
+        return changed
+
+    def next_change(self) -> int | None:
+        """The first moment at which time alone may free a job; None when nothing waits for time."""
+        deadlines = self._deadlines
+        while deadlines and not any(self.leases.get(lease.seq) is lease for lease in deadlines[0][2]):
+            self._noted -= len(heappop(deadlines)[2])
+        moments = [deadlines[0][0] + 1] if deadlines else []
+        if self._delays:
+            moments.append(self._delays[0][0])
+        return min(moments, default=None)
+
+    # Claiming
+
+    def take(self, wanted: int, log: JobLog, max_deliveries: int) -> Taken:
+        """Jobs that may be handed out, those that were freed first; `max_deliveries` of 0 is without a bound.
+
+        Whatever is returned is out of the free list and behind the cursor: it must be granted, moved or put back.
+        """
+        jobs: list[int] = []
+        doomed: list[int] = []
+        free, delivered = self._free, self.delivered
+        while free and len(jobs) < wanted and len(doomed) < _DOOMED_MAX:
+            seq = heappop(free)
+            if seq in self.leaving or seq in self.moving:
+                continue
+            if not log.is_live(seq):
+                delivered.pop(seq, None)
+            elif max_deliveries and delivered.get(seq, 0) >= max_deliveries:
+                doomed.append(seq)
+            else:
+                jobs.append(seq)
+        freed = len(jobs)
+        while len(jobs) < wanted:
+            fresh, self.cursor = log.live_from(self.cursor, wanted - len(jobs))
+            if not fresh:
+                break
+            if self.delayed or self.leaving or self.moving or fresh[0] < self._known_below:
+                fresh = [seq for seq in fresh if not self._knows(seq)]
+            jobs += fresh
+        if freed and len(jobs) > freed:
+            jobs.sort()
+        return Taken(jobs, doomed)
+
+    def _knows(self, seq: int) -> bool:
+        return (
+            seq in self.delayed
+            or seq in self.leases
+            or seq in self.delivered
+            or seq in self.leaving
+            or seq in self.moving
+        )
+
+    def claim(self, leases: list[Lease]) -> None:
+        """Leases jobs that `take` gave out, all until the same deadline; or does again what the log says."""
+        self.leases.update([(lease.seq, lease) for lease in leases])
+        for known in (self.delivered, self.delayed):
+            if known:
+                for lease in leases:
+                    known.pop(lease.seq, None)
+        if self.moving:
+            self.moving.difference_update([lease.seq for lease in leases])
+        if leases and leases[0].seq < self._lowest:
+            self._lowest = leases[0].seq
+        if leases:
+            self._note(leases[0].deadline, leases)
+        self._count()
+
+    def put_back(self, jobs: Iterable[int]) -> None:
+        """Takes jobs that `take` gave out, and nobody got, into the free list."""
+        for seq in jobs:
+            heappush(self._free, seq)
+
+    def withdraw(self, leases: Iterable[Lease]) -> None:
+        """A claim could not be logged: nobody was told of it, so it does not count as a delivery."""
+        for lease in leases:
+            if lease.seq in self.moving:
+                self.moving.discard(lease.seq)
+                heappush(self._free, lease.seq)
+            if lease.holder is not None:
+                lease.holder.ended(lease.seq)
+        self._count()
+
+    # Holding
+
+    def held(self, node: str, seqs: Sequence[int], tokens: Sequence[int | None] | None) -> Held:
+        """Finds the leases of a node; with tokens, only those whose token is the one given, if one is given."""
+        leases = self.leases
+        if tokens is None:
+            # Nearly always: a worker is done with what it was given, and in time.
+            mine = {seq: lease for seq in seqs if (lease := leases.get(seq)) is not None and lease.node == node}
+            if len(mine) == len(seqs):
+                return Held(list(mine.values()), [])
+        found: dict[int, Lease] = {}
+        skipped: list[int] = []
+        for seq, token in zip(seqs, tokens or repeat(None), strict=False):
+            lease = leases.get(seq)
+            if lease is None or lease.node != node or seq in found or (token is not None and token != lease.token):
+                skipped.append(seq)
+            else:
+                found[seq] = lease
+        return Held(list(found.values()), skipped)
+
+    def extend(self, seqs: Iterable[int], deadline: int) -> list[Lease]:
+        """Sets another deadline; returns the leases that still held."""
+        held = [lease for seq in seqs if (lease := self.leases.get(seq)) is not None]
+        for lease in held:
+            lease.deadline = deadline
+        self._note(deadline, held)
+        return held
+
+    def release(self, seqs: Iterable[int], ready_at: int) -> None:
+        """Ends leases without an acknowledgement. The jobs are free, or held back until `ready_at` when that is set."""
+        freed = []
+        for seq in seqs:
+            lease = self.leases.pop(seq, None) or self.leaving.pop(seq, None)
+            if lease is not None:
+                if lease.holder is not None:
+                    lease.holder.ended(seq)
+                self.delivered[seq] = lease.deliveries
+            elif not ready_at:
+                continue  # The log says it again of one that is free already.
+            freed.append(seq)
+        self._count()
+        if ready_at:
+            self.delay(freed, ready_at)
+        else:
+            self.put_back(freed)
+
+    def delay(self, seqs: Sequence[int], ready_at: int) -> None:
+        """Holds jobs back that nobody has; they must not be in the free list."""
+        if seqs:
+            lowest = min(seqs)
+            self._lowest = min(self._lowest, lowest)
+            self.delayed.update(dict.fromkeys(seqs, ready_at))
+            self._order += 1
+            heappush(self._delays, (ready_at, self._order, seqs))
+
+    # Leaving
+
+    def leave(self, leases: Iterable[Lease]) -> None:
+        """The leases end, as soon as the log has it: from now on nothing else can happen to them."""
+        held, leaving = self.leases, self.leaving
+        for lease in leases:
+            seq = lease.seq
+            del held[seq]
+            leaving[seq] = lease
+            if lease.holder is not None:
+                lease.holder.ended(seq)
+
+    def leave_unleased(self, seqs: Iterable[int]) -> None:
+        """Jobs that nobody holds are on their way to another topic, or to a worker as soon as the log has it."""
+        for seq in seqs:
+            self.moving.add(seq)
+            self._lowest = min(self._lowest, seq)
+
+    def stay(self, seqs: Iterable[int], ready_at: int) -> None:
+        """The log could not take it: leases hold again, and what was to be moved is tried again at `ready_at`."""
+        unleased = []
+        for seq in seqs:
+            lease = self.leaving.pop(seq, None)
+            if lease is not None:
+                self.leases[seq] = lease
+                self._note(lease.deadline, [lease])
+            elif seq in self.moving:
+                self.moving.discard(seq)
+                unleased.append(seq)
+        self.delay(unleased, ready_at)
+
+    def forget(self, before_seq: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """Records were deleted, by acknowledgements or otherwise: nothing is known of them any more."""
+        known = self._known_count()
+        if not known:
+            return
+        if before_seq:
+            self._forget_all([seq for seq in self._known_seqs() if seq < before_seq])
+        for first, last in ranges:
+            if last - first < known:
+                self._forget_all(range(first, last + 1))
+            else:
+                self._forget_all([seq for seq in self._known_seqs() if first <= seq <= last])
+        self._count()
+
+    def forget_below(self, floor: int) -> bool:
+        """A cap or time took the records below a floor; True when any was known. Cheap while the floor stays."""
+        if floor <= self._floor:
+            return False
+        self._floor = floor
+        if floor <= self._lowest:
+            return False
+        known = self._known_seqs()
+        lost = [seq for seq in known if seq < floor]
+        self._forget_all(lost)
+        self._count()
+        self._lowest = min([seq for seq in known if seq >= floor], default=_NONE)
+        return bool(lost)
+
+    def _known_count(self) -> int:
+        return self.in_flight + self.held_back + len(self.delivered)
+
+    def _known_seqs(self) -> list[int]:
+        return [*self.leases, *self.leaving, *self.moving, *self.delayed, *self.delivered]
+
+    def _forget_all(self, seqs: Iterable[int]) -> None:
+        leases, leaving, delayed, delivered = self.leases, self.leaving, self.delayed, self.delivered
+        for seq in seqs:
+            if leaving.pop(seq, None) is not None:
+                if delivered:
+                    delivered.pop(seq, None)
+            elif seq in leases:
+                self._end(leases[seq])
+            else:
+                self.moving.discard(seq)
+                delayed.pop(seq, None)
+                delivered.pop(seq, None)
+
+    def _end(self, lease: Lease) -> None:
+        del self.leases[lease.seq]
+        if lease.holder is not None:
+            lease.holder.ended(lease.seq)
+
+    def _note(self, deadline: int, leases: list[Lease]) -> None:
+        if not leases:
+            return
+        self._order += 1
+        heappush(self._deadlines, (deadline, self._order, leases))
+        self._noted += len(leases)
+        if self._noted > 2 * len(self.leases) + _STALE_MAX:
+            self._note_anew()
+
+    def _note_anew(self) -> None:
+        """Leaves out what has ended: a queue with long leases and quick workers would otherwise remember a day."""
+        by_deadline: dict[int, list[Lease]] = {}
+        for lease in self.leases.values():
+            by_deadline.setdefault(lease.deadline, []).append(lease)
+        self._deadlines = [(deadline, place, entry) for place, (deadline, entry) in enumerate(by_deadline.items())]
+        self._order += len(by_deadline)
+        heapify(self._deadlines)
+        self._noted = len(self.leases)
+
+    def rebuild(self, is_live: Callable[[int], bool]) -> None:
+        """Everything is replayed: forgets what is not there, and begins to hand out from the front."""
+        self._forget_all([seq for seq in set(self._known_seqs()) if not is_live(seq)])
+        self._count()
+        self.cursor = 0
+        self._known_below = max(self._known_seqs(), default=-1) + 1
+        self._lowest = min(self._known_seqs(), default=_NONE)
+        self._free = sorted(seq for seq in self.delivered if seq not in self.delayed)
+        delayed, self.delayed, self._delays = self.delayed, {}, []
+        by_moment: dict[int, list[int]] = {}
+        for seq, ready_at in delayed.items():
+            by_moment.setdefault(ready_at, []).append(seq)
+        for ready_at, seqs in by_moment.items():
+            self.delay(seqs, ready_at)
+        self._note_anew()
+
+
+# The id of a lease on the wire: a random number that fences out whoever was not given it.
+
+_PREFIX = "lease_"
+_DIGITS = 16
+_HEX = frozenset("0123456789abcdef")
+
+
+def format_lease_id(token: int) -> str:
+    """A lease's id on the wire."""
+    return f"{_PREFIX}{token:0{_DIGITS}x}"
+
+
+def parse_lease_id(text: str, field: str = "lease_ids") -> int | None:
+    """The token in a lease id; None for an empty one, which fences nothing. Anything else is refused."""
+    if not text:
+        return None
+    digits = text.removeprefix(_PREFIX)
+    if digits == text or not digits or len(digits) > _DIGITS or not _HEX.issuperset(digits):
+        raise InvalidRequestError(f"{field}: {quoted(text)} is not a lease id", field=field)
+    return int(digits, 16)

@@ -1,0 +1,214 @@
+"""What queues log besides records, and their part of a snapshot. All numbers are little endian.
+
+    LEASE      u8 event | u64 time | u64 lasts | u16 length of the node | node | entries, by event:
+                 4 claimed    time is the deadline; u64 seq, u64 token, u32 deliveries for each job
+                 5 extended   time is the new deadline; u64 seq for each job; no node
+                 6 released   time is when they are ready again, 0 = at once; u64 seq for each job; no node
+               events 1 to 3 of older logs are the same without `lasts`
+    DELAY      u64 ready at | u64 first seq | u64 last seq | u64 lasts, which older logs do not have
+    ARRIVAL    u8 reason | u64 topic id of the source | u32 count | u64 seq there, for each record | block
+    DEPARTURE  u8 reason | u64 topic id of the destination | ranges: u64 first, u64 last, inclusive, ascending, apart
+
+An acknowledgement is a DELETE: the job is gone, and with it its lease. Expiry is not logged at all: a lease says when
+it ends. Every event is absolute, so reading it a second time changes nothing. Times are those of the clock on the wall
+when the event was decided, and `lasts` says how many milliseconds were left until then: after a restart nothing lasts
+longer than it would have, whatever became of that clock (`engine.core`).
+
+DELAY stands before the APPEND it speaks of, in the same write. A crash between the two leaves a delay for jobs that do
+not exist, and recovery forgets it; the other way round a job would be ready too early.
+
+A move is an ARRIVAL in the destination's shard and a DEPARTURE in the source's. The arrival holds the records by value
+and counts as soon as it is in the log: a departure that is missing is made up for by recovery. Reason 1 is a job that
+was delivered too often (a dead letter), 2 one that is sent back to its queue.
+
+The queue's part of a topic's state is the msgpack of `QueuePart`, under the name `queue`.
+"""
+
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+import msgspec
+
+_LEASE = Struct("<BQQH")
+_OLD_LEASE = Struct("<BQH")
+_OLD_EVENTS = 3
+_CLAIM = Struct("<QQI")
+_DELAY = Struct("<QQQQ")
+_OLD_DELAY = Struct("<QQQ")
+_ARRIVAL = Struct("<BQI")
+_DEPARTURE = Struct("<BQ")
+_PAIR = Struct("<QQ")
+_U64_BYTES = 8
+
+PART_NAME = "queue"
+
+
+class LeaseEvent(IntEnum):
+    CLAIMED = 4
+    EXTENDED = 5
+    RELEASED = 6
+
+
+class MoveReason(IntEnum):
+    DEAD_LETTER = 1
+    REDRIVE = 2
+
+
+class Claim(NamedTuple):
+    seq: int
+    token: int
+    deliveries: int
+
+
+class Ending(NamedTuple):
+    """When something ends that lasts for a while."""
+
+    time: int
+    """By the clock on the wall."""
+    lasts_ms: int | None
+    """What was left of it when that was said; None where nobody said."""
+
+
+class LeaseFrame(NamedTuple):
+    event: LeaseEvent
+    ending: Ending
+    node: str
+    claims: list[Claim]
+    """Of a claimed event."""
+    seqs: Sequence[int]
+    """Of the other two."""
+
+
+class Arrival(NamedTuple):
+    reason: MoveReason
+    source_id: int
+    seqs: Sequence[int]
+
+
+class Departure(NamedTuple):
+    reason: MoveReason
+    dest_id: int
+    ranges: list[tuple[int, int]]
+
+
+class LeaseState(msgspec.Struct, array_like=True, frozen=True):
+    seq: int
+    node: str
+    token: int
+    deadline: int
+    deliveries: int
+
+
+class QueuePart(msgspec.Struct, array_like=True, frozen=True):
+    """What a snapshot keeps of a queue. Leases and counts are there only when the queue's leases are durable."""
+
+    dead_lettered: int = 0
+    delayed: list[tuple[int, int]] = []
+    """Seq and the moment it is ready."""
+    leases: list[LeaseState] = []
+    delivered: list[tuple[int, int]] = []
+    """Seq and number of deliveries, of jobs that are not leased."""
+    told_ms: int = 0
+    """The wall time when this was said, which all moments in it are compared with; 0 in older snapshots."""
+
+
+_encode_part = msgspec.msgpack.Encoder().encode
+_decode_part = msgspec.msgpack.Decoder(QueuePart).decode
+
+
+def encode_claims(deadline: Ending, node: str, claims: Iterable[tuple[int, int, int]]) -> bytes:
+    name = node.encode()
+    entries = b"".join([_CLAIM.pack(*claim) for claim in claims])
+    return _LEASE.pack(LeaseEvent.CLAIMED, deadline.time, deadline.lasts_ms, len(name)) + name + entries
+
+
+def encode_lease_change(event: LeaseEvent, ending: Ending, seqs: Iterable[int]) -> bytes:
+    """An extension or a release."""
+    return _LEASE.pack(event, ending.time, ending.lasts_ms, 0) + _encode_seqs(seqs)
+
+
+def decode_lease(body: memoryview) -> LeaseFrame:
+    if not body:
+        raise ValueError("a lease event of nothing")
+    if body[0] <= _OLD_EVENTS:
+        number, time, length = _OLD_LEASE.unpack_from(body, 0)
+        event, lasts_ms, at = LeaseEvent(number + _OLD_EVENTS), None, _OLD_LEASE.size
+    else:
+        number, time, lasts_ms, length = _LEASE.unpack_from(body, 0)
+        event, at = LeaseEvent(number), _LEASE.size
+    end = at + length
+    if end > len(body):
+        raise ValueError("a lease event shorter than its node")
+    node, rest, ending = str(body[at:end], "utf-8"), body[end:], Ending(time, lasts_ms)
+    if event is not LeaseEvent.CLAIMED:
+        return LeaseFrame(event, ending, node, [], _decode_seqs(rest))
+    if len(rest) % _CLAIM.size:
+        raise ValueError("a claim with half an entry")
+    return LeaseFrame(event, ending, node, [Claim(*entry) for entry in _CLAIM.iter_unpack(rest)], ())
+
+
+def encode_delay(ready: Ending, first: int, last: int) -> bytes:
+    return _DELAY.pack(ready.time, first, last, ready.lasts_ms)
+
+
+def decode_delay(body: memoryview) -> tuple[Ending, int, int]:
+    lasts_ms: int | None = None
+    if len(body) == _OLD_DELAY.size:
+        ready_at, first, last = _OLD_DELAY.unpack(body)
+    else:
+        ready_at, first, last, lasts_ms = _DELAY.unpack(body)
+    if first > last:
+        raise ValueError("a delay of no jobs")
+    return Ending(ready_at, lasts_ms), first, last
+
+
+def encode_arrival_head(reason: MoveReason, source_id: int, seqs: Sequence[int]) -> bytes:
+    """Everything before the block."""
+    return _ARRIVAL.pack(reason, source_id, len(seqs)) + _encode_seqs(seqs)
+
+
+def decode_arrival(body: memoryview) -> tuple[Arrival, memoryview]:
+    """Where the records came from, and their block."""
+    reason, source_id, count = _ARRIVAL.unpack_from(body, 0)
+    end = _ARRIVAL.size + count * _U64_BYTES
+    if not count or end > len(body):
+        raise ValueError("an arrival whose lengths disagree")
+    return Arrival(MoveReason(reason), source_id, _decode_seqs(body[_ARRIVAL.size : end])), body[end:]
+
+
+def encode_departure(reason: MoveReason, dest_id: int, ranges: Iterable[tuple[int, int]]) -> bytes:
+    return _DEPARTURE.pack(reason, dest_id) + b"".join([_PAIR.pack(first, last) for first, last in ranges])
+
+
+def decode_departure(body: memoryview) -> Departure:
+    reason, dest_id = _DEPARTURE.unpack_from(body, 0)
+    return Departure(MoveReason(reason), dest_id, list(_PAIR.iter_unpack(body[_DEPARTURE.size :])))
+
+
+def encode_part(part: QueuePart) -> bytes:
+    return _encode_part(part)
+
+
+def decode_part(raw: bytes) -> QueuePart:
+    """Raises ValueError for a part that makes no sense."""
+    return _decode_part(raw)
+
+
+def _encode_seqs(seqs: Iterable[int]) -> bytes:
+    packed = array("Q", seqs)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def _decode_seqs(raw: memoryview) -> Sequence[int]:
+    if len(raw) % _U64_BYTES:
+        raise ValueError("half a seq")
+    seqs = array("Q", bytes(raw))
+    if sys.byteorder == "big":
+        seqs.byteswap()
+    return seqs

@@ -1,0 +1,427 @@
+"""A queue's part of its topic: the book of leases, and everyone who waits for jobs."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import chain
+from typing import Protocol
+
+import msgspec
+
+from topics.engine.core import EngineCore
+from topics.engine.features import Rebuild
+from topics.engine.lookup import SeqRange, as_ranges
+from topics.engine.topic import Topic
+from topics.log.commit_requests import CommitTiming
+from topics.log.frame import Frame, FrameKind
+from topics.model.errors import TopicsError
+from topics.model.topic_config import TopicType
+from topics.queues.jobs import TopicJobs
+from topics.queues.leases import Lease, LeaseTable
+from topics.queues.queue_frames import (
+    PART_NAME,
+    Arrival,
+    Ending,
+    LeaseEvent,
+    LeaseState,
+    MoveReason,
+    QueuePart,
+    decode_arrival,
+    decode_delay,
+    decode_departure,
+    decode_lease,
+    decode_part,
+    encode_part,
+)
+from topics.queues.queue_messages import ClaimDone, ClaimedJob, ClaimResult
+
+# Alarms: things to do at a moment, behind one timer of the loop however many there are.
+#
+# Time is the engine's. Without a loop nothing happens by itself: whoever moves the clock calls `run_due`.
+
+_log = logging.getLogger(__name__)
+
+
+class Alarm:
+    __slots__ = ("action", "due")
+
+    def __init__(self, due: int, action: Callable[[], None]) -> None:
+        self.due = due
+        self.action: Callable[[], None] | None = action
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+class Alarms:
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_for = 0
+        self._heap: list[tuple[int, int, Alarm]] = []
+        self._order = 0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._arm()
+
+    def stop(self) -> None:
+        self._loop = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def at(self, due: int, action: Callable[[], None]) -> Alarm:
+        """Calls `action` once the time is `due`, in ms since 1970."""
+        alarm = Alarm(due, action)
+        self._order += 1
+        heappush(self._heap, (due, self._order, alarm))
+        self._arm()
+        return alarm
+
+    def run_due(self) -> None:
+        """Does everything whose moment has come."""
+        now = self._now()
+        while self._heap and self._heap[0][0] <= now:
+            alarm = heappop(self._heap)[2]
+            action, alarm.action = alarm.action, None
+            if action is not None:
+                try:
+                    action()
+                except Exception:
+                    # One queue's trouble must not keep the alarms of the others from going off.
+                    _log.exception("an alarm of a queue failed")
+
+    def _arm(self) -> None:
+        while self._heap and self._heap[0][2].action is None:
+            heappop(self._heap)
+        if self._loop is None or not self._heap:
+            return
+        due = self._heap[0][0]
+        if self._timer is not None:
+            if self._armed_for <= due:
+                return
+            self._timer.cancel()
+        self._armed_for = due
+        self._timer = self._loop.call_later(max(due - self._now(), 1) / 1000, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.run_due()
+        self._arm()
+
+
+class Demand(Protocol):
+    """Somebody who wants jobs: one claim, or a worker that is pushed to."""
+
+    node: str
+    lease_ms: int | None
+
+    @property
+    def wanted(self) -> int:
+        """How many jobs it would take now."""
+        ...
+
+    def deliver(self, topic: str, jobs: list[ClaimedJob], ready: int, timing: CommitTiming) -> bool:
+        """Hands jobs over; False when nobody is there to take them any more."""
+        ...
+
+    def refuse(self, error: TopicsError) -> None: ...
+
+
+class PollClaim:
+    """A claim that is answered once."""
+
+    __slots__ = ("_done", "lease_ms", "node", "wanted")
+
+    def __init__(self, node: str, wanted: int, lease_ms: int | None, done: ClaimDone) -> None:
+        self.node = node
+        self.wanted = wanted
+        self.lease_ms = lease_ms
+        self._done: ClaimDone | None = done
+
+    def deliver(self, topic: str, jobs: list[ClaimedJob], ready: int, timing: CommitTiming) -> bool:
+        if self._done is None:
+            return False
+        self._done(ClaimResult(topic, jobs, ready, timing.write_ms, timing.sync_ms))
+        return True
+
+    def refuse(self, error: TopicsError) -> None:
+        if self._done is not None:
+            self._done(error)
+
+    def cancel(self) -> None:
+        """Nobody waits for the answer any more. What was not handed out yet is not; the rest goes back at once."""
+        self._done = None
+        self.wanted = 0
+
+
+class Worker:
+    """A worker that jobs are pushed to: it holds at most `max` of them, and gets another for each that it is done with.
+
+    Made by `Queues.open_worker`. `push` is called with jobs as they become its own, never with none; `ended` at most
+    once, when there will be no more: the topic was deleted, or the engine stops, or its log takes no more writes.
+    """
+
+    __slots__ = (
+        "_close", "_ended", "_push", "_wake", "closed", "held", "in_portions", "lease_ms", "max", "node", "paused",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        node: str,
+        most: int,
+        lease_ms: int | None,
+        push: Callable[[list[ClaimedJob]], None],
+        ended: Callable[[TopicsError], None],
+        wake: Callable[[], None],
+        close: Callable[["Worker"], None],
+    ) -> None:
+        self.node = node
+        self.max = most
+        self.lease_ms = lease_ms
+        self.held: dict[int, Lease] = {}
+        """The jobs that were delivered here and are not settled yet: nobody else's count against `max`."""
+        self.paused = False
+        self.closed = False
+        self.in_portions = False
+        """Whether it got less than it wanted, so that the next portion is to follow."""
+        self._push = push
+        self._ended = ended
+        self._wake = wake
+        self._close = close
+
+    @property
+    def wanted(self) -> int:
+        return 0 if self.paused or self.closed else self.max - len(self.held)
+
+    def pause(self) -> None:
+        """No more jobs for now: its connection is behind."""
+        self.paused = True
+
+    def resume(self) -> None:
+        if self.paused and not self.closed:
+            self.paused = False
+            self._wake()
+
+    def close(self) -> None:
+        """The worker is gone: every job that was delivered here and is not settled can be claimed again at once."""
+        if not self.closed:
+            self.closed = True
+            self._close(self)
+
+    # For the queue
+
+    def ended(self, seq: int) -> None:
+        """One of its leases is over."""
+        self.held.pop(seq, None)
+
+    def deliver(self, topic: str, jobs: list[ClaimedJob], ready: int, timing: CommitTiming) -> bool:
+        if self.closed:
+            return False
+        if jobs:
+            self._push(jobs)
+        if self.in_portions:
+            self.in_portions = False
+            self._wake()
+        return True
+
+    def refuse(self, error: TopicsError) -> None:
+        """Damage and pressure pass: the worker stays, and the queue tries again."""
+
+    def end(self, error: TopicsError) -> None:
+        if not self.closed:
+            self.closed = True
+            self._ended(error)
+
+
+class Queue:
+    """Everything the engine knows of a queue besides its records."""
+
+    __slots__ = ("alarm", "book", "jobs", "scheduled", "waiting", "watching", "window", "workers")
+
+    def __init__(self, topic: Topic, core: EngineCore) -> None:
+        self.book = LeaseTable(core.totals.in_flight)
+        self.jobs = TopicJobs(topic, core.reader)
+        self.waiting: list[PollClaim] = []
+        """Claims gathered by the open window."""
+        self.window: Alarm | None = None
+        self.workers: list[Worker] = []
+        self.watching = False
+        """Whether the topic will tell of its next change."""
+        self.scheduled = False
+        self.alarm: Alarm | None = None
+        """For the next moment at which time alone changes anything; set only while there are workers."""
+
+    @property
+    def counters(self) -> tuple[int, int]:
+        """Jobs that are ready, and jobs in flight."""
+        return self.book.ready(self.jobs.topic.live_count), self.book.in_flight
+
+
+def find_queue(topic: Topic) -> Queue | None:
+    """A topic's queue, if anything happened in it yet."""
+    return topic.parts.get(PART_NAME) if topic.parts is not None else None  # type: ignore[return-value]
+
+
+def queue_of(topic: Topic, core: EngineCore) -> Queue:
+    """A topic's queue, which begins with the first thing that happens in it."""
+    queue = find_queue(topic)
+    if queue is None:
+        queue = Queue(topic, core)
+        if topic.parts is None:
+            topic.parts = {}
+        topic.parts[PART_NAME] = queue
+    return queue
+
+
+# Queues as checkpoints and recovery meet them (`engine.features`).
+#
+# What a snapshot keeps of a queue is what its log would rebuild. With durable leases that is everything; without, it is
+# the jobs that were appended with a delay, and the number of dead letters. Leases, counts of deliveries and the delays
+# of nacks are then lost in any restart, which is the same as if every lease had expired.
+
+
+class QueueFeature:
+    name = PART_NAME
+    kinds = frozenset((FrameKind.LEASE, FrameKind.DELAY, FrameKind.ARRIVAL, FrameKind.DEPARTURE))
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._arrivals: list[Arrival] = []
+        """Moves found in the log. Those whose other half is missing are finished by `settle`."""
+        self.freed: list[Callable[[Queue], None]] = []
+        """Told of a queue whose workers may have lost jobs that they held (`queues.dispatch`)."""
+        core.applier.deleted.append(self._deleted)
+        core.gone.append(self._gone)
+
+    # Recovery
+
+    def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
+        if frame.kind is FrameKind.ARRIVAL:
+            # The records themselves were appended by whoever reads the log.
+            self._arrivals.append(decode_arrival(frame.body)[0])
+        elif frame.kind is FrameKind.DEPARTURE:
+            reason, _, ranges = decode_departure(frame.body)
+            self.depart(topic, reason, ranges)
+        elif frame.kind is FrameKind.DELAY:
+            ready, first, last = decode_delay(frame.body)
+            self.delay(topic, first, last, self._core.time.resumed(ready))
+        else:
+            self._replay_lease(topic, frame)
+
+    def _replay_lease(self, topic: Topic, frame: Frame) -> None:
+        event, ending, node, claims, seqs = decode_lease(frame.body)
+        book = queue_of(topic, self._core).book
+        time = self._core.time.resumed(ending) if ending.time else 0
+        if event is LeaseEvent.CLAIMED:
+            book.claim([Lease(seq, node, token, time, deliveries) for seq, token, deliveries in claims])
+        elif event is LeaseEvent.EXTENDED:
+            book.extend(seqs, time)
+        else:
+            book.release(seqs, time)
+
+    def may_sleep(self, topic: Topic) -> bool:
+        return False
+
+    def settle(self) -> None:
+        """Finishes moves that a crash has cut in two, then puts every queue in order."""
+        core = self._core
+        for reason, source_id, seqs in self._arrivals:
+            source = core.topic_at(source_id)
+            if source is not None:
+                jobs = TopicJobs(source, core.reader)
+                left_behind = [seq for seq in seqs if jobs.is_live(seq)]
+                self.depart(source, reason, as_ranges(left_behind, source.head + 1))
+        self._arrivals = []
+        in_flight = 0
+        for topic in core.topics.values():
+            queue = find_queue(topic)
+            if queue is not None:
+                queue.book.rebuild(queue.jobs.is_live)
+                in_flight += queue.book.in_flight
+        # Queues that the log deletes further on may have been counted on the way here.
+        core.totals.in_flight.total = in_flight
+
+    # Snapshots
+
+    def save(self, topic: Topic) -> bytes:
+        queue = find_queue(topic)
+        if queue is None or topic.config.type is not TopicType.QUEUE:
+            return b""
+        part = _durable_part(queue) if leases_are_logged(topic) else _plain_part(queue)
+        return encode_part(self._told(part)) if part != QueuePart() else b""
+
+    def _told(self, part: QueuePart) -> QueuePart:
+        """Every moment as the clock on the wall has it, and what that clock says now."""
+        time = self._core.time
+        ahead = time.wall() - time.steady()
+        return QueuePart(
+            part.dead_lettered,
+            [(seq, ready_at + ahead) for seq, ready_at in part.delayed],
+            [msgspec.structs.replace(lease, deadline=lease.deadline + ahead) for lease in part.leases],
+            part.delivered,
+            time.wall(),
+        )
+
+    def load(self, topic: Topic, part: bytes) -> None:
+        saved = decode_part(part)
+        book = queue_of(topic, self._core).book
+        book.dead_lettered = saved.dead_lettered
+        book.delayed = {seq: self._resumed(ready_at, saved) for seq, ready_at in saved.delayed}
+        book.delivered = dict(saved.delivered)
+        for lease in saved.leases:
+            deadline = self._resumed(lease.deadline, saved)
+            book.leases[lease.seq] = Lease(lease.seq, lease.node, lease.token, deadline, lease.deliveries)
+
+    def _resumed(self, told: int, part: QueuePart) -> int:
+        lasts_ms = max(told - part.told_ms, 0) if part.told_ms else None
+        return self._core.time.resumed(Ending(told, lasts_ms))
+
+    # What live operations do as well
+
+    def depart(self, topic: Topic, reason: MoveReason, ranges: list[SeqRange]) -> int:
+        """Takes records away that are in another topic now."""
+        removed = self._core.applier.delete(topic, 0, ranges)
+        if reason is MoveReason.DEAD_LETTER and removed:
+            queue_of(topic, self._core).book.dead_lettered += removed
+        return removed
+
+    def delay(self, topic: Topic, first: int, last: int, ready_at: int) -> None:
+        """Holds jobs back that were just appended."""
+        queue_of(topic, self._core).book.delay(range(first, last + 1), ready_at)
+
+    def _gone(self, topic: Topic) -> None:
+        queue = find_queue(topic)
+        if queue is not None:
+            queue.book.uncount()
+
+    def _deleted(self, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> None:
+        queue = find_queue(topic)
+        if queue is not None:
+            queue.book.forget(before_seq, ranges)
+            if queue.workers:
+                for told in self.freed:
+                    told(queue)
+
+
+def leases_are_logged(topic: Topic) -> bool:
+    """Whether claims, extensions and releases go to the log; they are then as durable as the topic's class."""
+    config = topic.config
+    return config.leases_durable and config.durability.logged
+
+
+def _durable_part(queue: Queue) -> QueuePart:
+    book = queue.book
+    # What is leaving has not left: until its frame is in the log, the lease holds.
+    leases = chain(book.leases.values(), book.leaving.values())
+    states = [LeaseState(lease.seq, lease.node, lease.token, lease.deadline, lease.deliveries) for lease in leases]
+    return QueuePart(book.dead_lettered, list(book.delayed.items()), states, list(book.delivered.items()))
+
+
+def _plain_part(queue: Queue) -> QueuePart:
+    book = queue.book
+    appended = [(seq, ready_at) for seq, ready_at in book.delayed.items() if seq not in book.delivered]
+    return QueuePart(book.dead_lettered, appended)

@@ -1,0 +1,391 @@
+"""Queues: jobs that are claimed, acknowledged and given back, on top of a topic's log.
+
+The rules of `Engine` hold: every method is called on the loop's thread, refusals that need no log are raised and leave
+nothing behind, everything else is told to `done`, exactly once. All methods raise TopicNotFoundError for a topic that
+does not exist and NotAQueueError for one that is a plain log.
+
+Time is looked at when a method is called and at no other moment: a lease that has expired is found by whoever comes
+next. Only where somebody waits, in a window or as a worker that jobs are pushed to, an alarm is set.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from heapq import nsmallest
+from typing import NamedTuple
+
+from topics.engine.background_jobs import Background
+from topics.engine.core import EngineCore
+from topics.engine.delete import delete_frames
+from topics.engine.topic import Topic
+from topics.engine.write_path import LogOperation
+from topics.log.commit_requests import AT_ONCE, CommitTiming
+from topics.model.errors import (
+    BatchTooLargeError,
+    InvalidRequestError,
+    NotAQueueError,
+    ShuttingDownError,
+    TopicNotFoundError,
+    TopicsError,
+)
+from topics.model.limits import clamp_delay_ms, clamp_lease_ms
+from topics.model.topic_config import TopicType
+from topics.queues.dead_letters import CreateTopic, DeadLetters, Mover
+from topics.queues.dispatch import Dispatcher
+from topics.queues.jobs import ranges_of
+from topics.queues.leases import Lease, parse_lease_id
+from topics.queues.queue_frames import LeaseEvent, encode_lease_change
+from topics.queues.queue_messages import (
+    AckDone,
+    AckResult,
+    Cancel,
+    ClaimDone,
+    ClaimedJob,
+    ClaimRequest,
+    ExtendDone,
+    ExtendRequest,
+    ExtendResult,
+    HeldRequest,
+    LeaseInfo,
+    LeasePage,
+    NackDone,
+    NackRequest,
+    NackResult,
+    QueueCounters,
+    RedriveDone,
+    RedriveRequest,
+    WorkerRequest,
+)
+from topics.queues.queue_state import Alarms, PollClaim, Queue, QueueFeature, Worker, find_queue, queue_of
+
+# Acknowledgements: jobs that are done are deleted. Those of one queue that come in the same tick are one delete.
+#
+# Workers that each acknowledge some jobs at a time would otherwise cost a frame, a transaction and a look at the
+# queue's front each. Gathered, they cost one for all, and every request is still atomic: a delete is logged whole or
+# not at all.
+#
+# From the moment they are decided their leases are `leaving`, so nothing else can become of the jobs. What is logged
+# meanwhile comes before them. Appends may (`WritePath.check`), where no cap could take another job for the one that an
+# acknowledgement was to make room with; whoever else logs anything has those that came before it staged first.
+
+_JOBS_MAX = 1024
+"""Jobs of one delete: more at a time would keep the loop from others."""
+
+_log = logging.getLogger(__name__)
+
+
+class Asked(NamedTuple):
+    """One request: the leases that it ends, the seqs that it named in vain, and whom to tell."""
+
+    leases: list[Lease]
+    skipped: list[int]
+    done: AckDone
+
+
+class Acks(LogOperation):
+    """Jobs are done: they are deleted, and their leases with them."""
+
+    __slots__ = ("_asked", "_queue", "_ranges", "_schedule", "callers")
+
+    def __init__(self, core: EngineCore, queue: Queue, asked: list[Asked], schedule: Callable[[Queue], None]) -> None:
+        topic = queue.jobs.topic
+        self._queue = queue
+        self._asked = asked
+        self._ranges = ranges_of([lease.seq for one in asked for lease in one.leases])
+        self._schedule = schedule
+        self.callers = len(asked)
+        super().__init__(core.path, topic, delete_frames(core, topic, 0, self._ranges))
+
+    def apply(self, timing: CommitTiming) -> None:
+        topic = self.topic
+        self.path.books.applier.delete(topic, 0, self._ranges)
+        ready, in_flight = self._queue.counters
+        for leases, skipped, done in self._asked:
+            _tell(done, AckResult(topic.name, len(leases), skipped, ready, in_flight, *timing))
+        if self._queue.workers:
+            self._schedule(self._queue)
+
+    def undo(self, error: TopicsError) -> None:
+        for leases, _, done in self._asked:
+            self._queue.book.stay([lease.seq for lease in leases], 0)
+            _tell(done, error)
+
+
+class _Group:
+    """What one tick brought for one queue."""
+
+    __slots__ = ("asked", "jobs")
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.jobs = 0
+
+
+class Acknowledger:
+    """Gathers acknowledgements for every queue there is."""
+
+    def __init__(self, core: EngineCore, schedule: Callable[[Queue], None]) -> None:
+        self._core = core
+        self._schedule = schedule
+        self._groups: dict[Queue, _Group] = {}
+
+    def acknowledge(self, queue: Queue, asked: Asked) -> None:
+        """Sends an acknowledgement on its way, by itself or with the others of this tick. Its leases hold, and whatever
+        refuses it was asked."""
+        queue.book.leave(asked.leases)
+        topic = queue.jobs.topic
+        shard = self._core.shards[topic.shard]
+        if not shard.committer.coalesces or not self._may_wait(topic):
+            self._log([asked], queue)
+            return
+        group = self._groups.get(queue)
+        if group is None:
+            group = self._groups[queue] = _Group()
+        group.asked.append(asked)
+        group.jobs += len(asked.leases)
+        if group.jobs >= _JOBS_MAX:
+            del self._groups[queue]
+            self._log(group.asked, queue)
+        elif shard.gathered is None:
+            shard.gathered = partial(self._log_all, topic.shard)
+            shard.committer.expect()
+
+    def _may_wait(self, topic: Topic) -> bool:
+        config = topic.staged_config
+        return self._core.path.logs_removals(topic) and not (config.cap_records or config.cap_bytes)
+
+    def _log_all(self, shard: int) -> None:
+        groups, self._groups = self._groups, {}
+        for queue, group in groups.items():
+            if queue.jobs.topic.shard == shard:
+                self._log(group.asked, queue)
+            else:
+                self._groups[queue] = group
+
+    def _log(self, asked: list[Asked], queue: Queue) -> None:
+        self._core.path.log(Acks(self._core, queue, asked, self._schedule))
+
+
+def _tell(done: AckDone, outcome: AckResult | TopicsError) -> None:
+    try:
+        done(outcome)
+    except Exception:
+        # One caller's broken callback must not keep the answers of the others.
+        _log.exception("a commit callback failed")
+
+
+_PAGE_MAX = 1000
+
+
+class Queues:
+    def __init__(self, core: EngineCore, background: Background, create: CreateTopic) -> None:
+        self._core = core
+        self.alarms = Alarms(core.steady)
+        """Without a loop, call `alarms.run_due` after moving the clock: windows close there, and waiting workers look
+        again."""
+        feature = QueueFeature(core)
+        core.features.add(feature)
+        self._letters = DeadLetters(core, Mover(core, feature), background, create)
+        self._dispatcher = Dispatcher(core, self.alarms, background, self._letters.bury)
+        self._acknowledger = Acknowledger(core, self._dispatcher.schedule)
+        feature.freed.append(self._dispatcher.schedule)
+        core.delayed.append(feature.delay)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.alarms.start(loop)
+
+    def stop(self) -> None:
+        """Tells everyone who waits that there will be no more."""
+        self.alarms.stop()
+        for topic in list(self._core.topics.values()):
+            queue = find_queue(topic)
+            if queue is not None:
+                self._dispatcher.end(queue, ShuttingDownError())
+
+    # Jobs
+
+    def claim(self, name: str, request: ClaimRequest, done: ClaimDone) -> Cancel:
+        """Leases up to `max` jobs to a node: those that were freed first, then fresh ones, each in the order of seqs.
+
+        Answered at once, also when there is nothing to claim; with a `claim_jitter_ms`, when the window closes. The
+        function returned takes the wish back: jobs it would have got, or gets while nobody listens, go to others.
+        """
+        queue = self._queue(name)
+        self._check_node(request.node)
+        self._core.check_accepting()
+        demand = PollClaim(request.node, self._core.limits.clamp_claim(request.max), request.lease_ms, done)
+        self._dispatcher.claim(queue, demand)
+        return demand.cancel
+
+    def ack(self, name: str, request: HeldRequest, done: AckDone) -> None:
+        """Deletes jobs that the node holds; the others are skipped. As durable as an append of the topic's class."""
+        tokens = self._check_held(request)
+        core, queue = self._core, self._queue(name)
+        core.check_accepting()
+        topic = queue.jobs.topic
+        if core.path.logs_removals(topic):
+            core.path.check(topic, patient=True, frees=True, overtakes=True)
+        self._dispatcher.refresh(queue)
+        leases, skipped = queue.book.held(request.node, request.seqs, tokens)
+        if not leases:
+            done(AckResult(name, 0, skipped, *queue.counters))
+            return
+        self._acknowledger.acknowledge(queue, Asked(leases, skipped, done))
+
+    def nack(self, name: str, request: NackRequest, done: NackDone) -> None:
+        """Gives jobs back that the node holds, at once or after `delay_ms`."""
+        tokens = self._check_held(request)
+        queue = self._queue(name)
+        self._core.check_accepting()
+        self._dispatcher.check(queue)
+        now = self._dispatcher.refresh(queue)
+        leases, skipped = queue.book.held(request.node, request.seqs, tokens)
+
+        def answer(timing: CommitTiming) -> None:
+            done(NackResult(name, len(leases), skipped, *queue.counters, *timing))
+
+        if not leases:
+            answer(AT_ONCE)
+            return
+        delay_ms = clamp_delay_ms(request.delay_ms)
+        self._dispatcher.release(queue, leases, now + delay_ms if delay_ms else 0, answer, done)
+
+    def extend(self, name: str, request: ExtendRequest, done: ExtendDone) -> None:
+        """Sets the deadline of jobs that the node holds to `lease_ms` from now."""
+        tokens = self._check_held(request)
+        queue = self._queue(name)
+        self._core.check_accepting()
+        self._dispatcher.check(queue)
+        time = self._core.time
+        deadline = self._dispatcher.refresh(queue) + clamp_lease_ms(request.lease_ms)
+        leases, skipped = queue.book.held(request.node, request.seqs, tokens)
+        seqs = [lease.seq for lease in leases]
+
+        def extended(timing: CommitTiming) -> None:
+            # One may have ended while this was on its way.
+            held = [lease.seq for lease in queue.book.extend(seqs, deadline)]
+            lost = skipped + [seq for seq in seqs if seq not in held] if len(held) < len(seqs) else skipped
+            done(ExtendResult(name, len(held), lost, dict.fromkeys(held, time.told(deadline)), *timing))
+
+        if not leases:
+            extended(AT_ONCE)
+            return
+        ending = time.ending(deadline)
+        self._dispatcher.change(queue, lambda: encode_lease_change(LeaseEvent.EXTENDED, ending, seqs), extended, done)
+
+    def redrive(self, name: str, request: RedriveRequest, done: RedriveDone) -> None:
+        """Moves jobs of this queue back from a topic of dead letters, the oldest first, atomically.
+
+        They are the records whose meta says that they came from this queue. They come with the meta they had, new seqs
+        and no deliveries. Jobs that workers of the source hold, or that are delayed there, stay.
+        """
+        self._letters.redrive(self._queue(name).jobs.topic, request, done)
+
+    # Workers
+
+    def open_worker(
+        self,
+        name: str,
+        request: WorkerRequest,
+        push: Callable[[list[ClaimedJob]], None],
+        ended: Callable[[TopicsError], None],
+    ) -> Worker:
+        """Registers a worker that jobs are pushed to; see `Worker` for the callbacks.
+
+        The first push comes in the next tick at the earliest (without a loop: before this returns). `max` bounds the
+        jobs it holds from here; claims of the same node do not count. It must be closed.
+        """
+        queue = self._queue(name)
+        self._check_node(request.node)
+        self._core.check_accepting()
+        worker = Worker(
+            request.node,
+            self._core.limits.clamp_claim(request.max),
+            request.lease_ms,
+            push,
+            ended,
+            lambda: self._dispatcher.schedule(queue),
+            lambda worker: self._close_worker(queue, worker),
+        )
+        queue.workers.append(worker)
+        self._core.consumed(queue.jobs.topic)
+        self._dispatcher.schedule(queue)
+        return worker
+
+    def _close_worker(self, queue: Queue, worker: Worker) -> None:
+        if worker in queue.workers:
+            queue.workers.remove(worker)
+        self._dispatcher.give_back(queue, list(worker.held.values()))
+
+    # Looking
+
+    def counters(self, name: str) -> QueueCounters:
+        """How many jobs are in which state, now."""
+        return self.counters_of(self._topic(name))
+
+    def counters_of(self, topic: Topic) -> QueueCounters:
+        queue = find_queue(topic)
+        if queue is None:
+            return QueueCounters(topic.live_count, 0, 0, 0)
+        self._dispatcher.refresh(queue)
+        book = queue.book
+        return QueueCounters(book.ready(topic.live_count), book.in_flight, book.held_back, book.dead_lettered)
+
+    def in_flight(self) -> int:
+        """Leases over all queues, without looking at the time: for gauges."""
+        return self._core.totals.in_flight.total
+
+    def list_leases(self, name: str, after: int = 0, limit: int = 100, node: str | None = None) -> LeasePage:
+        """Who holds what, by seq: up to `limit` leases behind the seq `after`, of one node if one is given."""
+        topic = self._topic(name)
+        queue = find_queue(topic)
+        if queue is None:
+            return LeasePage(name, [], None)
+        self._dispatcher.refresh(queue)
+        limit = min(max(limit, 1), _PAGE_MAX)
+        leases = queue.book.leases
+        behind = (seq for seq, lease in leases.items() if seq > after and (node is None or lease.node == node))
+        seqs = nsmallest(limit + 1, behind)
+        page = [leases[seq] for seq in seqs[:limit]]
+        told = self._core.time.told
+        infos = [LeaseInfo(lease.seq, lease.node, told(lease.deadline), lease.deliveries) for lease in page]
+        return LeasePage(name, infos, infos[-1].seq if len(seqs) > limit else None)
+
+    # Helpers
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._core.existing(name)
+        if topic.config.type is not TopicType.QUEUE:
+            raise NotAQueueError(name)
+        return topic
+
+    def _queue(self, name: str) -> Queue:
+        topic = self._core.existing(name)
+        if topic.closing:
+            # The frame that deletes it is on its way, and must be its last.
+            raise TopicNotFoundError(name)
+        if topic.config.type is not TopicType.QUEUE:
+            raise NotAQueueError(name)
+        return queue_of(topic, self._core)
+
+    def _check_node(self, node: str) -> None:
+        if not node:
+            raise InvalidRequestError("node: must not be empty", field="node")
+        most = self._core.limits.max_node_bytes
+        if len(node) > most or len(node.encode("utf-8", "replace")) > most:
+            raise InvalidRequestError(f"node: at most {most} bytes are allowed", field="node", max=most)
+
+    def _check_held(self, request: HeldRequest) -> Sequence[int | None] | None:
+        """Checks what a request says by itself; returns its tokens."""
+        self._check_node(request.node)
+        most = self._core.limits.max_claim
+        if len(request.seqs) > most:
+            raise BatchTooLargeError(
+                f"at most {most} seqs are allowed, not {len(request.seqs)}", seqs=len(request.seqs), max=most
+            )
+        if request.lease_ids is None:
+            return None
+        if len(request.lease_ids) != len(request.seqs):
+            raise InvalidRequestError("lease_ids: must have as many entries as seqs", field="lease_ids")
+        return [parse_lease_id(lease_id) for lease_id in request.lease_ids]

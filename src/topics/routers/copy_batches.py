@@ -1,0 +1,278 @@
+"""Packing what routers forward next: gather a stretch of the source, filter it, cut the copies, see what fits.
+
+Routers of one source mostly stand at the same place and follow the same rules. So stretches and loads are kept while
+others are due, and the work is done once for all of them.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from topics.engine.core import EngineCore
+from topics.engine.lookup import match_text
+from topics.engine.quotas import fits_into, records_that_fit
+from topics.engine.record_runs import Block, Run, RunReader, Segment, live_ranges
+from topics.engine.topic import Topic
+from topics.engine.watermarks import lost_from
+from topics.model.errors import BatchTooLargeError, TopicsError
+from topics.model.records import ROW_WORDS
+from topics.model.router_rules import TagMatch
+from topics.routers.forwarding import Load, absent
+from topics.routers.registry import Router, RouterPart
+from topics.routers.router_frames import SeqRange
+from topics.schema.documents import MAX_PORTION
+from topics.streams.chunked_validation import is_schema_refusal
+from topics.streams.stream_state import stream_of
+from topics.wire.record_copies import CopyChange, RecordSlice, copies_of, cut_copies, filtered, records_of
+from topics.wire.record_slicing import View, end_that_fits, tag_texts
+
+# Gathering what a router forwards next: from its cursor on, a bounded stretch of the source's records.
+#
+# Planned on the loop from the topic's state, fetched from runs that never change; so a plan that touches the cold
+# folder can be fetched by another thread.
+
+RECORDS_MAX = 1024
+"""How many records of the source one pass of a router forwards."""
+TEXT_BYTES_MAX = 1024 * 1024
+
+
+class GatherPlan(NamedTuple):
+    """Where to look, taken at one moment."""
+
+    topic_id: int
+    cursor: int
+    lost: int
+    """How many records behind the cursor are gone that nobody asked to remove."""
+    start: int
+    upto: int
+    """The last seq to look at."""
+    runs: list[tuple[Run, bytes | None]]
+    """Each with its delete flags where they are in memory, as they were at that moment."""
+
+    @property
+    def cold(self) -> bool:
+        return any(isinstance(run, Segment) and run.cold and run.blocks is None for run, _ in self.runs)
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """What was found: after `lost` empty places come the records, and the cursor may move to `upto`."""
+
+    lost: int
+    upto: int
+    stretches: list[RecordSlice]
+    count: int
+
+
+def plan_gather(topic: Topic, cursor: int, last: int, held: list[Block] | None = None) -> GatherPlan:
+    """Plans what lies behind a cursor, up to a seq at most. `held` are blocks that a cap may have taken already."""
+    if held and cursor + 1 < topic.evict_floor:
+        plan = _plan_held(topic, cursor, last, held)
+        if plan is not None:
+            return plan
+    lost, at = 0, cursor
+    if at + 1 < topic.evict_floor:
+        lost = min(topic.evict_floor - 1, last) - at
+        at += lost
+    end = last
+    for known in lost_from(topic, at + 1):
+        if known.from_seq > at + 1:
+            # Told by a forward of its own, after the records before it.
+            end = min(end, known.from_seq - 1)
+            break
+        gone = min(known.to_seq, last) - at
+        lost += gone
+        at += gone
+    start, wanted = max(at + 1, topic.earliest), RECORDS_MAX
+    runs: list[tuple[Run, bytes | None]] = []
+    for run in topic.runs_from(start) if start <= end else ():
+        if run.first_seq > end:
+            break
+        if wanted <= 0:
+            end = run.first_seq - 1
+            break
+        runs.append((run, None if run.flags is None else bytes(run.flags)))
+        wanted -= run.live if run.first_seq >= start else 0
+    return GatherPlan(topic.id, cursor, lost, start, max(end, at), runs)
+
+
+def _plan_held(topic: Topic, cursor: int, last: int, held: list[Block]) -> GatherPlan | None:
+    """What a cap took from the topic and is still at hand: none of it is lost to the routers."""
+    blocks = [block for block in held if block.last_seq > cursor and block.first_seq <= last]
+    if not blocks:
+        return None
+    start = max(cursor + 1, blocks[0].first_seq)
+    runs: list[tuple[Run, bytes | None]] = []
+    end = start - 1
+    for block in blocks:
+        if block.first_seq > end + 1:
+            break
+        runs.append((block, None if block.flags is None else bytes(block.flags)))
+        end = min(block.last_seq, last)
+    return GatherPlan(topic.id, cursor, start - 1 - cursor, start, end, runs)
+
+
+def fetch(plan: GatherPlan, reader: RunReader) -> Gathered:
+    """Looks the records up. Raises SegmentDamaged where they cannot be read."""
+    stretches: list[RecordSlice] = []
+    count, room, upto = 0, TEXT_BYTES_MAX, plan.upto
+    for run, known in plan.runs:
+        flags = known if known is not None else reader.flags(plan.topic_id, run)
+        lo = max(plan.start - run.first_seq, 0)
+        hi = min(plan.upto + 1 - run.first_seq, run.count)
+        for begin, live_end in live_ranges(flags, lo, hi):
+            end = min(live_end, begin + RECORDS_MAX - count)
+            for view, view_lo, view_hi, offset in reader.views(plan.topic_id, run, begin, end):
+                fit = end_that_fits(view, view_lo, view_hi, room)
+                if fit == view_lo and not count:
+                    fit += 1
+                if fit > view_lo:
+                    stretches.append(_held(RecordSlice(view, view_lo, fit, run.first_seq + offset), run))
+                    count += fit - view_lo
+                    room -= view.start(fit) - view.start(view_lo)
+                if fit < view_hi:
+                    return Gathered(plan.lost, run.first_seq + offset + fit - 1, stretches, count)
+            if count >= RECORDS_MAX:
+                upto = run.first_seq + end - 1
+                return Gathered(plan.lost, upto, stretches, count)
+    return Gathered(plan.lost, upto, stretches, count)
+
+
+def _held(stretch: RecordSlice, run: Run) -> RecordSlice:
+    """A stretch that does not need the segment's files any more: they may go at any moment."""
+    if isinstance(run, Block) or run.blocks is not None:
+        return stretch
+    view, lo, hi, origin = stretch
+    rows = memoryview(view.rows[ROW_WORDS * lo : ROW_WORDS * hi].tobytes()).cast("I")
+    return RecordSlice(View(bytes(view.whole(lo, hi)), rows, rows[0], hi - lo), 0, hi - lo, origin + lo)
+
+
+_SHARED_MAX = 64
+"""Stretches of sources that are kept at most."""
+
+Place = tuple[int, int, int]
+"""A source's number, a cursor in it, and the last seq to look at."""
+
+
+class Packer:
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._gathered: dict[Place, Gathered] = {}
+        self._loads: dict[tuple[object, ...], Load] = {}
+
+    def forget(self, others_are_due: bool) -> None:
+        """After a tick: what nobody is about to ask for goes."""
+        if not others_are_due or len(self._gathered) > _SHARED_MAX:
+            self._gathered.clear()
+            self._loads.clear()
+
+    def known(self, place: Place) -> Gathered | None:
+        return self._gathered.get(place)
+
+    def keep(self, place: Place, gathered: Gathered) -> None:
+        self._gathered[place] = gathered
+
+    def gather(self, source: Topic, part: RouterPart, place: Place) -> Gathered | GatherPlan:
+        """What lies at a place; only a plan of it where the cold folder has to be asked, which is not the loop's."""
+        plan = plan_gather(source, place[1], place[2], part.held)
+        if plan.cold:
+            return plan
+        gathered = self._gathered[place] = fetch(plan, self._core.reader)
+        return gathered
+
+    def load(self, router: Router, part: RouterPart, gathered: Gathered, hops: int) -> Load:
+        """The copies for a router; those with the same rules get the same."""
+        rules, stamp = router.rules, router.stamp()
+        # Decided now and not when it was gathered: a checkpoint may have come in between.
+        by_value = not in_log(router.source, part, router.cursor + 1)
+        key = (id(gathered), rules, stamp, hops, by_value)
+        known = self._loads.get(key)
+        if known is not None:
+            return known
+        stretches: list[RecordSlice] = gathered.stretches
+        if rules.filter is not None:
+            stretches = filtered(stretches, _passing(stretches, rules.filter))
+        if router.present:
+            stretches = filtered(stretches, absent(stretches, router.present))
+        copies = (
+            cut_copies(stretches, CopyChange(rules.preserve_node, rules.preserve_tag, stamp)) if stretches else None
+        )
+        load = Load(gathered.lost, gathered.upto, _ranges(stretches), copies, rules, stamp, hops, by_value)
+        if not router.present:
+            self._loads[key] = load
+            # A stamp names the router.
+            load.shared = stamp is None
+        return load
+
+    def takes_all(self, dest: Topic) -> bool:
+        """Whether a destination takes whatever comes, so that nobody has to see what fits."""
+        return dest.rules.takes_all and not self._core.metered
+
+    def admitted(self, dest: Topic, load: Load) -> Load | TopicsError:
+        """A load as its destination takes it: all of it, or what stands before the first record that it does not take.
+        Why, where that is nothing, not even a gap: one that is a stream may be closed, or over."""
+        if dest.guard is None:
+            return load
+        state = stream_of(dest)
+        if load.count > MAX_PORTION and state is not None and state.staged_description is not None:
+            # To look into records takes longer than to forward them.
+            load = load.first(MAX_PORTION)
+        copies = load.copies
+        try:
+            records = self._core.path.admit(dest, lambda: records_of(copies) if copies is not None else (), moved=True)
+        except TopicsError as error:
+            before = _taken_before(error, load.count)
+            return self.admitted(dest, load.first(before)) if before else error
+        # What is not what the source has cannot be found there by a replay.
+        return load if records is None else load.by_its_value(copies_of(records))
+
+    def fitting(self, dest: Topic, load: Load) -> Load | TopicsError:
+        """As much of a load as the destination takes; what is in the way when that is nothing."""
+        core, copies = self._core, load.copies
+        if copies is None:
+            return load
+        core.expire(dest)
+        taken, refused = records_that_fit(dest, copies.sizes, core.limits.max_total_bytes, core.used_bytes)
+        if core.metered and taken:
+            within = fits_into(core.quotas, dest, copies.sizes[:taken])
+            taken, refused = (taken, refused) if within == taken else (within, core.quotas.over_bytes())
+        if refused is None:
+            return load
+        return load.first(taken) if taken else refused
+
+
+def _taken_before(refusal: TopicsError, count: int) -> int:
+    """How many of so many records may be taken, where others are refused for what is in them."""
+    if not is_schema_refusal(refusal) or count <= 1:
+        return 0
+    if isinstance(refusal, BatchTooLargeError):
+        return count // 2
+    index = refusal.detail.get("index")
+    return index if isinstance(index, int) else 0
+
+
+def in_log(source: Topic, part: RouterPart, seq: int) -> bool:
+    """Whether the log behind the last checkpoint holds this record, and with it everything that follows."""
+    return seq > part.wal_floor and not source.unlogged and source.config.durability.logged
+
+
+def _passing(stretches: list[RecordSlice], match: TagMatch) -> list[int]:
+    """The seqs whose tag a filter lets through. Tags are compared as their JSON strings; nothing is decoded."""
+    wanted = match_text(match)
+    found: list[int] = []
+    for view, lo, hi, origin in stretches:
+        texts = tag_texts(view, lo, hi)
+        if match.prefix:
+            found += [origin + index for index, text in texts if text.startswith(wanted)]
+        else:
+            found += [origin + index for index, text in texts if text == wanted]
+    return found
+
+
+def _ranges(stretches: list[RecordSlice]) -> list[SeqRange]:
+    ranges: list[SeqRange] = []
+    for stretch in stretches:
+        if ranges and ranges[-1][1] + 1 == stretch.first_seq:
+            ranges[-1] = (ranges[-1][0], stretch.last_seq)
+        else:
+            ranges.append((stretch.first_seq, stretch.last_seq))
+    return ranges

@@ -1,0 +1,485 @@
+"""The pump: moves records along routers, a little each tick of the loop, and only when there is something to move.
+
+A router is due when its source got records, when its last forward is through, or when its destination changed after it
+had no room. Nobody polls, and no router has a task or a thread. A pass takes up to 1024 records of the source into the
+destination; routers of the same source that stand at the same place share the work of cutting the copies.
+
+Whoever looks at a destination sees what its source had at that moment, where nothing holds the router up: a pass that
+the pump has not come to yet is done first, and its frame is written at once where the write is all that it waits for.
+
+What holds a router up, and what lets it go on:
+
+| because | until |
+|---|---|
+| its last forward is on its way | that is published |
+| a checkpoint turns the shards | all are turned |
+| what the records depend on is not on disk, and the destination promises that | a sync |
+| the destination is full and rejects, or is being deleted | the destination changes |
+| the destination is a stream that is closed | for ever: the router says so, and is of no more use |
+| the next record is not what the destination's schema demands | the schema changes, or somebody deletes the record |
+| too much is on its way to the destination's shard | another forward is published, or the next second |
+| the server is at its quota, or under pressure, or the source cannot be read | the next second, or one after it |
+| the destination's shard is read-only | the next start |
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from topics.engine.background_jobs import Background
+from topics.engine.core import EngineCore
+from topics.engine.record_runs import Block
+from topics.engine.topic import Topic
+from topics.log.segment_files import SegmentDamaged
+from topics.model.errors import CorruptSegmentError, TopicNotFoundError, TopicsError
+from topics.model.router_rules import HOPS_MAX
+from topics.routers.copy_batches import Gathered, GatherPlan, Packer, Place, fetch, in_log
+from topics.routers.forwarding import CopyBatch, ForwardBatches, Forwarder, Load, find_copies, plan_search
+from topics.routers.registry import Registry, Router, RouterPart, part_of
+from topics.streams.chunked_validation import REASON, is_schema_refusal
+
+# Waiting for what copies depend on: a destination of class fsync shows nothing that a power cut could take back.
+#
+# A forward by reference is worth as much as the frames it refers to. Those of the source, of the source's source and so
+# on may be in other shards, written and not yet synced where their class does not ask for it. So before a forward into
+# a destination of class fsync is logged, the shards of all of them are synced. Its own shard needs nothing: the sync of
+# the forward comes behind.
+
+
+class Syncing:
+    def __init__(self, core: EngineCore, registry: Registry, rouse: Callable[[Topic], None]) -> None:
+        self._core = core
+        self._registry = registry
+        self._rouse = rouse
+
+    def synced_upto(self, source: Topic, part: RouterPart, dest: Topic, cursor: int) -> int:
+        """The last seq whose copy the destination may show; where that is the cursor, a sync is on its way."""
+        if part.synced_head > cursor:
+            return part.synced_head
+        shards = self._unsynced(source, dest)
+        if not shards:
+            return source.head
+        if not part.syncing:
+            part.syncing = True
+            self._sync(source, part, shards)
+        # On the caller's stack the sync is over by now.
+        return max(part.synced_head, cursor)
+
+    def _unsynced(self, source: Topic, dest: Topic) -> list[int]:
+        numbers = {
+            topic.shard
+            for topic in self._registry.upstream(source)
+            if topic.config.durability.logged and not topic.config.durability.acks_after_sync
+        }
+        return [number for number in sorted(numbers - {dest.shard}) if not self._core.path.is_synced(number)]
+
+    def _sync(self, source: Topic, part: RouterPart, shards: list[int]) -> None:
+        head, waiting = source.head, len(shards)
+
+        def synced() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                part.syncing = False
+                part.synced_head = max(part.synced_head, head)
+                self._rouse(source)
+
+        for shard in shards:
+            # A shard that cannot sync never answers and takes no more writes either; the copies then wait for the next
+            # start.
+            self._core.path.after_sync(shard, synced)
+
+
+_COST_A_TICK = 64
+"""Forwards in one tick of the loop; a pass over many records counts for more than one."""
+_COST_OF_MORE = 0.25
+"""What it costs to forward the same once more, to another destination."""
+_RECORDS_A_COST = 64
+_HELD_BYTES_MAX = 32 * 1024 * 1024
+"""Records kept at hand for routers although the caps of their topics would let them go."""
+
+_log = logging.getLogger(__name__)
+
+
+class Pump:
+    def __init__(self, core: EngineCore, registry: Registry, forwarder: Forwarder, background: Background) -> None:
+        self._core = core
+        self._registry = registry
+        self._forwarder = forwarder
+        self._background = background
+        self._syncing = Syncing(core, registry, self.rouse)
+        self._due: deque[Router] = deque()
+        self._scheduled = False
+        self._running = False
+        self._packer = Packer(core)
+        self._parcels = ForwardBatches(registry)
+        self._holding: set[RouterPart] = set()
+        self._held_bytes = 0
+        self._passed = False
+        """Whether routers came to the end of their source, so that something held may be let go."""
+        self._crowded: list[Router] = []
+        """Those for whose shard too much is on its way already."""
+        self.stuck: set[Router] = set()
+        """Held up by something that says nothing when it is over."""
+        self.cost_a_tick: float = float("inf")
+        """On the caller's stack everything is done at once."""
+
+    def use_ticks(self) -> None:
+        self.cost_a_tick = _COST_A_TICK
+
+    # What makes routers due
+
+    def watch(self, source: Topic) -> None:
+        """Asks to be told when the source changes."""
+        part = part_of(source)
+        if part is None or part.watched:
+            return
+        part.watched = True
+
+        def woken() -> None:
+            part.watched = False
+            if part.routers and self._core.topics.get(source.id) is source:
+                self.watch(source)
+                self.rouse(source)
+
+        source.tell_next(woken)
+
+    def rouse(self, source: Topic) -> None:
+        """Every router of a source may have something to do."""
+        part, due = part_of(source), self._due
+        for router in part.routers.values() if part is not None else ():
+            if not (router.due or router.inflight or router.closing):
+                router.due = True
+                due.append(router)
+        self._schedule()
+
+    def due(self, router: Router) -> None:
+        self._line_up(router)
+        self._schedule()
+
+    def _line_up(self, router: Router) -> None:
+        if not (router.due or router.inflight or router.closing):
+            router.due = True
+            self._due.append(router)
+
+    def _schedule(self) -> None:
+        if (self._due or self._passed) and not self._scheduled and not self._running:
+            self._scheduled = True
+            self._core.defer(self._run)
+
+    def hold(self, topic: Topic, block: Block) -> None:
+        """Keeps records of a source with caps until its routers have come to them, as far as memory allows."""
+        part = part_of(topic)
+        if part is not None and part.watched and self._held_bytes + block.memory_bytes <= _HELD_BYTES_MAX:
+            part.hold(block)
+            self._held_bytes += block.memory_bytes
+            self._holding.add(part)
+
+    def _let_go(self) -> None:
+        for part in list(self._holding):
+            self._held_bytes -= part.let_go()
+            if not part.held:
+                self._holding.discard(part)
+
+    def retry(self) -> None:
+        """Once a second: those whose obstacle does not say when it is gone."""
+        stuck, self.stuck = self.stuck, set()
+        for router in stuck:
+            self._line_up(router)
+        self._schedule()
+
+    # A tick
+
+    def _run(self) -> None:
+        self._scheduled = self._passed = False
+        self._running = True
+        cost, limit, due, goes_along = 0.0, self.cost_a_tick, self._due, self._parcels.goes_along
+        try:
+            while due and cost < limit:
+                while due and cost < limit:
+                    router = due.popleft()
+                    router.due = False
+                    cost += _COST_OF_MORE if goes_along(router) else self._try_alone(router)
+                # On the caller's stack this makes routers due again.
+                self._send()
+        finally:
+            self._rest()
+
+    def _rest(self) -> None:
+        self._running = False
+        self._packer.forget(bool(self._due))
+        self._let_go()
+        self._schedule()
+
+    def catch_up(self, dests: Iterable[Topic]) -> None:
+        """Before somebody looks at destinations: forwards what their sources have, and the sources of those before.
+
+        One pass a router at most, and together no more than a tick does. Whatever would have to wait goes on as ever.
+        """
+        late = [dest for dest in dests if self._registry.is_behind(dest)]
+        if self._running or not late:
+            return
+        self._running = True
+        cost = 0.0
+        try:
+            for level in self._registry.levels(late):
+                behind = [router for router in level if router.cursor < router.source.head]
+                for router in behind:
+                    if cost < _COST_A_TICK and self._may_be_tried(router):
+                        cost += self._try(router)
+                self._send()
+                # Also for those whose forward was on its way before: it may only wait for the end of the tick.
+                for number in {router.dest.shard for router in behind if router.inflight and router.dest is not None}:
+                    self._core.shards[number].committer.write_now()
+        finally:
+            self._rest()
+
+    def _may_be_tried(self, router: Router) -> bool:
+        """Whether a look at a destination may have its router make a pass."""
+        part = part_of(router.source)
+        if part is None or not part.watched or router.inflight:
+            # Where the pump was never told to begin, as in a tool that only looks, looking must not write.
+            return False
+        return router.due or not (router.blocked or router in self.stuck)
+
+    def _try(self, router: Router) -> float:
+        return _COST_OF_MORE if self._parcels.goes_along(router) else self._try_alone(router)
+
+    def _try_alone(self, router: Router) -> float:
+        try:
+            return self._advance(router)
+        except TopicsError as error:
+            self._hold_up(router, str(error), error.code)
+        except SegmentDamaged as damage:
+            self._hold_up(router, f"{damage.path}: {damage.reason}", CorruptSegmentError.code)
+        return 0
+
+    def _hold_up(self, router: Router, why: str, code: str, seq: int = 0) -> None:
+        if not router.blocked or (router.blocked_by, router.blocked_seq) != (code, seq):
+            at = {"seq": seq} if seq else {}
+            _log.warning("a router is held up", extra={"router": router.name, "why": why, **at})
+        router.blocked, router.blocked_by, router.blocked_seq = True, code, seq
+        self.stuck.add(router)
+
+    def _advance(self, router: Router) -> float:
+        """One pass of one router; what it cost."""
+        core, source, dest = self._core, router.source, router.dest
+        part = part_of(source)
+        if part is None or dest is None or core.closed or router.closing or router.inflight or source.closing:
+            return 0
+        if dest.closing:
+            self._wait_for(router, dest, TopicNotFoundError.code)
+            return 0
+        if core.cross_shard_gate.closed:
+            self._wait_for_turn(router)
+            return 0
+        core.expire(source)
+        last = self._reach(router, dest, part)
+        if last <= router.cursor:
+            return 0
+        if core.scheduler.puts_off(router, source):
+            self.stuck.add(router)
+            return 0
+        hops = 0
+        if router.cyclic:
+            hops, alike = part.hops_of(router.cursor + 1)
+            last = min(last, alike)
+            if hops >= HOPS_MAX:
+                self._pass_over(router, last)
+                return 0.1
+        if router.dedupe_upto > router.cursor and router.present is None:
+            self._look_for_copies(router, dest)
+            return 1
+        place = (source.id, router.cursor, last)
+        known = self._packer.known(place)
+        gathered = known or self._packer.gather(source, part, place)
+        if isinstance(gathered, GatherPlan):
+            self._fetch_cold(router, place, gathered)
+            return 1
+        self._forward(router, dest, part, gathered, hops + 1 if router.cyclic else 0)
+        return 1 if known is not None else 1 + gathered.count / _RECORDS_A_COST
+
+    def _reach(self, router: Router, dest: Topic, part: RouterPart) -> int:
+        """The last seq of the source that one forward may reach: all of it by value, or all of it by reference."""
+        source = router.source
+        if not in_log(source, part, router.cursor + 1):
+            logged = source.config.durability.logged and not source.unlogged
+            return min(source.head, part.wal_floor) if logged else source.head
+        if dest.rules.acks_after_sync:
+            return self._syncing.synced_upto(source, part, dest, router.cursor)
+        return source.head
+
+    # Gathering
+
+    def _fetch_cold(self, router: Router, place: Place, plan: GatherPlan) -> None:
+        router.inflight = True
+
+        def fetched(outcome: object) -> None:
+            router.inflight = False
+            if isinstance(outcome, Gathered):
+                self._packer.keep(place, outcome)
+                self._resume_cold(router, plan, outcome)
+            else:
+                self._hold_up(router, str(outcome), _code(outcome))
+            self._idle(router)
+
+        self._background(lambda: fetch(plan, self._core.reader), fetched)
+
+    def _resume_cold(self, router: Router, plan: GatherPlan, gathered: Gathered) -> None:
+        """Goes on with what another thread fetched, unless something changed meanwhile."""
+        core, dest, part = self._core, router.dest, part_of(router.source)
+        moved = router.cursor != plan.cursor or router.closing or core.closed or router.source.closing
+        if moved or dest is None or part is None or dest.closing or core.cross_shard_gate.closed:
+            self.due(router)
+            return
+        hops = part.hops_of(router.cursor + 1)[0] + 1 if router.cyclic else 0
+        try:
+            self._forward(router, dest, part, gathered, hops)
+        except TopicsError as error:
+            self._hold_up(router, str(error), error.code)
+        self._send()
+
+    # Forwarding
+
+    def _forward(self, router: Router, dest: Topic, part: RouterPart, gathered: Gathered, hops: int) -> None:
+        wanted = self._packer.load(router, part, gathered, hops)
+        if not wanted.lost and not wanted.ranges:
+            self._pass_over(router, wanted.upto)
+            return
+        # One that was held up by a record is held up by it still, most likely: that one is looked at first.
+        admitted = self._packer.admitted(dest, wanted.first(1) if router.blocked_seq and wanted.count else wanted)
+        if isinstance(admitted, TopicsError):
+            self._refused(router, dest, wanted, admitted)
+            return
+        wanted = admitted
+        core = self._core
+        if dest.rules.logged:
+            core.path.check(dest, patient=True)
+            if core.shards[dest.shard].full:
+                self._crowded.append(router)
+                self.stuck.add(router)
+                return
+        elif core.quiet:
+            core.begin()
+        if self._packer.takes_all(dest) and router.alone:
+            waits = dest.rules.acks_after_sync or core.scheduler.deferring
+            self._parcels.add(CopyBatch(router, dest, wanted), wanted.shared and not waits and not router.cyclic)
+            return
+        # What fits depends on what is staged before it, so this one goes by itself, and now.
+        load = self._packer.fitting(dest, wanted)
+        if isinstance(load, TopicsError):
+            self._wait_for(router, dest, load.code)
+            return
+        router.inflight = True
+        self._forwarder.send([CopyBatch(router, dest, load)], self._finished)
+
+    def _refused(self, router: Router, dest: Topic, load: Load, error: TopicsError) -> None:
+        """The destination does not take what is next, and nothing is passed over: its next change decides."""
+        code, seq = error.code, 0
+        if is_schema_refusal(error):
+            code, seq = REASON, load.ranges[0][0]
+        self._hold_up(router, str(error), code, seq)
+        self._wait_for(router, dest, code, seq)
+
+    def _send(self) -> None:
+        parcels = self._parcels.take()
+        if parcels:
+            self._forwarder.send(parcels, self._finished)
+
+    def _pass_over(self, router: Router, upto: int) -> None:
+        """Nothing of it is for this destination. The cursor moves in memory, and in the next snapshot."""
+        self._core.before_change(router.source)
+        router.cursor = max(router.cursor, upto)
+        self._moved(router, part_of(router.source))
+        self.due(router)
+
+    def _finished(self, routers: list[Router], error: TopicsError | None) -> None:
+        crowded, self._crowded = self._crowded, []
+        for router in crowded:
+            self._line_up(router)
+        source: Topic | None = None
+        part: RouterPart | None = None
+        for router in routers:
+            router.inflight = False
+            if error is None:
+                if router.source is not source:
+                    source = router.source
+                    part = part_of(source)
+                self._moved(router, part)
+                if router.cursor < source.head:
+                    self._line_up(router)
+                elif self._holding:
+                    self._passed = True
+            else:
+                self._hold_up(router, str(error), error.code)
+        self._schedule()
+        for router in [router for router in routers if router.when_idle is not None]:
+            self._idle(router)
+
+    def _moved(self, router: Router, part: RouterPart | None) -> None:
+        """A router has come further; `part` is its source's."""
+        if router.blocked:
+            router.blocked, router.blocked_by, router.blocked_seq = False, "", 0
+        if part is not None and part.hops:
+            part.forget_hops()
+        if router.present is not None and router.cursor >= router.dedupe_upto:
+            router.present = None
+
+    def _idle(self, router: Router) -> None:
+        then, router.when_idle = router.when_idle, None
+        if then is not None and not router.inflight:
+            then()
+        elif then is not None:
+            router.when_idle = then
+
+    # Waiting
+
+    def _wait_for(self, router: Router, dest: Topic, code: str, seq: int = 0) -> None:
+        """The destination has no room, or may be about to go: its next change decides."""
+        router.blocked, router.blocked_by, router.blocked_seq = True, code, seq
+        self.stuck.add(router)
+        if not router.listening:
+            router.listening = True
+            dest.tell_next(lambda: self._unblocked(router))
+
+    def _unblocked(self, router: Router) -> None:
+        router.listening = False
+        if router in self.stuck:
+            self.stuck.discard(router)
+            self.due(router)
+
+    def _wait_for_turn(self, router: Router) -> None:
+        router.inflight = True
+
+        def turned() -> None:
+            router.inflight = False
+            self._core.cross_shard_gate.leave()
+            self.due(router)
+            self._idle(router)
+
+        self._core.cross_shard_gate.enter(turned)
+
+    def _look_for_copies(self, router: Router, dest: Topic) -> None:
+        """Finds out what an earlier router of the same name has copied; see `routing.evidence`."""
+        stamp = router.stamp()
+        if stamp is None:
+            router.present = []
+            self.due(router)
+            return
+        router.inflight = True
+        search = plan_search(dest, stamp)
+
+        def found(outcome: object) -> None:
+            router.inflight = False
+            if isinstance(outcome, list):
+                router.present = outcome
+                self.due(router)
+            else:
+                self._hold_up(router, str(outcome), _code(outcome))
+            self._idle(router)
+
+        self._background(lambda: find_copies(search, self._core.reader), found)
+
+
+def _code(outcome: object) -> str:
+    return outcome.code if isinstance(outcome, TopicsError) else CorruptSegmentError.code

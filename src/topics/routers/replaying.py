@@ -1,0 +1,374 @@
+"""Routers in recovery and in checkpoints: what their frames did when they were logged, done again.
+
+A forward is a frame of its destination and moves a cursor of its source. The two may be in different shards, which are
+read one after the other, and the source may be gone by the end of the log. So the moves are kept until everything is
+read, and then reach the routers that are left. A router is known by an id of its own: one that was deleted and created
+again under the same name is another.
+"""
+
+import logging
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+
+import msgspec
+
+from topics.engine.core import EngineCore
+from topics.engine.features import Rebuild
+from topics.engine.frame_blocks import block_in
+from topics.engine.record_runs import Block
+from topics.engine.topic import Topic
+from topics.log.block import block_first_seq, decode_block
+from topics.log.frame import Frame, FrameKind, read_frame
+from topics.log.replay import LogDamaged
+from topics.model.errors import Finding
+from topics.model.records import ROW_BYTES, words
+from topics.model.seq_ranges import LossReason
+from topics.routers.registry import PART, Registry, Router, RouterPart, make_part, part_of, rules_of
+from topics.routers.router_frames import (
+    Forward,
+    SeqRange,
+    decode_forward,
+    decode_router,
+    decode_routers,
+    decode_unroute,
+    encode_routers,
+    forward_first_seq,
+)
+from topics.streams.stream_state import is_retired
+from topics.wire.record_copies import CopyChange, RecordSlice, cut_copies, render
+from topics.wire.record_encoding import Fragments
+from topics.wire.record_slicing import View
+
+# Copies made again from the log: the frames that forwards refer to, and the records in them.
+#
+# A forward names records of its source, not payload. Where the source stands by now is of no use to a replay: it may
+# have been trimmed, or deleted, and its shard may be read before or after. What counts is the log. So the first forward
+# that is met makes one more walk over it, which notes where the frames of every source are, and nothing else: sixteen
+# bytes a frame. A topic is a source from its first router on, and nothing before that is ever referred to.
+
+Walk = Callable[[Callable[[Frame], None]], None]
+"""Hands every frame of the log, all shards, to a function."""
+
+_MEMO_BYTES = 16 * 1024 * 1024
+_OFFSET_BITS = 40
+_LOOSE = 1 << 63
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Copies with consecutive seqs of the destination."""
+
+    first_seq: int
+    base: int
+    fragments: Fragments
+
+    @property
+    def count(self) -> int:
+        return len(self.fragments.rows) // ROW_BYTES
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self.count - 1
+
+    def stretch(self) -> RecordSlice:
+        view = View(self.fragments.text, words(self.fragments.rows), self.base, self.count)
+        return RecordSlice(view, 0, self.count, self.first_seq)
+
+
+class _Frames:
+    """Where a topic's frames are: their first seqs, ascending, and their places."""
+
+    __slots__ = ("first_seqs", "places")
+
+    def __init__(self) -> None:
+        self.first_seqs = array("Q")
+        self.places = array("Q")
+
+
+class LogIndex:
+    def __init__(self, sources: set[int], walk: Walk) -> None:
+        self._sources = set(sources)
+        self._buffers: list[memoryview] = []
+        self._loose: list[Frame] = []
+        """Those that are in the log as a part of another one."""
+        self._frames: dict[int, _Frames] = {}
+        self._memo: dict[int, list[RecordSlice]] = {}
+        self._memo_bytes = 0
+        walk(self._note)
+
+    def copies(self, forward: Forward) -> list[Piece]:
+        """The copies a forward stands for, as far as the log still holds what they are made of."""
+        if forward.by_value:
+            fragments = Fragments(forward.text, forward.rows, forward.payload_bytes, forward.traits)
+            return [Piece(forward.first_seq + forward.lost, forward.base, fragments)]
+        if self._memo_bytes > _MEMO_BYTES:
+            self._memo, self._memo_bytes = {}, 0
+        for place in self._places(forward):
+            self._resolve(place)
+        return self._derive(forward)
+
+    def _note(self, frame: Frame) -> None:
+        if frame.kind is FrameKind.ROUTER:
+            self._sources.add(frame.topic_id)
+        elif frame.topic_id in self._sources and (first_seq := _first_seq(frame)) is not None:
+            frames = self._frames.setdefault(frame.topic_id, _Frames())
+            frames.first_seqs.append(first_seq)
+            frames.places.append(self._place(frame))
+
+    def _place(self, frame: Frame) -> int:
+        if frame.is_part:
+            self._loose.append(frame)
+            return _LOOSE | len(self._loose) - 1
+        buffer = memoryview(frame.body.obj)
+        if not self._buffers or self._buffers[-1].obj is not buffer.obj:
+            self._buffers.append(buffer)
+        return len(self._buffers) - 1 << _OFFSET_BITS | frame.start
+
+    def _places(self, forward: Forward) -> list[int]:
+        """The frames that hold what a forward refers to."""
+        frames = self._frames.get(forward.source_id)
+        if frames is None:
+            return []
+        found: list[int] = []
+        for first, last in forward.ranges:
+            index = max(bisect_right(frames.first_seqs, first) - 1, 0)
+            while index < len(frames.places) and frames.first_seqs[index] <= last:
+                place = frames.places[index]
+                if not found or found[-1] != place:
+                    found.append(place)
+                index += 1
+        return found
+
+    def _resolve(self, place: int) -> None:
+        """Finds the records in a frame; what it refers to itself comes first, however long that chain is."""
+        pending = [place]
+        while pending:
+            place = pending[-1]
+            if place in self._memo:
+                pending.pop()
+                continue
+            frame = self._frame(place)
+            block = block_in(frame.kind, frame.body)
+            if block is not None:
+                parts = decode_block(block)
+                view = View(parts.text, words(parts.rows), parts.base, parts.count)
+                self._remember(place, [RecordSlice(view, 0, parts.count, parts.first_seq)])
+                continue
+            forward = decode_forward(frame.body)
+            if not forward.by_value:
+                missing = [other for other in self._places(forward) if other not in self._memo]
+                if missing:
+                    pending += missing
+                    continue
+            self._remember(place, [piece.stretch() for piece in self._derive(forward)])
+
+    def _frame(self, place: int) -> Frame:
+        if place & _LOOSE:
+            return self._loose[place ^ _LOOSE]
+        frame = read_frame(self._buffers[place >> _OFFSET_BITS], place & ((1 << _OFFSET_BITS) - 1))
+        assert isinstance(frame, Frame), "a frame that was valid a moment ago"
+        return frame
+
+    def _remember(self, place: int, stretches: list[RecordSlice]) -> None:
+        self._memo[place] = stretches
+        self._memo_bytes += sum([len(stretch.view.text) + 200 for stretch in stretches])
+
+    def _derive(self, forward: Forward) -> list[Piece]:
+        """The copies of a forward, from frames that are resolved."""
+        if forward.by_value:
+            return self.copies(forward)
+        known = [stretch for place in self._places(forward) for stretch in self._memo[place]]
+        pieces: list[Piece] = []
+        group: list[RecordSlice] = []
+        seq, start, base = forward.first_seq + forward.lost, 0, forward.base
+
+        def finish() -> None:
+            nonlocal base
+            if group:
+                copies = cut_copies(group, CopyChange(forward.keep_node, forward.keep_tag, forward.stamp))
+                pieces.append(Piece(start, base, render(copies, start, forward.ts, base)))
+                base += len(pieces[-1].fragments.text) + 1
+                group.clear()
+
+        for wanted in forward.ranges:
+            for stretch, count in _covering(known, wanted):
+                if stretch is None:
+                    finish()
+                else:
+                    start = start if group else seq
+                    group.append(stretch)
+                seq += count
+        finish()
+        return pieces
+
+
+def _covering(stretches: list[RecordSlice], wanted: SeqRange) -> list[tuple[RecordSlice | None, int]]:
+    """A range of seqs as parts of stretches, in order, with None for what none of them has."""
+    found: list[tuple[RecordSlice | None, int]] = []
+    at, last = wanted
+    for stretch in stretches:
+        if stretch.last_seq < at or stretch.first_seq > last:
+            continue
+        if stretch.first_seq > at:
+            found.append((None, stretch.first_seq - at))
+            at = stretch.first_seq
+        end = min(stretch.last_seq, last)
+        found.append(
+            (RecordSlice(stretch.view, at - stretch.origin, end + 1 - stretch.origin, stretch.origin), end + 1 - at)
+        )
+        at = end + 1
+    if at <= last:
+        found.append((None, last + 1 - at))
+    return found
+
+
+def _first_seq(frame: Frame) -> int | None:
+    """The first seq of the records that a frame brings; None when it brings none."""
+    if frame.kind is FrameKind.FORWARD:
+        return forward_first_seq(frame.body)
+    block = block_in(frame.kind, frame.body)
+    return None if block is None else block_first_seq(block)
+
+
+_log = logging.getLogger(__name__)
+
+
+class RouterFeature:
+    """Implements `engine.features.Feature`."""
+
+    name = PART
+    kinds = frozenset({FrameKind.ROUTER, FrameKind.UNROUTE, FrameKind.FORWARD})
+
+    def __init__(self, core: EngineCore, registry: Registry) -> None:
+        self._core = core
+        self._registry = registry
+        self._sources: set[int] = set()
+        """Topics whose frames a forward may refer to, whatever became of them since."""
+        self._moved: dict[int, tuple[int, int]] = {}
+        """By router id: the cursor, and how many copies were made."""
+        self._index: LogIndex | None = None
+
+    # Snapshots
+
+    def save(self, topic: Topic) -> bytes:
+        part = part_of(topic)
+        if part is None or not (part.routers or part.hops):
+            return b""
+        return encode_routers(part.state())
+
+    def load(self, topic: Topic, part: bytes) -> None:
+        state, loaded = decode_routers(part), RouterPart()
+        loaded.routers = {router.router_id: Router(router, topic) for router in state.routers}
+        loaded.hops = list(state.hops)
+        topic.parts = {**(topic.parts or {}), PART: loaded}
+        self._sources.add(topic.id)
+
+    # The log
+
+    def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
+        if frame.kind is FrameKind.ROUTER:
+            self._put(topic, frame)
+        elif frame.kind is FrameKind.UNROUTE:
+            make_part(topic).routers.pop(decode_unroute(frame.body), None)
+        else:
+            self.forward(topic, decode_forward(frame.body), rebuild)
+
+    def _put(self, topic: Topic, frame: Frame) -> None:
+        state, part = decode_router(frame.body), make_part(topic)
+        self._sources.add(topic.id)
+        known = part.routers.get(state.router_id)
+        if known is None:
+            part.routers[state.router_id] = Router(state, topic)
+        else:
+            known.rules, known.cursor = rules_of(state), max(known.cursor, state.cursor)
+
+    def forward(self, topic: Topic, forward: Forward, rebuild: Rebuild) -> None:
+        if forward.first_seq != topic.head + 1:
+            missing = (topic.head + 1, forward.first_seq - 1)
+            raise LogDamaged(
+                Finding(
+                    "wal", f"records {missing[0]} to {missing[1]} are missing", seq_range=missing, topic=topic.name
+                ),
+                None,
+            )
+        lost_upto = topic.head + forward.lost
+        if forward.lost:
+            self._core.applier.gap(topic, forward.first_seq, lost_upto, LossReason.SOURCE_TRIM)
+        if forward.count:
+            self._copy(topic, forward, rebuild)
+        topic.next_base = forward.next_base
+        topic.last_ts = max(topic.last_ts, forward.ts)
+        if forward.hops:
+            make_part(topic).note_hops(lost_upto + 1, forward.last_seq, forward.hops)
+        cursor, copied = self._moved.get(forward.router_id, (0, 0))
+        self._moved[forward.router_id] = (max(cursor, forward.cursor), copied + forward.count)
+
+    def _copy(self, topic: Topic, forward: Forward, rebuild: Rebuild) -> None:
+        """Makes the copies again. What they were made of may never have been synced, and have gone with the power."""
+        missing, missing_bytes = forward.count, forward.payload_bytes
+        for piece in self._pieces(forward, rebuild):
+            _lose_upto(topic, piece.first_seq - 1, rebuild)
+            text, rows, payload_bytes, traits = piece.fragments
+            block = Block(
+                piece.first_seq, forward.ts, payload_bytes, piece.base, traits, None, rows, text, forward.written
+            )
+            self._core.applier.append(topic, block)
+            missing, missing_bytes = missing - piece.count, missing_bytes - payload_bytes
+        _lose_upto(topic, forward.last_seq, rebuild)
+        if missing:
+            self._core.retention.make_room(topic, missing, missing_bytes)
+
+    def _pieces(self, forward: Forward, rebuild: Rebuild) -> list[Piece]:
+        if self._index is None:
+            self._index = LogIndex(self._sources, rebuild.walk_log)
+        pieces = self._index.copies(forward)
+        whole = len(pieces) == 1 and pieces[0].count == forward.count
+        if whole and len(pieces[0].fragments.text) != forward.text_length:
+            raise ValueError("the copies of a forward are not what they were when it was logged")
+        return pieces
+
+    # The end
+
+    def may_sleep(self, topic: Topic) -> bool:
+        return False
+
+    def settle(self) -> None:
+        core, registry = self._core, self._registry
+        self._index = None
+        routers = [r for t in core.topics.values() if (part := part_of(t)) is not None for r in part.routers.values()]
+        for router in sorted(routers, key=lambda router: (router.created_ts, router.id)):
+            self._settle(router)
+        for topic in core.topics.values():
+            part = part_of(topic)
+            if part is not None:
+                # The checkpoint that ends a recovery leaves nothing of the log.
+                part.wal_floor = topic.head
+                part.forget_hops()
+        self._moved, self._sources = {}, set()
+        registry.mark_cycles()
+
+    def _settle(self, router: Router) -> None:
+        core, registry, source = self._core, self._registry, router.source
+        part = part_of(source)
+        assert part is not None
+        dest = core.topic_at(router.dest_id)
+        if dest is None or is_retired(dest) or is_retired(source):
+            # It went with its source or its destination, whose end is the only frame that says so.
+            part.routers.pop(router.id)
+            return
+        older = registry.by_name.get(router.name)
+        if older is not None:
+            # A name is given out once at a time: the creation of the older one failed with its frame in the log.
+            _log.warning("a router whose creation had failed is left out", extra={"router": router.name})
+            registry.remove(older)
+        cursor, copied = self._moved.get(router.id, (0, 0))
+        # A class that promises nothing may have fallen back: what comes in the place of lost records is new.
+        router.cursor = min(max(router.cursor, cursor), source.head)
+        router.dedupe_upto = min(router.dedupe_upto, source.head)
+        router.forwarded += copied
+        registry.add(router, dest)
+
+
+def _lose_upto(topic: Topic, seq: int, rebuild: Rebuild) -> None:
+    if seq > topic.head:
+        rebuild.lose(topic, topic.head + 1, seq)

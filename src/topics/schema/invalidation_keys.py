@@ -1,0 +1,263 @@
+"""What a change of a state-protocol stream touches: the keys under which others wait for it.
+
+A *template* is a query with open arguments: an entity, and up to three fields that it asks by. For every template a
+change is looked at before and after: whose query it may have changed is what it touches.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import xxhash
+from msgspec import Meta
+
+from topics.model.errors import InvalidRequestError
+from topics.schema.documents import convert, parse_request
+from topics.schema.lenses import rfc3339_to_unix_millis, unix_millis_to_rfc3339
+
+# Touch keys: the names under which changes of a state-protocol stream are waited for.
+#
+# Every key is XXH3-64 of a text, written as 16 hex digits; `id` stands for the 8 bytes of a template's id.
+#
+#     table       "tbl" 0 entity
+#     template id "tpl" 0 entity 0 field 0 field ...          fields in the order of their names
+#     template    "tpl" 0 id
+#     watch       "key" 0 id 0 argument 0 argument ...        any change of a row with these values
+#     membership  "mem" 0 id 0 argument 0 argument ...        a row comes to these values, or leaves them
+#     projection  "fld" 0 id 0 field 0 argument ...           this field of a row with these values changes
+#
+# Arguments stand in the order of their fields. A waiting client computes the same keys from its query.
+
+Encoding = Literal["string", "int64", "bool", "datetime", "bytes"]
+
+_HEX = re.compile(r"[0-9a-fA-F]{16}")
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+
+def table_key(entity: str) -> str:
+    return _hash(b"tbl", entity.encode())
+
+
+def template_id(entity: str, fields: Iterable[str]) -> str:
+    return _hash(b"tpl", entity.encode(), *(field.encode() for field in sorted(fields)))
+
+
+def template_key(template: str) -> str:
+    return _hash(b"tpl", bytes.fromhex(template))
+
+
+def watch_key(template: str, arguments: Sequence[str]) -> str:
+    return _hash(b"key", bytes.fromhex(template), *(argument.encode() for argument in arguments))
+
+
+def membership_key(template: str, arguments: Sequence[str]) -> str:
+    return _hash(b"mem", bytes.fromhex(template), *(argument.encode() for argument in arguments))
+
+
+def projection_key(template: str, field: str, arguments: Sequence[str]) -> str:
+    return _hash(b"fld", bytes.fromhex(template), field.encode(), *(argument.encode() for argument in arguments))
+
+
+def key_id(key: str) -> int:
+    """The 32 bits that a journal keeps of a key."""
+    if _HEX.fullmatch(key):
+        return int(key, 16) & 0xFFFF_FFFF
+    return xxhash.xxh32_intdigest(key.encode())
+
+
+def encode_argument(value: Any, encoding: Encoding) -> str | None:
+    """A row's value as the argument of a key; None for a value that its encoding cannot say."""
+    if encoding == "string" or encoding == "bytes":
+        return value if isinstance(value, str) else None
+    if encoding == "bool":
+        return {True: "true", False: "false"}.get(value) if isinstance(value, bool) else None
+    if isinstance(value, bool):
+        return None
+    if encoding == "int64":
+        return _integer(value)
+    if isinstance(value, str):
+        try:
+            return unix_millis_to_rfc3339(rfc3339_to_unix_millis(value.strip()))
+        except ValueError:
+            return None
+    return unix_millis_to_rfc3339(value) if isinstance(value, int | float) else None
+
+
+def _integer(value: Any) -> str | None:
+    if isinstance(value, str):
+        if _INTEGER.fullmatch(value.strip()) is None:
+            return None
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value) if isinstance(value, int) and _INT64_MIN <= value <= _INT64_MAX else None
+
+
+def _hash(*parts: bytes) -> str:
+    return xxhash.xxh3_64_hexdigest(b"\0".join(parts))
+
+
+class Template(msgspec.Struct, frozen=True):
+    """A query with open arguments. Its fields are in the order of their names, which is that of its arguments."""
+
+    id: str
+    entity: str
+    fields: tuple[tuple[str, Encoding], ...]
+
+    @classmethod
+    def of(cls, entity: str, fields: dict[str, Encoding]) -> "Template":
+        return cls(template_id(entity, fields), entity, tuple(sorted(fields.items())))
+
+    @property
+    def key(self) -> int:
+        """What is touched in place of all its other keys, where those are not worked out."""
+        return key_id(template_key(self.id))
+
+
+class Touched(NamedTuple):
+    """The ids of keys. `coarse` are templates whose keys for this change could not be told."""
+
+    table: int
+    fine: list[int]
+    coarse: list[Template]
+
+
+def change_entity(change: Any) -> str | None:
+    """The entity that an entry changes; None for a mark, which touches nothing."""
+    entity = change.get("type") if isinstance(change, dict) else None
+    return entity if isinstance(entity, str) else None
+
+
+def touched_by(change: dict[str, Any], templates: list[Template], skip_before: bool) -> Touched:
+    """What a change touches. `skip_before` goes on where a change does not say what its row was like before."""
+    operation = change["headers"].get("operation")
+    after = _row(change.get("value")) if operation != "delete" else None
+    before = _row(change.get("old_value")) if operation != "insert" else None
+    unknown = operation != "insert" and before is None
+    fine: list[int] = []
+    coarse: list[Template] = []
+    for template in templates:
+        if unknown and not skip_before:
+            coarse.append(template)
+        else:
+            fine += _keys(template, before, after)
+    return Touched(key_id(table_key(change["type"])), fine, coarse)
+
+
+def _keys(template: Template, before: dict[str, Any] | None, after: dict[str, Any] | None) -> list[int]:
+    was, now = _arguments(template, before), _arguments(template, after)
+    places = [arguments for arguments in dict.fromkeys((was, now)) if arguments is not None]
+    keys = [watch_key(template.id, arguments) for arguments in places]
+    if was != now:
+        keys += [membership_key(template.id, arguments) for arguments in places]
+    for name in _changed(before or {}, after or {}):
+        keys += [projection_key(template.id, name, arguments) for arguments in places]
+    return list(map(key_id, keys))
+
+
+def _row(value: Any) -> dict[str, Any] | None:
+    return value if isinstance(value, dict) else None
+
+
+def _arguments(template: Template, row: dict[str, Any] | None) -> tuple[str, ...] | None:
+    """What a query has to ask by to find the row; None where no query of this template finds it."""
+    if row is None:
+        return None
+    arguments = [encode_argument(row.get(name), encoding) for name, encoding in template.fields]
+    found = [argument for argument in arguments if argument is not None]
+    return tuple(found) if len(found) == len(arguments) else None
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    names = {**before, **after}
+    missing = object()
+    return [name for name in names if before.get(name, missing) != after.get(name, missing)]
+
+
+# What is asked of the touch routes, as it comes from the wire.
+
+MAX_WAIT_KEYS = 1024
+MAX_TIMEOUT_MS = 120_000
+_DEFAULT_TIMEOUT_MS = 30_000
+_Id = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+
+
+class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A request with no other fields than it declares."""
+
+
+class _Field(_Strict, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(min_length=1, max_length=256)]
+    encoding: Encoding
+
+
+class _Template(_Strict, frozen=True, kw_only=True):
+    entity: Annotated[str, Meta(min_length=1, max_length=256)]
+    fields: Annotated[list[_Field], Meta(min_length=1, max_length=3)]
+
+
+_Templates = Annotated[list[_Template], Meta(min_length=1, max_length=256)]
+_Lifetime = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class _Activation(_Strict, frozen=True, kw_only=True):
+    templates: _Templates
+    inactivity_ttl_ms: _Lifetime | None = None
+
+
+class _Wait(_Strict, frozen=True, kw_only=True):
+    cursor: Annotated[str, Meta(min_length=1, max_length=64)]
+    keys: Annotated[list[Annotated[str, Meta(min_length=1, max_length=256)]], Meta(max_length=MAX_WAIT_KEYS)] = []
+    key_ids: Annotated[list[Annotated[int, Meta(ge=0, lt=2**32)]], Meta(max_length=MAX_WAIT_KEYS)] = []
+    timeout_ms: Annotated[int, Meta(ge=0, le=MAX_TIMEOUT_MS)] = _DEFAULT_TIMEOUT_MS
+    interest_mode: Literal["fine", "coarse"] = "fine"
+    exact: bool = False
+    template_ids_used: Annotated[list[_Id], Meta(max_length=MAX_WAIT_KEYS)] = []
+    declare_templates: Annotated[list[_Template], Meta(max_length=256)] = []
+    inactivity_ttl_ms: _Lifetime | None = None
+
+
+class Activation(msgspec.Struct, frozen=True):
+    templates: list[Template]
+    inactivity_ttl_ms: int | None
+
+
+class WaitRequest(msgspec.Struct, frozen=True):
+    cursor: str
+    """`now`, or one that an answer gave."""
+    keys: frozenset[int]
+    timeout_ms: int
+    coarse: bool
+    """Whether any change of the tables will do."""
+    templates: list[str]
+    """The ids of the templates that the keys are of."""
+    declared: list[Template]
+    inactivity_ttl_ms: int | None
+
+
+def parse_activation(body: bytes) -> Activation:
+    given = convert("activation", parse_request("activation", body), _Activation)
+    return Activation([_template(template) for template in given.templates], given.inactivity_ttl_ms)
+
+
+def parse_wait(body: bytes) -> WaitRequest:
+    given = convert("wait", parse_request("wait", body), _Wait)
+    keys = frozenset((*map(key_id, given.keys), *given.key_ids))
+    if not keys:
+        raise InvalidRequestError("wait must have keys or keyIds", field="wait.keys")
+    if len(given.keys) + len(given.key_ids) > MAX_WAIT_KEYS:
+        raise InvalidRequestError(f"wait has more than {MAX_WAIT_KEYS} keys", field="wait.keys", max=MAX_WAIT_KEYS)
+    declared = [_template(template) for template in given.declare_templates]
+    used = list(dict.fromkeys((*given.template_ids_used, *(template.id for template in declared))))
+    return WaitRequest(
+        given.cursor, keys, given.timeout_ms, given.interest_mode == "coarse", used, declared, given.inactivity_ttl_ms
+    )
+
+
+def _template(given: _Template) -> Template:
+    fields: dict[str, Any] = {field.name: field.encoding for field in given.fields}
+    if len(fields) < len(given.fields):
+        raise InvalidRequestError("a template asks by each of its fields once", field="fields")
+    return Template.of(given.entity, fields)

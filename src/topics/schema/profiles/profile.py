@@ -1,0 +1,190 @@
+"""What every profile has."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from topics.model.errors import InvalidRequestError
+from topics.schema.documents import MAX_REDACT_KEYS, RoutingKey, encode
+from topics.schema.registry import Registry, Version
+from topics.schema.search_fields import parse_search
+
+
+class Profile(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    rename="camel",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """A profile as it is declared, and what follows from it. This is also what `GET _profile` shows of it."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.__struct_config__.tag)
+
+    @property
+    def needs_json(self) -> bool:
+        """Whether its streams are of content type application/json."""
+        return True
+
+    def settled(self) -> "Profile":
+        """The profile with what it was not told filled in; refuses what its types cannot say."""
+        return self
+
+    def canonical(self) -> "Canonical | None":
+        """What it installs in a stream that is empty; None for a profile that describes no entries.
+
+        Whatever `normalise` lets through follows this schema, so that nobody has to look again.
+        """
+        return None
+
+    def unpack(self, raws: Sequence[bytes | msgspec.Raw]) -> Sequence[bytes | msgspec.Raw] | None:
+        """The entries of an append where some of what came stands for several; None where none does."""
+        return None
+
+    def normalise(self, index: int, value: Any, now_ms: int) -> Any:
+        """The entry that is stored for one that came; `index` is its place in its batch, for a refusal to name."""
+        return value
+
+    def make_plain(self, raws: Sequence[bytes | msgspec.Raw]) -> tuple[list[bytes], list[str | None]] | None:
+        """What is stored of a batch, and the keys, where that can be said without looking at each entry for long; None
+        where `normalise` and `key_of` have to be asked, which say the same.
+        """
+        return None
+
+    def key_of(self, value: Any) -> str | None:
+        """The routing key of a stored entry, unless its registry says another."""
+        return None
+
+
+class Canonical(msgspec.Struct, frozen=True):
+    """What a profile installs."""
+
+    schema: dict[str, Any]
+    search: dict[str, Any]
+    routing_key: RoutingKey | None = None
+
+    def install(self, registry: Registry, next_seq: int) -> Registry:
+        """The registry of an empty stream with this in it. A routing key that somebody chose stays."""
+        search = encode(parse_search(self.search))
+        first = Version(encode(self.schema), None, next_seq)
+        return Registry((first,), registry.routing_key or self.routing_key, search)
+
+
+def refusal(index: int, profile: str, problem: str, field: str | None = None) -> InvalidRequestError:
+    detail: dict[str, object] = {"index": index} if field is None else {"index": index, "field": field}
+    return InvalidRequestError(f"{profile}: {problem}", **detail)
+
+
+def text_of(value: Any) -> str | None:
+    """A text without the blanks around it; None for none, and for what is no text."""
+    if not isinstance(value, str):
+        return None
+    return value.strip() or None
+
+
+def number_of(value: Any) -> int | float | None:
+    """A number, or a text that is one."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, str) and 0 < len(value.strip()) <= 40:
+        try:
+            # Only a text that JSON would take: Python also reads «1_000», «infinity» and digits of other scripts.
+            number = msgspec.json.decode(value.strip())
+        except msgspec.DecodeError:
+            return None
+        return number if isinstance(number, int | float) and not isinstance(number, bool) else None
+    return None
+
+
+def integer_of(value: Any) -> int | None:
+    number = number_of(value)
+    if number is None or (isinstance(number, float) and not number.is_integer()):
+        return None
+    return int(number)
+
+
+def keyword(pointer: str, **flags: Any) -> dict[str, Any]:
+    """A field of texts that are found whole or by how they begin."""
+    return _field("keyword", pointer, {"exact": True, "prefix": True, "exists": True, "sortable": True, **flags})
+
+
+def column(kind: str, pointer: str) -> dict[str, Any]:
+    """A field of numbers or dates that are compared, sorted and added up."""
+    flags = ("exact", "column", "exists", "sortable", "aggregatable")
+    return _field(kind, pointer, dict.fromkeys(flags, True))
+
+
+def words(pointer: str) -> dict[str, Any]:
+    """A field of prose."""
+    return _field("text", pointer, {"analyzer": "unicode_word_v1", "exists": True, "positions": True})
+
+
+def _field(kind: str, pointer: str, flags: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": kind, "bindings": [{"version": 1, "jsonPointer": pointer}], **flags}
+
+
+# Redaction: secrets are struck out before an entry is stored.
+
+REDACTED = "[REDACTED]"
+_NESTED = (dict, list)
+
+
+def parse_redact_keys(keys: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """The keys as they are compared: in lower case, without blanks, each once."""
+    if len(keys) > MAX_REDACT_KEYS:
+        raise InvalidRequestError(f"{what} has more than {MAX_REDACT_KEYS} keys", field=what, max=MAX_REDACT_KEYS)
+    cleaned = tuple(dict.fromkeys(key.strip().lower() for key in keys))
+    if "" in cleaned:
+        raise InvalidRequestError(f"{what} must not have empty keys", field=what)
+    return cleaned
+
+
+def redact(value: Any, keys: frozenset[str], found: list[str], path: str = "") -> Any:
+    """The value, or a copy with every member whose name is one of `keys` struck out, at any depth. Their paths go to
+    `found`."""
+    return _struck(value, keys, found, path) if _has_any(value, keys) else value
+
+
+def _has_any(value: Any, keys: frozenset[str]) -> bool:
+    """Whether there is something to strike out; mostly there is not, and nothing has to be copied."""
+    if type(value) is dict:
+        for name, member in value.items():
+            if name.lower() in keys or (type(member) in _NESTED and _has_any(member, keys)):
+                return True
+        return False
+    return type(value) is list and any(type(element) in _NESTED and _has_any(element, keys) for element in value)
+
+
+def _struck(value: Any, keys: frozenset[str], found: list[str], path: str) -> Any:
+    if isinstance(value, dict):
+        clean = {}
+        for name, member in value.items():
+            here = f"{path}.{name}" if path else name
+            if name.lower() in keys:
+                clean[name] = REDACTED
+                found.append(here)
+            else:
+                clean[name] = _struck(member, keys, found, here)
+        return clean
+    if isinstance(value, list):
+        return [
+            _struck(element, keys, found, f"{path}.{index}" if path else str(index))
+            for index, element in enumerate(value)
+        ]
+    return value
+
+
+# The profile `generic`: entries are what they are.
+
+
+class Generic(Profile, frozen=True, kw_only=True, tag="generic"):
+    @property
+    def needs_json(self) -> bool:
+        return False

@@ -1,0 +1,3 @@
+"""Full-text search and aggregation: query language, memory index, index files, the search process and the search
+service.
+"""

@@ -1,0 +1,1 @@
+"""Index files (also known as companions): columns of sealed entries in memory-mapped files."""

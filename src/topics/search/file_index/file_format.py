@@ -1,0 +1,674 @@
+"""How a companion is stored: named arrays one behind the other, and a directory of them at the end.
+
+    offset   size  field
+         0      8  magic "TPCMP001"
+         8      -  the sections; each begins at a multiple of 64, with zeros in between
+         n      m  the directory: msgpack of `_Directory`
+       n+m      8  u64: m
+     n+m+8      8  u64: XXH3-64 of the directory
+    n+m+16      8  magic "TPCMPEND"
+
+Everything is little endian. A section is the bytes of one array; the directory has its name, the type of its elements
+as numpy writes it, where it is, how long, and the XXH3-64 of its bytes. The directory is checked when a companion is
+opened, a section when somebody first asks for it, so that a companion which is large costs what is asked of it.
+
+What the sections are called, for a field `f`, for the routing keys (`key` in the place of `field/f`), for a rollup `r`
+with an interval of `i` ms, and for a measure `m` of it:
+
+    numbers              i64  the seq of each row; missing where there are no holes between them
+    field/f/values            the values of all rows, texts as codes in the order of their bytes
+    field/f/starts            for each row, and behind the last, where its values begin; missing where each row has one
+    field/f/present           for each row whether it has the field; missing where all have it
+    field/f/lows, highs       for each block the least and the greatest value; not for words
+    field/f/counts       u32  for each block how many rows have a value; not for words
+    field/f/order             the rows in the order of their values, those without one last; only of numbers, and
+                              missing where a row has several, or where it is the order of the rows
+    field/f/texts        u8   the texts of the codes as UTF-8, one behind the other
+    field/f/ends              where each of them ends
+    field/f/places            where the codes stand among the values: those of code 0, ascending, then those of code 1
+    field/f/stops             where those of each code end
+    rollup/r/i/all/...        sums by all dimensions of the rollup, rollup/r/i/none/... by none of them: groups in the
+                              order of their buckets, then of the texts of their dimensions; null is the last
+      starts             i64  when the bucket of each begins
+      by/n/codes              the n-th dimension of each, as a code; the one behind all texts is null
+      by/n/texts, ends        the texts of the codes, as those of a field
+      of/m/counts             the m-th measure, a count; or of a summary how many values
+      of/m/sums, least, most  i64 or f64, of a summary
+      of/m/stops, powers, times  histograms: where those of each group end, exponents of two, and how often
+      of/m/ends, states       instead of all these, where something is no number of 64 bits: JSON
+    sums/r/m/ends, states     the rows that are summaries already, as JSON; empty for a row that is none
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence, Sized
+from struct import Struct
+from typing import Any, Final, overload
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
+
+from topics.model.bounded_cache import Memo
+from topics.schema.registry import Registry
+from topics.schema.search_fields import Count, Field, Rollup, SearchConfig, Summary, SummaryParts
+from topics.search.query.aggregate import Aggregation
+from topics.search.query.columns import Mask, Numbers
+from topics.search.query.predicates import Predicate, bind_search, fields_of
+
+MAGIC: Final = b"TPCMP001"
+END: Final = b"TPCMPEND"
+_TAIL = Struct("<QQ8s")
+_ALIGNED: Final = 64
+_KINDS: Final = frozenset(("<i8", "<f8", "|i1", "|u1", "<u2", "<u4", "<u8", "|b1"))
+
+
+def bytes_of(array: NDArray[Any]) -> memoryview:
+    """The bytes of an array that is in one piece."""
+    return array.data.cast("B") if array.size else memoryview(b"")
+
+
+class IndexFileDamagedError(ValueError):
+    """The bytes of a companion are not those that were written."""
+
+
+class Section(msgspec.Struct, array_like=True, frozen=True):
+    name: str
+    kind: str
+    offset: int
+    size: int
+    checksum: int
+
+
+class _Directory(msgspec.Struct, array_like=True, frozen=True):
+    head: msgspec.Raw
+    sections: list[Section]
+
+
+class _Found(msgspec.Struct, array_like=True, frozen=True):
+    head: msgspec.Raw
+    sections: list[Section]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Found).decode
+
+
+Write = Callable[[bytes | memoryview], object]
+"""Puts bytes behind those that it was given before."""
+
+
+class SectionWriter:
+    """Writes a file one section at a time, so that no more than one of them is in memory."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._at = 0
+        self._sections: list[Section] = []
+        self._put(MAGIC)
+
+    def _put(self, data: bytes | memoryview) -> None:
+        self._write(data)
+        self._at += len(data)
+
+    def add(self, name: str, array: NDArray[Any]) -> None:
+        data = bytes_of(np.ascontiguousarray(array))
+        if array.dtype.str not in _KINDS:
+            raise TypeError(f"a section of {array.dtype.str}")
+        self._put(bytes(-self._at % _ALIGNED))
+        self._sections.append(Section(name, array.dtype.str, self._at, len(data), xxh3_64_intdigest(data)))
+        self._put(data)
+
+    def finish(self, head: msgspec.Struct) -> int:
+        """Adds the directory; the bytes of the file."""
+        directory = _encode(_Directory(msgspec.Raw(_encode(head)), self._sections))
+        self._put(directory)
+        self._put(_TAIL.pack(len(directory), xxh3_64_intdigest(directory), END))
+        return self._at
+
+
+class SectionFile:
+    """A file that is opened. `data` is all of it, mapped."""
+
+    def __init__(self, data: memoryview | bytes) -> None:
+        view = memoryview(data)
+        if len(view) < len(MAGIC) + _TAIL.size or bytes(view[: len(MAGIC)]) != MAGIC:
+            raise IndexFileDamagedError("it is not a companion")
+        length, checksum, end = _TAIL.unpack_from(view, len(view) - _TAIL.size)
+        begin = len(view) - _TAIL.size - length
+        if end != END or begin < len(MAGIC):
+            raise IndexFileDamagedError("it has no end")
+        directory = view[begin : begin + length]
+        if xxh3_64_intdigest(directory) != checksum:
+            raise IndexFileDamagedError("its directory has a wrong checksum")
+        try:
+            found = _decode(directory)
+        except ValueError as error:
+            raise IndexFileDamagedError(f"its directory cannot be read: {error}") from error
+        self._view = view
+        self.head = bytes(found.head)
+        self._sections = {section.name: section for section in found.sections}
+        self._arrays: dict[str, NDArray[Any]] = {}
+        for section in found.sections:
+            if section.kind not in _KINDS or section.offset < 0 or section.offset + section.size > begin:
+                raise IndexFileDamagedError(f"its directory has a section {section.name} that is none")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._sections
+
+    def names(self) -> Iterable[str]:
+        return self._sections.keys()
+
+    def array(self, name: str) -> NDArray[Any]:
+        """A section, checked when it is first asked for."""
+        known = self._arrays.get(name)
+        if known is None:
+            section = self._sections.get(name)
+            if section is None:
+                raise IndexFileDamagedError(f"it has no section {name}")
+            data = self._view[section.offset : section.offset + section.size]
+            if xxh3_64_intdigest(data) != section.checksum:
+                raise IndexFileDamagedError(f"its section {name} has a wrong checksum")
+            known = self._arrays[name] = np.frombuffer(data, section.kind)
+        return known
+
+    def array_if_any(self, name: str) -> NDArray[Any] | None:
+        return self.array(name) if name in self._sections else None
+
+    def check(self) -> None:
+        """Looks at every byte that counts. Raises CompanionDamagedError."""
+        for name in self._sections:
+            self.array(name)
+
+
+# A dictionary in a file: texts in the order of their bytes, which is the order of their characters, too.
+#
+# So the code of a text is its rank, texts with a common beginning are a range of codes, and both are found by halving.
+
+_PARTS_KEPT: Final = 8
+_FOUND_KEPT: Final = 16
+"""Texts whose places are remembered: a query asks for one several times, and the next one for the same."""
+_LONGEST: Final = 128
+"""Longer texts are looked for each time."""
+
+
+def encode_text(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+class MappedTexts(Sequence[str]):
+    """The texts of a column by their codes."""
+
+    def __init__(self, raw: NDArray[np.uint8], ends: NDArray[Any]) -> None:
+        self.raw = raw
+        self.ends = ends
+        self._having: dict[str, Mask] = {}
+        self._found: Memo[bytes, tuple[int, bool]] = Memo(_FOUND_KEPT)
+        self._bytes = _BytesOf(bytes_of(raw), ends)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @overload
+    def __getitem__(self, code: int) -> str: ...
+    @overload
+    def __getitem__(self, code: slice) -> "Sequence[str]": ...
+    def __getitem__(self, code: int | slice) -> "str | Sequence[str]":
+        if isinstance(code, slice):
+            return [self[index] for index in range(*code.indices(len(self)))]
+        return self._bytes[code].decode("utf-8", "surrogatepass")
+
+    @property
+    def texts(self) -> Sequence[str]:
+        return self
+
+    @property
+    def encoded(self) -> "Sequence[bytes]":
+        return self._bytes
+
+    def place(self, text: str) -> int:
+        """How many texts come before this one."""
+        return self._find(encode_text(text))[0]
+
+    def _find(self, wanted: bytes) -> tuple[int, bool]:
+        """How many texts come before this one, and whether it is one of them."""
+        return self._found.get(wanted, lambda: self._halve(wanted)) if len(wanted) <= _LONGEST else self._halve(wanted)
+
+    def _halve(self, wanted: bytes) -> tuple[int, bool]:
+        place = bisect_left(self._bytes, wanted)
+        return place, place < len(self) and self._bytes[place] == wanted
+
+    def code(self, text: str) -> int | None:
+        place, is_there = self._find(encode_text(text))
+        return place if is_there else None
+
+    def span(self, prefix: str) -> tuple[int, int]:
+        """The codes of the texts that begin so: from the first one up to the second."""
+        begin = encode_text(prefix)
+        if not begin:
+            return 0, len(self)
+        # No byte of a text is 255, so there is a next one.
+        behind = begin[:-1] + bytes((begin[-1] + 1,))
+        return self._find(begin)[0], self._find(behind)[0]
+
+    def rank(self, text: str) -> int:
+        place, is_there = self._find(encode_text(text))
+        return 2 * place if is_there else 2 * place - 1
+
+    is_ranked = True
+
+    def ranked(self, codes: NDArray[Any]) -> Numbers:
+        return codes.astype(np.int64) * 2
+
+    def come_behind(self, text: str, codes: NDArray[Any]) -> Mask:
+        place, is_there = self._find(encode_text(text))
+        return np.asarray(codes >= place + is_there)
+
+    def first_among(self, codes: NDArray[Any], size: int, ascending: bool) -> NDArray[Any]:
+        distinct = np.unique(codes)
+        return distinct[:size] if ascending else distinct[::-1][:size]
+
+    def begin_with(self, prefix: str, codes: NDArray[Any]) -> Mask:
+        begin, end = self.span(prefix)
+        return np.asarray((codes >= begin) & (codes < end))
+
+    def contain(self, part: str, codes: NDArray[Any]) -> Mask:
+        mask: Mask = self._having_part(part)[codes]
+        return mask
+
+    def _having_part(self, part: str) -> Mask:
+        """For each code, whether its text has this one in it. It is asked block by block, so the last few are kept."""
+        known = self._having.get(part)
+        if known is None:
+            wanted = encode_text(part)
+            # Looked for ahead of itself, because what is found across two texts may hide what is in the second.
+            begins = [found.start() for found in re.finditer(b"(?=%b)" % re.escape(wanted), bytes_of(self.raw))]
+            places = np.array(begins, np.int64)
+            owners = np.searchsorted(self.ends, places, "right")
+            inside = owners[places + len(wanted) <= self.ends[owners]]
+            known = np.zeros(len(self), np.bool_)
+            known[inside] = True
+            if len(self._having) >= _PARTS_KEPT:
+                self._having.clear()
+            self._having[part] = known
+        return known
+
+
+class _BytesOf(Sequence[bytes]):
+    def __init__(self, raw: memoryview, ends: NDArray[Any]) -> None:
+        self._raw = raw
+        self._ends = ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, code: int) -> bytes: ...
+    @overload
+    def __getitem__(self, code: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, code: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(code, slice):
+            return [self[index] for index in range(*code.indices(len(self)))]
+        if code < 0 or code >= len(self._ends):
+            raise IndexError(code)
+        return bytes(self._raw[int(self._ends[code - 1]) if code else 0 : int(self._ends[code])])
+
+
+def pack_strings(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    """Sorted texts as their bytes and ends."""
+    joined = "".join(texts)
+    # What is ASCII has as many bytes as characters: then no text is looked at by itself.
+    return _packed(joined.encode(), texts) if joined.isascii() else pack_texts(map(encode_text, texts))
+
+
+def pack_texts(texts: Iterable[bytes]) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    encoded = texts if isinstance(texts, list) else list(texts)
+    return _packed(b"".join(encoded), encoded)
+
+
+def _packed(raw: bytes, texts: Sequence[Sized]) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    return np.frombuffer(raw, np.uint8), narrow(ends)
+
+
+def narrow(values: NDArray[Any]) -> NDArray[Any]:
+    """Numbers from 0 on, in as few bytes as they fit into."""
+    return values.astype(narrowest(int(values.max(initial=0))), copy=False)
+
+
+def narrowest(most: int) -> type[np.unsignedinteger[Any]]:
+    """The numbers in which everything up to this one fits."""
+    return np.uint8 if most < 1 << 8 else np.uint16 if most < 1 << 16 else np.uint32 if most < 1 << 32 else np.uint64
+
+
+# One column of a companion: its arrays, as they are in a file or on their way into one.
+
+Array = NDArray[Any]
+
+KIND_TYPES: Final = {"integer": np.int64, "date": np.int64, "float": np.float64, "bool": np.int8}
+
+
+class FieldHead(msgspec.Struct, frozen=True, kw_only=True):
+    """What the head of a companion says about a column, so that one need not look into it."""
+
+    kind: str
+    values: int
+    """How many there are, in all rows."""
+    nulls: int
+    """Rows without a value."""
+    distinct: int
+    low: int | float | str | None = None
+    """The least value; not for words."""
+    high: int | float | str | None = None
+
+
+class StoredColumn:
+    """The values of one field of all rows of a companion."""
+
+    def __init__(
+        self,
+        kind: str,
+        rows: int,
+        values: Array,
+        starts: Array | None = None,
+        present: Array | None = None,
+        texts: MappedTexts | None = None,
+        places: Array | None = None,
+        stops: Array | None = None,
+    ) -> None:
+        self.kind = kind
+        self.rows = rows
+        self.values = values
+        self.starts = starts
+        self.present = present
+        self._texts = texts
+        self._places = places
+        self._stops = stops
+
+    @property
+    def is_text(self) -> bool:
+        return self._texts is not None
+
+    @property
+    def texts(self) -> MappedTexts:
+        assert self._texts is not None
+        return self._texts
+
+    @property
+    def places(self) -> Array:
+        assert self._places is not None
+        return self._places
+
+    @property
+    def stops(self) -> Array:
+        assert self._stops is not None
+        return self._stops
+
+    def places_of(self, begin: int, end: int) -> Array:
+        """Where the codes from the first up to the second stand among the values."""
+        first = int(self.stops[begin - 1]) if begin else 0
+        return self.places[first : int(self.stops[end - 1]) if end else 0]
+
+    def rows_at(self, places: Array) -> Array:
+        """The row of each place."""
+        return places if self.starts is None else np.searchsorted(self.starts, places, "right") - 1
+
+    def rows_between(self, places: Array, lo: int, hi: int) -> Numbers:
+        """The same where all rows are from one up to another, and quicker: only where these begin is looked at."""
+        if self.starts is None:
+            return places.astype(np.int64)
+        return np.asarray(np.searchsorted(self.starts[lo:hi], places, "right") + (lo - 1), np.int64)
+
+    def value_range(self, lo: int, hi: int) -> tuple[int, int]:
+        """Where the values of some rows begin and end."""
+        return (lo, hi) if self.starts is None else (int(self.starts[lo]), int(self.starts[hi]))
+
+    def value_bounds(self, rows: Numbers) -> tuple[Array, Array]:
+        """Where the values of each of some rows begin and end."""
+        return (rows, rows + 1) if self.starts is None else (self.starts[rows], self.starts[rows + 1])
+
+    def counts(self) -> Array:
+        """How many values each row has."""
+        return np.ones(self.rows, np.int64) if self.starts is None else np.diff(self.starts.astype(np.int64))
+
+
+def is_same(one: StoredColumn, other: StoredColumn) -> bool:
+    """Whether two columns of texts have the same."""
+    if one.kind != other.kind or not (one.is_text and other.is_text):
+        return False
+    pairs = [
+        (one.values, other.values),
+        (one.texts.ends, other.texts.ends),
+        (one.starts, other.starts),
+        (one.present, other.present),
+        (one.texts.raw, other.texts.raw),
+    ]
+    return all(
+        mine is theirs if mine is None or theirs is None else np.array_equal(mine, theirs) for mine, theirs in pairs
+    )
+
+
+def code_places(codes: Array, count: int, without: int | None = None) -> tuple[Array, Array]:
+    """For each code where it stands, and where those of each code end. One code may be left out."""
+    order = np.argsort(codes, kind="stable")
+    counts = np.bincount(codes, minlength=count).astype(np.int64)
+    if without is not None:
+        first = int(counts[:without].sum())
+        order = np.delete(order, np.s_[first : first + int(counts[without])])
+        counts[without] = 0
+    return narrow(order), narrow(np.cumsum(counts))
+
+
+class Blocks(msgspec.Struct, frozen=True):
+    """What is known of each block of rows of a column."""
+
+    lows: Array
+    highs: Array
+    counts: Array
+    """Rows with a value. Where there is none the least and greatest mean nothing."""
+    rows: Array
+
+
+def block_bounds(rows: int, block_rows: int) -> Numbers:
+    """Where blocks begin, and behind the last one."""
+    return np.append(np.arange(0, rows, block_rows, dtype=np.int64), rows)
+
+
+def measure_blocks(column: StoredColumn, block_rows: int) -> Blocks:
+    bounds = block_bounds(column.rows, block_rows)
+    value_bounds = bounds if column.starts is None else column.starts[bounds].astype(np.int64)
+    size = len(bounds) - 1
+    lows, highs = np.zeros(size, column.values.dtype), np.zeros(size, column.values.dtype)
+    filled = np.flatnonzero(np.diff(value_bounds))
+    if len(filled):
+        lows[filled] = np.minimum.reduceat(column.values, value_bounds[filled])
+        highs[filled] = np.maximum.reduceat(column.values, value_bounds[filled])
+    has = np.add.reduceat(column.counts() > 0, bounds[:-1]) if size else np.zeros(0, np.int64)
+    return Blocks(lows, highs, has.astype(np.uint32), np.diff(bounds))
+
+
+def write_column(writer: SectionWriter, prefix: str, column: StoredColumn, block_rows: int) -> FieldHead:
+    """Adds the sections of a column."""
+    writer.add(f"{prefix}/values", column.values)
+    for name, array in (("starts", column.starts), ("present", column.present)):
+        if array is not None:
+            writer.add(f"{prefix}/{name}", array)
+    if column.is_text:
+        writer.add(f"{prefix}/texts", column.texts.raw)
+        writer.add(f"{prefix}/ends", column.texts.ends)
+        writer.add(f"{prefix}/places", column.places)
+        writer.add(f"{prefix}/stops", column.stops)
+    nulls = int(np.count_nonzero(column.counts() == 0))
+    head = FieldHead(kind=column.kind, values=len(column.values), nulls=nulls, distinct=_distinct(column))
+    if column.kind == "text":
+        return head
+    blocks = measure_blocks(column, block_rows)
+    writer.add(f"{prefix}/lows", blocks.lows)
+    writer.add(f"{prefix}/highs", blocks.highs)
+    writer.add(f"{prefix}/counts", blocks.counts)
+    order = value_order(column)
+    if order is not None:
+        writer.add(f"{prefix}/order", order)
+    if not len(column.values):
+        return head
+    low, high = column.values.min().item(), column.values.max().item()
+    if column.is_text:
+        low, high = column.texts[low], column.texts[high]
+    return msgspec.structs.replace(head, low=low, high=high)
+
+
+def value_order(column: StoredColumn) -> Array | None:
+    """The rows in the order of their values, those without one last; None where a row has several, and where that is
+    their own order or that of the places of texts."""
+    counts = column.counts()
+    if column.is_text or not column.rows or int(counts.max()) > 1:
+        return None
+    values = column.values
+    if len(values) == column.rows and bool((values[1:] >= values[:-1]).all()):
+        return None
+    order = np.argsort(_narrowed(values), kind="stable")
+    if len(values) < column.rows:
+        order = np.concatenate((np.flatnonzero(counts)[order], np.flatnonzero(counts == 0)))
+    return narrow(order)
+
+
+def _narrowed(values: Array) -> Array:
+    """Numbers near to each other as small ones, which are sorted by counting."""
+    if values.dtype.kind != "i" or not len(values):
+        return values
+    low, high = int(values.min()), int(values.max())
+    return (values - low).astype(np.uint16) if high - low < 1 << 16 else values
+
+
+def _distinct(column: StoredColumn) -> int:
+    return len(column.texts) if column.is_text else len(np.unique(column.values))
+
+
+def read_column(file: SectionFile, prefix: str, kind: str, rows: int) -> StoredColumn:
+    texts = None
+    if f"{prefix}/ends" in file:
+        texts = MappedTexts(file.array(f"{prefix}/texts"), file.array(f"{prefix}/ends"))
+    return StoredColumn(
+        kind,
+        rows,
+        file.array(f"{prefix}/values"),
+        file.array_if_any(f"{prefix}/starts"),
+        file.array_if_any(f"{prefix}/present"),
+        texts,
+        file.array_if_any(f"{prefix}/places"),
+        file.array_if_any(f"{prefix}/stops"),
+    )
+
+
+def read_blocks(file: SectionFile, prefix: str, rows: int, block_rows: int) -> Blocks:
+    bounds = block_bounds(rows, block_rows)
+    return Blocks(
+        file.array(f"{prefix}/lows"), file.array(f"{prefix}/highs"), file.array(f"{prefix}/counts"), np.diff(bounds)
+    )
+
+
+# Whose companions they are and of what: digests of everything that decides what is in a column.
+#
+# Two columns with the same digest were extracted alike, so a companion that was made for another description of its
+# stream still serves those queries whose fields have not changed. All digests together are a plan, and the digest of
+# the plan is its generation: companions of another one are made anew, and serve as long as they can until that is done.
+
+EXTRACTION: Final = 1
+"""The version of the functions that extract, tokenise and normalise. Whoever changes what they give counts it up."""
+
+ROLLUPS: Final = 2
+"""The version of how rollups are stored. Those of another one are not read, and made anew with their companions."""
+
+_encode_identity = msgspec.msgpack.Encoder(order="sorted").encode
+
+
+def _digest(*parts: Any) -> str:
+    return xxh3_128_hexdigest(_encode_identity([EXTRACTION, *parts]))
+
+
+class IndexPlan(msgspec.Struct, frozen=True):
+    """What a companion of a stream holds, by the digests of it."""
+
+    fields: dict[str, str]
+    rollups: dict[str, str]
+    sums: dict[str, str]
+    """Of entries that are summaries, by `rollup/measure`."""
+
+    @property
+    def generation(self) -> str:
+        return _digest(self.fields, self.rollups, self.sums)
+
+
+def plan_of(registry: Registry) -> IndexPlan:
+    config = registry.search_config
+    if config is None:
+        return IndexPlan({}, {}, {})
+    version = registry.current_version
+    promotion = _promotion(registry)
+    fields = {name: _field_digest(field, version, promotion) for name, field in config.fields.items()}
+    rollups, sums = {}, {}
+    for name, rollup in config.rollups.items():
+        looked_at = _rollup_fields(rollup, config, fields)
+        rollups[name] = _digest(ROLLUPS, rollup, config.aliases, config.default_fields, looked_at)
+        for measure_name, measure in rollup.measures.items():
+            if isinstance(measure, SummaryParts):
+                sums[f"{name}/{measure_name}"] = _digest(measure, promotion)
+    return IndexPlan(fields, rollups, sums)
+
+
+def _promotion(registry: Registry) -> str:
+    """Entries of the current version are as they were written, whatever it is called."""
+    if registry.current_version <= 1:
+        return ""
+    return _digest([(version.boundary, version.lens, version.schema) for version in registry.versions])
+
+
+def _field_digest(field: Field, version: int, promotion: str) -> str:
+    normalizer = None if field.normalizer is UNSET else field.normalizer
+    analyzer = None if field.analyzer is UNSET else field.analyzer
+    return _digest(field.kind, normalizer, analyzer, field.pointer_for(version), promotion)
+
+
+def _rollup_fields(rollup: Rollup, config: SearchConfig, digests: dict[str, str]) -> dict[str, str]:
+    return {name: digests[name] for name in sorted(fields_of_rollup(rollup, config))}
+
+
+def fields_of_rollup(rollup: Rollup, config: SearchConfig) -> set[str]:
+    """The fields that are looked at when a rollup is added up."""
+    needed = {rollup.timestamp_field, *rollup.dimensions}
+    includes = [rollup.include]
+    for measure in rollup.measures.values():
+        if isinstance(measure, Summary):
+            needed.add(measure.field)
+        elif isinstance(measure, Count):
+            includes.append(measure.include)
+    for include in includes:
+        if include is not UNSET:
+            needed.update(fields_of(bind_search(include, config).predicate))
+    return needed
+
+
+class IndexNeeds(msgspec.Struct, frozen=True):
+    """What a query asks of a companion, each with the digest that it must have."""
+
+    fields: dict[str, str] = {}
+    sums: dict[str, str] = {}
+
+    def are_met(self, plan: IndexPlan) -> bool:
+        return all(plan.fields.get(name) == digest for name, digest in self.fields.items()) and all(
+            plan.sums.get(name) == digest for name, digest in self.sums.items()
+        )
+
+
+def needs_of_search(plan: IndexPlan, predicate: Predicate, sorted_by: tuple[str, ...]) -> IndexNeeds:
+    return IndexNeeds({name: plan.fields[name] for name in (*fields_of(predicate), *sorted_by)})
+
+
+def needs_of_aggregation(plan: IndexPlan, ask: Aggregation) -> IndexNeeds:
+    fields = fields_of_rollup(ask.rollup, ask.config) | set(fields_of(ask.predicate))
+    parts = [name for name, measure in ask.rollup.measures.items() if isinstance(measure, SummaryParts)]
+    # Summaries that no rollup declares are in no companion.
+    sums = {f"{ask.name}/{name}": plan.sums.get(f"{ask.name}/{name}", "nowhere") for name in parts}
+    return IndexNeeds({name: plan.fields[name] for name in sorted(fields)}, sums)

@@ -1,0 +1,325 @@
+"""Which companions of a stream count: a manifest beside them, replaced in one step once its files are on disk.
+
+    families/<16 hex digits>/manifest.json
+    families/<16 hex digits>/<first seq>-<last seq>-<generation>-<run>-<attempt>.companion
+
+The folder has the number of the topic. No two attempts of a task have a name in common, so that one that nobody waits
+for any more cannot write into the file of another. A file that no manifest names means nothing: whoever failed at it
+removes it, and whoever holds the pipeline removes what is left of those who could not. Everything here can be made
+again from the segments, so a manifest that cannot be read is one that is not there.
+
+A companion whose segments are all in the cold tier is there as well, under the same name below `families/` of the cold
+folder or object store; manifests stay. It is copied and read back before a manifest says so, and its file in the data
+folder is retired. To list a store is slow and costs money, so nothing there is looked for: a name is in the manifest,
+among those that are retired, before anything is written under it. In a cold folder each attempt writes a file of its
+own, `<name>.<run>-<attempt>.tmp`, and renames it; what is left of those is looked for as in the data folder.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from topics.log.fs import FileSystem, map_file, read_whole, replace_file
+from topics.log.layout import Layout, is_object_store
+from topics.model.errors import Finding
+from topics.model.seq_ranges import Ranges, difference, union
+from topics.search.file_index.file_format import IndexFileDamagedError, IndexPlan
+from topics.search.file_index.index_copies import digest_of, fetch, send
+from topics.search.file_index.reader import IndexFile
+
+_MANIFEST = "manifest.json"
+_ENDING = ".companion"
+_BEING_COPIED = ".tmp"
+_FORMAT = 1
+
+
+class IndexFileEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One companion. It knows of all entries from `first` to `last`."""
+
+    name: str
+    generation: str
+    first: int
+    last: int
+    rows: int
+    bytes: int
+    level: int
+    segments: int
+    """How many it was made of."""
+    last_ts: int
+    """When the last of its entries was appended."""
+    made_ms: int
+    gone: int | None = None
+    """How many entries of its range were gone already when it was made; None in files of earlier versions."""
+    spoiled_ms: int | None = None
+    """Since when it is known to hold entries that are gone."""
+    cold: bool = False
+    """Whether it is in the cold tier."""
+    digest: int | None = None
+    """XXH3-64 of all its bytes, if it is."""
+
+
+class Retired(msgspec.Struct, frozen=True):
+    """A file that no longer counts; whoever began to read it may still do so for a while."""
+
+    name: str
+    since_ms: int
+    cold: bool = False
+
+
+class IndexManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The companions of one stream."""
+
+    format: int = _FORMAT
+    topic_id: int
+    epoch: int
+    topic: str
+    number: int = 0
+    """Counts the manifests of this stream."""
+    generations: int = 1
+    """Counts its plans: how often what is to be indexed has changed."""
+    generation: str
+    """That of the plan that holds now. Files of others serve as far as they fit until these are complete."""
+    plans: dict[str, IndexPlan]
+    """By their generations: those of all files, and the one that holds now."""
+    files: tuple[IndexFileEntry, ...] = ()
+    """By generation apart from each other, in the order of their seqs."""
+    retired: tuple[Retired, ...] = ()
+    updated_ms: int = 0
+
+    def of(self, generation: str) -> list[IndexFileEntry]:
+        return [file for file in self.files if file.generation == generation]
+
+    def covered(self, generation: str) -> Ranges:
+        return union([(file.first, file.last) for file in self.of(generation)])
+
+    def named(self, cold: bool = False) -> set[str]:
+        """The names that something may be under, in the data folder or in the cold tier."""
+        counted = {file.name for file in self.files if file.cold == cold}
+        return counted | {file.name for file in self.retired if file.cold == cold}
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(IndexManifest).decode
+
+
+class IndexStore:
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self._fs = fs
+        self._root = layout.families
+        self._cold_root = layout.cold_families
+
+    @property
+    def has_cold(self) -> bool:
+        """Whether there is a cold tier."""
+        return self._cold_root is not None
+
+    def folder(self, topic_id: int, cold: bool = False) -> str:
+        return f"{self._cold_root if cold else self._root}/{topic_id:016x}"
+
+    def path(self, topic_id: int, name: str, cold: bool = False) -> str:
+        return f"{self.folder(topic_id, cold)}/{name}"
+
+    def topic_ids(self, cold: bool = False) -> list[int]:
+        root = self._cold_root if cold else self._root
+        return [int(name, 16) for name in self._names(root or "") if len(name) == 16]
+
+    def load(self, topic_id: int) -> IndexManifest | None:
+        """The manifest that counts; None where there is none that can be read."""
+        data = read_whole(self._fs, self.path(topic_id, _MANIFEST))
+        if data is None:
+            return None
+        try:
+            manifest = _decode(data)
+        except ValueError:
+            return None
+        return manifest if manifest.format == _FORMAT and manifest.topic_id == topic_id else None
+
+    def save(self, manifest: IndexManifest) -> None:
+        """Makes a manifest the one that counts. What it names must be on disk."""
+        self._fs.make_dirs(self.folder(manifest.topic_id))
+        replace_file(self._fs, self.path(manifest.topic_id, _MANIFEST), _encode(manifest))
+
+    def write(self, topic_id: int, name: str) -> "IndexFileSink":
+        """A file to be, whose bytes are put one behind the other."""
+        self._fs.make_dirs(self.folder(topic_id))
+        return IndexFileSink(self._fs, self.folder(topic_id), name)
+
+    def map(self, topic_id: int, name: str, cold: bool = False) -> memoryview:
+        return map_file(self._fs, self.path(topic_id, name, cold))
+
+    def map_near(self, topic_id: int, file: IndexFileEntry, attempt: str) -> memoryview:
+        """The same; what is in an object store is fetched to the disk for as long as it is mapped, and not into memory.
+        A crash leaves it under a name that no manifest has."""
+        path = self.path(topic_id, file.name, file.cold)
+        if not is_object_store(path):
+            return self.map(topic_id, file.name, file.cold)
+        name = f"{attempt}-{file.name}"
+        try:
+            fetch(self._fs, path, self.path(topic_id, name), file.digest)
+            return self.map(topic_id, name)
+        finally:
+            self.remove_files(topic_id, (name,))
+
+    def relocate(self, topic_id: int, name: str, attempt: str) -> int:
+        """Copies a companion into the cold tier, complete and synced; its digest. That in the data folder stays."""
+        self._fs.make_dirs(self.folder(topic_id, cold=True))
+        target = self.path(topic_id, name, cold=True)
+        digest = send(self._fs, self.path(topic_id, name), target, f"{target}.{attempt}{_BEING_COPIED}")
+        self._fs.sync_dir(self.folder(topic_id, cold=True))
+        return digest
+
+    def sweep(self, topic_id: int, manifest: IndexManifest | None, but_of: str | None = None) -> int:
+        """Removes files that no manifest names: what a killed run left. Only whoever holds the pipeline may, and where
+        tasks are on their way it leaves out those of their run."""
+        named = manifest.named() if manifest is not None else set()
+        stray = [name for name in self.files(topic_id) if name not in named and not _is_of(name, but_of)]
+        self.remove_files(topic_id, stray)
+        # A cold folder that is away costs nobody a round.
+        with contextlib.suppress(OSError):
+            self.remove_files(
+                topic_id, [name for name in self._copies(topic_id) if not _is_of(name, but_of)], cold=True
+            )
+        return len(stray)
+
+    def _copies(self, topic_id: int) -> list[str]:
+        """What attempts write, or have left, in the folder of a stream in the cold tier."""
+        if self._cold_root is None or is_object_store(self._cold_root):
+            return []
+        return [name for name in self._names(self.folder(topic_id, cold=True)) if name.endswith(_BEING_COPIED)]
+
+    def discard(self, topic_id: int, names: Iterable[str]) -> None:
+        """Removes files that were to be, as far as no manifest names them. Called after a failure, so its own failures
+        are nobody's concern: whoever holds the pipeline next removes what is left."""
+        with contextlib.suppress(OSError):
+            manifest = self.load(topic_id)
+            named = manifest.named() if manifest is not None else set()
+            self.remove_files(topic_id, [name for name in names if name not in named])
+
+    def files(self, topic_id: int, cold: bool = False) -> list[str]:
+        return [name for name in self._names(self.folder(topic_id, cold)) if name.endswith(_ENDING)]
+
+    def remove_files(self, topic_id: int, names: Iterable[str], cold: bool = False) -> None:
+        for name in names:
+            try:
+                self._fs.remove(self.path(topic_id, name, cold))
+            except FileNotFoundError:
+                continue
+
+    def remove_cold(self, topic_id: int, names: Iterable[str]) -> None:
+        """Removes files from the cold tier for good, and the folder with the last of them. Their manifest forgets them
+        next, and then nobody would look for what came back after a crash."""
+        folder = self.folder(topic_id, cold=True)
+        self.remove_files(topic_id, names, cold=True)
+        # A store has no folders, and each of these questions would be asked of it.
+        if is_object_store(folder):
+            return
+        with contextlib.suppress(FileNotFoundError):
+            self.remove_files(topic_id, self._copies(topic_id), cold=True)
+            self._fs.sync_dir(folder)
+            if not self._fs.list_dir(folder):
+                self._fs.remove_dir(folder)
+                self._fs.sync_dir(folder.rpartition("/")[0])
+
+    def remove_topic(self, topic_id: int) -> None:
+        """Removes everything of a stream, the manifest first: without it nothing counts."""
+        folder = self.folder(topic_id)
+        self.remove_files(topic_id, (_MANIFEST,))
+        self._fs.sync_dir(folder)
+        self.remove_files(topic_id, self._names(folder))
+        self._fs.remove_dir(folder)
+        self._fs.sync_dir(self._root)
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return self._fs.list_dir(folder)
+        except FileNotFoundError:
+            return []
+
+
+class IndexFileSink:
+    """A file that is being written under its final name. It means nothing until a manifest names it."""
+
+    def __init__(self, fs: FileSystem, folder: str, name: str) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._file = fs.open(f"{folder}/{name}", create=True)
+        self._file.truncate(0)
+        self.size = 0
+
+    def put(self, data: bytes | memoryview) -> None:
+        if len(data):
+            self._file.write_at(self.size, data)
+            self.size += len(data)
+
+    def finish(self) -> None:
+        """Makes the file survive a crash."""
+        self._file.sync()
+        self._fs.sync_dir(self._folder)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def companion_name(first: int, last: int, generation: str, run: str, attempt: str) -> str:
+    return f"{first:020d}-{last:020d}-{generation[:8]}-{run}-{attempt}{_ENDING}"
+
+
+def _is_of(name: str, run: str | None) -> bool:
+    """Whether a task of a run writes a file, or has fetched it for a while."""
+    return run is not None and f"{run}-" in name
+
+
+def left_uncovered(first: int, last: int, covered: Ranges) -> Ranges:
+    """What of a range nothing covers."""
+    return difference([(first, last)], covered)
+
+
+# Looks at companions. One that is damaged is no loss: searches pass it over, and the pipeline makes it again.
+
+_AGAIN = "searches pass it over; `topics pipeline rebuild` makes it again"
+
+
+def check_companions(fs: FileSystem, layout: Layout) -> Iterator[Finding]:
+    """Everything that manifests name and that is not as they say; every byte is looked at, in the cold tier as well."""
+    store = IndexStore(fs, layout)
+    for topic_id in store.topic_ids():
+        manifest = store.load(topic_id)
+        if manifest is None:
+            yield Finding(
+                _where(topic_id, "manifest.json"), "it is missing or cannot be read: the pipeline begins anew"
+            )
+            continue
+        for file in manifest.files:
+            problem = _problem(fs, store, manifest, file)
+            if problem is not None:
+                yield Finding(
+                    _where(topic_id, file.name, file.cold),
+                    f"{problem}: {_AGAIN}",
+                    seq_range=(file.first, file.last),
+                    topic=manifest.topic,
+                )
+
+
+def _where(topic_id: int, name: str, cold: bool = False) -> str:
+    return f"{'the cold tier, ' if cold else ''}families/{topic_id:016x}/{name}"
+
+
+def _problem(fs: FileSystem, store: IndexStore, manifest: IndexManifest, file: IndexFileEntry) -> str | None:
+    if file.cold and not store.has_cold:
+        return "it is in a cold tier that is not named"
+    path = store.path(manifest.topic_id, file.name, file.cold)
+    try:
+        if is_object_store(path):
+            # A piece at a time: it may be larger than the memory.
+            return None if digest_of(fs, path) == file.digest else "it is not what was put there"
+        companion = IndexFile(store.map(manifest.topic_id, file.name, file.cold))
+        companion.check()
+    except FileNotFoundError:
+        return "it is missing"
+    except (OSError, IndexFileDamagedError) as error:
+        return str(error)
+    head = companion.head
+    if (head.epoch, head.first, head.last, head.rows) != (manifest.epoch, file.first, file.last, file.rows):
+        return "it is not the companion that the manifest names"
+    return None

@@ -1,0 +1,256 @@
+"""The part of a plan that a companion is.
+
+It is asked block by block, in the order in which hits are wanted, and stops as soon as no block can have a better one.
+A clause that names few rows is judged on those rows alone. Each of these judges by the same code as the fresh index.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from topics.model.seq_ranges import SeqRange
+from topics.search.file_index.file_format import IndexPlan
+from topics.search.file_index.reader import IndexFile, Rows
+from topics.search.file_index.rollups import Totals
+from topics.search.file_index.sorted_scan import SortedScan
+from topics.search.file_index.top_k import TopK
+from topics.search.file_index.zone_maps import RowSelection
+from topics.search.memory_index.filter_masks import Late, MaskEvaluator, Scorer, count_rows
+from topics.search.memory_index.row_order import Matches, first_hits
+from topics.search.query.aggregate import Aggregation, Table
+from topics.search.query.columns import Mask, Numbers
+from topics.search.query.plan import Ask, Budget, Count, Counted, Found, KeysFound, Span, Totalled
+from topics.search.query.predicates import Predicate, has_scores
+from topics.search.query.score import Statistics
+from topics.search.query.sort import Place, Sort
+
+# What searches found in companions, remembered for those that ask the same again.
+#
+# A companion never changes, so what a search finds in it follows from the search and from the rows that it is asked of.
+# What is fresh, and what was removed, is no part of that: whoever asks looks at the one anew each time, and does not
+# ask here where the other says that rows are gone. So nothing here is ever out of date, however much is appended
+# meanwhile.
+
+BYTES_MAX: Final = 10_000_000
+"""What is remembered in all. When it is more all is forgotten: what is asked again and again is soon back."""
+_HIT_BYTES: Final = 200
+_KEY_BYTES: Final = 4000
+"""What a search takes itself: whoever asks brings none that is long."""
+
+Key = tuple[Predicate, Sort, int, Place | None, Place | None, bool, int, int]
+
+
+def key_of(ask: Ask, lo: int, hi: int) -> Key | None:
+    """All that the hits among the rows of a companion from `lo` up to `hi` follow from; None for a search whose ranks
+    are by what all parts have."""
+    if ask.weights is not None:
+        return None
+    return ask.predicate, ask.sort, ask.size, ask.after, ask.until, ask.count_all, lo, hi
+
+
+def _size_of(key: Key, found: Found) -> int:
+    _, sort, _, after, until, *_ = key
+    places = [after or (), until or ()]
+    if sort.fields:
+        places += [hit.place for hit in found.hits]
+    texts = sum([len(value) for place in places for value in place if type(value) is str])
+    # A character may take four bytes.
+    return _KEY_BYTES + _HIT_BYTES * len(found.hits) + 4 * texts
+
+
+class ResultCache:
+    """What was found in each companion, for as long as that is open."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._found: WeakKeyDictionary[IndexFile, dict[Key, Found]] = WeakKeyDictionary()
+        self._bytes = 0
+        """With what was of companions that were closed since."""
+
+    def get(self, companion: IndexFile, key: Key) -> Found | None:
+        known = self._found.get(companion)
+        return None if known is None else known.get(key)
+
+    def put(self, companion: IndexFile, key: Key, found: Found) -> None:
+        """Nobody changes what was found from here on."""
+        size = _size_of(key, found)
+        if self._bytes + size > self._bytes_max:
+            self._found.clear()
+            self._bytes = 0
+        if size > self._bytes_max:
+            return
+        self._bytes += size
+        self._found.setdefault(companion, {})[key] = found
+
+
+_KEYS_BETWEEN_LOOKS: Final = 256
+_NONE_REMOVED: Final = np.zeros((0, 2), np.int64)
+
+
+class LiveRows:
+    """Which rows of a companion are in the span that is asked for and were not removed since."""
+
+    def __init__(self, companion: IndexFile, span: Span, removed: Sequence[SeqRange]) -> None:
+        self._companion = companion
+        self.lo, self.hi = companion.row_range(span.first, span.last)
+        self._span = span
+        here = sorted((first, last) for first, last in removed if last >= span.first and first <= span.last)
+        bounds = np.array(here, np.int64).reshape(-1, 2) if here else _NONE_REMOVED
+        self._firsts, self._lasts = bounds[:, 0], bounds[:, 1]
+
+    def mask(self, numbers: Numbers) -> Mask:
+        mask: Mask = (numbers >= self._span.first) & (numbers <= self._span.last)
+        if len(self._firsts):
+            at = np.searchsorted(self._firsts, numbers, "right") - 1
+            mask &= ~((at >= 0) & (numbers <= self._lasts[at]))
+        return mask
+
+    @property
+    def has_dead(self) -> bool:
+        """Whether rows between the first and the last one may not be alive."""
+        return len(self._firsts) > 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every row is alive."""
+        return self.lo == 0 and self.hi == self._companion.head.rows and not len(self.dead_rows())
+
+    def dead_rows(self) -> Numbers:
+        """Rows between the first and the last one that are not alive."""
+        ranges = [self._companion.row_range(first, last) for first, last in zip(self._firsts, self._lasts, strict=True)]
+        found = [np.arange(lo, hi) for lo, hi in ranges if lo < hi]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+class IndexFilePart:
+    def __init__(
+        self,
+        companion: IndexFile,
+        span: Span,
+        plan: IndexPlan,
+        removed: Sequence[SeqRange] = (),
+        findings: ResultCache | None = None,
+    ) -> None:
+        """`plan` is that of the stream as it is described now. What was found before is looked for in `findings`."""
+        self._companion = companion
+        self._plan = plan
+        self._findings = findings
+        self.span = span
+        self._living = LiveRows(companion, span, removed)
+
+    def search(self, ask: Ask, budget: Budget) -> Found:
+        if TopK(self._companion, ask).is_hopeless():
+            return Found(hits=[], candidates=0)
+        living, findings = self._living, self._findings
+        key = None if findings is None or living.has_dead else key_of(ask, living.lo, living.hi)
+        if findings is None or key is None:
+            return self._search(ask, budget)
+        found = findings.get(self._companion, key)
+        if found is None:
+            found = self._search(ask, budget)
+            if budget.spent is None:
+                findings.put(self._companion, key, found)
+        return found
+
+    def _search(self, ask: Ask, budget: Budget) -> Found:
+        living = self._living
+        choice = RowSelection(self._companion, ask, living.lo, living.hi, budget)
+        if choice.is_small:
+            return self._look_at_all(ask, choice.at_once, budget)
+        walk = SortedScan(self._companion, ask, living.lo, living.hi)
+        if walk.is_possible():
+            found = self._look_at_all(ask, walk.chunks, budget)
+            if not walk.gave_up:
+                return found
+        return self._look_at_all(ask, choice.by_blocks, budget)
+
+    def _look_at_all(self, ask: Ask, chunks: Callable[[TopK], Iterator[Rows]], budget: Budget) -> Found:
+        ranking = TopK(self._companion, ask)
+        found = Found(hits=[], candidates=0)
+        try:
+            for rows in chunks(ranking):
+                self._look(ask, rows, found, budget)
+                ranking.cut(found.hits)
+        except Late:
+            self._miss(found)
+        return found
+
+    def _look(self, ask: Ask, rows: Rows, found: Found, budget: Budget) -> None:
+        """Raises `Late`, and then nothing of these rows is among what was found."""
+        judge = MaskEvaluator(rows, rows.count, budget)
+        matching = np.flatnonzero(judge.mask(ask.predicate))
+        if self._living.has_dead:
+            matching = matching[self._living.mask(rows.numbers_at(matching))]
+        has_any = len(matching) and has_scores(ask.predicate)
+        scorer = Scorer(rows, rows.count, judge, ask.weights, matching)
+        scores = scorer.scores(ask.predicate) if has_any else None
+        found.matched += len(matching)
+        found.candidates = (found.candidates or 0) + rows.count
+        found.looked_at += rows.count
+        if len(matching):
+            found.hits += first_hits(ask, rows, rows.count, Matches(matching, rows.numbers_at, scores))
+
+    def _blocks(self) -> range:
+        """The blocks with rows of the span."""
+        size, living = self._companion.head.block_rows, self._living
+        return range(living.lo // size, -(-living.hi // size)) if living.lo < living.hi else range(0)
+
+    def count(self, ask: Count, budget: Budget) -> Counted:
+        statistics, found, living = Statistics(ask.terms), Counted(numbers=[]), self._living
+        bounds = self._companion.bounds
+        for block in self._blocks():
+            lo, hi = max(int(bounds[block]), living.lo), min(int(bounds[block + 1]), living.hi)
+            rows = Rows(self._companion, lo, hi)
+            try:
+                statistics.add(
+                    count_rows(rows, MaskEvaluator(rows, rows.count, budget), living.mask(rows.numbers), ask)
+                )
+            except Late:
+                self._miss(found)
+                break
+            found.looked_at += rows.count
+        found.numbers = statistics.numbers
+        return found
+
+    def _miss(self, found: Found | Totalled | Counted) -> None:
+        found.missed = max(self.span.rows - found.looked_at, 0)
+        found.first_missed = self.span.first
+
+    def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
+        totals = Totals(self._companion, self._living, self._plan, ask)
+        totalled, table = Totalled(), Table()
+        for step in totals.steps(self._blocks()):
+            if budget.is_late():
+                self._miss(totalled)
+                break
+            groups = step()
+            if groups is None or not table.add(groups):
+                budget.out_of_memory()
+                return Totalled(missed=self.span.rows, first_missed=self.span.first)
+        else:
+            totalled.looked_at = self._living.hi - self._living.lo
+            totalled.rolled = totals.rolled
+        totalled.groups = table.groups()
+        return totalled
+
+    def keys(self, after: str | None, limit: int, budget: Budget) -> KeysFound:
+        column, living = self._companion.key, self._living
+        found = KeysFound(keys=[], looked_at=living.hi - living.lo)
+        code = 0 if after is None else column.texts.place(after)
+        if after is not None and code < len(column.texts) and column.texts[code] == after:
+            code += 1
+        whole, seen = living.is_whole, 0
+        while code < len(column.texts) and len(found.keys) < limit:
+            seen += 1
+            if seen % _KEYS_BETWEEN_LOOKS == 0 and budget.is_late():
+                found.missed = self.span.rows
+                break
+            if whole or self._is_alive(column.rows_at(column.places_of(code, code + 1))):
+                found.keys.append(column.texts[code])
+            code += 1
+        return found
+
+    def _is_alive(self, rows: Any) -> bool:
+        return bool(self._living.mask(Rows(self._companion, 0, 0, np.asarray(rows, np.int64)).numbers).any())

@@ -1,0 +1,106 @@
+"""The blocks of a companion in the order in which their hits are wanted, and when the others need not be looked at."""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from topics.search.file_index.reader import IndexFile
+from topics.search.query.columns import Numbers
+from topics.search.query.plan import Ask
+from topics.search.query.predicates import All, Any_, Best, Negated, Predicate
+from topics.search.query.score import Weights
+from topics.search.query.sort import OFFSET, SCORE, Hit, Key
+
+
+class TopK:
+    """The best hits so far of one search."""
+
+    def __init__(self, companion: IndexFile, ask: Ask) -> None:
+        self._companion = companion
+        self._ask = ask
+        self._best: dict[int, tuple[Any, ...]] = {}
+        self._last = ask.until
+
+    def is_hopeless(self) -> bool:
+        """Whether nothing in the companion can be among the best: other parts have better ones. It says so by its head
+        alone, and no section of it is looked at."""
+        if self._last is None:
+            return False
+        best = [self._best_of_all(key) for key in self._ask.sort.keys]
+        if self._ask.after is not None:
+            # Hits come behind the page before, so that their first value is that of its last one at best.
+            best[0] = self._ask.sort.keys[0].later(best[0], self._ask.after[0])
+        return self.is_behind(best)
+
+    def order(self, blocks: Sequence[int]) -> list[int]:
+        values = [self._best_values(key, np.array(blocks, np.int64)) for key in self._ask.sort.keys]
+        self._best = dict(zip(blocks, zip(*values, strict=True), strict=True))
+        return self._ask.sort.order_by(self._best)
+
+    def cut(self, hits: list[Hit]) -> None:
+        """Leaves the best hits."""
+        size, until = self._ask.size, self._ask.until
+        self._ask.sort.arrange(hits)
+        del hits[size:]
+        is_better = len(hits) == size and (until is None or self._ask.sort.is_behind(until, hits[-1].place))
+        self._last = hits[-1].place if is_better else until
+
+    def is_done(self, block: int) -> bool:
+        """Whether nothing in a block can be among the best."""
+        if self._last is None or self._ask.count_all:
+            return False
+        return self._ask.sort.is_surely_behind(self._best[block], self._last)
+
+    def is_behind(self, best: list[Any]) -> bool:
+        """Whether nothing is among the best whose values of the first keys are at best these."""
+        return self._last is not None and self._ask.sort.is_surely_behind(best, self._last)
+
+    def _best_of_all(self, key: Key) -> Any:
+        """The first value in the order of a key that any hit can have."""
+        head = self._companion.head
+        if key.name == SCORE:
+            return self._best_score(key)
+        if key.name == OFFSET:
+            return head.first if key.ascending else head.last
+        field = head.fields[key.name]
+        if not key.ascending and field.nulls:
+            return None
+        return field.low if key.ascending else field.high
+
+    def _best_score(self, key: Key) -> float:
+        return 0.0 if key.ascending else most_score(self._ask.predicate, self._ask.weights)
+
+    def _best_values(self, key: Key, blocks: Numbers) -> list[Any]:
+        """For each block the first value in the order of a key that a hit of it can have. Null is greater than every
+        value."""
+        companion = self._companion
+        if key.name == SCORE:
+            return [self._best_score(key)] * len(blocks)
+        if key.name == OFFSET:
+            rows = companion.bounds[blocks] if key.ascending else companion.bounds[blocks + 1] - 1
+            return list(companion.numbers_at(rows).tolist())
+        known, column = companion.blocks(key.name), companion.column(key.name)
+        assert known is not None
+        counts = known.counts[blocks]
+        is_null = (counts == 0) if key.ascending else (counts < known.rows[blocks])
+        values = (known.lows if key.ascending else known.highs)[blocks].tolist()
+        return [
+            None if null else column.texts[value] if column.is_text else value
+            for null, value in zip(is_null.tolist(), values, strict=True)
+        ]
+
+
+def most_score(predicate: Predicate, weights: Weights | None = None) -> float:
+    """No entry that matches has a greater score."""
+    if isinstance(predicate, All | Any_):
+        # In the order in which scores are added: `sum` rounds in another way from Python 3.12 on, and a bound must not
+        # come out below what it bounds.
+        return reduce(add, (most_score(part, weights) for part in predicate.parts), 0.0)
+    if isinstance(predicate, Best):
+        return max(most_score(part, weights) for part in predicate.parts)
+    if weights is not None:
+        return weights.most(predicate)
+    return 0.0 if isinstance(predicate, Negated) else float(getattr(predicate, "score", 0.0))

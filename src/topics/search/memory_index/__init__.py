@@ -1,0 +1,1 @@
+"""The memory index: columns of recent entries, filled as entries arrive."""

@@ -1,0 +1,401 @@
+"""Columns that grow: one field of all entries that came so far."""
+
+import heapq
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import chain, compress, filterfalse
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from topics.schema.search_fields import Field
+from topics.search.query.columns import GAP, Codes, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn, ranges
+from topics.search.query.field_values import FieldValues, words_by_line
+
+# Arrays that grow at their end.
+
+_FIRST_ROOM = 64
+
+
+class Growing:
+    """An array with room behind its end. What was handed out stays valid and unchanged while it grows."""
+
+    __slots__ = ("_room", "count")
+
+    def __init__(self, kind: DTypeLike) -> None:
+        self._room: NDArray[Any] = np.empty(_FIRST_ROOM, kind)
+        self.count = 0
+
+    def extend(self, values: Sequence[Any] | NDArray[Any]) -> None:
+        end = self.count + len(values)
+        if end > len(self._room):
+            larger = np.empty(max(end, 2 * len(self._room)), self._room.dtype)
+            larger[: self.count] = self._room[: self.count]
+            self._room = larger
+        self._room[self.count : end] = values
+        self.count = end
+
+    @property
+    def filled(self) -> NDArray[Any]:
+        return self._room[: self.count]
+
+    @property
+    def memory_bytes(self) -> int:
+        return int(self._room.nbytes)
+
+
+# Texts as numbers: each distinct text of a column has a code, in the order in which they first came.
+
+_TEXT_BYTES: Final = 160
+"""What a short text takes in a dictionary besides its characters."""
+RUN_TEXTS: Final = 16_384
+_RUNS_AT_ONCE: Final = 8
+"""So many are sorted for one query, because whoever else wants to search waits: with a look at the rest of a million
+that takes some 150 ms."""
+
+
+RANKED_TEXTS: Final = RUN_TEXTS * _RUNS_AT_ONCE
+"""So many are sorted as a whole where somebody wants an order."""
+
+
+class Run(NamedTuple):
+    """Texts in their order, and the code of each."""
+
+    texts: list[str]
+    codes: Codes
+
+
+class Dictionary:
+    """The codes of texts. Runs of them stand in sorted lists besides, which find those with a common beginning.
+
+    To sort a million of them would take seconds, so that is done run by run as queries come; what is in none is looked
+    at one by one. All are sorted only for whoever wants to know the order of all, and no query does where they are
+    many, but one that is sorted by a field of several values."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._codes: dict[str, int] = {}
+        self._runs: list[Run] = []
+        self._sorted = 0
+        """How many texts, the first ones, are in runs."""
+        self._ranks: Numbers = np.empty(0, np.int64)
+        self._chars = 0
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def encode(self, texts: Sequence[str]) -> Codes:
+        """The codes of texts; those that it does not know get the next ones, all at once."""
+        codes, count = self._codes, len(texts)
+        try:
+            return np.fromiter(map(codes.__getitem__, texts), np.int32, count)
+        except KeyError:
+            new = list(filterfalse(codes.__contains__, dict.fromkeys(texts)))
+            codes.update(zip(new, range(len(codes), len(codes) + len(new)), strict=True))
+            self.texts += new
+            self._chars += sum(map(len, new))
+        return np.fromiter(map(codes.__getitem__, texts), np.int32, count)
+
+    def code(self, text: str) -> int | None:
+        return self._codes.get(text)
+
+    def _sort_all(self) -> Run:
+        """All texts as one run."""
+        if self._sorted < len(self.texts) or len(self._runs) != 1:
+            ordered = [text for run in self._runs for text in run.texts] + self.texts[self._sorted :]
+            # Runs are in order already, which is what this sort is quick with.
+            ordered.sort()
+            codes = np.fromiter(map(self._codes.__getitem__, ordered), np.int32, len(ordered))
+            self._runs, self._sorted = [Run(ordered, codes)], len(ordered)
+        return self._runs[0]
+
+    def _sort_some(self) -> list[str]:
+        """Sorts some of the texts that are in no run; those that are in none then."""
+        texts = self.texts
+        for _ in range(_RUNS_AT_ONCE):
+            end = self._sorted + RUN_TEXTS
+            if end > len(texts):
+                break
+            codes = sorted(range(self._sorted, end), key=texts.__getitem__)
+            self._runs.append(Run([texts[code] for code in codes], np.array(codes, np.int32)))
+            self._sorted = end
+        return texts[self._sorted :]
+
+    def ordered(self) -> Sequence[str]:
+        """All texts in their order."""
+        return self._sort_all().texts
+
+    def ranks(self) -> Numbers:
+        """For each code, twice the place of its text among all of them."""
+        run = self._sort_all()
+        if len(self._ranks) != len(run.texts):
+            ranks = np.empty(len(run.texts), np.int64)
+            ranks[run.codes] = np.arange(0, 2 * len(run.texts), 2)
+            self._ranks = ranks
+        return self._ranks
+
+    def rank(self, text: str) -> int:
+        """The rank of a text; one between two others if it has no code."""
+        texts = self._sort_all().texts
+        place = bisect_left(texts, text)
+        return 2 * place if place < len(texts) and texts[place] == text else 2 * place - 1
+
+    @property
+    def is_ranked(self) -> bool:
+        return len(self.texts) <= RANKED_TEXTS
+
+    def ranked(self, codes: NDArray[Any]) -> Numbers:
+        ranks: Numbers = self.ranks()[codes]
+        return ranks
+
+    def begin_with(self, prefix: str, codes: NDArray[Any]) -> Mask:
+        mask: Mask = self.having_prefix(prefix)[codes]
+        return mask
+
+    def contain(self, part: str, codes: NDArray[Any]) -> Mask:
+        mask: Mask = self.having_part(part)[codes]
+        return mask
+
+    def having_prefix(self, prefix: str) -> Mask:
+        """For each code, whether its text begins so."""
+        rest = self._sort_some()
+        mask = np.zeros(len(self.texts), np.bool_)
+        for texts, codes in self._runs:
+            begin = bisect_left(texts, prefix)
+            end = bisect_left(texts, True, begin, key=lambda text: not text.startswith(prefix))
+            mask[codes[begin:end]] = True
+        mask[self._sorted :] = [text.startswith(prefix) for text in rest]
+        return mask
+
+    def come_behind(self, text: str, codes: NDArray[Any]) -> Mask:
+        mask: Mask = self.behind(text)[codes]
+        return mask
+
+    def behind(self, text: str) -> Mask:
+        """For each code, whether its text comes behind this one."""
+        rest = self._sort_some()
+        mask = np.zeros(len(self.texts), np.bool_)
+        for texts, codes in self._runs:
+            mask[codes[bisect_right(texts, text) :]] = True
+        mask[self._sorted :] = [other > text for other in rest]
+        return mask
+
+    def first_among(self, codes: NDArray[Any], size: int, ascending: bool) -> Codes:
+        rest = self._sort_some()
+        wanted = np.zeros(len(self.texts), np.bool_)
+        wanted[codes] = True
+        found: list[str] = []
+        for texts, in_order in self._runs:
+            places = np.flatnonzero(wanted[in_order])
+            found += [texts[place] for place in (places[:size] if ascending else places[-size:]).tolist()]
+        few = heapq.nsmallest if ascending else heapq.nlargest
+        found += few(size, compress(rest, wanted[self._sorted :].tolist()))
+        found.sort(reverse=not ascending)
+        return np.fromiter(map(self._codes.__getitem__, found[:size]), np.int32)
+
+    def having_part(self, part: str) -> Mask:
+        """For each code, whether its text has this one in it."""
+        return np.fromiter((part in text for text in self.texts), np.bool_, len(self.texts))
+
+    def first_behind(self, text: str | None, live: Mask, limit: int) -> list[str]:
+        """The first texts behind one, of those whose codes are alive."""
+        rest = self._sort_some()
+        found: list[str] = []
+        for texts, codes in self._runs:
+            begin, wanted = 0 if text is None else bisect_right(texts, text), limit
+            while wanted and begin < len(texts):
+                # Most are alive, so that one look is mostly enough.
+                alive = np.flatnonzero(live[codes[begin : begin + limit]])[:wanted].tolist()
+                found += [texts[begin + place] for place in alive]
+                begin, wanted = begin + limit, wanted - len(alive)
+        are_alive = live[self._sorted :].tolist()
+        found += [
+            other for other, is_live in zip(rest, are_alive, strict=True) if is_live and (text is None or other > text)
+        ]
+        return sorted(found)[:limit]
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._chars + _TEXT_BYTES * len(self.texts)
+
+
+POSTING_WORDS = 1 << 16
+
+
+class GrowingColumn(Column):
+    """A column that entries are added to."""
+
+    def __init__(self, kind: Any) -> None:
+        self.values = Growing(kind)
+        self._rows = Growing(np.int32)
+        self.present = Growing(np.bool_)
+        self.is_single = True
+        """Whether every row so far has exactly one value."""
+
+    def extend(self, fields: Sequence[FieldValues]) -> None:
+        begin = self.present.count
+        self.present.extend([field is not None for field in fields])
+        counts = [len(field) if field else 0 for field in fields]
+        self.values.extend(self.encode(list(chain.from_iterable(filter(None, fields)))))
+        self._rows.extend(np.repeat(np.arange(begin, begin + len(fields), dtype=np.int32), counts))
+        self.is_single = self.is_single and counts.count(1) == len(counts)
+
+    def extend_values(self, values: NDArray[Any], rows: Numbers, present: Mask) -> None:
+        """Adds as many rows as `present` has. Of these, counted from 0, `rows` have one value each."""
+        begin = self.present.count
+        self.present.extend(present)
+        self.values.extend(values)
+        self._rows.extend(rows + begin)
+        self.is_single = self.is_single and len(rows) == len(present)
+
+    def encode(self, values: list[Any]) -> Sequence[Any] | NDArray[Any]:
+        return values
+
+    def snapshot(self, count: int) -> Snapshot:
+        _, end = self.places_between(0, count)
+        return Snapshot(self.values.filled[:end], None if self.is_single else self.rows[:end], count)
+
+    def places_between(self, lo: int, hi: int) -> tuple[int, int]:
+        """Where the values of the rows from `lo` up to `hi` are."""
+        if self.is_single:
+            return lo, hi
+        # In the type of the rows, because otherwise all of them would be turned into that of the bounds.
+        begin, end = self.rows.searchsorted(np.array((lo, hi), np.int32)).tolist()
+        return begin, end
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.filled.dtype
+
+    def has_field(self, count: int) -> Mask:
+        return self.present.filled[:count]
+
+    @property
+    def rows(self) -> NDArray[np.int32]:
+        """The row of each value."""
+        return self._rows.filled
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.values.memory_bytes + self._rows.memory_bytes + self.present.memory_bytes
+
+
+class Keywords(GrowingColumn, TextColumn):
+    """A column of texts."""
+
+    dictionary: Dictionary
+
+    def __init__(self) -> None:
+        super().__init__(np.int32)
+        self.dictionary = Dictionary()
+
+    def encode(self, values: list[Any]) -> Sequence[Any] | NDArray[Any]:
+        return self.dictionary.encode(values)
+
+    @property
+    def memory_bytes(self) -> int:
+        return super().memory_bytes + self.dictionary.memory_bytes
+
+
+class WordColumn(Keywords, WordsColumn):
+    """A column of words. Where a word stands is found in postings, which are made for a few thousand words at a time
+    and never touched again; only behind the last of them every word is looked at. One that is only to be written down
+    has none."""
+
+    has_postings = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._postings: list[tuple[NDArray[np.int32], NDArray[np.int64]]] = []
+        self._lengths = Growing(np.int32)
+
+    def extend(self, fields: Sequence[FieldValues]) -> None:
+        super().extend([None if field is None else _with_gaps(field) for field in fields])
+        self._lengths.extend([sum(map(len, field or ())) for field in fields])
+        self._post()
+
+    def extend_texts(self, texts: list[str], rows: Numbers, present: Mask) -> None:
+        """Adds as many rows as `present` has, some of which have one text each. What several have is taken apart
+        once."""
+        distinct = dict.fromkeys(texts)
+        if 2 * len(distinct) > len(texts):
+            codes, lengths = self._words_of(texts)
+        else:
+            codes, lengths = self._words_of(list(distinct))
+            place_of = dict(zip(distinct, range(len(distinct)), strict=True))
+            chosen = np.fromiter(map(place_of.__getitem__, texts), np.int64, len(texts))
+            begins = np.cumsum(lengths) - lengths
+            lengths = lengths[chosen]
+            codes = codes[ranges(begins[chosen], lengths)]
+        begin = self.present.count
+        self.present.extend(present)
+        self.values.extend(codes)
+        self._rows.extend(np.repeat(rows + begin, lengths))
+        words = np.zeros(len(present), np.int32)
+        words[rows] = lengths - 1
+        self._lengths.extend(words)
+        self.is_single = self.is_single and len(codes) == len(texts) == len(present)
+        self._post()
+
+    def _words_of(self, texts: list[str]) -> tuple[Codes, Numbers]:
+        """The codes of the words of texts, each with a gap behind it, and how many that are."""
+        if not texts:
+            return np.empty(0, np.int32), np.empty(0, np.int64)
+        joined = GAP.join(texts)
+        if joined.count(GAP) >= len(texts):
+            # No word has it, so anything else that is in no word does as well.
+            joined = GAP.join([text.replace(GAP, " ") for text in texts])
+        found = words_by_line(joined)
+        for words in found:
+            words.append(GAP)
+        return (
+            self.dictionary.encode(list(chain.from_iterable(found))),
+            np.fromiter(map(len, found), np.int64, len(found)),
+        )
+
+    def _post(self) -> None:
+        while self.has_postings and self.values.count - len(self._postings) * POSTING_WORDS >= POSTING_WORDS:
+            begin = len(self._postings) * POSTING_WORDS
+            codes = self.values.filled[begin : begin + POSTING_WORDS]
+            order = np.argsort(codes, kind="stable")
+            self._postings.append((codes[order], order + begin))
+
+    def places(self, code: int, first: int = 0, end: int | None = None) -> NDArray[np.int64]:
+        """Where a word stands, ascending; of the places from `first` up to `end`, if only these are asked for."""
+        found = []
+        words = self.values.filled[:end]
+        # In the type of the codes, because otherwise all of them would be turned into that of the bounds.
+        bounds = np.array((code, code + 1), np.int32)
+        posted = first // POSTING_WORDS
+        for codes, places in self._postings[posted : -(-len(words) // POSTING_WORDS)]:
+            begin, behind = codes.searchsorted(bounds)
+            if begin < behind:
+                found.append(places[begin:behind])
+        behind = max(len(self._postings) * POSTING_WORDS, first)
+        found.append(np.flatnonzero(words[behind:] == code) + behind)
+        every = np.concatenate(found)
+        # Those of the first and of the last postings may lie outside.
+        return every[slice(*every.searchsorted((first, len(words))))]
+
+    def beginning(self, prefix: str) -> NDArray[np.int64]:
+        return np.flatnonzero(self.dictionary.begin_with(prefix, self.values.filled))
+
+    def lengths(self, count: int) -> NDArray[np.int32]:
+        return self._lengths.filled[:count]
+
+    @property
+    def memory_bytes(self) -> int:
+        return super().memory_bytes + self._lengths.memory_bytes + 12 * POSTING_WORDS * len(self._postings)
+
+
+def _with_gaps(field: tuple[Any, ...]) -> tuple[str, ...]:
+    return (*field[0], GAP) if len(field) == 1 else tuple(word for text in field for word in (*text, GAP))
+
+
+def column_for(field: Field) -> GrowingColumn:
+    if field.kind == "text":
+        return WordColumn()
+    if field.kind == "keyword":
+        return Keywords()
+    return GrowingColumn({"integer": np.int64, "date": np.int64, "float": np.float64, "bool": np.int8}[field.kind])

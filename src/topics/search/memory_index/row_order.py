@@ -1,0 +1,304 @@
+"""The order of rows by the keys of a sort, as far as somebody has to know it.
+
+Each key is one or two levels: whether it is null, and its value. A later level is only looked at for rows that are
+equal by the ones before. Most are numbers of which a smaller one comes first. Texts are numbers, too, where their ranks
+are known; those of a large dictionary are not, because to sort a million of them would hold everybody up, and then the
+dictionary itself is asked which come first.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topics.search.query.columns import Column, Floats, Mask, Numbers, TextColumn, Texts
+from topics.search.query.plan import Ask
+from topics.search.query.sort import OFFSET, SCORE, Hit, Key, Place, Sort
+
+FEW = 64
+"""Twice as many as are wanted, and so many more, are not worth being taken apart."""
+
+Ordinal = NDArray[Any]
+"""Numbers of which a smaller one comes first."""
+
+
+class Matches:
+    """Rows that match, in the order of their numbers."""
+
+    def __init__(self, rows: Numbers, numbers_at: Callable[[Numbers], Numbers], scores: Floats | None) -> None:
+        self.rows = rows
+        self._numbers_at = numbers_at
+        self.scores = scores
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        return self._numbers_at(self.rows)
+
+    def at(self, places: Numbers) -> "Matches":
+        return Matches(self.rows[places], self._numbers_at, None if self.scores is None else self.scores[places])
+
+
+class _Level(Protocol):
+    def compared(self, places: Numbers, bound: Any) -> tuple[Mask, Mask]:
+        """Which of some matches come behind a value, and which have it."""
+        ...
+
+    def least(self, places: Numbers, size: int) -> tuple[Numbers, Numbers]:
+        """Those that are surely among the first, and those of which some are."""
+        ...
+
+    def ordinals(self, places: Numbers) -> Ordinal: ...
+
+
+class _Numbers:
+    """A level whose values are numbers. A descending one is turned around bit by bit, because the least of all integers
+    has no negative."""
+
+    def __init__(
+        self, values: Callable[[Numbers], NDArray[Any]], number_of: Callable[[Any], Any], ascending: bool
+    ) -> None:
+        """`number_of` makes the number of a bound."""
+        self._values = values
+        self._number_of = number_of
+        self._ascending = ascending
+
+    def ordinals(self, places: Numbers) -> Ordinal:
+        turned: Ordinal = _turned(self._values(places), self._ascending)
+        return turned
+
+    def compared(self, places: Numbers, bound: Any) -> tuple[Mask, Mask]:
+        values, value = self.ordinals(places), _turned(self._number_of(bound), self._ascending)
+        return values > value, values == value
+
+    def least(self, places: Numbers, size: int) -> tuple[Numbers, Numbers]:
+        values = self.ordinals(places)
+        bound = values.min()
+        if np.count_nonzero(values == bound) < size:
+            # Scores are often all the same, which this is slow with.
+            bound = np.partition(values, size - 1)[size - 1]
+        return places[values < bound], places[values == bound]
+
+
+class _NeverNull:
+    """The first level of a field that every row has a value of."""
+
+    def __init__(self, ascending: bool) -> None:
+        self._ascending = ascending
+
+    def ordinals(self, places: Numbers) -> Ordinal:
+        return np.zeros(len(places), np.int8)
+
+    def compared(self, places: Numbers, bound: Any) -> tuple[Mask, Mask]:
+        # Null, which other parts may have, is greater than every value.
+        is_behind = bound is None and not self._ascending
+        return np.full(len(places), is_behind), np.full(len(places), bound is not None)
+
+    def least(self, places: Numbers, size: int) -> tuple[Numbers, Numbers]:
+        return places[:0], places
+
+
+class _Texts:
+    """A level whose values are texts of a large dictionary."""
+
+    def __init__(self, codes: Callable[[Numbers], NDArray[Any]], texts: Texts, ascending: bool) -> None:
+        self._codes = codes
+        self._texts = texts
+        self._ascending = ascending
+
+    def ordinals(self, places: Numbers) -> Ordinal:
+        """Among themselves: there are few by now."""
+        distinct, where = np.unique(self._codes(places), return_inverse=True)
+        known = self._texts.texts
+        order = sorted(range(len(distinct)), key=[known[code] for code in distinct.tolist()].__getitem__)
+        ranks = np.empty(len(distinct), np.int64)
+        ranks[order] = np.arange(len(distinct))
+        turned: Ordinal = _turned(ranks[where], self._ascending)
+        return turned
+
+    def compared(self, places: Numbers, bound: Any) -> tuple[Mask, Mask]:
+        if bound is None:
+            # By the level before, all of these are null.
+            return np.zeros(len(places), np.bool_), np.ones(len(places), np.bool_)
+        codes, code = self._codes(places), self._texts.code(bound)
+        behind = self._texts.come_behind(bound, codes)
+        equal: Mask = np.zeros(len(places), np.bool_) if code is None else codes == code
+        return (behind if self._ascending else ~(behind | equal)), equal
+
+    def least(self, places: Numbers, size: int) -> tuple[Numbers, Numbers]:
+        codes = self._codes(places)
+        first = self._texts.first_among(codes, size, self._ascending)
+        ranks = np.full(len(self._texts), len(first), np.int64)
+        ranks[first] = np.arange(len(first))
+        found = ranks[codes]
+        # Each has a row at least, so that there are enough before the last one or with it.
+        last = int(np.searchsorted(np.cumsum(np.bincount(found, minlength=len(first))), size))
+        return places[found < last], places[found == last]
+
+
+class Order:
+    """A sort over columns, of the matches at some places among all."""
+
+    def __init__(self, sort: Sort, columns: Mapping[str, Column], count: int, matches: Matches) -> None:
+        self._keys: list[tuple[_Level, ...]] = [_levels(key, columns, count, matches) for key in sort.keys]
+
+    def behind(self, places: Numbers, after: Place) -> Mask:
+        """Which of some matches come behind a place."""
+        found, equal = np.zeros(len(places), np.bool_), np.arange(len(places))
+        for levels, bound in zip(self._keys, after, strict=True):
+            for level in levels:
+                are_behind, are_equal = level.compared(places[equal], bound)
+                found[equal[are_behind]] = True
+                equal = equal[are_equal]
+        return found
+
+    def first(self, places: Numbers, size: int) -> Numbers:
+        """The first of some matches, in order."""
+        levels = [level for levels in self._keys for level in levels]
+        few = _least(places, levels, size)
+        # The last key given is the first one that counts.
+        return few[np.lexsort([level.ordinals(few) for level in reversed(levels)])][:size]
+
+
+def _least(places: Numbers, levels: list[_Level], size: int) -> Numbers:
+    """Some matches among which are the first ones, and few others."""
+    if len(places) <= 2 * size + FEW or not levels:
+        return places
+    sure, tied = levels[0].least(places, size)
+    if not len(sure):
+        return _least(tied, levels[1:], size)
+    return np.concatenate((sure, _least(tied, levels[1:], size - len(sure))))
+
+
+def _levels(key: Key, columns: Mapping[str, Column], count: int, matches: Matches) -> tuple[_Level, ...]:
+    if key.name == OFFSET:
+        return (_Numbers(lambda places: matches.numbers[places], np.int64, key.ascending),)
+    if key.name == SCORE:
+        scores = np.zeros(len(matches.rows)) if matches.scores is None else matches.scores
+        return (_Numbers(lambda places: scores[places], np.float64, key.ascending),)
+    column = columns[key.name]
+    if not isinstance(column, TextColumn):
+        field, number = _Field(column, count, matches, key.ascending), column.dtype.type
+        return _with_nulls(key, field, _Numbers(field.values, lambda bound: number(bound or 0), key.ascending))
+    texts = column.dictionary
+    if texts.is_ranked or _has_several(column, count, matches):
+        field = _Field(column, count, matches, key.ascending, texts.ranked)
+        rank_of = _Numbers(
+            field.values, lambda bound: np.int64(0 if bound is None else texts.rank(bound)), key.ascending
+        )
+        return _with_nulls(key, field, rank_of)
+    field = _Field(column, count, matches, key.ascending)
+    return _with_nulls(key, field, _Texts(field.values, texts, key.ascending))
+
+
+def _with_nulls(key: Key, field: "_Field", values: _Level) -> tuple[_Level, ...]:
+    if field.is_single:
+        return _NeverNull(key.ascending), values
+    return _Numbers(field.are_null, lambda bound: np.int8(bound is None), key.ascending), values
+
+
+def _has_several(column: Column, count: int, matches: Matches) -> bool:
+    """Whether some match has more than one value."""
+    begins, ends = column.snapshot(count).bounds_of(matches.rows)
+    return len(begins) > 0 and int((ends - begins).max()) > 1
+
+
+class _Field:
+    """What a sort sees of a field: of several values the least or the greatest one."""
+
+    def __init__(
+        self,
+        column: Column,
+        count: int,
+        matches: Matches,
+        least: bool,
+        rank: Callable[[NDArray[Any]], NDArray[Any]] = lambda values: values,
+    ) -> None:
+        self._snapshot = column.snapshot(count)
+        self._matches = matches
+        self._rank = rank
+        self._least = least
+        self._last: tuple[Numbers, NDArray[Any], Mask] | None = None
+        """What was looked at last, which the next level looks at again."""
+
+    @property
+    def is_single(self) -> bool:
+        return self._snapshot.is_single
+
+    def values(self, places: Numbers) -> NDArray[Any]:
+        return self._look(places)[0]
+
+    def are_null(self, places: Numbers) -> NDArray[Any]:
+        return (~self._look(places)[1]).view(np.int8)
+
+    def _look(self, places: Numbers) -> tuple[NDArray[Any], Mask]:
+        last = self._last
+        if last is None or last[0] is not places:
+            rows = self._matches.rows[places]
+            last = self._last = (places, *self._snapshot.extreme(rows, self._rank, self._least))
+        return last[1:]
+
+
+def _turned(values: Any, ascending: bool) -> Any:
+    if ascending:
+        return values
+    return -values if values.dtype.kind == "f" else ~values
+
+
+# The first rows of an order, without sorting all of them.
+
+_make_hit: Callable[[tuple[Place, int, float]], Hit] = partial(tuple.__new__, Hit)
+"""`Hit._make` without a step in Python for each: a search makes as many as a page has, and several times."""
+
+
+def first_hits(ask: Ask, columns: Mapping[str, Column], count: int, matches: Matches) -> list[Hit]:
+    """The first hits among the rows that match, which are some of the first `count`."""
+    first = matches.at(_first_places(ask, columns, count, matches))
+    numbers: list[int] = first.numbers.tolist()
+    scores = [0.0] * len(numbers) if first.scores is None else first.scores.tolist()
+    values = [
+        numbers
+        if key.name == OFFSET
+        else scores
+        if key.name == SCORE
+        else place_values(columns[key.name], first.rows, count, key.ascending)
+        for key in ask.sort.keys
+    ]
+    return list(map(_make_hit, zip(zip(*values, strict=True), numbers, scores, strict=True)))
+
+
+def _first_places(ask: Ask, columns: Mapping[str, Column], count: int, matches: Matches) -> Numbers:
+    by_offset, after, end = ask.sort.by_offset, ask.after, len(matches.rows)
+    if by_offset is not None:
+        # Rows are in this order already.
+        if by_offset.ascending:
+            begin = 0 if after is None else int(np.searchsorted(matches.numbers, after[0], "right"))
+            return np.arange(begin, min(begin + ask.size, end))
+        end = end if after is None else int(np.searchsorted(matches.numbers, after[0]))
+        return np.arange(max(end - ask.size, 0), end)[::-1]
+    order, places = Order(ask.sort, columns, count, matches), np.arange(end)
+    for bound, is_behind in ((after, True), (ask.until, False)):
+        if bound is not None:
+            places = places[order.behind(places, bound) == is_behind]
+    return order.first(places, ask.size) if len(places) else places
+
+
+def place_values(column: Column, rows: Numbers, count: int, ascending: bool) -> list[Any]:
+    """The values of a key of some hits, as places have them."""
+    snapshot = column.snapshot(count)
+    values, choose = snapshot.values, min if ascending else max
+    begins, ends = snapshot.bounds_of(rows)
+    if np.array_equal(ends, begins + 1):
+        return _shown(column, values[begins])
+    found: list[Any] = []
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        shown = _shown(column, values[begin:end])
+        found.append(choose(shown) if shown else None)
+    return found
+
+
+def _shown(column: Column, values: Any) -> list[Any]:
+    if isinstance(column, TextColumn):
+        return [column.dictionary.texts[code] for code in values]
+    return list((values.astype(np.bool_) if values.dtype == np.int8 else values).tolist())

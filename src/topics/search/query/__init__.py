@@ -1,0 +1,1 @@
+"""Queries: grammar, planning, matching, scoring, sorting and aggregation. Pure functions."""

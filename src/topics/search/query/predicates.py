@@ -1,0 +1,322 @@
+"""Predicates: a query bound to a search registry. Names have become fields, values canonical ones, words scores.
+
+A predicate is what every part answers, by a scan or by an index. The score of an entry is the sum of the scores of the
+clauses that it matches, and the best one of a clause that looks at several fields. Negated clauses have none.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from topics.model.errors import InvalidRequestError, quoted
+from topics.schema.search_fields import Field, SearchConfig
+from topics.search.query.field_values import Value, canonical, unicode_word_v1
+from topics.search.query.grammar import MAX_QUERY_WORDS, And, Bare, Clause, Has, Node, Not, Or, Text, parse_query
+
+PHRASE_WEIGHT = 3
+"""A word of a phrase counts as one that matches, and twice more for its place."""
+
+
+CONTAINS = "contains"
+"""What stands before the colon where a value may be anywhere in a field; unless a field has this name."""
+
+
+class Predicate(msgspec.Struct, frozen=True, tag=True):
+    """What an entry must be."""
+
+
+class Everything(Predicate, frozen=True):
+    pass
+
+
+class Nothing(Predicate, frozen=True):
+    pass
+
+
+class Equals(Predicate, frozen=True):
+    """One of the field's values is this one."""
+
+    field: str
+    value: Value
+    score: float = 0.0
+
+
+class StartsWith(Predicate, frozen=True):
+    """One of the keywords begins with this text."""
+
+    field: str
+    prefix: str
+    score: float = 0.0
+
+
+class Contains(Predicate, frozen=True):
+    """One of the keywords, or one of the words of a text, has this text in it."""
+
+    field: str
+    part: str
+    score: float = 0.0
+
+
+class Within(Predicate, frozen=True):
+    """One of the values is in a range. A bound is None where there is none."""
+
+    field: str
+    low: Value | None = None
+    high: Value | None = None
+    low_open: bool = False
+    high_open: bool = False
+
+
+class Exists(Predicate, frozen=True):
+    """The field is there, as null perhaps."""
+
+    field: str
+
+
+class HasWords(Predicate, frozen=True):
+    """Every word is in one of the field's texts, in any order; the last is only the beginning of one if `prefix`."""
+
+    field: str
+    words: tuple[str, ...]
+    prefix: bool = False
+    score: float = 0.0
+
+
+class HasPhrase(Predicate, frozen=True):
+    """The words stand one behind the other in one of the field's texts."""
+
+    field: str
+    words: tuple[str, ...]
+    score: float = 0.0
+
+
+class Best(Predicate, frozen=True):
+    """One of the parts matches; the best score of those that do."""
+
+    parts: tuple[Predicate, ...]
+
+
+class All(Predicate, frozen=True):
+    parts: tuple[Predicate, ...]
+
+
+class Any_(Predicate, frozen=True):
+    """One of the parts matches; the scores of those that do are added."""
+
+    parts: tuple[Predicate, ...]
+
+
+class Negated(Predicate, frozen=True):
+    part: Predicate
+
+
+def walk(predicate: Predicate) -> Iterator[Predicate]:
+    """The predicate and all below it."""
+    yield predicate
+    if isinstance(predicate, Best | All | Any_):
+        for part in predicate.parts:
+            yield from walk(part)
+    elif isinstance(predicate, Negated):
+        yield from walk(predicate.part)
+
+
+def fields_of(predicate: Predicate) -> list[str]:
+    """The fields that it looks at."""
+    return list(dict.fromkeys(name for part in walk(predicate) if (name := getattr(part, "field", None)) is not None))
+
+
+def has_scores(predicate: Predicate) -> bool:
+    return any(getattr(part, "score", 0.0) for part in walk(predicate))
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """A query, ready to be asked."""
+
+    predicate: Predicate = Everything()
+    has_text: bool = False
+    """Whether it asks for words; it is then sorted by score unless it says otherwise."""
+
+
+def bind_search(query: str, config: SearchConfig, what: str = "q") -> Bound:
+    """The predicate of a search's query."""
+    node = parse_query(query, what)
+    if node is None:
+        return Bound()
+    predicate = _SearchBinder(config, what).bind(node)
+    has_text = any(isinstance(part, HasWords | HasPhrase | Best) for part in walk(predicate))
+    return Bound(predicate, has_text)
+
+
+def bind_filter(query: str, config: SearchConfig, what: str = "filter") -> Predicate:
+    """The predicate of a filter: the same language with fewer clauses."""
+    node = parse_query(query, what)
+    return Everything() if node is None else _FilterBinder(config, what).bind(node)
+
+
+class _Binder:
+    """What both have in common."""
+
+    def __init__(self, config: SearchConfig, what: str) -> None:
+        self._config = config
+        self._what = what
+
+    def bind(self, node: Node) -> Predicate:
+        if isinstance(node, And):
+            return All(tuple(self.bind(part) for part in node.parts))
+        if isinstance(node, Or):
+            return Any_(tuple(self.bind(part) for part in node.parts))
+        if isinstance(node, Not):
+            return Negated(self.bind(node.part))
+        if isinstance(node, Has):
+            return Exists(self._field(node.field)[0])
+        if isinstance(node, Clause):
+            name, field = self._field(node.field)
+            if node.op in ("", "="):
+                return self._equality(name, field, node)
+            return self._comparison(name, field, node)
+        assert isinstance(node, Bare)
+        return self._bare(node.value)
+
+    def _field(self, given: str) -> tuple[str, Field]:
+        name = self._config.aliases.get(given, given)
+        field = self._config.fields.get(name)
+        if field is None:
+            raise self._unknown(given)
+        return name, field
+
+    def _unknown(self, given: str) -> InvalidRequestError:
+        return self._refusal(f"field {quoted(given)} is not declared", given)
+
+    def _equality(self, name: str, field: Field, clause: Clause) -> Predicate:
+        raise NotImplementedError
+
+    def _bare(self, value: Text) -> Predicate:
+        raise NotImplementedError
+
+    def _equals(self, name: str, field: Field, value: Text) -> Predicate:
+        if not field.exact and not (field.column and field.kind != "text"):
+            raise self._refusal(f"field {quoted(name)} has neither exact nor column", name)
+        return Equals(name, self._value(name, field, value))
+
+    def _comparison(self, name: str, field: Field, clause: Clause) -> Predicate:
+        if not field.column:
+            raise self._refusal(f"field {quoted(name)} is no column, so it cannot be compared", name)
+        value = self._value(name, field, clause.value)
+        is_open = len(clause.op) == 1
+        if clause.op[0] == ">":
+            return Within(name, low=value, low_open=is_open)
+        return Within(name, high=value, high_open=is_open)
+
+    def _value(self, name: str, field: Field, value: Text) -> Value:
+        found = canonical(field)(value.text)
+        if found is None:
+            raise self._refusal(f"{quoted(value.text)} is no {field.kind}, as field {quoted(name)} is", name)
+        return found
+
+    def _refusal(self, problem: str, name: str) -> InvalidRequestError:
+        return InvalidRequestError(f"{self._what}: {problem}", field=self._what, search_field=name)
+
+
+class _FilterBinder(_Binder):
+    def _unknown(self, given: str) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"filter field {quoted(given)[1:-1]} is not indexed", field=self._what, search_field=given
+        )
+
+    def _equality(self, name: str, field: Field, clause: Clause) -> Predicate:
+        if field.kind == "text":
+            raise self._refusal(f"field {quoted(name)} is a text, which only a search looks into", name)
+        if field.kind == "keyword" and _stem(clause.value) is not None and clause.op == "":
+            raise self._refusal(f"field {quoted(name)}: only a search looks for beginnings; quote the value", name)
+        return self._equals(name, field, clause.value)
+
+    def _bare(self, value: Text) -> Predicate:
+        raise self._refusal(f"{quoted(value.text)} has no field in front of it", "")
+
+
+class _SearchBinder(_Binder):
+    def bind(self, node: Node) -> Predicate:
+        if isinstance(node, Clause) and node.field == CONTAINS and self._config.resolve(CONTAINS) is None:
+            return self._contains(node)
+        return super().bind(node)
+
+    def _contains(self, clause: Clause) -> Predicate:
+        """The value inside of a keyword or of a word, in those fields that ask for it."""
+        config = self._config
+        fields: Sequence[tuple[str, float]] = [
+            (default.field, float(default.boost or 1)) for default in config.contains_default_fields
+        ] or [(name, 1.0) for name, field in config.fields.items() if field.contains]
+        fields = [(name, boost) for name, boost in fields if config.fields[name].kind in ("keyword", "text")]
+        if not fields:
+            raise self._refusal("no field has contains", CONTAINS)
+        if clause.op not in ("", "=") or not clause.value.text:
+            raise self._refusal("contains: takes a text that is not empty", CONTAINS)
+        parts = [part for name, boost in fields if (part := self._inside(name, boost, clause.value.text)) is not None]
+        return Best(tuple(parts)) if parts else Nothing()
+
+    def _inside(self, name: str, boost: float, text: str) -> Predicate | None:
+        field = self._config.fields[name]
+        if field.kind == "keyword":
+            return Contains(name, self._keyword(field, text), boost)
+        # What is no word, or several, is inside of none.
+        words = unicode_word_v1(text)
+        return Contains(name, words[0], boost) if words == [text.lower()] else None
+
+    def _equality(self, name: str, field: Field, clause: Clause) -> Predicate:
+        value = clause.value
+        if field.kind == "text":
+            return self._words(name, field, value, 1.0)
+        stem = _stem(value) if field.kind == "keyword" and clause.op == "" else None
+        if stem is None:
+            return self._equals(name, field, value)
+        if not field.prefix:
+            raise self._refusal(f"field {quoted(name)} has no prefix; quote the value to mean the star", name)
+        return StartsWith(name, self._keyword(field, stem))
+
+    def _bare(self, value: Text) -> Predicate:
+        """The value in any of the default fields that can hold it."""
+        config = self._config
+        defaults: Sequence[tuple[str, float]] = [
+            (default.field, float(default.boost or 1)) for default in config.default_fields
+        ] or [(name, 1.0) for name, field in config.fields.items() if field.kind == "text"]
+        if not defaults:
+            raise self._refusal(f"{quoted(value.text)} has no field in front of it, and none is the default", "")
+        parts = [part for name, boost in defaults if (part := self._default(name, boost, value)) is not None]
+        if not parts:
+            raise self._refusal(f"no default field can be searched for {quoted(value.text)}", "")
+        return Best(tuple(parts))
+
+    def _default(self, name: str, boost: float, value: Text) -> Predicate | None:
+        field = self._config.fields[name]
+        if field.kind == "text":
+            try:
+                return self._words(name, field, value, boost)
+            except InvalidRequestError:
+                return None
+        stem = _stem(value) if field.kind == "keyword" else None
+        if stem is not None:
+            return StartsWith(name, self._keyword(field, stem), boost) if field.prefix else None
+        found = canonical(field)(value.text)
+        return Equals(name, found, boost) if found is not None and (field.exact or field.column) else None
+
+    def _words(self, name: str, field: Field, value: Text, boost: float) -> Predicate:
+        words = tuple(unicode_word_v1(value.text))
+        if len(words) > MAX_QUERY_WORDS:
+            raise self._refusal(f"a value has more than {MAX_QUERY_WORDS} words", name)
+        if not words:
+            return Nothing()
+        if not value.quoted:
+            return HasWords(name, words, value.text.endswith("*"), len(words) * boost)
+        if not field.positions and len(words) > 1:
+            raise self._refusal(f"field {quoted(name)} has no positions, which a phrase needs", name)
+        return HasPhrase(name, words, PHRASE_WEIGHT * len(words) * boost)
+
+    def _keyword(self, field: Field, text: str) -> str:
+        found: Any = canonical(field)(text)
+        return str(found)
+
+
+def _stem(value: Text) -> str | None:
+    """What stands before the star at the end of a value; None for a value without one. A star alone is itself."""
+    return value.text[:-1] if not value.quoted and value.text.endswith("*") and len(value.text) > 1 else None

@@ -1,0 +1,298 @@
+"""Who is asked: the process beside the server, or the same work on the spot, for tests and for engines without a
+server."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from topics.engine.read import ReadPlan, corrupt_error
+from topics.engine.record_runs import Run, RunReader, live_ranges
+from topics.engine.topic import Topic
+from topics.log.segment_files import SegmentDamaged
+from topics.model.errors import SearchUnavailableError
+from topics.model.seq_ranges import Ranges, SeqRange, Tombstone
+from topics.search.worker.messages import Answer, Head, Messages, Piece, Question, Result, encode_message
+from topics.search.worker.search_worker import map_file
+from topics.wire.record_slicing import View, end_that_fits
+
+ResultDone = Callable[[Result | SearchUnavailableError], None]
+Later = Callable[[float, Callable[[], None]], Callable[[], None]]
+"""Calls a function after so many seconds; gives one that takes it back."""
+
+
+def at_once(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+    """Does now what should be done soon, and never what should be done later: nothing takes long without a server."""
+    if not seconds:
+        function()
+    return lambda: None
+
+
+class Searcher(Protocol):
+    generation: int
+
+    def send(self, head: Head, body: Sequence[bytes | memoryview] = ()) -> None: ...
+
+    def ask(
+        self, make: Callable[[int], Question], done: ResultDone, body: Sequence[bytes | memoryview] = ()
+    ) -> None: ...
+
+    @property
+    def is_writable(self) -> bool: ...
+
+    def when_writable(self, callback: Callable[[], None]) -> None: ...
+
+
+class InlineSearcher:
+    """Answers at once, on the caller's stack."""
+
+    is_writable = True
+    generation = 0
+
+    def __init__(self, now: Callable[[], float], map_file: Callable[[str], memoryview] = map_file) -> None:
+        self._now = now
+        self._map_file = map_file
+        self._worker: object = None
+        self._messages = Messages()
+        self._requests = 0
+
+    def send(self, head: Head, body: Sequence[bytes | memoryview] = ()) -> None:
+        self._take(head, body)
+
+    def ask(self, make: Callable[[int], Question], done: ResultDone, body: Sequence[bytes | memoryview] = ()) -> None:
+        self._requests += 1
+        raw = self._take(make(self._requests), body)
+        assert raw is not None
+        (message,) = Messages().feed(raw)
+        assert isinstance(message.head, Answer)
+        done(message.head.result or SearchUnavailableError(message.head.problem))
+
+    def when_writable(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def _take(self, head: Head, body: Sequence[bytes | memoryview]) -> bytes | None:
+        # Imported here because it imports numpy, which a server's own process does without.
+        from topics.search.worker.search_worker import Worker  # noqa: PLC0415
+
+        if self._worker is None:
+            self._worker = Worker(self._now, self._map_file)
+        assert isinstance(self._worker, Worker)
+        (message,) = self._messages.feed(encode_message(head, body))
+        return self._worker.take(message)
+
+
+# Stored entries as they are sent to the searching process: rows and text, cut but not looked at.
+
+PACK_BYTES = 1 << 19
+PACK_RECORDS = 4096
+"""What is cut on the loop in one go."""
+
+
+class Pack(NamedTuple):
+    pieces: tuple[Piece, ...]
+    body: tuple[bytes | memoryview, ...]
+    """For each piece its rows, then its text."""
+    through: int
+    """The last seq that is in it, or that there is nothing of."""
+    text_bytes: int
+    tombstone: Tombstone | None
+    """What is lost before all of it."""
+
+
+def pack(plan: ReadPlan, reader: RunReader) -> Pack:
+    """What a plan reads, as much as fits. Touches nothing that changes, so any thread may do it."""
+    packed = _Packing(plan, reader)
+    through = min(plan.start - 1, plan.end)
+    for run in plan.runs:
+        lo, hi = max(plan.start - run.first_seq, 0), min(plan.end + 1 - run.first_seq, run.count)
+        try:
+            stop = packed.take(run, lo, hi)
+        except SegmentDamaged as damage:
+            raise corrupt_error(plan, run, damage) from damage
+        through = run.first_seq + stop - 1
+        if stop < hi:
+            break
+    else:
+        through = max(through, plan.end)
+    return Pack(tuple(packed.pieces), tuple(packed.body), min(through, plan.head), packed.size, plan.tombstone)
+
+
+class _Packing:
+    def __init__(self, plan: ReadPlan, reader: RunReader) -> None:
+        self._topic_id = plan.topic_id
+        self._reader = reader
+        self._room = plan.request.max_bytes
+        self._wanted = plan.request.limit
+        self.pieces: list[Piece] = []
+        self.body: list[bytes | memoryview] = []
+        self.size = 0
+
+    def take(self, run: Run, lo: int, hi: int) -> int:
+        """Takes what fits from a run; the index behind what was taken."""
+        for begin, end in live_ranges(self._reader.flags(self._topic_id, run), lo, hi):
+            if self._wanted <= 0:
+                return begin
+            most = min(end, begin + self._wanted)
+            for view, view_lo, view_hi, offset in self._reader.views(self._topic_id, run, begin, most):
+                stop = end_that_fits(view, view_lo, view_hi, self._room - self.size)
+                if stop == view_lo and not self.pieces:
+                    stop += 1
+                if stop > view_lo:
+                    self._add(run.first_seq + offset + view_lo, view, view_lo, stop)
+                if stop < view_hi:
+                    return offset + stop
+            if most < end:
+                return most
+        return hi
+
+    def _add(self, first_seq: int, view: View, lo: int, hi: int) -> None:
+        rows = view.rows[3 * lo : 3 * hi].cast("B")
+        text = view.whole(lo, hi)
+        self.pieces.append(Piece(first_seq, hi - lo, view.rows[3 * lo], len(rows), len(text)))
+        self.body += (bytes(rows), bytes(text))
+        self.size += len(text)
+        self._wanted -= hi - lo
+
+
+Chain = Iterator[tuple[Topic, int, int]]
+
+
+def chain_of(topic: Topic) -> Chain:
+    """A stream and those it was forked from, the newest first, each with the first and last seq that is read of it."""
+    last = topic.head
+    at: Topic | None = topic
+    while at is not None:
+        origin = at.origin
+        yield at, origin.upto + 1 if origin is not None else 1, last
+        if origin is None:
+            return
+        at, last = origin.topic, origin.upto
+
+
+def has_removed(topic: Topic) -> bool:
+    """Whether anything may be gone between the first entry and the last."""
+    return topic.origin is not None or topic.live_count != topic.head - topic.earliest + 1
+
+
+def removed_between(topic: Topic, reader: RunReader, first: int, last: int) -> tuple[SeqRange, ...]:
+    """What of a range is gone: flagged as deleted, or in no run, because a run whose last entry goes is gone, too."""
+    if not has_removed(topic):
+        # All of it is alive, as nearly always; a tail of single entries has as many runs as entries.
+        return ()
+    found: Ranges = []
+    for part, begin, end in chain_of(topic):
+        low, high = max(begin, first), min(end, last)
+        for run in part.runs_from(low) if low <= high else ():
+            if run.first_seq > high:
+                break
+            if low < run.first_seq:
+                found.append((low, run.first_seq - 1))
+            flags = reader.flags(part.id, run)
+            if flags is not None:
+                found += _dead(flags, run.first_seq, run.count)
+            low = run.last_seq + 1
+        if low <= high:
+            found.append((low, high))
+    return tuple(found)
+
+
+def _dead(flags: bytes | bytearray, first_seq: int, count: int) -> Ranges:
+    at, found = 0, []
+    for begin, end in [*live_ranges(flags, 0, count), (count, count)]:
+        if at < begin:
+            found.append((first_seq + at, first_seq + begin - 1))
+        at = end
+    return found
+
+
+class SeqSpan(NamedTuple):
+    """Seqs that are looked at together."""
+
+    first: int
+    last: int
+
+
+def seq_spans(topic: Topic, first: int, last: int, max_bytes: int) -> list[SeqSpan]:
+    """A range of seqs in stretches of about so many bytes, the newest first. How large one really is shows when it is
+    read; what no run holds is left out."""
+    found: list[SeqSpan] = []
+    room, wanted = 0, 0
+    for part, begin, end in chain_of(topic):
+        low, high = max(begin, first), min(end, last)
+        runs = [run for run in part.runs_from(low) if run.first_seq <= high] if low <= high else []
+        for run in reversed(runs):
+            size = max(run.payload_bytes // run.count, 1)
+            bottom, top = max(run.first_seq, low), min(run.last_seq, high)
+            while top >= bottom:
+                if not found or found[-1].first != top + 1 or min(room // size, wanted) < 1:
+                    found.append(SeqSpan(top + 1, top))
+                    room, wanted = max(max_bytes, size), PACK_RECORDS
+                taken = min(top - bottom + 1, room // size, wanted)
+                found[-1] = SeqSpan(top - taken + 1, found[-1].last)
+                room, wanted, top = room - taken * size, wanted - taken, top - taken
+    return found
+
+
+def window_start(topic: Topic, max_bytes: int) -> int:
+    """The seq behind which about so many bytes are stored; 0 where that is everything."""
+    room = max_bytes
+    for part, begin, end in chain_of(topic):
+        runs: list[Run] = [*part.segments, *part.tail]
+        for run in reversed(runs):
+            if run.first_seq > end or run.last_seq < begin:
+                continue
+            if run.payload_bytes > room:
+                # As many of its last entries as would fit if all were of one size.
+                fitting_count = room * run.count // run.payload_bytes
+                return min(max(run.last_seq - fitting_count, run.first_seq), end)
+            room -= run.payload_bytes
+    return 0
+
+
+# What is counted about searches.
+
+
+class SearchStats(msgspec.Struct, kw_only=True):
+    """Since the server began. A query is a search, an aggregation or a list of routing keys."""
+
+    queries: int = 0
+    failures: int = 0
+    """Queries that were not answered at all."""
+    seconds: float = 0.0
+    entries: int = 0
+    """Entries that queries looked at."""
+    out_of_time: int = 0
+    out_of_memory: int = 0
+    out_of_bytes: int = 0
+    scanned_bytes: int = 0
+    """What filtered reads looked at, and queries besides their indexes."""
+    processes_lost: int = 0
+    memory_bytes: int = 0
+    """What indexes take now, as far as it is known."""
+    fetches: dict[str, int] = {}
+    """Companions that were fetched from an object store, by what became of it (`search.service.index_file_cache`)."""
+    cache_bytes: int = 0
+    """Companions of an object store on the local disk."""
+
+
+# Steps that follow each other, some later and some at once, without one being called from within another.
+
+
+class Trampoline:
+    """Does not keep what a step is: whoever takes steps has this, and together they would be a circle that only the
+    garbage collector undoes, with everybody waiting."""
+
+    __slots__ = ("_due", "_stepping")
+
+    def __init__(self) -> None:
+        self._due = self._stepping = False
+
+    def next(self, step: Callable[[], None]) -> None:
+        """Takes a step, now or as soon as the one that is being taken ends: a loop and no recursion."""
+        self._due = True
+        while self._due and not self._stepping:
+            self._due, self._stepping = False, True
+            try:
+                step()
+            finally:
+                self._stepping = False

@@ -1,0 +1,475 @@
+"""Which companions a query is asked of: those that the manifest of its stream names and that have all it needs.
+
+The manifest is looked at again when it may have changed. A companion that turns out not to be readable is left alone
+from then on, and what it would have answered for is scanned. One in an object store is asked once it was fetched
+(`search.service.index_file_cache`); while it cannot be, it is left alone for a moment.
+"""
+
+import contextlib
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+from topics.engine.background_jobs import Job, JobRunner, OffLoop
+from topics.engine.topic import Topic
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout, is_object_store
+from topics.model.bounded_cache import Memo
+from topics.model.seq_ranges import Ranges, covers, difference, union
+from topics.schema.contract import decode_contract
+from topics.search.file_index.file_format import IndexNeeds, IndexPlan, needs_of_aggregation, needs_of_search, plan_of
+from topics.search.file_index.index_copies import CopyDamagedError, CopyStoppedError, fetch
+from topics.search.file_index.manifest import IndexFileEntry, IndexManifest, IndexStore
+from topics.search.query.score import terms_of
+from topics.search.query.sort import parse_sort
+from topics.search.service.backend import chain_of
+from topics.search.worker.messages import AggregateQuery, CountQuery, KeysQuery, Query, SearchQuery
+from topics.search.worker.query_cache import LONGEST_KNOWN, known_aggregation, known_search
+from topics.streams.chunked_validation import Description
+
+# Companions of an object store on the local disk: fetched whole when somebody asks, within a bound.
+#
+#     near/families/<16 hex digits>/<name>.companion
+#
+# They are fetched one at a time, by a thread, and room for one is made before it comes: of those that no query is at,
+# the longest unused go first. The searching process maps what it is asked about, so it is told of those that go. A
+# start empties the folder, so nothing here has to survive a crash, and nothing here is ever damage. The same thread
+# removes files, one thing after the other: to remove some gigabytes takes a while, too.
+
+_TMP = ".tmp"
+
+_log = logging.getLogger(__name__)
+
+
+class Fetched(StrEnum):
+    """What became of a question for a companion."""
+
+    OK = "ok"
+    UNAVAILABLE = "unavailable"
+    """The store, or the local disk, did not do it: a later question may fare better."""
+    DAMAGED = "damaged"
+    """It is not in the store, or not what was put there."""
+    NO_ROOM = "no_room"
+    """Queries are at those that are here."""
+
+
+class Remote(NamedTuple):
+    """A companion in an object store."""
+
+    path: str
+    bytes: int
+    digest: int | None
+
+
+FetchDone = Callable[[Fetched], None]
+
+
+class IndexFileCache:
+    def __init__(
+        self, fs: FileSystem, layout: Layout, bytes_max: int, runner: JobRunner, let_go: Callable[[str], None]
+    ) -> None:
+        """`let_go` is told of paths that are about to be removed."""
+        self._fs = fs
+        self._folder = layout.near_families
+        self.bytes_max = bytes_max
+        self._runner = runner
+        self._let_go = let_go
+        self._here: OrderedDict[str, int] = OrderedDict()
+        """Bytes by path, the longest unused first."""
+        self._uses: Counter[str] = Counter()
+        self._waiting: dict[str, list[FetchDone]] = {}
+        """Who waits for the companions that are on their way."""
+        self.bytes = 0
+        """What is here and on its way."""
+        self.outcomes = dict.fromkeys(Fetched, 0)
+        self._is_closed = False
+        runner.start(_in_the_background(self._empty))
+
+    def path(self, topic_id: int, name: str) -> str:
+        return f"{self._folder}/{topic_id:016x}/{name}"
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._here
+
+    # Fetching
+
+    def fetch(self, path: str, remote: Remote, done: FetchDone) -> None:
+        """Has a companion fetched to its path, unless it is here; `done` is called once, on the loop."""
+        if path in self._here:
+            done(Fetched.OK)
+        elif self._is_closed:
+            done(Fetched.UNAVAILABLE)
+        elif path in self._waiting:
+            self._waiting[path].append(done)
+        elif not self._make_room(remote.bytes):
+            self.outcomes[Fetched.NO_ROOM] += 1
+            done(Fetched.NO_ROOM)
+        else:
+            # What had to go is removed by then, since its removal is in line before.
+            self.bytes += remote.bytes
+            self._waiting[path] = [done]
+            self._runner.start(self._job(path, remote))
+
+    def _job(self, path: str, remote: Remote) -> Job:
+        outcome = Fetched.OK
+        try:
+            yield OffLoop(partial(self._copy, path, remote))
+        except (FileNotFoundError, CopyDamagedError) as error:
+            outcome = self._failed(Fetched.DAMAGED, remote, error)
+        except (OSError, CopyStoppedError) as error:
+            outcome = self._failed(Fetched.UNAVAILABLE, remote, error)
+        self.outcomes[outcome] += 1
+        if outcome is Fetched.OK:
+            self._here[path] = remote.bytes
+        else:
+            self.bytes -= remote.bytes
+        for done in self._waiting.pop(path):
+            done(outcome)
+
+    def _failed(self, outcome: Fetched, remote: Remote, error: Exception) -> Fetched:
+        _log.warning("a companion cannot be fetched", extra={"path": remote.path, "error": str(error)})
+        return outcome
+
+    def _copy(self, path: str, remote: Remote) -> None:
+        """On the thread."""
+        self._fs.make_dirs(path.rpartition("/")[0])
+        try:
+            fetch(self._fs, remote.path, path + _TMP, remote.digest, lambda: not self._is_closed)
+        except BaseException:
+            self._remove(path + _TMP)
+            raise
+        self._fs.rename(path + _TMP, path)
+
+    # Using
+
+    def use(self, path: str) -> None:
+        """Keeps a companion that is here until it is `unused` as often."""
+        if path in self._here:
+            self._here.move_to_end(path)
+        self._uses[path] += 1
+
+    def unused(self, path: str) -> None:
+        self._uses[path] -= 1
+        if not self._uses[path]:
+            del self._uses[path]
+
+    # Going
+
+    def drop(self, path: str) -> bool:
+        """Removes a companion, unless somebody is at it or waits for it; whether it is gone."""
+        if path in self._uses or path in self._waiting:
+            return False
+        if path in self._here:
+            self._evict(path)
+        return True
+
+    def close(self) -> None:
+        """Nothing more is fetched."""
+        self._is_closed = True
+        self._runner.close()
+
+    def _make_room(self, size: int) -> bool:
+        """Whether there is room for so many bytes; nothing goes for one that has none even so."""
+        spare = [path for path in self._here if path not in self._uses]
+        if self.bytes - sum(self._here[path] for path in spare) + size > self.bytes_max:
+            return False
+        for path in spare:
+            if self.bytes + size <= self.bytes_max:
+                break
+            self._evict(path)
+        return True
+
+    def _evict(self, path: str) -> None:
+        self.bytes -= self._here.pop(path)
+        self._let_go(path)
+        self._runner.start(_in_the_background(partial(self._remove, path)))
+
+    def _remove(self, path: str) -> None:
+        with contextlib.suppress(OSError):
+            self._fs.remove(path)
+
+    def _empty(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            for folder in self._fs.list_dir(self._folder):
+                for name in self._fs.list_dir(f"{self._folder}/{folder}"):
+                    self._fs.remove(f"{self._folder}/{folder}/{name}")
+                self._fs.remove_dir(f"{self._folder}/{folder}")
+
+
+def _in_the_background(function: Callable[[], None]) -> Job:
+    yield OffLoop(function)
+
+
+LOOK_AGAIN_S = 1.0
+"""How old what is known of a manifest may be."""
+RETRY_S = 5.0
+"""So long a companion is left alone that could not be fetched."""
+_KNOWN_MAX = 10_000
+_CHOICES = 64
+"""Choices that are remembered of a stream."""
+_TIDY_EVERY_S = 30.0
+_TIDIED_AT_A_TIME = 20
+
+
+class IndexedRange(NamedTuple):
+    """Seqs that a companion answers for."""
+
+    first: int
+    last: int
+    path: str
+    topic_id: int = 0
+    remote: Remote | None = None
+    """Where it is fetched from, to that path; None where it is there already."""
+
+
+class _Known(NamedTuple):
+    looked: float
+    manifest: IndexManifest | None
+    chosen: Memo[tuple[bytes, str, tuple[str, ...], int, int], tuple[IndexedRange, ...]]
+    """What was chosen by it, by all that a choice follows from besides. Those that have to be fetched are chosen anew
+    each time, because whether they can be is a matter of time."""
+
+
+class IndexFiles:
+    def __init__(
+        self,
+        fs: FileSystem,
+        layout: Layout,
+        now: Callable[[], float],
+        cache: IndexFileCache | None = None,
+        let_go: Callable[[str], None] = lambda path: None,
+    ) -> None:
+        """The `cache` is for those in an object store; `let_go` is told of paths that are not asked again."""
+        self._store = IndexStore(fs, layout)
+        self._cold_root = layout.cold_root
+        self._now = now
+        self.cache = cache
+        self._let_go = let_go
+        self._known: dict[int, _Known] = {}
+        self._distrusted: set[str] = set()
+        self._not_before: dict[str, float] = {}
+        """When those are tried again that could not be fetched."""
+        self._too_large: set[str] = set()
+        self._asked: dict[int, set[str]] = {}
+        """The paths that were asked or fetched, by topic."""
+        self._untidied: list[int] = []
+        self._tidy_at = now()
+        self.unreadable = 0
+        """How often a companion could not be read."""
+
+    def manifest(self, topic: Topic) -> IndexManifest | None:
+        """The manifest of a stream, as it was a moment ago; None where there is none."""
+        return self._look(topic).manifest
+
+    def _look(self, topic: Topic) -> _Known:
+        known = self._known.get(topic.id)
+        if known is None or self._now() - known.looked >= LOOK_AGAIN_S:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            known = self._known[topic.id] = _Known(self._now(), self._load(topic), Memo(_CHOICES))
+        return known
+
+    def _load(self, topic: Topic) -> IndexManifest | None:
+        try:
+            manifest = self._store.load(topic.id)
+        except OSError as error:
+            _log.warning("a manifest cannot be read", extra={"topic": topic.name, "error": str(error)})
+            return None
+        return manifest if manifest is not None and manifest.epoch == topic.epoch else None
+
+    def forget(self) -> None:
+        """Looks at every manifest again."""
+        self._known.clear()
+
+    def distrust(self, topic: Topic, path: str, problem: str) -> None:
+        """Notes that a companion cannot be read; it is not asked again."""
+        self.unreadable += 1
+        if path not in self._distrusted:
+            _log.error("a companion cannot be read; it is not asked", extra={"topic": topic.name, "error": problem})
+        self._distrusted.add(path)
+        # With what was chosen.
+        self.forget()
+
+    # Those that have to be fetched
+
+    def is_near(self, part: IndexedRange) -> bool:
+        """Whether it can be asked at once."""
+        return part.remote is None or (self.cache is not None and part.path in self.cache)
+
+    def fetch(self, topic: Topic, part: IndexedRange, done: Callable[[], None]) -> None:
+        """Has a companion fetched. It is near when that is `done`, or it is not chosen for a while."""
+        assert self.cache is not None and part.remote is not None
+
+        def fetched(outcome: Fetched) -> None:
+            if outcome is Fetched.DAMAGED:
+                self.distrust(topic, part.path, "it is not in the cold tier, or not what was put there")
+            elif outcome is not Fetched.OK:
+                self._not_before[part.path] = self._now() + RETRY_S
+            done()
+
+        self._note(part)
+        self.cache.fetch(part.path, part.remote, fetched)
+
+    def begin(self, part: IndexedRange) -> None:
+        """Somebody asks a companion that is near; it stays there until the `end` of that."""
+        self._note(part)
+        if self.cache is not None and part.remote is not None:
+            self.cache.use(part.path)
+
+    def end(self, part: IndexedRange) -> None:
+        if self.cache is not None and part.remote is not None:
+            self.cache.unused(part.path)
+
+    def _note(self, part: IndexedRange) -> None:
+        self._asked.setdefault(part.topic_id, set()).add(part.path)
+
+    def tidy(self) -> None:
+        """Lets go of a few that were asked and that no manifest names any more. They would keep their room on the disk
+        for as long as they are mapped, and what was erased would live on in a copy."""
+        if not self._untidied and self._now() >= self._tidy_at:
+            self._tidy_at = self._now() + _TIDY_EVERY_S
+            self._untidied = list(self._asked)
+        for topic_id in self._untidied[:_TIDIED_AT_A_TIME]:
+            self._tidy(topic_id)
+        del self._untidied[:_TIDIED_AT_A_TIME]
+
+    def _tidy(self, topic_id: int) -> None:
+        try:
+            manifest = self._store.load(topic_id)
+        except OSError:
+            return
+        named = set() if manifest is None else {self._path(topic_id, file) for file in manifest.files}
+        paths = self._asked.pop(topic_id, set())
+        left = {path for path in paths if path in named or not self._forgets(path)}
+        if left:
+            self._asked[topic_id] = left
+
+    def _forgets(self, path: str) -> bool:
+        """Whether nobody is at a path; then it is let go of."""
+        if self.cache is not None and not self.cache.drop(path):
+            return False
+        self._let_go(path)
+        self._not_before.pop(path, None)
+        return True
+
+    def _path(self, topic_id: int, file: IndexFileEntry) -> str:
+        if file.cold and self.cache is not None:
+            return self.cache.path(topic_id, file.name)
+        return self._store.path(topic_id, file.name, file.cold)
+
+    def _remote(self, topic_id: int, file: IndexFileEntry) -> Remote | None:
+        if not file.cold or self.cache is None:
+            return None
+        return Remote(self._store.path(topic_id, file.name, cold=True), file.bytes, file.digest)
+
+    def _can_be_asked(self, path: str, file: IndexFileEntry) -> bool:
+        if path in self._distrusted:
+            return False
+        if not file.cold:
+            return True
+        if self.cache is None:
+            return self._cold_root is not None and not is_object_store(self._cold_root)
+        if file.bytes > self.cache.bytes_max:
+            if path not in self._too_large:
+                self._too_large.add(path)
+                _log.warning("a companion is larger than the cache for it; it is not asked", extra={"path": path})
+            return False
+        return self._now() >= self._not_before.get(path, 0.0)
+
+    # Choosing
+
+    def covered_through(self, topic: Topic, description: Description) -> int:
+        """Up to which seq all that is sealed has companions for any query that there is."""
+        manifest = self.manifest(topic)
+        generation = plan_for(description.raw).generation if manifest is not None else ""
+        if manifest is None or generation not in manifest.plans:
+            return 0
+        covered = union(
+            [
+                (file.first, file.last)
+                for file in manifest.of(generation)
+                if self._path(topic.id, file) not in self._distrusted
+            ]
+        )
+        through = 0
+        for segment in topic.segments:
+            if not covers(covered, max(segment.first_seq, topic.earliest), segment.last_seq):
+                break
+            through = segment.last_seq
+        return through
+
+    def choose(
+        self, topic: Topic, description: Description, query: Query, first: int, last: int
+    ) -> Sequence[IndexedRange]:
+        """The companions that answer a query about a range, in the order of their seqs; they have no seq in common."""
+        known = self._look(topic)
+        if not isinstance(query, SearchQuery) or query.after is not None:
+            # A page that goes on somewhere is asked for once.
+            return self._choose(topic, description, query, first, last)
+        if len(query.q) + sum(map(len, query.sort)) > LONGEST_KNOWN:
+            return self._choose(topic, description, query, first, last)
+        if topic.origin is not None or known.manifest is None or any([file.cold for file in known.manifest.files]):
+            return self._choose(topic, description, query, first, last)
+        key = description.raw, query.q, query.sort, first, last
+        return known.chosen.get(key, lambda: tuple(self._choose(topic, description, query, first, last)))
+
+    def _choose(
+        self, topic: Topic, description: Description, query: Query, first: int, last: int
+    ) -> list[IndexedRange]:
+        if not self._has_any(topic):
+            return []
+        plan = plan_for(description.raw)
+        return self.fitting(topic, plan, needs_of(plan, description, query), first, last)
+
+    def _has_any(self, topic: Topic) -> bool:
+        manifests = [self.manifest(part) for part, _, _ in chain_of(topic)]
+        return any(manifest is not None and manifest.files for manifest in manifests)
+
+    def fitting(self, topic: Topic, plan: IndexPlan, needs: IndexNeeds, first: int, last: int) -> list[IndexedRange]:
+        """The companions that have what is needed of a range. What a fork inherits, those of its source answer for:
+        the digests say whether it is read alike in both."""
+        found: list[IndexedRange] = []
+        for part, begin, end in chain_of(topic):
+            found += self._of_one(part, plan.generation, needs, max(begin, first), min(end, last))
+        return sorted(found, key=lambda part: part.first)
+
+    def _of_one(self, topic: Topic, current: str, needs: IndexNeeds, first: int, last: int) -> list[IndexedRange]:
+        manifest = self.manifest(topic) if first <= last else None
+        if manifest is None or not manifest.files:
+            return []
+        # Those of the plan that holds now first: others only fill what these do not have.
+        fitting = [name for name, other in manifest.plans.items() if needs.are_met(other)]
+        covered: Ranges = []
+        found: list[IndexedRange] = []
+        for generation in sorted(fitting, key=lambda name: name != current):
+            for file in manifest.of(generation):
+                path = self._path(topic.id, file)
+                part = (max(file.first, first), min(file.last, last))
+                if part[0] > part[1] or not self._can_be_asked(path, file):
+                    continue
+                left, remote = difference([part], covered), self._remote(topic.id, file)
+                found += [IndexedRange(begin, end, path, topic.id, remote) for begin, end in left]
+                covered = union(covered, left)
+        return found
+
+
+@lru_cache(maxsize=1024)
+def plan_for(contract: bytes) -> IndexPlan:
+    return plan_of(decode_contract(contract).registry)
+
+
+def needs_of(plan: IndexPlan, description: Description, query: Query) -> IndexNeeds:
+    if isinstance(query, KeysQuery):
+        return IndexNeeds()
+    registry = description.contract.registry
+    config = registry.search_config
+    assert config is not None
+    if isinstance(query, AggregateQuery):
+        return needs_of_aggregation(plan, known_aggregation(query.body, registry))
+    bound = known_search(query.q, registry)
+    if isinstance(query, CountQuery):
+        return IndexNeeds({term.field: plan.fields[term.field] for term in terms_of(bound.predicate)})
+    return needs_of_search(plan, bound.predicate, parse_sort(query.sort, config, bound.has_text).fields)

@@ -1,0 +1,1 @@
+"""The search process: its messages, its work, and the supervision of it."""

@@ -1,0 +1,33 @@
+"""The searching process: `python -m topics.search.worker FD`, a connected socket. It ends with the connection."""
+
+import socket
+import sys
+
+from topics.search.worker.messages import Messages
+from topics.search.worker.search_worker import Worker, map_file
+from topics.system.clock import SystemClock
+from topics.system.process import step_back, tune_allocator, tune_collector
+
+_READ_BYTES = 1 << 20
+
+
+def main() -> None:
+    # The server has writers to answer besides, who do not wait for a search.
+    step_back("low")
+    # A query is a few dozen arrays of some hundred kilobytes that are gone at once.
+    tune_allocator()
+    tune_collector()
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    worker, messages = Worker(SystemClock().monotonic, map_file), Messages()
+    try:
+        while data := connection.recv(_READ_BYTES):
+            for message in messages.feed(data):
+                answer = worker.take(message)
+                if answer is not None:
+                    connection.sendall(answer)
+    except ConnectionError:
+        pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""What the searching process does: keeps indexes and answers queries, one message after the other."""
+
+import mmap
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import numpy as np
+
+from topics.model.seq_ranges import SeqRange
+from topics.schema.registry import decode_registry
+from topics.search.file_index.file_format import IndexFileDamagedError
+from topics.search.file_index.query_part import IndexFilePart, ResultCache
+from topics.search.file_index.reader import IndexFile, Rows
+from topics.search.memory_index.fill import read_value
+from topics.search.memory_index.filter_masks import MaskEvaluator
+from topics.search.query.columns import Numbers
+from topics.search.query.plan import Ask, Budget, Span
+from topics.search.query.predicates import Predicate, bind_filter, fields_of
+from topics.search.query.schemaless_filter import Looked, free_filter
+from topics.search.query.sort import parse_sort
+from topics.search.worker.messages import (
+    NO_INDEX,
+    Add,
+    Answer,
+    AskMessage,
+    Close,
+    Drop,
+    Filter,
+    Finish,
+    Mapped,
+    Message,
+    More,
+    Open,
+    Question,
+    Result,
+    Seek,
+    Trim,
+    encode_message,
+    views,
+)
+from topics.search.worker.query_runner import Asked, Held
+from topics.wire.record_slicing import data_parts, head_of, tag_texts, tag_value
+
+# The companions that are open in the searching process: mapped when first asked, the least used closed for others.
+
+OPEN_MAX = 1024
+"""A mapping takes no memory that the system could not have back, but it takes an entry in a table of them."""
+
+MapFile = Callable[[str], memoryview]
+"""All of a file, mapped. Raises OSError."""
+
+
+class UnreadableError(Exception):
+    """A companion is not there, or not what was written."""
+
+
+class Library:
+    def __init__(self, map_file: MapFile, open_max: int = OPEN_MAX) -> None:
+        self._map_file = map_file
+        self._open_max = open_max
+        self._open: OrderedDict[str, IndexFile] = OrderedDict()
+
+    def open(self, path: str) -> IndexFile:
+        """Raises UnreadableError."""
+        known = self._open.get(path)
+        if known is None:
+            try:
+                known = IndexFile(self._map_file(path))
+            except (OSError, ValueError) as error:
+                # An empty file cannot be mapped, which is a ValueError like any damage.
+                raise UnreadableError(str(error)) from error
+            self._open[path] = known
+            if len(self._open) > self._open_max:
+                self._open.popitem(last=False)
+        self._open.move_to_end(path)
+        return known
+
+    def close(self, path: str) -> None:
+        self._open.pop(path, None)
+
+
+# Filters over records of topics that nothing describes: as much of each is taken apart as the filter looks at.
+
+
+def filter_records(head: Filter, body: memoryview) -> Result:
+    wanted = free_filter(head.filter)
+    fields, matches = wanted.fields, wanted.matches
+    seqs: list[int] = []
+    scanned = 0
+    for first_seq, view in views(head.pieces, body):
+        raws = data_parts(view, 0, view.count)
+        tags = dict(tag_texts(view, 0, view.count)) if "tag" in fields else {}
+        for index, raw in enumerate(raws):
+            ts, node = head_of(view, index) if "ts" in fields or "node" in fields else (0, None)
+            tag = tags.get(index)
+            looked = Looked(
+                first_seq + index,
+                ts,
+                None if tag is None else tag_value(tag),
+                node,
+                read_value(raw) if "data" in fields else None,
+            )
+            if matches(looked):
+                seqs.append(looked.seq)
+        scanned += sum(map(len, raws))
+    return Result(seqs=tuple(seqs), scanned_bytes=scanned)
+
+
+# Where in a companion the next entries are that a read wants: those of a routing key, those that a filter lets
+# through, or both.
+#
+# It may tell of entries that are gone by now: whoever reads them there finds out. It never leaves one out.
+
+
+def seek(companion: IndexFile, held: Held | None, head: Seek, budget: Budget) -> Result:
+    """`held` knows how the entries are described; nobody needs to who looks for a key alone."""
+    first, last = head.mapped.first, head.mapped.last
+    predicate = None
+    if head.filter:
+        assert held is not None and held.config is not None
+        predicate = bind_filter(head.filter, held.config)
+    if head.key is not None:
+        rows = _rows_of_key(companion, head.key, first, last)
+        if predicate is not None and len(rows):
+            rows = rows[
+                MaskEvaluator(picked := Rows(companion, 0, companion.head.rows, rows), picked.count).mask(predicate)
+            ]
+        seqs = Rows(companion, 0, companion.head.rows, rows[: head.limit]).numbers.tolist()
+        return Result(seqs=tuple(seqs), is_full=len(rows) > head.limit)
+    assert held is not None and predicate is not None
+    return _matching(companion, held, predicate, head, budget)
+
+
+def _rows_of_key(companion: IndexFile, key: str, first: int, last: int) -> Numbers:
+    column = companion.key
+    code = column.texts.code(key)
+    if code is None:
+        return np.zeros(0, np.int64)
+    lo, hi = companion.row_range(first, last)
+    rows = np.asarray(column.rows_at(column.places_of(code, code + 1)), np.int64)
+    return rows[np.searchsorted(rows, lo) : np.searchsorted(rows, hi)]
+
+
+def _matching(companion: IndexFile, held: Held, predicate: Predicate, head: Seek, budget: Budget) -> Result:
+    assert held.config is not None
+    first, last = head.mapped.first, head.mapped.last
+    ask = Ask(
+        config=held.config, version=held.version, predicate=predicate,
+        sort=parse_sort(("offset:asc",), held.config, False), size=head.limit,
+    )  # fmt: skip
+    span = Span(first, last, companion.count_between(first, last), "index")
+    found = IndexFilePart(companion, span, held.plan).search(ask, budget)
+    seqs = sorted(hit.number for hit in found.hits)
+    if found.missed:
+        # Out of time: what was not looked at begins behind what was found, or nothing is known at all.
+        return Result(seqs=(), spent="time")
+    return Result(seqs=tuple(seqs[: head.limit]), is_full=len(seqs) >= head.limit)
+
+
+_SEEK_S: Final = 1.0
+"""Who has not found where to read on by then reads on where it was."""
+_NO_LIMIT: Final = 1 << 62
+_SLICE_S: Final = 0.005
+"""How long companions are asked for one query while others wait for theirs."""
+
+
+class Worker:
+    def __init__(self, now: Callable[[], float], map_file: MapFile) -> None:
+        self._now = now
+        self._library = Library(map_file)
+        self._findings = ResultCache()
+        self._held: dict[int, Held] = {}
+        self._asked: dict[int, Asked] = {}
+
+    def take(self, message: Message) -> bytes | None:
+        """Does what a message asks for; the answer, if it wants one."""
+        head = message.head
+        if isinstance(head, AskMessage | More | Finish | Filter | Seek):
+            return encode_message(self._answer(head, message.body))
+        if isinstance(head, Open):
+            self._held[head.index] = Held(decode_registry(head.registry))
+        elif isinstance(head, Drop):
+            self._held.pop(head.index, None)
+        elif isinstance(head, Trim):
+            if head.index in self._held:
+                self._held[head.index].trim(head.first)
+        elif isinstance(head, Close):
+            self._library.close(head.path)
+        elif isinstance(head, Add):
+            self._add(head, message.body)
+        return None
+
+    def _add(self, head: Add, body: memoryview) -> None:
+        held = self._held.get(head.index)
+        if held is None:
+            return
+        try:
+            held.add(head.pieces, body, head.new)
+        except Exception:
+            # Columns of different lengths must not be asked; who asks is told that there is no such index.
+            del self._held[head.index]
+
+    def _answer(self, head: Question, body: memoryview) -> Answer:
+        try:
+            if isinstance(head, AskMessage):
+                return Answer(head.request, self._ask(head))
+            if isinstance(head, Filter) and head.index == NO_INDEX:
+                return Answer(head.request, filter_records(head, body))
+            if isinstance(head, Filter):
+                return Answer(head.request, _filter(self._index(head.index), head, body))
+            if isinstance(head, Seek):
+                return Answer(head.request, self._seek(head))
+            if isinstance(head, Finish):
+                return Answer(head.request, self._asked.pop(head.asked).finish())
+            return Answer(head.request, self._ask_more(head, body))
+        except UnreadableError as error:
+            return Answer(head.request, Result(unreadable=_reason(error)))
+        except Exception as error:
+            # A query that fails must fail alone. What is wrong with a request was told before it came here.
+            if isinstance(head, More):
+                # Whoever asked gives up, and nobody finishes it.
+                self._asked.pop(head.asked, None)
+            return Answer(head.request, None, f"{type(error).__name__}: {error}")
+
+    def _ask_more(self, head: More, body: memoryview) -> Result:
+        asked = self._asked[head.asked]
+        asked.take_entries(head.pieces, body)
+        looked_up, unreadable = self._ask_companions(asked, head.mapped, head.removed, self._now() + _SLICE_S)
+        asked.take_fresh(head.first, head.last, head.removed)
+        if not unreadable and (asked.enough or (head.is_last and looked_up == len(head.mapped))):
+            del self._asked[head.asked]
+            return asked.finish(looked_up)
+        return asked.progress(looked_up, unreadable)
+
+    def _ask_companions(
+        self, asked: Asked, mapped: tuple[Mapped, ...], removed: tuple[SeqRange, ...], end: float
+    ) -> tuple[int, str]:
+        """Asks one after the other, and stops behind the first where others have waited long enough: how many, and why
+        the next one cannot be asked. The query knows nothing of that one then."""
+        for number, one in enumerate(mapped):
+            if asked.enough or (number and self._now() >= end):
+                return number, ""
+            try:
+                with self._opened(one.path) as companion:
+                    asked.take_companion(companion, one.first, one.last, removed)
+            except UnreadableError as error:
+                return number, _reason(error)
+        return len(mapped), ""
+
+    def _seek(self, head: Seek) -> Result:
+        """Raises UnreadableError."""
+        held = None if head.index == NO_INDEX else self._index(head.index)
+        with self._opened(head.mapped.path) as companion:
+            return seek(companion, held, head, Budget(self._now, _SEEK_S, _NO_LIMIT))
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[IndexFile]:
+        """A companion; what turns out to be damaged is closed, and not readable."""
+        try:
+            yield self._library.open(path)
+        except IndexFileDamagedError as error:
+            self._library.close(path)
+            raise UnreadableError(f"{path}: {error}") from error
+
+    def _index(self, index: int) -> Held:
+        held = self._held.get(index)
+        if held is None:
+            raise LookupError("there is no such index")
+        return held
+
+    def _ask(self, head: AskMessage) -> Result:
+        end = self._now() + _SLICE_S
+        asked = Asked(self._index(head.index), head.query, self._now, head.deadline, self._findings)
+        asked.take_fresh(head.first, head.last, head.removed)
+        looked_up, unreadable = self._ask_companions(asked, head.mapped, head.removed, end)
+        is_last = not head.stays or (head.is_last and looked_up == len(head.mapped))
+        if not unreadable and (asked.enough or is_last):
+            return asked.finish(looked_up)
+        self._asked[head.request] = asked
+        return asked.progress(looked_up, unreadable)
+
+
+def _reason(error: UnreadableError) -> str:
+    return str(error) or type(error).__name__
+
+
+def _filter(held: Held, head: Filter, body: memoryview) -> Result:
+    assert held.config is not None
+    predicate = bind_filter(head.filter, held.config)
+    index, size = held.columns(tuple(fields_of(predicate)), head.pieces, body)
+    return Result(seqs=tuple(index.matching(predicate)), scanned_bytes=size)
+
+
+# Files of the searching process. It opens those that it is told of, to read them, and knows no others.
+
+
+def map_file(path: str) -> memoryview:
+    """All of a file, mapped. The mapping stays when the name goes."""
+    with open(path, "rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -1,0 +1,283 @@
+"""What the archive still has to do: the difference between the catalog and its state. Nothing here touches a disk.
+
+| seen | done |
+|---|---|
+| a sealed segment with seqs that are not covered | copied, if nothing keeps its topic out |
+| a delete that files hold | masked at once, without any job |
+| a topic that the catalog no longer has | nothing of it is shown: to delete a topic is to delete its records |
+| files older than the archive's retention | they no longer count |
+| a file of which a fifth is deleted, or many small files of one day and bucket | written again |
+| a file that has held something deleted for as long as it may | written again |
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from topics.log.catalog import CatalogTopic
+from topics.model.seq_ranges import SeqRange, covers, difference, union
+from topics.spark.archive.archive_state import ArchivedTopic, ArchiveState, Dropped, Event, Expired, Masked, Removed
+from topics.spark.archive.data_files import ArchiveFile, Run, folder_of
+from topics.spark.archive.delete_masks import Mask
+from topics.spark.segment_reader import SEQ_MAX, SegmentRef, is_over
+
+FILE_BYTES = 128 * 1024 * 1024
+FIRST_TIER_BYTES = 1024 * 1024
+TIER_FILES = 8
+"""So many files of one size become one of the next: each record is written a few times and no more."""
+DELETED_SHARE = 0.2
+ERASE_MS = 86_400_000
+
+
+class ArchiveRules(msgspec.Struct, frozen=True, kw_only=True):
+    retention_ms: int = 0
+    retire_ms: int = 600_000
+    """How long a file that no longer counts stays for those who read it."""
+    erase_ms: int = ERASE_MS
+    """How long a deleted record may stay in files."""
+    deleted_share: float = DELETED_SHARE
+    """A file of which more than this is deleted is written again; 0 takes everything out that is deleted."""
+    file_bytes: int = FILE_BYTES
+    """How large files become."""
+
+
+class SourceRun(msgspec.Struct, frozen=True, array_like=True):
+    """Rows of one topic in a file that is written again."""
+
+    topic_id: int
+    topic: str
+    epoch: int
+    first_seq: int
+    first_row: int
+    rows: int
+    hidden: bytes
+    """A packed `Mask` of what is left out; everything of a dropped topic."""
+
+
+class Source(msgspec.Struct, frozen=True, array_like=True):
+    path: str
+    runs: list[SourceRun]
+
+
+class Rewrite(msgspec.Struct, frozen=True, array_like=True):
+    """Files of one day and bucket to be written again as one, without what is deleted."""
+
+    day: int
+    bucket: int
+    sources: list[Source]
+    bytes: int
+
+    @property
+    def subject(self) -> str:
+        """What is left out when it fails."""
+        return folder_of(self.day, self.bucket)
+
+
+def settle(
+    topics: Mapping[int, CatalogTopic],
+    changed: Iterable[CatalogTopic],
+    number: int,
+    state: ArchiveState,
+    rules: ArchiveRules,
+    now_ms: int,
+) -> list[Event]:
+    """What a catalog and the time ask for that needs no job."""
+    events: list[Event] = []
+    dropped = sorted(state.topics.keys() - topics.keys())
+    if dropped:
+        events.append(Dropped(dropped))
+    for topic in changed:
+        known = state.topics.get(topic.topic_id)
+        if known is None or not topic.removals:
+            continue
+        fresh = _fresh_deletes(topic, known, state)
+        if len(fresh):
+            events.append(Masked(topic.topic_id, fresh.packed(), number))
+    if rules.retention_ms:
+        before = now_ms - rules.retention_ms
+        old = [path for path, file in state.files.items() if file.last_ts < before]
+        if old:
+            events.append(Expired(old))
+    gone = [path for path, since_ms in state.retired.items() if is_over(since_ms, rules.retire_ms, now_ms)]
+    if gone:
+        events.append(Removed(gone))
+    return events
+
+
+def _fresh_deletes(topic: CatalogTopic, known: ArchivedTopic, state: ArchiveState) -> Mask:
+    """What the catalog tells to be deleted, files hold, and nobody has hidden yet."""
+    told = removals(topic, known.catalog)
+    if not told:
+        return Mask.of(())
+    return Mask.of(told).intersection(Mask.of(state.spans_of(topic.topic_id))).minus(known.deleted)
+
+
+def removals(topic: CatalogTopic, since: int) -> list[tuple[int, int]]:
+    """Everything that was deleted on purpose and first told by a later catalog."""
+    return union(*(removal.ranges for removal in topic.removals if removal.number > since))
+
+
+def newest_delete(topics: Iterable[CatalogTopic]) -> int:
+    """The last catalog that first told of a delete of some topics; 0 where none did."""
+    return max([removal.number for topic in topics for removal in topic.removals], default=0)
+
+
+def next_due(state: ArchiveState, rules: ArchiveRules, shut_out: Collection[str]) -> int | None:
+    """When there is something to do though nothing changes: a file to be removed, a deadline of an erasure."""
+    moments = [since_ms + rules.retire_ms for since_ms in state.retired.values()]
+    moments += [
+        file.hidden_ms + rules.erase_ms for file in state.spoiled() if folder_of(file.day, file.bucket) not in shut_out
+    ]
+    return min(moments, default=None)
+
+
+def uncovered(topic: CatalogTopic, known: Sequence[SeqRange]) -> list[SegmentRef]:
+    """The segments of a topic that are not covered yet. What expired but was not evicted yet is still archived."""
+    refs = []
+    before = 0
+    for segment in topic.segments:
+        first = max(segment.first_seq, topic.earliest)
+        if first <= segment.last_seq and not covers(known, first, segment.last_seq):
+            missing = difference([(first, segment.last_seq)], known)
+            refs.append(
+                SegmentRef(
+                    topic.name, topic.topic_id, topic.epoch, segment.first_seq, segment.count, segment.text_bytes,
+                    segment.cold, missing[0][0], missing[-1][1], 0, SEQ_MAX,
+                    settled_from=_settled_from(topic, missing[0][0], known, before),
+                )
+            )  # fmt: skip
+        before = segment.last_seq
+    return refs
+
+
+def _settled_from(topic: CatalogTopic, first: int, known: Sequence[SeqRange], before: int) -> int:
+    """Where the seqs in front of `first` begin that were deleted on purpose before anybody could archive them.
+
+    They reach back to what is archived, or to the segment before; whatever was lost ends them. So the covered ranges
+    have a hole exactly where records were lost, and a reader of the archive can be told.
+    """
+    behind = bisect_left(known, first, key=lambda part: part[0])
+    edge = max(before, known[behind - 1][1] if behind else 0)
+    if not edge:
+        return first
+    lost = max([last for _, last in topic.lost if last < first], default=0)
+    return min(max(edge, topic.evict_floor - 1, lost) + 1, first)
+
+
+def rewrites(state: ArchiveState, rules: ArchiveRules, now_ms: int, shut_out: Collection[str]) -> list[Rewrite]:
+    """Files to be written again, each of them once."""
+    partitions: dict[tuple[int, int], list[ArchiveFile]] = {}
+    for file in state.files.values():
+        partitions.setdefault((file.day, file.bucket), []).append(file)
+    found = []
+    for (day, bucket), files in sorted(partitions.items()):
+        if folder_of(day, bucket) in shut_out:
+            continue
+        groups = _tiers(files, rules.file_bytes)
+        taken = {file.path for group in groups for file in group}
+        groups += [[file] for file in files if file.path not in taken and _is_spoiled(file, state, rules, now_ms)]
+        found += [_rewrite(day, bucket, group, state) for group in groups]
+    return found
+
+
+def _tiers(files: Sequence[ArchiveFile], file_bytes: int) -> list[list[ArchiveFile]]:
+    """Small files that become a larger one: those of one size, once there are many of them."""
+    tiers: dict[int, list[ArchiveFile]] = {}
+    for file in sorted(files, key=lambda file: file.path):
+        if file.bytes < file_bytes // 2:
+            tiers.setdefault(_tier(file.bytes), []).append(file)
+    groups = []
+    for tier in sorted(tiers):
+        group: list[ArchiveFile] = []
+        for file in tiers[tier]:
+            if group and sum(one.bytes for one in group) + file.bytes > file_bytes:
+                groups.append(group)
+                group = []
+            group.append(file)
+        groups.append(group)
+    return [group for group in groups if len(group) > TIER_FILES or _fills(group, file_bytes)]
+
+
+def _fills(group: Sequence[ArchiveFile], file_bytes: int) -> bool:
+    return len(group) > 1 and sum(file.bytes for file in group) > file_bytes * 3 // 4
+
+
+def _tier(size: int) -> int:
+    tier = 0
+    while size >= FIRST_TIER_BYTES:
+        size //= TIER_FILES
+        tier += 1
+    return tier
+
+
+def _is_spoiled(file: ArchiveFile, state: ArchiveState, rules: ArchiveRules, now_ms: int) -> bool:
+    if not file.hidden_ms:
+        return False
+    if is_over(file.hidden_ms, rules.erase_ms, now_ms):
+        return True
+    hidden = sum(_hidden_rows(state.hidden_in(run), run.rows) for run in file.runs)
+    return hidden > rules.deleted_share * file.rows
+
+
+def _hidden_rows(hidden: Mask, rows: int) -> int:
+    return min(hidden.count(), rows)
+
+
+def _rewrite(day: int, bucket: int, files: Sequence[ArchiveFile], state: ArchiveState) -> Rewrite:
+    sources = [
+        Source(
+            file.path,
+            [
+                SourceRun(
+                    run.topic_id, run.topic, run.epoch, run.first_seq, row, run.rows, state.hidden_in(run).packed()
+                )
+                for row, run in file.starts()
+            ],
+        )
+        for file in files
+    ]
+    return Rewrite(day, bucket, sources, sum(file.bytes for file in files))
+
+
+# Runs of a topic that meet in one file become one run, as far as nothing of the topic between them is elsewhere.
+
+
+def joined(file: ArchiveFile, replaced: Iterable[str], state: ArchiveState) -> ArchiveFile:
+    """A file that takes the place of others, with as few runs as can be."""
+    gone = set(replaced)
+    runs: list[Run] = []
+    for run in file.runs:
+        if runs and runs[-1].topic_id == run.topic_id and not _between(runs[-1], run, gone, state):
+            runs[-1] = _both(runs[-1], run)
+        else:
+            runs.append(run)
+    return msgspec.structs.replace(file, runs=tuple(runs))
+
+
+def _between(before: Run, after: Run, gone: set[str], state: ArchiveState) -> bool:
+    """Whether another file that counts has seqs of the topic between two runs."""
+    if before.last_seq + 1 == after.first_seq:
+        return False
+    others = sorted(_firsts(before.topic_id, gone, state))
+    place = bisect_left(others, before.last_seq)
+    return place < len(others) and others[place] < after.first_seq
+
+
+def _firsts(topic_id: int, gone: set[str], state: ArchiveState) -> Sequence[int]:
+    return [
+        run.first_seq
+        for path in state.by_topic.get(topic_id, ())
+        if path not in gone
+        for _, run in state.runs_in(path, topic_id)
+    ]
+
+
+def _both(before: Run, after: Run) -> Run:
+    return msgspec.structs.replace(
+        before,
+        last_seq=after.last_seq,
+        rows=before.rows + after.rows,
+        last_ts=max(before.last_ts, after.last_ts),
+        first_ts=min(before.first_ts, after.first_ts),
+    )

@@ -1,0 +1,278 @@
+"""The archive's state: which files count, which seqs they cover, and which of those are deleted.
+
+It only changes by commits (`events`), here and nowhere else. Nothing in this module touches a disk.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from topics.model.seq_ranges import Ranges, SeqRange, intersection, union
+from topics.spark.archive.data_files import ArchiveFile, Run
+from topics.spark.archive.delete_masks import Mask
+
+# What can happen to the archive. A commit is some of it at one moment; `state` knows what each comes to.
+#
+# The events are what is written down (`store`), and applying them in order is the only way the archive's state changes,
+# for the pipeline that decides as for everybody who reads.
+
+UNHEARD = -1
+"""Where an earlier version did not note it."""
+
+
+class Covered(msgspec.Struct, frozen=True, array_like=True):
+    """Seqs of a topic that are archived: nothing of them is ever read from the log again."""
+
+    topic_id: int
+    epoch: int
+    topic: str
+    ranges: list[SeqRange]
+
+
+class Copied(msgspec.Struct, frozen=True, array_like=True, tag="copied"):
+    """Sealed records became files."""
+
+    files: list[ArchiveFile]
+    covered: list[Covered]
+
+
+class Masked(msgspec.Struct, frozen=True, array_like=True, tag="masked"):
+    """Records of a topic are deleted and no longer shown, though files still hold them."""
+
+    topic_id: int
+    deleted: bytes
+    """A packed `Mask`: what was not hidden before."""
+    catalog: int
+    """The catalog that told of it. It goes on telling for a while, and what was written out of the files since then
+    need not be hidden again."""
+
+
+class Dropped(msgspec.Struct, frozen=True, array_like=True, tag="dropped"):
+    """Topics were deleted: nothing of them is shown."""
+
+    topic_ids: list[int]
+
+
+class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
+    """Files no longer count because they are too old. Their seqs stay covered, so they do not come back."""
+
+    paths: list[str]
+
+
+class Rewritten(msgspec.Struct, frozen=True, array_like=True, tag="rewritten"):
+    """Files were replaced by others that hold the same records less those that are deleted."""
+
+    old: list[str]
+    new: list[ArchiveFile]
+    applied: list[tuple[int, bytes]]
+    """By topic, packed: what the new files no longer hold, and need not be remembered."""
+
+
+class Removed(msgspec.Struct, frozen=True, array_like=True, tag="removed"):
+    """Files that no longer counted are about to be taken off the disk."""
+
+    paths: list[str]
+
+
+class Owned(msgspec.Struct, frozen=True, array_like=True, tag="owned"):
+    """From now on the archive is that of the log with this history, and has heard of all deletes up to a catalog."""
+
+    history: str
+    heard: int = UNHEARD
+
+
+Event = Copied | Masked | Dropped | Expired | Rewritten | Removed | Owned
+
+
+class Commit(msgspec.Struct, frozen=True, array_like=True):
+    number: int
+    """One more than that of the commit before."""
+    now_ms: int
+    events: list[Event]
+
+
+_NOTHING = Mask.of(())
+
+
+class ArchivedTopic(msgspec.Struct, frozen=True):
+    topic_id: int
+    epoch: int
+    name: str
+    covered: tuple[SeqRange, ...] = ()
+    deleted: Mask = _NOTHING
+    """Seqs that must not be shown, though files may still hold them."""
+    catalog: int = 0
+    """The last catalog of the engine whose deletes of this topic have been taken over."""
+
+
+class ArchiveState:
+    def __init__(self) -> None:
+        self.number = 0
+        self.updated_ms = 0
+        self.history = ""
+        """Which log it is the archive of; empty where nobody has said so yet."""
+        self.heard = UNHEARD
+        """The newest catalog of which deletes have been taken over."""
+        self.topics: dict[int, ArchivedTopic] = {}
+        self.files: dict[str, ArchiveFile] = {}
+        self.retired: dict[str, int] = {}
+        """Files that no longer count, and since when: they stay for a while for those who read them."""
+        self.by_topic: dict[int, set[str]] = {}
+        """The files that count and hold runs of a topic, a dropped one included."""
+        self._runs: dict[str, dict[int, list[tuple[int, Run]]]] = {}
+        """By file and topic, of files that somebody has asked about."""
+
+    def apply(self, commit: Commit) -> None:
+        """Raises ValueError, and changes nothing that counts, when the commit cannot follow on this state."""
+        if commit.number != self.number + 1:
+            raise ValueError(f"commit {commit.number} does not follow {self.number}")
+        for event in commit.events:
+            self._apply(event, commit.now_ms)
+        self.number, self.updated_ms = commit.number, commit.now_ms
+
+    # What readers ask
+
+    def files_of(self, topic_id: int) -> list[ArchiveFile]:
+        """In the order of their seqs."""
+        paths = self.by_topic.get(topic_id, ())
+        return [
+            self.files[path] for path in sorted(paths, key=lambda path: self.runs_in(path, topic_id)[0][1].first_seq)
+        ]
+
+    def runs_of(self, topic_id: int) -> list[Run]:
+        """In the order of their seqs."""
+        runs = [run for path in self.by_topic.get(topic_id, ()) for _, run in self.runs_in(path, topic_id)]
+        return sorted(runs, key=lambda run: run.first_seq)
+
+    def runs_in(self, path: str, topic_id: int) -> list[tuple[int, Run]]:
+        """The runs of a topic in a file that counts, each with the number of its first row."""
+        if path not in self._runs:
+            # A file may have runs of thousands of topics, and whoever asks for one will ask for others.
+            found: dict[int, list[tuple[int, Run]]] = {}
+            for row, run in self.files[path].starts():
+                found.setdefault(run.topic_id, []).append((row, run))
+            self._runs[path] = found
+        return self._runs[path].get(topic_id, [])
+
+    def hidden_in(self, run: Run) -> Mask:
+        """What of a run must not be shown: what is deleted, and everything of a dropped topic."""
+        topic = self.topics.get(run.topic_id)
+        if topic is None:
+            return Mask.of([(run.first_seq, run.last_seq)])
+        return topic.deleted.within(run.first_seq, run.last_seq)
+
+    def spoiled(self) -> Iterator[ArchiveFile]:
+        """Files that hold rows which nobody is shown."""
+        return (file for file in self.files.values() if file.hidden_ms)
+
+    def named(self) -> set[str]:
+        """Every file that may still be read, or has yet to be removed by its time."""
+        return self.files.keys() | self.retired.keys()
+
+    # What events come to
+
+    def _apply(self, event: Event, now_ms: int) -> None:
+        match event:
+            case Copied():
+                self._copied(event)
+            case Masked():
+                self._masked(event, now_ms)
+            case Dropped():
+                self._dropped(event, now_ms)
+            case Expired():
+                self._trim(self._retire(event.paths, now_ms))
+            case Rewritten():
+                self._rewritten(event, now_ms)
+            case Owned():
+                self.history, self.heard = event.history, event.heard
+            case Removed():
+                for path in event.paths:
+                    self.retired.pop(path, None)
+
+    def _copied(self, event: Copied) -> None:
+        for covered in event.covered:
+            topic = self._topic(covered)
+            fresh = union(covered.ranges)
+            if intersection(fresh, topic.covered):
+                raise ValueError(f"topic {topic.name}: records {fresh} are archived already")
+            changed = msgspec.structs.replace(topic, covered=tuple(union(topic.covered, fresh)))
+            self.topics[topic.topic_id] = changed
+        for file in event.files:
+            self._add(file)
+
+    def _topic(self, covered: Covered) -> ArchivedTopic:
+        known = self.topics.get(covered.topic_id)
+        return known if known is not None else ArchivedTopic(covered.topic_id, covered.epoch, covered.topic)
+
+    def _masked(self, event: Masked, now_ms: int) -> None:
+        topic, deleted = self.topics[event.topic_id], Mask.unpacked(event.deleted)
+        self.topics[event.topic_id] = msgspec.structs.replace(
+            topic, deleted=topic.deleted.union(deleted), catalog=event.catalog
+        )
+        for path in self.by_topic.get(event.topic_id, ()):
+            file = self.files[path]
+            runs = self.runs_in(path, event.topic_id)
+            if not file.hidden_ms and any(len(deleted.within(run.first_seq, run.last_seq)) for _, run in runs):
+                self.files[path] = msgspec.structs.replace(file, hidden_ms=now_ms)
+
+    def _dropped(self, event: Dropped, now_ms: int) -> None:
+        touched = set()
+        for topic_id in event.topic_ids:
+            self.topics.pop(topic_id, None)
+            touched |= self.by_topic.get(topic_id, set())
+        dead = [path for path in touched if all(run.topic_id not in self.topics for run in self.files[path].runs)]
+        self._retire(sorted(dead), now_ms)
+        for path in touched.difference(dead):
+            file = self.files[path]
+            self.files[path] = msgspec.structs.replace(file, hidden_ms=file.hidden_ms or now_ms)
+
+    def _rewritten(self, event: Rewritten, now_ms: int) -> None:
+        missing = [path for path in event.old if path not in self.files]
+        if missing:
+            raise ValueError(f"{', '.join(missing)} no longer count")
+        # Of what is left to be written out nobody knows which is the oldest: none of it gets more time than it had.
+        since = min([self.files[path].hidden_ms for path in event.old if self.files[path].hidden_ms], default=now_ms)
+        touched = self._retire(event.old, now_ms)
+        for topic_id, applied in event.applied:
+            topic = self.topics.get(topic_id)
+            if topic is not None:
+                left = topic.deleted.minus(Mask.unpacked(applied))
+                self.topics[topic_id] = msgspec.structs.replace(topic, deleted=left)
+        for file in event.new:
+            spoiled = any(len(self.hidden_in(run)) for run in file.runs)
+            self._add(msgspec.structs.replace(file, hidden_ms=since if spoiled else 0))
+        self._trim(touched)
+
+    def _add(self, file: ArchiveFile) -> None:
+        if file.path in self.files or file.path in self.retired:
+            raise ValueError(f"{file.path} was written twice")
+        self.files[file.path] = file
+        for run in file.runs:
+            self.by_topic.setdefault(run.topic_id, set()).add(file.path)
+
+    def _retire(self, paths: Iterable[str], now_ms: int) -> set[int]:
+        """Files no longer count; the topics that had runs in them."""
+        touched = set()
+        for path in paths:
+            file = self.files.pop(path)
+            self._runs.pop(path, None)
+            self.retired[path] = now_ms
+            for run in file.runs:
+                touched.add(run.topic_id)
+                held = self.by_topic.get(run.topic_id, set())
+                held.discard(path)
+                if not held:
+                    self.by_topic.pop(run.topic_id, None)
+        return touched
+
+    def _trim(self, topic_ids: Iterable[int]) -> None:
+        """Deletes need to be remembered only for seqs that some run spans."""
+        for topic_id in topic_ids:
+            topic = self.topics.get(topic_id)
+            if topic is not None and len(topic.deleted):
+                held = Mask.of(self.spans_of(topic_id))
+                self.topics[topic_id] = msgspec.structs.replace(topic, deleted=topic.deleted.intersection(held))
+
+    def spans_of(self, topic_id: int) -> Ranges:
+        """The seqs that the runs of a topic span."""
+        return union([(run.first_seq, run.last_seq) for run in self.runs_of(topic_id)])

@@ -1,0 +1,219 @@
+"""What a task of the archive does: segments in, files out; or old files in, one cleaner and larger one out.
+
+A file is written whole under its final name, synced with its folder, and means nothing until the ledger names it. Every
+file has a name of its own, so a task that is tried again, or a run after a killed one, never writes into another's.
+A task that fails removes what it wrote: on a disk that is full its room is wanted now.
+"""
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import accumulate, groupby
+from typing import Protocol, Self
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from topics.log.fs import FileSystem
+from topics.spark.archive.archive_plan import Rewrite, Source, SourceRun
+from topics.spark.archive.archive_state import ArchiveState, Covered, Event
+from topics.spark.archive.data_files import (
+    ARCHIVE_SCHEMA,
+    ArchiveFile,
+    ParquetBytes,
+    Run,
+    by_day,
+    folder_of,
+    is_tagged,
+    run_of,
+)
+from topics.spark.archive.delete_masks import Mask
+from topics.spark.segment_reader import SegmentRef, bucket_of
+from topics.system.entropy import SystemEntropy
+
+
+class Outcome(msgspec.Struct, array_like=True):
+    """What a task made."""
+
+    files: list[ArchiveFile] = []
+    covered: list[Covered] = []
+    replaced: list[str] = []
+    applied: list[tuple[int, bytes]] = []
+    """By topic, packed: what was left out of files that were written again."""
+    rows: int = 0
+    text_bytes: int = 0
+    segments: int = 0
+
+
+class Copying:
+    """Segments on their way into files: one for each day and bucket."""
+
+    def __init__(self, fs: FileSystem, root: str, run: str) -> None:
+        self._files = _Files(fs, root, run)
+        self._outcome = Outcome()
+        self._covered: dict[int, Covered] = {}
+        self._stretch: dict[int, int] = {}
+        """How many times a topic's segments were not neighbours: what lies between may be in another file."""
+        self._waiting: dict[tuple[int, int], list[tuple[tuple[int, int], pa.RecordBatch]]] = {}
+
+    def take(self, ref: SegmentRef, batches: Sequence[pa.RecordBatch]) -> None:
+        first = ref.settled_from or max(ref.from_seq, ref.first_seq)
+        last = min(ref.to_seq, ref.first_seq + ref.count - 1)
+        covered = self._covered.setdefault(ref.topic_id, Covered(ref.topic_id, ref.epoch, ref.topic, []))
+        if covered.ranges and covered.ranges[-1][1] + 1 != first:
+            self._stretch[ref.topic_id] = self._stretch.get(ref.topic_id, 0) + 1
+        covered.ranges.append((first, last))
+        run = (ref.topic_id, self._stretch.get(ref.topic_id, 0))
+        for batch in batches:
+            for day, part in by_day(batch):
+                self._waiting.setdefault((day, bucket_of(ref.topic)), []).append((run, part))
+        self._outcome.text_bytes += ref.text_bytes
+        self._outcome.segments += 1
+
+    def finish(self) -> Outcome:
+        outcome = self._outcome
+        with self._files as files:
+            for (day, bucket), parts in sorted(self._waiting.items()):
+                target = ParquetBytes(is_tagged(part for _, part in parts))
+                runs = []
+                for (topic_id, _), group in groupby(parts, key=lambda part: part[0]):
+                    batches = [batch for _, batch in group]
+                    runs.append(run_of(topic_id, batches))
+                    for batch in batches:
+                        target.add(batch)
+                outcome.files.append(files.put(day, bucket, runs, target.finish()))
+        outcome.covered = list(self._covered.values())
+        outcome.rows = sum(file.rows for file in outcome.files)
+        return outcome
+
+
+def rewrite(fs: FileSystem, root: str, run: str, work: Rewrite) -> Outcome:
+    """Some files of a day and bucket as one, without what is deleted. In memory are it and a row group of each."""
+    outcome = Outcome(replaced=[source.path for source in work.sources])
+    with ExitStack() as stack:
+        files = stack.enter_context(_Files(fs, root, run))
+        sources = [stack.enter_context(RowReader(fs, f"{root}/{source.path}")) for source in work.sources]
+        target = ParquetBytes(any(source.is_tagged() for source in sources))
+        runs = []
+        for source, part in _in_order(work.sources):
+            mask = Mask.unpacked(part.hidden)
+            table = mask.shown(sources[source].rows(part.first_row, part.rows))
+            shown = [batch for batch in table.to_batches() if batch.num_rows]
+            if len(mask):
+                outcome.applied.append((part.topic_id, part.hidden))
+            if shown:
+                runs.append(run_of(part.topic_id, shown))
+            for batch in shown:
+                target.add(batch)
+        if runs:
+            outcome.files = [files.put(work.day, work.bucket, runs, target.finish())]
+    return outcome
+
+
+def _in_order(sources: Sequence[Source]) -> list[tuple[int, SourceRun]]:
+    """The runs of all sources as they stand in the new file, each with the number of its source."""
+    runs = [(number, run) for number, source in enumerate(sources) for run in source.runs]
+    return sorted(runs, key=lambda one: (one[1].topic, one[1].epoch, one[1].first_seq))
+
+
+class RowReader:
+    """Rows of a file by their numbers. Whoever asks in order has every row group read once."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._file = fs.open(path)
+        self._parquet = pq.ParquetFile(pa.BufferReader(self._file.map()))
+        counts = [self._group(place).num_rows for place in range(self._parquet.num_row_groups)]
+        self._ends = list(accumulate(counts))
+        self._read: tuple[int, pa.Table] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def rows(self, first: int, count: int) -> pa.Table:
+        """Raises ValueError where the file has not so many."""
+        tables = [ARCHIVE_SCHEMA.empty_table()]
+        place, left = bisect_right(self._ends, first), count
+        while left:
+            if place >= len(self._ends):
+                raise ValueError(f"the file has {self._ends[-1] if self._ends else 0} rows, not {first + count}")
+            begin = self._ends[place] - self._group(place).num_rows
+            tables.append(self._row_group(place).slice(first + count - left - begin, left))
+            left -= tables[-1].num_rows
+            place += 1
+        return pa.concat_tables(tables)
+
+    def is_tagged(self) -> bool:
+        column = ARCHIVE_SCHEMA.get_field_index("tag")
+        groups = [self._group(place) for place in range(self._parquet.num_row_groups)]
+        known = [(group.num_rows, group.column(column).statistics) for group in groups]
+        return any(found is None or found.null_count < rows for rows, found in known)
+
+    def _row_group(self, place: int) -> pa.Table:
+        if self._read is None or self._read[0] != place:
+            table = self._parquet.read_row_group(place, columns=ARCHIVE_SCHEMA.names)
+            self._read = place, pa.Table.from_arrays(table.columns, schema=ARCHIVE_SCHEMA)
+        return self._read[1]
+
+    def _group(self, place: int) -> pq.RowGroupMetaData:
+        return self._parquet.metadata.row_group(place)
+
+
+class _Files:
+    """Writes files: all that a `with` block puts, or none of them."""
+
+    def __init__(self, fs: FileSystem, root: str, run: str) -> None:
+        self._fs = fs
+        self._root = root
+        self._run = run
+        self._dice = SystemEntropy()
+        self._begun: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
+        try:
+            for path in self._begun if isinstance(error, Exception) else ():
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.remove(path)
+        except OSError:
+            # What cannot be removed now is left to the next run: a store that is away is not asked again for each file.
+            return
+
+    def put(self, day: int, bucket: int, runs: Sequence[Run], data: memoryview) -> ArchiveFile:
+        folder = folder_of(day, bucket)
+        # Two attempts of one task may run at the same time, so that not even they may have a name in common.
+        name = f"{folder}/{self._run}-{self._dice.token(8).hex()}.parquet"
+        self._fs.make_dirs(f"{self._root}/{folder}")
+        self._begun.append(f"{self._root}/{name}")
+        file = self._fs.open(self._begun[-1], create=True)
+        try:
+            file.truncate(0)
+            file.write_at(0, data)
+            file.sync()
+        finally:
+            file.close()
+        self._fs.sync_dir(f"{self._root}/{folder}")
+        return ArchiveFile(name, day, bucket, len(data), tuple(runs))
+
+
+# What else shows the archive's records and has to be told when they change. Tasks import it, so it needs nothing.
+
+
+class Follower(Protocol):
+    def follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
+        """Shows what the state says, and nothing else, from its end on; whether anything was to be changed.
+
+        The events are those of the commit that led to the state, or none. The first call of a process, one after a call
+        that failed, and one that has missed a commit look at everything, whatever the events.
+        """
+        ...
+
+    def expire(self, now_ms: int) -> None:
+        """Lets go of files that stopped counting a while ago, because they are about to be removed."""
+        ...

@@ -1,0 +1,312 @@
+"""The archive on its disk: a ledger of commits, replaced in one step, and data files that count once it names them.
+
+    ledger/state-<number>.bin     the whole state after a commit; number 0 is one that was taken over (`legacy`)
+    ledger/commit-<number>.bin    one commit
+    data/...                      files (`files`)
+
+The state that counts is the newest whole one with every commit that follows it. A commit is one file, renamed into
+place after the data files it names are on disk: so it happens at one moment for all of its topics, however many, and a
+run that is killed leaves the state before it and at most some files that nobody names. A whole state is written when
+the commits behind the last one have become as long as it; then they go. Every ledger file is
+
+    offset  size  field
+         0     8  magic "TPARC001"
+         8     n  msgpack of the commit, or of the state
+       8+n     8  XXH3-64 of every byte before it
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct
+from typing import TypeVar
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from topics.log.catalog import CatalogTopic
+from topics.log.fs import FileSystem, read_whole, replace_file
+from topics.model.seq_ranges import SeqRange
+from topics.spark.archive.archive_plan import newest_delete
+from topics.spark.archive.archive_state import UNHEARD, ArchivedTopic, ArchiveState, Commit, Dropped, Event, Owned
+from topics.spark.archive.data_files import ArchiveFile
+from topics.spark.archive.delete_masks import Mask
+from topics.spark.archive.legacy import legacy_files, legacy_state, legacy_topics, remove_manifests
+from topics.spark.segment_reader import History
+
+T = TypeVar("T")
+
+MAGIC = b"TPARC001"
+_CHECKSUM = Struct("<Q")
+_NAME = re.compile(r"(state|commit)-(\d{16})\.bin")
+_LOOKS = 10
+_WHOLE_AFTER_COMMITS = 64
+_WHOLE_BYTES_MIN = 64 * 1024
+
+
+class ArchiveDamagedError(Exception):
+    """The ledger cannot be read. It is never guessed: that could archive records twice, or show deleted ones."""
+
+
+class _WrittenTopic(msgspec.Struct, frozen=True, array_like=True):
+    topic_id: int
+    epoch: int
+    name: str
+    covered: tuple[SeqRange, ...]
+    deleted: bytes
+    catalog: int
+
+
+class _WrittenState(msgspec.Struct, frozen=True, array_like=True):
+    number: int
+    updated_ms: int
+    topics: list[_WrittenTopic]
+    files: list[ArchiveFile]
+    retired: list[tuple[str, int]]
+    history: str = ""
+    heard: int = UNHEARD
+
+
+class ArchiveStore:
+    def __init__(self, fs: FileSystem, root: str) -> None:
+        self._fs = fs
+        self.root = root
+        self._whole_bytes = 0
+        self._since_whole = 0
+        self._commits = 0
+
+    def path_of(self, file: str) -> str:
+        return f"{self.root}/{file}"
+
+    def load(self) -> ArchiveState:
+        """The state that counts; an empty one where there is no archive.
+
+        A reader may look while a whole state takes the place of commits, and then looks again.
+        """
+        for _ in range(_LOOKS):
+            try:
+                return self._look()
+            except FileNotFoundError:
+                continue
+        raise ArchiveDamagedError(f"{self.root}/ledger: it changes faster than it can be read")
+
+    def adopt(self) -> ArchiveState:
+        """The state for whoever is to change it: an archive of before is taken over."""
+        state = self.load()
+        if legacy_topics(self._fs, self.root):
+            if not self._names():
+                self.save(state)
+            remove_manifests(self._fs, self.root)
+        return state
+
+    def commit(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> None:
+        """Applies events to a state and makes the result the one that counts. What they name must be on disk."""
+        commit = Commit(state.number + 1, now_ms, list(events))
+        data = _framed(commit)
+        # First in memory: whatever does not follow must not be written.
+        state.apply(commit)
+        self._fs.make_dirs(f"{self.root}/ledger")
+        replace_file(self._fs, self._ledger("commit", commit.number), data)
+        self._since_whole += len(data)
+        self._commits += 1
+        if self._since_whole > max(self._whole_bytes, _WHOLE_BYTES_MIN) or self._commits >= _WHOLE_AFTER_COMMITS:
+            self.save(state)
+
+    def save(self, state: ArchiveState) -> None:
+        """Writes the whole state, and removes what only led to it."""
+        data = _framed(_written(state))
+        self._fs.make_dirs(f"{self.root}/ledger")
+        replace_file(self._fs, self._ledger("state", state.number), data)
+        self._whole_bytes, self._since_whole, self._commits = len(data), 0, 0
+        for kind, number in self._names():
+            if number < state.number or (kind == "commit" and number == state.number):
+                self._remove(self._ledger(kind, number))
+
+    def sweep(self, state: ArchiveState) -> int:
+        """Removes data files that the state does not name: what killed runs left. Only whoever has the pipeline may."""
+        named = state.named()
+        removed = 0
+        for path in [*self._data_files("data"), *legacy_files(self._fs, self.root)]:
+            if path not in named:
+                # A task of a driver that died may be removing what it wrote at this very moment.
+                self._remove(self.path_of(path))
+                removed += 1
+        return removed
+
+    def remove_files(self, paths: Iterable[str]) -> None:
+        """Takes files off the disk, and folders of days that are empty then."""
+        folders = set()
+        for path in paths:
+            self._remove(self.path_of(path))
+            folders.add(self.path_of(path).rpartition("/")[0])
+        for folder in sorted(folders):
+            for empty in (folder, folder.rpartition("/")[0]):
+                # An object store has no folders: what is empty is not there.
+                if self._fs.exists(empty) and not self._list(empty):
+                    self._fs.remove_dir(empty)
+
+    def _look(self) -> ArchiveState:
+        names = self._names()
+        wholes = [number for kind, number in names if kind == "state"]
+        newest = max(wholes, default=0)
+        if not names:
+            return self._legacy()
+        state = ArchiveState()
+        if wholes:
+            data = self._read("state", newest)
+            self._whole_bytes = len(data)
+            state = _restored(self._decoded("state", newest, data, _WrittenState))
+        later = sorted(number for kind, number in names if kind == "commit" and number > newest)
+        self._since_whole, self._commits = 0, len(later)
+        for number in later:
+            data = self._read("commit", number)
+            self._since_whole += len(data)
+            try:
+                state.apply(self._decoded("commit", number, data, Commit))
+            except (ValueError, KeyError) as error:
+                if self._names() != names:
+                    raise FileNotFoundError from error
+                raise ArchiveDamagedError(f"{self._ledger('commit', number)}: {error}") from error
+        return state
+
+    def _legacy(self) -> ArchiveState:
+        try:
+            return legacy_state(self._fs, self.root)
+        except ValueError as error:
+            raise ArchiveDamagedError(str(error)) from error
+
+    def _decoded(self, kind: str, number: int, data: bytes, form: type[T]) -> T:
+        path = self._ledger(kind, number)
+        if data[:8] != MAGIC:
+            raise ArchiveDamagedError(f"{path}: it is no ledger of a version that this program knows")
+        if len(data) < 16 or xxh3_64_intdigest(data[:-8]) != _CHECKSUM.unpack(data[-8:])[0]:
+            raise ArchiveDamagedError(f"{path}: it has a wrong checksum")
+        return msgspec.msgpack.decode(data[8:-8], type=form)
+
+    def _names(self) -> list[tuple[str, int]]:
+        matches = [_NAME.fullmatch(name) for name in self._list(f"{self.root}/ledger")]
+        return [(match[1], int(match[2])) for match in matches if match is not None]
+
+    def _ledger(self, kind: str, number: int) -> str:
+        return f"{self.root}/ledger/{kind}-{number:016d}.bin"
+
+    def _read(self, kind: str, number: int) -> bytes:
+        data = read_whole(self._fs, self._ledger(kind, number))
+        if data is None:
+            raise FileNotFoundError(self._ledger(kind, number))
+        return data
+
+    def _data_files(self, folder: str) -> Iterable[str]:
+        for day in self._list(self.path_of(folder)):
+            for bucket in self._list(self.path_of(f"{folder}/{day}")):
+                inner = f"{folder}/{day}/{bucket}"
+                yield from (f"{inner}/{name}" for name in self._list(self.path_of(inner)))
+
+    def _list(self, folder: str) -> list[str]:
+        try:
+            return self._fs.list_dir(folder)
+        except FileNotFoundError:
+            return []
+
+    def _remove(self, path: str) -> None:
+        try:
+            self._fs.remove(path)
+        except FileNotFoundError:
+            return
+
+
+def _framed(content: object) -> bytes:
+    body = MAGIC + msgspec.msgpack.encode(content)
+    return body + _CHECKSUM.pack(xxh3_64_intdigest(body))
+
+
+def _written(state: ArchiveState) -> _WrittenState:
+    topics = [
+        _WrittenTopic(one.topic_id, one.epoch, one.name, one.covered, one.deleted.packed(), one.catalog)
+        for one in state.topics.values()
+    ]
+    return _WrittenState(
+        state.number,
+        state.updated_ms,
+        topics,
+        list(state.files.values()),
+        list(state.retired.items()),
+        state.history,
+        state.heard,
+    )
+
+
+def _restored(written: _WrittenState) -> ArchiveState:
+    state = ArchiveState()
+    state.number, state.updated_ms = written.number, written.updated_ms
+    for one in written.topics:
+        state.topics[one.topic_id] = ArchivedTopic(
+            one.topic_id, one.epoch, one.name, one.covered, Mask.unpacked(one.deleted), one.catalog
+        )
+    for file in written.files:
+        state.files[file.path] = file
+        for run in file.runs:
+            state.by_topic.setdefault(run.topic_id, set()).add(file.path)
+    state.retired = dict(written.retired)
+    state.history, state.heard = written.history, written.heard
+    return state
+
+
+# An archive is that of one log, and does not go on with another one's records.
+
+_log = logging.getLogger(__name__)
+
+
+class OtherHistoryError(Exception):
+    """The archive is of another log, and nobody said that this one takes it over; or it must not, as records would go
+    that are nowhere else."""
+
+
+class MissedDeletesError(Exception):
+    """The archive was left for another one, and deletes since then are forgotten."""
+
+
+def heard(state: ArchiveState, changed: Iterable[CatalogTopic]) -> Sequence[Event]:
+    """What notes that all deletes are taken over that a catalog tells of; nothing where it tells of none."""
+    newest = newest_delete(changed)
+    return [Owned(state.history, newest)] if newest > state.heard else ()
+
+
+def owned(state: ArchiveState, history: History, topics: Mapping[int, CatalogTopic]) -> Sequence[Event]:
+    """What makes an archive that of a log. One that another log left is begun anew: with all of its topics all of its
+    files go, so that none is left to hold a record twice.
+    """
+    if state.history == history.name:
+        if state.heard == UNHEARD:
+            return [Owned(history.name, history.told)]
+        if state.topics and state.heard < history.told:
+            raise MissedDeletesError(
+                f"deletes were confirmed for another archive, up to catalog {history.told}, and this one has heard of "
+                f"those up to {state.heard}: it would show what was deleted. Move it away, and a new one is begun"
+            )
+        return ()
+    if not state.topics or not (state.history or history.takes_over):
+        return [Owned(history.name, history.told)]
+    if not history.takes_over:
+        raise OtherHistoryError(
+            f"the archive is of the log {state.history}, and this data folder is another "
+            "one: give it an archive of its own with archive_dir"
+        )
+    for topic_id, topic in topics.items():
+        only = _only_here(state, topic_id, topic.earliest)
+        if only:
+            raise OtherHistoryError(
+                f"the data folder went back to an older state, and the archive has {only} record(s) of {topic.name} "
+                "that the log no longer has: move the archive away to keep them, and a new one is begun"
+            )
+    _log.warning("the archive is begun anew: the log has another history", extra={"topics": len(state.topics)})
+    return [Dropped(sorted(state.topics)), Owned(history.name, history.told)]
+
+
+def _only_here(state: ArchiveState, topic_id: int, earliest: int) -> int:
+    """How many records are shown that lie before the first one of the log."""
+    known = state.topics.get(topic_id)
+    if known is None or earliest <= 1:
+        return 0
+    shown = Mask.of(state.spans_of(topic_id)).minus(known.deleted)
+    return shown.intersection(Mask.of([(1, earliest - 1)])).count()

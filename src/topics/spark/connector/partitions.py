@@ -1,0 +1,140 @@
+"""From options and positions to ranges, and from ranges to the pieces that tasks read.
+
+A piece of a stream is a range of seqs and nothing else. Where its records are is found out by the task that reads it,
+because sealing goes on meanwhile.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from topics.spark.connector.options import Bound, Losses, Offset, Offsets, OptionError, Point, ReadOptions, offset
+from topics.spark.connector.origins import Origin, Position
+from topics.spark.segment_reader import SEQ_MAX
+
+
+class SeqSpan(msgspec.Struct, frozen=True):
+    """Records of one topic behind `after`, up to and including `to`."""
+
+    topic: str
+    epoch: int
+    after: int
+    to: int
+
+
+def resolve(bound: Bound, options: ReadOptions, positions: dict[str, Position], origin: Origin, start: bool) -> Offsets:
+    """What a user asked for, as offsets of the topics that are there."""
+    found: Offsets = {}
+    for name, position in positions.items():
+        wish = bound.of(name)
+        if isinstance(wish, Point):
+            if wish.epoch not in (0, position.epoch):
+                raise OptionError(f"topic {name} has epoch {position.epoch} now, not {wish.epoch}: it was made again")
+            # A batch is what there is now, whatever comes to be until it is read.
+            seq = wish.seq if start else min(wish.seq, position.head)
+        elif wish == "latest":
+            seq = position.head
+        else:
+            seq = min(position.earliest - 1, position.head)
+        if start and wish == "earliest" and options.from_ts:
+            seq = max(seq, origin.first_at(position, options.from_ts))
+        if not start and wish == "latest" and options.to_ts < SEQ_MAX:
+            # What is later is not even read: it would only be thrown away.
+            seq = min(seq, origin.last_before(position, options.to_ts))
+        found[name] = offset(position.epoch, seq)
+    for name in bound.by_topic:
+        if name not in positions:
+            raise OptionError(f"there is an offset for topic {name}, and no such topic is read")
+    return found
+
+
+def spans(start: Offsets, end: Offsets, losses: Losses) -> list[SeqSpan]:
+    """What lies between two offsets, topic by topic; a topic that was made again is read from its new beginning."""
+    found = []
+    for name in sorted(start.keys() - end.keys()):
+        losses.met(name, start[name]["seq"] + 1, start[name]["seq"], "the topic was deleted")
+    for name in sorted(end):
+        to, before = end[name], start.get(name)
+        after = before["seq"] if before is not None else 0
+        if before is not None and before["epoch"] != to["epoch"]:
+            losses.met(name, after + 1, after, "the topic was deleted and made again")
+            after = 0
+        if after < to["seq"]:
+            found.append(SeqSpan(name, to["epoch"], after, to["seq"]))
+    return found
+
+
+class PieceSize(msgspec.Struct, frozen=True):
+    """How much one task reads at most, and how many tasks there are at least."""
+
+    records: int
+    bytes: int
+    pieces_min: int = 1
+
+
+def packed(found: list[SeqSpan], size: PieceSize, sizes: Mapping[str, int] | None = None) -> list[list[SeqSpan]]:
+    """Spans as the work of tasks: long ones are cut and short ones share a task. The same for the same arguments.
+
+    `sizes` are bytes a record, by topic; a topic of unknown size is measured in records alone.
+    """
+    known = sizes or {}
+    total = sum([span.to - span.after for span in found])
+    # Rounded down, so that there are never fewer pieces than wanted, as far as there are records.
+    most = max(1, min(size.records, total // max(size.pieces_min, 1)))
+    pieces: list[list[SeqSpan]] = []
+    records_left = bytes_left = 0
+    for span in found:
+        each, after = known.get(span.topic, 0), span.after
+        while after < span.to:
+            fits = min(records_left, bytes_left // each if each else records_left)
+            if not fits:
+                pieces.append([])
+                records_left, bytes_left = most, size.bytes
+                # One record is always read, however long.
+                fits = min(most, max(size.bytes // each, 1) if each else most)
+            to = min(after + fits, span.to)
+            pieces[-1].append(SeqSpan(span.topic, span.epoch, after, to))
+            records_left -= to - after
+            bytes_left = max(bytes_left - each * (to - after), 0)
+            after = to
+    return pieces
+
+
+def limited(start: Offsets, end: Offsets, limit: int | None) -> Offsets:
+    """The end of a micro-batch of at most `limit` seqs, shared among the topics by what each has to give."""
+    behind = {name: _distance(start.get(name), to) for name, to in end.items()}
+    if limit is None or sum(behind.values()) <= limit:
+        return end
+    shares = _shares(behind, limit, sum([before["seq"] for before in start.values()]))
+    capped: Offsets = {}
+    for name, share in shares.items():
+        before = start.get(name)
+        same = before is not None and before["epoch"] == end[name]["epoch"]
+        if share or same:
+            capped[name] = offset(end[name]["epoch"], (before["seq"] if before is not None and same else 0) + share)
+        elif before is not None:
+            capped[name] = before
+    return capped
+
+
+def _shares(behind: Mapping[str, int], limit: int, read_before: int) -> dict[str, int]:
+    """How many seqs of each topic; `read_before` is how many of all were read so far."""
+    waiting = sorted(name for name, size in behind.items() if size)
+    if limit < len(waiting):
+        # One each, of the topics behind those that had theirs: each batch reads `limit`, so that much further is the
+        # next turn. By any other order a topic that always has a little would keep the others waiting for ever.
+        first = read_before % len(waiting)
+        served = set([*waiting[first:], *waiting[:first]][:limit])
+        return {name: int(name in served) for name in behind}
+    shares: dict[str, int] = {}
+    left = limit
+    # The topics with the least come first, so that nobody's share is wasted; the names make the order the same always.
+    for place, name in enumerate(sorted(behind, key=lambda name: (behind[name], name))):
+        shares[name] = min(behind[name], -(-left // (len(behind) - place)))
+        left -= shares[name]
+    return shares
+
+
+def _distance(before: Offset | None, to: Offset) -> int:
+    after = before["seq"] if before is not None and before["epoch"] == to["epoch"] else 0
+    return max(to["seq"] - after, 0)

@@ -1,0 +1,365 @@
+"""Records of spans as Arrow batches: out of sealed segments where they can be reached, over HTTP where not."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topics.log.catalog import CatalogTopic
+from topics.log.layout import Layout
+from topics.log.object_store.tiered_fs import guest_files
+from topics.log.posix import PosixFileSystem
+from topics.model.seq_ranges import Ranges, SeqRange, difference, intersection, union
+from topics.spark.archive.archive_reader import FilePart, pack_parts, parts_of, read_part
+from topics.spark.archive.archive_state import ArchivedTopic
+from topics.spark.archive.data_files import Run
+from topics.spark.archive.ledger import ArchiveStore
+from topics.spark.arrow_slices import CONTENT_TYPE_KEY, JSON_TYPE, RECORD_SCHEMA
+from topics.spark.connector.options import Access, Losses, ReadOptions
+from topics.spark.connector.origins import Origin, Position, losses_within
+from topics.spark.connector.partitions import SeqSpan
+from topics.spark.promotion import Versions, ask_versions, catalogued_versions
+from topics.spark.segment_reader import (
+    SEQ_MAX,
+    NoCatalogError,
+    NoColdFolderError,
+    ScanOptions,
+    SegmentGoneError,
+    SegmentRef,
+    expired,
+    load_catalog,
+    plan_topic,
+    read_segment,
+)
+from topics.system.clock import SystemClock
+from topics_client import Client, Gap, TopicNotFound
+from topics_client.requests import Request, diff
+
+# Pages of records over HTTP, kept as the text they are: what was written comes out of Spark byte for byte.
+
+_PAGE_RECORDS = 1000
+_PAGE_BYTES = 8 * 1024 * 1024
+_CONTENT_TYPE_MARK = f'"{CONTENT_TYPE_KEY}"'.encode()
+_NONE = msgspec.Raw()
+
+
+class RawRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    node: str | None = msgspec.field(name="$node", default=None)
+    tag: str | None = msgspec.field(name="$tag", default=None)
+    data: msgspec.Raw
+    meta: msgspec.Raw = _NONE
+
+
+class RawPage(msgspec.Struct, frozen=True, kw_only=True):
+    records: list[RawRecord]
+    next_from_seq: int
+    tombstone: Gap | None = None
+
+
+class _Meta(msgspec.Struct):
+    content_type: str = msgspec.field(name=CONTENT_TYPE_KEY, default=JSON_TYPE)
+
+
+_decode_meta = msgspec.json.Decoder(_Meta).decode
+
+
+def open_client(access: Access) -> Client:
+    assert access.http is not None
+    return Client(access.http, api_key=access.api_key)
+
+
+def page_request(topic: str, epoch: int, cursor: int, wanted: int) -> Request[RawPage]:
+    """A read of at most so many records behind a cursor of a topic of this epoch, and of no other."""
+    request = diff(
+        topic,
+        cursor,
+        limit=min(wanted, _PAGE_RECORDS),
+        include_tags=True,
+        max_batch_bytes=_PAGE_BYTES,
+        epoch=epoch or None,
+        streams=True,
+    )
+    return Request(method=request.method, target=request.target, body=request.body, answer=RawPage)
+
+
+def as_batch(topic: str, epoch: int, records: list[RawRecord]) -> pa.RecordBatch:
+    """Records of an answer in the columns of a segment's."""
+    count = len(records)
+    columns = [
+        pa.repeat(pa.scalar(topic), count),
+        pa.repeat(pa.scalar(epoch, pa.int64()), count),
+        pa.array([record.seq for record in records], pa.int64()),
+        pa.array([record.ts * 1000 for record in records], pa.timestamp("us", tz="UTC")),
+        pa.array([record.node for record in records], pa.string()),
+        pa.array([record.tag for record in records], pa.string()),
+        pa.array([str(bytes(record.meta), "utf-8") if len(record.meta) else None for record in records], pa.string()),
+        pa.array([str(bytes(record.data), "utf-8") for record in records], pa.string()),
+        pa.array([_content_type(record.meta) for record in records], pa.string()),
+        pa.repeat(pa.scalar(False), count),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def _content_type(meta: msgspec.Raw) -> str:
+    if not len(meta) or _CONTENT_TYPE_MARK not in bytes(meta):
+        return JSON_TYPE
+    try:
+        return _decode_meta(meta).content_type
+    except msgspec.ValidationError:
+        return JSON_TYPE
+
+
+_DELETED = "the topic was deleted"
+_RECREATED = "recreated"
+_EXPIRED = "ttl"
+_UNSEALED = "no segment has them: they are not sealed yet, which mode=auto can read, or they were deleted since"
+
+
+class SpanReader:
+    """Reads what one task was given. The catalog is read once, and one connection serves all of its spans."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._losses = Losses(options.fail_on_loss)
+        self._layout = options.access.layout
+        self._files = guest_files(self._layout.cold_root) if self._layout is not None else PosixFileSystem()
+        self._client: Client | None = None
+        self._topics: dict[str, CatalogTopic] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def read(self, spans: Iterable[SeqSpan]) -> Iterator[pa.RecordBatch]:
+        """Everything of some spans that there is, each in the order of its seqs."""
+        for span in spans:
+            for part in self._parts(span):
+                if isinstance(part, SegmentRef):
+                    yield from self._read_sealed(part)
+                else:
+                    yield from self._read_http(SeqSpan(span.topic, span.epoch, part[0] - 1, part[1]))
+
+    def read_group(self, refs: Sequence[SegmentRef]) -> Iterator[pa.RecordBatch]:
+        """The wanted records of segments that were chosen when the read was planned."""
+        for ref in refs:
+            yield from self._read_sealed(ref)
+
+    # Sealed segments
+
+    def _read_sealed(self, ref: SegmentRef) -> Iterator[pa.RecordBatch]:
+        assert self._layout is not None
+        try:
+            yield from read_segment(self._files, self._layout, ref)
+        except SegmentGoneError:
+            # It went between the look at the catalog and now. What became of it, the server knows, or a newer catalog.
+            yield from self._rest_of(ref)
+        except NoColdFolderError:
+            if self._options.access.http is None:
+                raise
+            yield from self._rest_of(ref)
+
+    def _rest_of(self, ref: SegmentRef) -> Iterator[pa.RecordBatch]:
+        first = max(ref.first_seq, ref.from_seq)
+        last = min(ref.first_seq + ref.count - 1, ref.to_seq)
+        if self._options.access.http is not None:
+            yield from self._read_http(SeqSpan(ref.topic, ref.epoch, first - 1, last))
+        else:
+            self._tell(self._catalog(anew=True).get(ref.topic), ref.topic, ref.epoch, [(first, last)])
+
+    def _tell(self, topic: CatalogTopic | None, name: str, epoch: int, missing: Ranges) -> None:
+        """What no segment holds was deleted on purpose, unless the catalog knows better."""
+        if topic is None or topic.epoch != epoch:
+            for first, last in missing:
+                self._losses.met(name, first, last, _DELETED if topic is None else _RECREATED)
+            return
+        for (first, last), reason in losses_within(topic, missing):
+            self._losses.met(name, first, last, reason)
+
+    def _parts(self, span: SeqSpan) -> list[SegmentRef | SeqRange]:
+        """The segments of a span, and the ranges between them that only the server has; in order."""
+        whole = [(span.after + 1, span.to)]
+        if self._layout is None:
+            return list(whole)
+        topic = self._catalog().get(span.topic)
+        known = topic if topic is not None and topic.epoch == span.epoch else None
+        refs, old = self._segments(self._layout, known, span) if known is not None else ([], [])
+        missing = difference(whole, _held(known) if known is not None else [])
+        if self._options.access.http is None:
+            self._tell(topic, span.topic, span.epoch, missing)
+            for first, last in old:
+                self._losses.met(span.topic, first, last, _EXPIRED)
+            for first, last in _unsealed(known, span) if known is not None else ():
+                self._losses.met(span.topic, first, last, _UNSEALED)
+            return list(refs)
+        # The server goes by its own clock, and tells the loss.
+        missing = union(missing, old)
+        return sorted([*refs, *missing], key=lambda part: part.first_seq if isinstance(part, SegmentRef) else part[0])
+
+    def _segments(self, layout: Layout, topic: CatalogTopic, span: SeqSpan) -> tuple[list[SegmentRef], Ranges]:
+        """The segments of a span with what is live in them, and the seqs in front that have become too old."""
+        options = self._options
+        wanted = ScanOptions(
+            from_seq=max(span.after + 1, topic.evict_floor),
+            to_seq=span.to,
+            from_ts=options.from_ts,
+            to_ts=options.to_ts,
+            tag_prefix=options.tag_prefix,
+            include_deleted=options.include_deleted,
+        )
+        now = SystemClock().now_ms()
+        refs, old = plan_topic(topic, wanted, now), expired(self._files, layout, topic, wanted, now)
+        if not old:
+            return refs, old
+        return [msgspec.structs.replace(ref, from_seq=max(ref.from_seq, old[-1][1] + 1)) for ref in refs], old
+
+    def _catalog(self, anew: bool = False) -> dict[str, CatalogTopic]:
+        if self._topics is None or anew:
+            self._topics = _topics_of(self._layout, self._options)
+        return self._topics
+
+    # The server
+
+    def _read_http(self, span: SeqSpan) -> Iterator[pa.RecordBatch]:
+        """Page by page. Records deleted meanwhile are silently not there."""
+        cursor, losses = span.after, self._losses
+        if self._client is None:
+            self._client = open_client(self._options.access)
+        while cursor < span.to:
+            try:
+                answer = self._client.send(page_request(span.topic, span.epoch, cursor, span.to - cursor))
+            except TopicNotFound:
+                losses.met(span.topic, cursor + 1, span.to, _DELETED)
+                return
+            gap = answer.tombstone
+            if gap is not None and gap.reason == _RECREATED:
+                losses.met(span.topic, cursor + 1, span.to, gap.reason)
+                return
+            if gap is not None and gap.gap_from <= span.to:
+                losses.met(span.topic, gap.gap_from, min(gap.gap_to, span.to), gap.reason)
+            records = [record for record in answer.records if record.seq <= span.to]
+            if records:
+                yield filtered(as_batch(span.topic, span.epoch, records), self._options)
+            if answer.next_from_seq <= cursor:
+                return
+            cursor = answer.next_from_seq
+
+
+def versions_of(options: ReadOptions, topics: Iterable[str]) -> Versions:
+    """What records of some topics are to be shown as; nothing where they are wanted as they were written."""
+    if not options.promoted and not options.typed:
+        return {}
+    # Columns are those of any version, while there is nothing to promote below the second.
+    least = 1 if options.typed else 2
+    if options.access.http is None:
+        return catalogued_versions(_topics_of(options.access.layout, options), topics, least)
+    with open_client(options.access) as client:
+        return ask_versions(client, topics, least)
+
+
+def _held(topic: CatalogTopic) -> Ranges:
+    """The seqs that a topic's segments answer for, whatever of them is wanted. What lies below the floor they do not:
+    whoever asks for it is to be told of a loss."""
+    ranges = union([(max(one.first_seq, topic.evict_floor), one.last_seq) for one in topic.segments])
+    return difference(ranges, union(topic.lost))
+
+
+def _unsealed(topic: CatalogTopic, span: SeqSpan) -> Ranges:
+    """What of a span no segment of a topic has come to yet. Files alone do not plan so far; a batch that was planned
+    with the help of the server does."""
+    sealed_to = topic.segments[-1].last_seq if topic.segments else 0
+    first = max(span.after, sealed_to, topic.earliest - 1) + 1
+    return difference([(first, span.to)], union(topic.lost)) if first <= span.to else []
+
+
+def _topics_of(layout: Layout | None, options: ReadOptions) -> dict[str, CatalogTopic]:
+    assert layout is not None
+    try:
+        return load_catalog(PosixFileSystem(), layout).by_name()
+    except NoCatalogError:
+        if options.access.mode == "segments":
+            raise
+        return {}
+
+
+def filtered(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
+    """What of a batch lies within the wanted times and has a wanted tag."""
+    if options.from_ts or options.to_ts < SEQ_MAX:
+        times = batch["ts"].cast(pa.int64())
+        keep = pc.greater_equal(times, options.from_ts * 1000)
+        if options.to_ts < SEQ_MAX // 1000:
+            keep = pc.and_(keep, pc.less(times, options.to_ts * 1000))
+        batch = batch.filter(keep)
+    if options.tag_prefix:
+        batch = batch.filter(pc.fill_null(pc.starts_with(batch["tag"], options.tag_prefix), False))
+    return batch
+
+
+# Archived records that the log no longer has: what a batch that begins at the earliest reads first.
+#
+# The log stands for everything from its first live record on, the archive for what lies below, so no record is read
+# twice and none that was deleted is shown. What neither of them has is told: the ledger knows exactly which seqs it
+# covers. A read begins with the first record that the archive was ever given, as one without an archive begins with the
+# first that the log still has.
+
+_log = logging.getLogger(__name__)
+
+
+def plan_history(
+    options: ReadOptions, positions: Mapping[str, Position], origin: Origin, losses: Losses
+) -> list[list[FilePart]]:
+    """The archived files that hold anything older than the log, a list for each task."""
+    if options.archive is None or options.starting.word != "earliest" or options.ending.word == "earliest":
+        return []
+    store = ArchiveStore(guest_files(options.archive), options.archive)
+    wanted = {name: one for name, one in positions.items() if name not in options.starting.by_topic}
+    parts: list[FilePart] = []
+    found = set()
+    state = store.load()
+    for topic in state.topics.values():
+        position = wanted.get(topic.name)
+        if position is None or position.epoch != topic.epoch:
+            continue
+        found.add(topic.name)
+        runs = state.runs_of(topic.topic_id)
+        for first, last in _gaps(topic, runs, position, origin, options):
+            losses.met(topic.name, first, last, "neither the archive nor the log has them")
+        below = position.earliest
+        parts += parts_of(store, state, topic.topic_id, below, lambda run, below=below: _is_wanted(run, below, options))  # type: ignore[misc]
+    for name in sorted(wanted.keys() - found):
+        _log.warning("the archive has nothing of a topic", extra={"topic": name})
+    return pack_parts(parts, options.bytes_per_partition)
+
+
+def _is_wanted(run: Run, below: int, options: ReadOptions) -> bool:
+    return run.first_seq < below and run.last_ts >= options.from_ts and run.first_ts < options.to_ts
+
+
+def _gaps(
+    topic: ArchivedTopic, runs: Sequence[Run], position: Position, origin: Origin, options: ReadOptions
+) -> Ranges:
+    """What was lost between the first archived record and the first that the log has, and was never archived."""
+    if not topic.covered or position.earliest <= topic.covered[0][0]:
+        return []
+    first, last = topic.covered[0][0], position.earliest - 1
+    # Whoever asks for a time is not told what lies outside of it.
+    first = max([first, *(run.last_seq + 1 for run in runs if run.last_ts < options.from_ts)])
+    last = min([last, *(run.first_seq - 1 for run in runs if run.first_ts >= options.to_ts)])
+    missing = difference([(first, last)], topic.covered) if first <= last else []
+    return intersection(missing, origin.lost_before(position)) if missing else []
+
+
+def read_history(part: FilePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The records of a file that are neither deleted nor in the log."""
+    table = read_part(guest_files(options.archive), part)
+    table = table.append_column(RECORD_SCHEMA.field("deleted"), pa.repeat(pa.scalar(False), table.num_rows))
+    for batch in table.to_batches(max_chunksize=20_000):
+        yield filtered(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), options)

@@ -1,0 +1,1 @@
+"""The archive as Apache Iceberg tables."""

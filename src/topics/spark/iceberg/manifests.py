@@ -1,0 +1,257 @@
+"""The manifests of a snapshot: lists of files, data and deletes apart. Those that did not change are named again."""
+
+import io
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+from pyiceberg.avro.codecs import AvroCompressionCodec
+from pyiceberg.conversions import to_bytes
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+    read_manifest_list,
+    write_manifest_list,
+)
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, StringType, TimestamptzType
+
+from topics.log.fs import FileSystem
+from topics.spark.archive.data_files import ArchiveFile, Run, TableFile, read_column
+from topics.spark.archive.delete_masks import Ints, Mask
+from topics.spark.iceberg.file_io import TableIO
+from topics.spark.iceberg.table_schema import EPOCH, ORDER_ID, TOPIC, Shape
+
+MANIFEST_FILES = 4096
+"""Most files that one manifest names."""
+SMALL_FILES = 1024
+SMALL_MANIFESTS_MAX = 16
+"""More manifests than this that name few files are put together, so that readers open few."""
+_CODEC: AvroCompressionCodec = "deflate"
+_DELETED = ManifestEntryStatus.DELETED
+
+
+class ManifestMaker:
+    """Writes the manifests of one snapshot. `names` gives each file a name that was never used."""
+
+    def __init__(self, io: TableIO, snapshot_id: int, names: Callable[[], str], shape: Shape) -> None:
+        self._shape = shape
+        self._io = io
+        self._snapshot_id = snapshot_id
+        self._names = names
+        self.made: dict[str, list[DataFile]] = {}
+        """What each manifest that was written shows."""
+
+    def added(self, content: ManifestContent, files: Sequence[DataFile]) -> list[ManifestFile]:
+        entries = [
+            ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file)
+            for file in files
+        ]
+        return self._written(content, entries)
+
+    def without(self, manifest: ManifestFile, paths: Collection[str]) -> tuple[list[ManifestFile], list[DataFile]]:
+        """A manifest less some files, and what it said of those."""
+        entries, gone = [], []
+        for entry in manifest.fetch_manifest_entry(self._io):
+            if entry.data_file.file_path in paths:
+                gone.append(entry.data_file)
+                entries.append(self._as(entry, ManifestEntryStatus.DELETED, self._snapshot_id))
+            else:
+                entries.append(self._as(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id))
+        return self._written(manifest.content, entries), gone
+
+    def merged(self, manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
+        """Fewer manifests that name the same files, where there are many small ones. Empty ones fall away."""
+        live = [one for one in manifests if _files(one)]
+        for content in (ManifestContent.DATA, ManifestContent.DELETES):
+            # What this snapshot removes has to be told by it once, so its own manifests stay as they are.
+            small = [one for one in live if one.content == content and self._mergeable(one)]
+            if len(small) > SMALL_MANIFESTS_MAX:
+                gone = set(small)
+                entries = [entry for one in small for entry in one.fetch_manifest_entry(self._io)]
+                whole = [self._as(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id) for entry in entries]
+                live = [*self._written(content, whole), *(one for one in live if one not in gone)]
+        return live
+
+    def listed(self, manifests: Sequence[ManifestFile], parent: int | None, sequence: int) -> str:
+        """The list of a snapshot's manifests; its path."""
+        path = self._names()
+        output = self._io.new_output(path)
+        with write_manifest_list(2, output, self._snapshot_id, parent, sequence, _CODEC) as writer:
+            writer.add_manifests(list(manifests))
+        return path
+
+    def _mergeable(self, manifest: ManifestFile) -> bool:
+        return _files(manifest) < SMALL_FILES and manifest.added_snapshot_id != self._snapshot_id
+
+    def _as(self, entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+        return ManifestEntry.from_args(
+            status=status, snapshot_id=snapshot_id, sequence_number=entry.sequence_number,
+            file_sequence_number=entry.file_sequence_number, data_file=entry.data_file,
+        )  # fmt: skip
+
+    def _written(self, content: ManifestContent, entries: Sequence[ManifestEntry]) -> list[ManifestFile]:
+        found = []
+        for at in range(0, len(entries), MANIFEST_FILES):
+            output = self._io.new_output(self._names())
+            with _Writer(content, output, self._snapshot_id, self._shape) as writer:
+                for entry in entries[at : at + MANIFEST_FILES]:
+                    writer.add_entry(entry)
+            found.append(writer.to_manifest_file())
+            live = [one.data_file for one in entries[at : at + MANIFEST_FILES] if one.status != _DELETED]
+            self.made[output.location] = live
+        return found
+
+
+class _Writer(ManifestWriterV2):
+    """One that lists deletes as well: the library reads them, and writes none."""
+
+    def __init__(self, content: ManifestContent, output: object, snapshot_id: int, shape: Shape) -> None:
+        super().__init__(shape.spec, shape.schema, output, snapshot_id, _CODEC)  # type: ignore[arg-type]
+        self._content = content
+
+    def content(self) -> ManifestContent:
+        return self._content
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "data" if self._content == ManifestContent.DATA else "deletes"}
+
+
+def manifests_at(io: TableIO, path: str) -> list[ManifestFile]:
+    """The manifests that a list names. The library's own way keeps them in a cache for the whole process."""
+    return list(read_manifest_list(io.new_input(path)))
+
+
+def live_files(io: TableIO, manifests: Iterable[ManifestFile]) -> dict[str, list[DataFile]]:
+    """What counts, by the path of the manifest that names it."""
+    return {
+        one.manifest_path: [entry.data_file for entry in one.fetch_manifest_entry(io)]
+        for one in manifests
+        if _files(one)
+    }
+
+
+def _files(manifest: ManifestFile) -> int:
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+
+
+# Which rows of a data file are deleted, by their places in it: what Iceberg calls position deletes.
+#
+# Every engine that reads version 2 of the format honours them. Each data file has at most one file of them, which holds
+# all that is deleted in it and is replaced when more is; its name has a hash of that, so that whoever comes later knows
+# what it hides without opening it.
+
+PATH_ID, POS_ID = 2147483546, 2147483545
+"""What Iceberg knows the two columns of such a file by."""
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={b"PARQUET:field_id": b"%d" % PATH_ID}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={b"PARQUET:field_id": b"%d" % POS_ID}),
+    ]
+)
+
+
+def hash_of(wanted: TableFile) -> str:
+    """Tells what is deleted in a file from anything else that could be; empty when nothing is."""
+    state = None
+    for place, mask in enumerate(wanted.hidden):
+        if len(mask):
+            state = state or xxhash.xxh3_64()
+            data = mask.to_bytes()
+            state.update(b"%d:%d:" % (place, len(data)))
+            state.update(data)
+    return state.hexdigest() if state is not None else ""
+
+
+def hidden_positions(fs: FileSystem, wanted: TableFile) -> Ints:
+    """The places of the deleted rows of a file, ascending. The file is opened only where nothing else can tell."""
+    seqs: Ints | None = None
+    found = [np.empty(0, np.int64)]
+    for (start, run), mask in zip(wanted.file.starts(), wanted.hidden, strict=False):
+        if not len(mask):
+            continue
+        places = _computed(run, mask)
+        if places is None:
+            seqs = read_column(fs, wanted.path, wanted.seq_column).to_numpy() if seqs is None else seqs
+            places = np.flatnonzero(mask.hides(seqs[start : start + run.rows]))
+        found.append(places + start)
+    return np.concatenate(found)
+
+
+def _computed(run: Run, mask: Mask) -> Ints | None:
+    """The places within a run by arithmetic: where no seq is missing in it, or where all of it is deleted."""
+    if mask.firsts[0] <= run.first_seq and mask.lasts[0] >= run.last_seq:
+        return np.arange(run.rows)
+    if run.rows != run.last_seq - run.first_seq + 1:
+        return None
+    counts = mask.lasts - mask.firsts + 1
+    starts = np.cumsum(counts) - counts
+    places: Ints = np.repeat(mask.firsts - run.first_seq - starts, counts) + np.arange(int(counts.sum()))
+    return places
+
+
+def encoded_positions(path: str, positions: Ints) -> bytes:
+    """The Parquet file that says so."""
+    names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(positions), np.int32)), pa.array([path]))
+    table = pa.Table.from_arrays([names.cast(pa.string()), pa.array(positions)], schema=_SCHEMA)
+    target = io.BytesIO()
+    pq.write_table(table, target, compression="zstd", use_dictionary=["file_path"])
+    return target.getvalue()
+
+
+# Files as the manifests of Iceberg name them, with the bounds by which engines leave files out.
+
+_PART_CHARS = 64
+"""Bounds of names may be shorter than the names, which may be long."""
+_LONG, _TEXT, _TIME = LongType(), StringType(), TimestamptzType()
+
+
+def data_entry(wanted: TableFile, shape: Shape) -> DataFile:
+    file = wanted.file
+    firsts, lasts = [run.first_seq for run in file.runs], [run.last_seq for run in file.runs]
+    lower = {shape.seq_id: to_bytes(_LONG, min(firsts)), shape.ts_id: to_bytes(_TIME, file.first_ts * 1000)}
+    upper = {shape.seq_id: to_bytes(_LONG, max(lasts)), shape.ts_id: to_bytes(_TIME, file.last_ts * 1000 + 999)}
+    if shape.shared:
+        _add_topics(file, lower, upper)
+    return _entry(DataFileContent.DATA, wanted.path, wanted, file.rows, file.bytes, lower, upper, ORDER_ID, shape)
+
+
+def _add_topics(file: ArchiveFile, lower: dict[int, bytes], upper: dict[int, bytes]) -> None:
+    topics, epochs = [run.topic for run in file.runs], [run.epoch for run in file.runs]
+    lower[TOPIC] = to_bytes(_TEXT, min(topics, key=str.encode)[:_PART_CHARS])
+    lower[EPOCH], upper[EPOCH] = to_bytes(_LONG, min(epochs)), to_bytes(_LONG, max(epochs))
+    last_topic = max(topics, key=str.encode)
+    if len(last_topic) <= _PART_CHARS:
+        # A shorter upper bound would be too low, and none is always right.
+        upper[TOPIC] = to_bytes(_TEXT, last_topic)
+
+
+def delete_entry(wanted: TableFile, path: str, rows: int, size: int, shape: Shape) -> DataFile:
+    """A file of the places of deleted rows in one data file. Equal bounds say that it is about no other."""
+    bounds = {PATH_ID: wanted.path.encode()}
+    return _entry(DataFileContent.POSITION_DELETES, path, wanted, rows, size, bounds, dict(bounds), None, shape)
+
+
+def _entry(
+    content: DataFileContent, path: str, wanted: TableFile, rows: int, size: int, lower: dict[int, bytes],
+    upper: dict[int, bytes], order: int | None, shape: Shape,
+) -> DataFile:  # fmt: skip
+    partition = Record(wanted.file.day, wanted.file.bucket) if shape.shared else Record(wanted.file.day)
+    entry = DataFile.from_args(
+        content=content, file_path=path, file_format=FileFormat.PARQUET, partition=partition,
+        record_count=rows, file_size_in_bytes=size, column_sizes=None, value_counts=None, null_value_counts=None,
+        nan_value_counts=None, lower_bounds=lower, upper_bounds=upper, key_metadata=None, split_offsets=None,
+        equality_ids=None, sort_order_id=order,
+    )  # fmt: skip
+    entry.spec_id = shape.spec.spec_id
+    return entry

@@ -1,0 +1,333 @@
+"""The archive as one Iceberg table: it follows what the archive's ledger says.
+
+The ledger is what is true; the table is made of it. `follow` is told how files are to be seen, compares that with
+the version that counts, and commits the difference as one snapshot. So it may be stopped at any moment and told again:
+what is there is not added twice, and what is gone is not removed twice. A table that is missing, is of another layout,
+lies in another place or cannot be read is made anew, which needs no data file to be opened.
+
+    <archive>/metadata/…                versions, lists and manifests
+    <archive>/deletes/<hash>-….parquet  the places of deleted rows in one data file each
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import TableUpdate
+
+from topics.log.fs import FileSystem
+from topics.spark.archive.archive_state import ArchiveState, Copied, Dropped, Event, Masked, Owned, Removed, Rewritten
+from topics.spark.archive.data_files import ArchiveFile, TableFile
+from topics.spark.archive.delete_masks import Mask
+from topics.spark.iceberg.catalogs import Pointer, TableDamagedError, Version
+from topics.spark.iceberg.file_io import TableIO
+from topics.spark.iceberg.manifests import ManifestMaker, live_files, manifests_at
+from topics.spark.iceberg.snapshots import (
+    History,
+    current_is,
+    evolves,
+    forgets,
+    outdated,
+    shows,
+    snapshot_of,
+    summary_of,
+)
+from topics.spark.iceberg.table_diff import Change, Shown
+from topics.spark.iceberg.table_schema import RECORDS, Shape, properties
+from topics.system.entropy import Entropy
+
+FILE_BYTES = 128 * 1024 * 1024
+
+_log = logging.getLogger(__name__)
+
+
+class ArchiveTable:
+    """`keep_ms` is how long a snapshot is kept after another has taken its place."""
+
+    def __init__(
+        self, fs: FileSystem, root: str, pointer: Pointer, dice: Entropy, keep_ms: int, file_bytes: int = FILE_BYTES,
+        shape: Shape = RECORDS,
+    ) -> None:  # fmt: skip
+        self.shape = shape
+        """May be changed between two calls: the next one that shows anything brings the columns along."""
+        self._fs = fs
+        self._root = root
+        self._pointer = pointer
+        self._dice = dice
+        self._keep_ms = keep_ms
+        self._file_bytes = file_bytes
+        self._io = TableIO(fs)
+        self._history = History(self._io)
+        self._shown = Shown()
+        self._version: Version | None = None
+        self._unusable = False
+        """Whether there is a table that has to be replaced, even if there is nothing to show."""
+
+    def follow(
+        self, changed: Mapping[str, TableFile | None], now_ms: int, whole: bool = False, same_rows: bool = False
+    ) -> bool:
+        """Shows files as they are wanted, and no longer those that are not; whether anything was to be changed.
+
+        With `whole` all others are not wanted either: the first call of a process says everything. `same_rows` is for a
+        change that readers do not see.
+        """
+        version = self._open(make=any(wanted is not None for wanted in changed.values()))
+        if version is None:
+            return False
+        if whole:
+            self._sweep(version, now_ms)
+            changed = {**dict.fromkeys(self._shown.paths()), **changed}
+        change = self._shown.compared(self._fs, f"{self._root}/deletes", self._dice, changed, self.shape)
+        needed = not change.empty or self._unusable or bool(evolves(version.metadata, self.shape.schema))
+        if needed:
+            self._commit(version, change, now_ms, same_rows)
+        return needed
+
+    def expire(self, now_ms: int) -> None:
+        """Forgets old snapshots, and removes what only they named."""
+        version = self._open(make=False)
+        if version is None:
+            return
+        old = outdated(version.metadata, self._keep_ms, now_ms)
+        if old:
+            self._version = None
+            version = self._swapped(version, [forgets(old)], now_ms)
+            self._clean(version, old, now_ms)
+            self._version = version
+
+    def entries(self) -> list[DataFile]:
+        """The data files that are shown."""
+        version = self._open(make=False)
+        if version is None:
+            return []
+        found = live_files(self._io, self._history.manifests(version.metadata.current_snapshot()))
+        return [file for files in found.values() for file in files if file.content == DataFileContent.DATA]
+
+    @property
+    def schema(self) -> Schema | None:
+        """Its columns as they are; None where there is no table, or none that was looked at."""
+        return self._version.metadata.schema() if self._version is not None else None
+
+    @property
+    def updated_ms(self) -> int:
+        """When it was last changed; 0 where that is not known."""
+        return self._version.metadata.last_updated_ms if self._version is not None else 0
+
+    def drop(self) -> None:
+        """Lets go of the table; its files stay."""
+        self._pointer.drop()
+        self._version = None
+
+    # What the table is
+
+    def _open(self, make: bool) -> Version | None:
+        """The version that counts; where there is none, one to begin with."""
+        if self._version is not None and self.shape.fits(self._version.metadata):
+            return self._version
+        self._history, self._shown = History(self._io), Shown()
+        try:
+            version = self._usable(self._pointer.load())
+            if version is not None:
+                self._load(version.metadata)
+        except TableDamagedError as error:
+            _log.warning("the archive's table cannot be read and is made again", extra={"error": str(error)})
+            version, self._history, self._shown, self._unusable = None, History(self._io), Shown(), True
+        if version is None and (make or self._unusable):
+            version = self._pointer.create(self._fresh())
+        self._version = version
+        return version
+
+    def _usable(self, version: Version | None) -> Version | None:
+        if version is None:
+            return None
+        metadata = version.metadata
+        same = metadata.location == self._root and self.shape.fits(metadata)
+        self._unusable = not same
+        if self._unusable:
+            _log.warning("the archive's table is of another layout or place and is made again")
+        return version if same else None
+
+    def _fresh(self) -> TableMetadata:
+        shape = self.shape
+        words = properties(self._file_bytes, shape.created)
+        made = new_table_metadata(shape.created, shape.spec, shape.order, self._root, words)
+        # Its time is that of the first commit.
+        return made.model_copy(update={"last_updated_ms": 0})
+
+    def _load(self, metadata: TableMetadata) -> None:
+        try:
+            self._history.load(metadata)
+            self._shown.put(live_files(self._io, self._history.manifests(metadata.current_snapshot())))
+        except FileNotFoundError as error:
+            raise TableDamagedError(str(error)) from error
+        except OSError:
+            raise
+        except Exception as error:
+            # What is no Avro makes its decoder fail in whatever way it happens to.
+            raise TableDamagedError(f"{type(error).__name__}: {error}") from error
+
+    # How it is changed
+
+    def _commit(self, version: Version, change: Change, now_ms: int, same_rows: bool) -> None:
+        # Whatever fails from here on, what counts is looked at again before anything else is done.
+        self._version = None
+        metadata, token = version.metadata, self._dice.token(16)
+        parent = metadata.current_snapshot()
+        snapshot_id = int.from_bytes(token[:8], "big") >> 1
+        names = (f"{self._root}/metadata/{token.hex()}-{number}.avro" for number in range(1 << 30))
+        self._fs.make_dirs(f"{self._root}/metadata")
+        maker = ManifestMaker(self._io, snapshot_id, names.__next__, self.shape)
+        manifests, gone = self._manifests(maker, parent, change)
+        sequence = metadata.next_sequence_number()
+        listed = maker.listed(manifests, parent.snapshot_id if parent is not None else None, sequence)
+        summary = summary_of([*change.data, *change.deletes], gone, parent, same_rows)
+        evolution = evolves(metadata, self.shape.schema)
+        snapshot = snapshot_of(metadata, snapshot_id, sequence, listed, summary, now_ms, evolution)
+        # Names are durable before the version that needs them counts.
+        for folder in ("deletes", "metadata") if change.deletes else ("metadata",):
+            self._fs.sync_dir(f"{self._root}/{folder}")
+        old = outdated(metadata, self._keep_ms, now_ms)
+        version = self._swapped(version, [*([forgets(old)] if old else []), *evolution, *shows(snapshot)], now_ms)
+        self._shown.remove(change.removed)
+        self._shown.put(maker.made)
+        self._history.add(snapshot, manifests_at(self._io, snapshot.manifest_list))
+        if old:
+            self._clean(version, old, now_ms)
+        self._version = version
+
+    def _manifests(
+        self, maker: ManifestMaker, parent: Snapshot | None, change: Change
+    ) -> tuple[list[ManifestFile], list[DataFile]]:
+        """The manifests of a snapshot, and the files that it no longer shows."""
+        found: list[ManifestFile] = []
+        gone: list[DataFile] = []
+        touched = self._shown.manifests_of(change.removed)
+        for manifest in self._history.manifests(parent):
+            if manifest.manifest_path in touched:
+                left, went = maker.without(manifest, change.removed)
+                found += left
+                gone += went
+            else:
+                found.append(manifest)
+        found += maker.added(ManifestContent.DATA, change.data)
+        found += maker.added(ManifestContent.DELETES, change.deletes)
+        return maker.merged(found), gone
+
+    def _swapped(self, version: Version, updates: list[TableUpdate], now_ms: int) -> Version:
+        done = self._pointer.commit(version, (current_is(version.metadata),), tuple(updates), now_ms)
+        self._unusable = False
+        return done
+
+    # What is left behind
+
+    def _clean(self, version: Version, old: list[int], now_ms: int) -> None:
+        self._history.forget(old)
+        self._sweep(version, now_ms)
+
+    def _sweep(self, version: Version, now_ms: int) -> None:
+        """Removes what no snapshot needs: that of old ones, and what a killed run left."""
+        named = self._history.named(version.metadata)
+        for folder in ("metadata", "deletes"):
+            names = self._names(folder)
+            ours = [name for name in names if name.endswith((".avro", ".parquet"))]
+            gone = [name for name in ours if f"{self._root}/{folder}/{name}" not in named]
+            if folder == "metadata":
+                gone += self._pointer.superfluous(names, version, now_ms - self._keep_ms)
+            for name in gone:
+                self._fs.remove(f"{self._root}/{folder}/{name}")
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return self._fs.list_dir(f"{self._root}/{folder}")
+        except FileNotFoundError:
+            return []
+
+
+# What the archive's state means for the table: its files, each with what is deleted in it.
+
+_NOTHING = Mask.of(())
+
+
+class TableFollower:
+    """Tells the table what changed, and everything where that is not known."""
+
+    def __init__(self, table: ArchiveTable, root: str) -> None:
+        self._table = table
+        self._root = root
+        self._told: int | None = None
+        """The number of the commit up to which the table was told; none when nobody knows."""
+
+    def follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
+        told, self._told = self._told, None
+        # The events are those of one commit. A commit that failed may be in the ledger all the same.
+        next_one = told is not None and state.number == told + bool(events)
+        done = self._follow(state, events, now_ms) if next_one else self._follow_all(state, now_ms)
+        # Only now: what failed on the way is told again, and all of it.
+        self._told = state.number
+        return done
+
+    def _follow_all(self, state: ArchiveState, now_ms: int) -> bool:
+        return self._table.follow(self._changed(state, state.files), now_ms, whole=True)
+
+    def _follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
+        """New records are a snapshot of their own, so that a stream over the table need not look at any other."""
+        added = [event for event in events if isinstance(event, Copied)]
+        others = [event for event in events if not isinstance(event, Copied)]
+        done = False
+        if added:
+            fresh = [file.path for event in added for file in event.files]
+            wanted = {self._path(path): self._wanted(state, state.files[path]) for path in fresh}
+            done = self._table.follow(wanted, now_ms)
+        if others:
+            # What is written out of files was hidden before: rows neither come nor go.
+            same_rows = all(isinstance(event, Rewritten | Removed | Owned) for event in others)
+            changed = self._changed(state, touched(state, others))
+            done |= self._table.follow(changed, now_ms, same_rows=same_rows)
+        return done
+
+    def expire(self, now_ms: int) -> None:
+        self._table.expire(now_ms)
+
+    def _changed(self, state: ArchiveState, paths: Iterable[str]) -> dict[str, TableFile | None]:
+        changed: dict[str, TableFile | None] = {self._path(path): None for path in state.retired}
+        return changed | {
+            self._path(path): self._wanted(state, state.files[path]) for path in paths if path in state.files
+        }
+
+    def _wanted(self, state: ArchiveState, file: ArchiveFile) -> TableFile:
+        return TableFile(self._path(file.path), file, hidden_runs(state, file))
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+
+def touched(state: ArchiveState, events: Iterable[Event]) -> set[str]:
+    """The files that events may have changed, but for those that no longer count."""
+    paths: set[str] = set()
+    for event in events:
+        match event:
+            case Rewritten():
+                paths.update(file.path for file in event.new)
+            case Masked():
+                paths |= state.by_topic.get(event.topic_id, set())
+            case Dropped():
+                for topic_id in event.topic_ids:
+                    paths |= state.by_topic.get(topic_id, set())
+            case _:
+                pass
+    return paths
+
+
+def hidden_runs(state: ArchiveState, file: ArchiveFile) -> tuple[Mask, ...]:
+    """What of each run of a file is deleted. A file may have runs of thousands of topics, of which few have any."""
+    if not file.hidden_ms:
+        return ()
+    topics = state.topics
+    found = []
+    for run in file.runs:
+        topic = topics.get(run.topic_id)
+        found.append(_NOTHING if topic is not None and not len(topic.deleted) else state.hidden_in(run))
+    return tuple(found)

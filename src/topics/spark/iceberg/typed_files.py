@@ -1,0 +1,270 @@
+"""Typed files: each is the *twin* of a file of the archive, with the entries of one stream in columns.
+
+    <archive>/typed/<stream>/data/<hash of the archive's file>-<generation>.parquet
+
+A twin follows from the bytes of its file and from the versions of the schema alone: its rows are those of the file's
+runs, one for one and in their order, whether they are deleted or not. So its name says what is in it, a task that is
+tried again writes the same, and what has its name is whole: it is put in its place in one step, by each attempt from a
+name of its own.
+"""
+
+import io
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from xxhash import xxh3_64_hexdigest
+
+from topics.log.fs import FileSystem, replace_beside_others
+from topics.schema.contract import decode_contract
+from topics.schema.registry import Registry
+from topics.schema.typed_columns import Column, ColumnKind, Columns, columns_of, fill
+from topics.spark.archive.archive_state import ArchiveState
+from topics.spark.archive.archive_writer import RowReader
+from topics.spark.archive.data_files import ArchiveFile, Run, TableFile, read_column
+from topics.spark.archive.delete_masks import Ints, Mask
+from topics.spark.arrow_slices import JSON_TYPE
+from topics.system.entropy import SystemEntropy
+
+TIME = pa.timestamp("us", tz="UTC")
+BASE = (
+    pa.field("_seq", pa.int64(), nullable=False),
+    pa.field("_ts", TIME, nullable=False),
+    pa.field("_node", pa.string()),
+    pa.field("_tag", pa.string()),
+    pa.field("_meta", pa.string()),
+    pa.field("_rest", pa.string()),
+)
+"""What every such table has, numbered from 1: no name of a column of a schema begins with `_`."""
+
+_TYPES: dict[ColumnKind, pa.DataType] = {
+    "long": pa.int64(), "double": pa.float64(), "boolean": pa.bool_(), "timestamp": TIME, "string": pa.string(),
+    "json": pa.string(),
+}  # fmt: skip
+_ROWS = 16_384
+_ROW_GROUP_ROWS = 128 * 1024
+_PLAIN = re.compile(r"[A-Za-z0-9._-]")
+_NAME_CHARS_MAX = 180
+
+
+class Subject(NamedTuple):
+    """What a stream's entries are in columns."""
+
+    registry: Registry
+    columns: Columns
+
+
+def subject_of(contract: bytes) -> Subject | None:
+    """None where the stream has no schema."""
+    if not contract:
+        return None
+    try:
+        registry = decode_contract(contract).registry
+    except ValueError:
+        return None
+    return Subject(registry, columns_of(registry)) if registry.versions else None
+
+
+def folder_of(stream: str) -> str:
+    """The folder of a stream's table below the archive: its name, where a path can have it."""
+    plain = "".join(char if _PLAIN.fullmatch(char) else f"~{char.encode().hex()}" for char in stream)
+    if plain in (".", ".."):
+        # These mean something else in a path: the table of the second would be the archive itself.
+        plain = plain.replace(".", "~2e")
+    if len(plain) > _NAME_CHARS_MAX:
+        plain = f"{plain[:_NAME_CHARS_MAX]}~~{xxh3_64_hexdigest(stream.encode())}"
+    return f"typed/{plain}"
+
+
+def typed_name(table: str, folder: str) -> str:
+    """What the table of a stream is called in a catalog: beside the archive's own, in letters that all of them take."""
+    name = folder.removeprefix("typed/")
+    plain = re.sub(r"[^A-Za-z0-9]", lambda found: "__" if found[0] == "_" else f"_{ord(found[0]):x}_", name)
+    return f"{table.rpartition('.')[0]}.typed_{plain}"
+
+
+def twin_of(path: str, generation: str) -> str:
+    """The twin of a file of the archive, below the folder of the table."""
+    return f"data/{xxh3_64_hexdigest(path.encode())}-{generation}.parquet"
+
+
+def generation_of(twin: str) -> str:
+    return twin.rpartition("-")[2].removesuffix(".parquet")
+
+
+class TypedFileTask(msgspec.Struct, frozen=True, array_like=True):
+    """A twin that is to be made."""
+
+    source: str
+    target: str
+    runs: tuple[tuple[int, int], ...]
+    """First row and number of rows of each run of the stream in the file."""
+    contract: bytes
+
+
+class TypedFileResult(msgspec.Struct, frozen=True, array_like=True):
+    stream: str
+    target: str
+    bytes: int
+
+
+def make_twin(fs: FileSystem, work: TypedFileTask) -> int:
+    """Makes a twin; its length in bytes. Raises what reading its file raises."""
+    subject = subject_of(work.contract)
+    assert subject is not None
+    schema = written_schema(subject.columns.columns)
+    target = io.BytesIO()
+    with RowReader(fs, work.source) as reader, pq.ParquetWriter(
+        target, schema, compression="zstd", compression_level=1, write_page_index=True,
+        sorting_columns=[pq.SortingColumn(0)],
+    ) as writer:  # fmt: skip
+        waiting: list[pa.RecordBatch] = []
+        for first, count in work.runs:
+            for begin in range(0, count, _ROWS):
+                table = reader.rows(first + begin, min(_ROWS, count - begin))
+                waiting.append(typed_rows(table, subject, schema))
+                if sum(batch.num_rows for batch in waiting) >= _ROW_GROUP_ROWS:
+                    writer.write_table(pa.Table.from_batches(waiting, schema), _ROW_GROUP_ROWS)
+                    waiting = []
+        if waiting:
+            writer.write_table(pa.Table.from_batches(waiting, schema), _ROW_GROUP_ROWS)
+    fs.make_dirs(work.target.rpartition("/")[0])
+    data = target.getvalue()
+    replace_beside_others(fs, work.target, data, SystemEntropy().token(4).hex())
+    return len(data)
+
+
+def written_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """The columns of a twin with the numbers that Iceberg knows them by."""
+    numbered = [(number, field) for number, field in enumerate(BASE, 1)]
+    numbered += [(column.column_id, pa.field(column.name, _TYPES[column.kind])) for column in columns]
+    return pa.schema([field.with_metadata({b"PARQUET:field_id": b"%d" % number}) for number, field in numbered])
+
+
+def typed_rows(table: pa.Table, subject: Subject, schema: pa.Schema) -> pa.RecordBatch:
+    """Records of the stream as rows of its table: promoted, and a member a column."""
+    seqs, texts, kinds = (table[name].to_pylist() for name in ("seq", "data", "content_type"))
+    promoter = subject.registry.promoter
+    shown = [
+        # An entry is counted from 0, and a seq from 1.
+        promoter.promote(seq - 1, text.encode()) if kind == JSON_TYPE else text.encode()
+        for seq, text, kind in zip(seqs, texts, kinds, strict=True)
+    ]
+    filled = fill(subject.columns.columns, shown)
+    base = [table[name].combine_chunks() for name in ("seq", "ts", "node", "tag", "meta")]
+    arrays = [*base, pa.array(filled.rest, pa.string())]
+    arrays += [
+        pa.array(values, _TYPES[column.kind])
+        for column, values in zip(subject.columns.columns, filled.values, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# Which typed files are shown: decided from the archive's state and from what is there. Nothing here writes.
+#
+# What is shown is of one generation, so of one version of the schema. While files of another are made, the old ones
+# stay, and so do those whose file of the archive was rewritten before its twin was made. Such a twin is shown through
+# the files that took the place of its own: a row that they no longer have, or hide, is hidden. So whatever is shown is
+# shown once, and nothing that is deleted is, at any moment.
+
+Twins = Mapping[str, ArchiveFile]
+"""Typed files by their paths below the table's folder, each with the runs that it has."""
+
+
+class TypedFileSelection(NamedTuple):
+    wanted: dict[str, TableFile]
+    lacking: list[ArchiveFile]
+    """Files of the archive whose twin has yet to be made."""
+    coming: frozenset[str] = frozenset()
+    """The twins of all files as the generation that holds now has them, made or not."""
+    current: bool = True
+    """Whether what is shown is of that generation."""
+    generation: str = ""
+
+
+class TypedFileSelector:
+    """`root` is the archive's, `folder` the table's."""
+
+    def __init__(self, fs: FileSystem, root: str, folder: str, state: ArchiveState, topic_id: int) -> None:
+        self._fs = fs
+        self._root = root
+        self._folder = folder
+        self._state = state
+        self._topic_id = topic_id
+
+    def choose(self, generation: str, made: Mapping[str, int], shown: Twins) -> TypedFileSelection:
+        """`made` are all files that are there, with their lengths."""
+        known = self._topic_id in self._state.topics
+        files = self._state.files_of(self._topic_id) if known else []
+        lacking = [file for file in files if twin_of(file.path, generation) not in made]
+        current = not lacking or all(generation_of(path) == generation for path in shown)
+        ready: dict[str, ArchiveFile] = {}
+        missing = []
+        for file in files:
+            twin = twin_of(file.path, generation) if current else self._shown_twin(file, shown)
+            if twin in made:
+                ready[twin] = file
+            else:
+                missing.append(file)
+        wanted = {twin: self._whole(twin, file, made[twin]) for twin, file in ready.items()}
+        wanted |= {path: self._kept(path, old, missing) for path, old in shown.items() if path not in ready}
+        coming = frozenset(twin_of(file.path, generation) for file in files)
+        return TypedFileSelection(wanted, lacking, coming, current, generation)
+
+    def _shown_twin(self, file: ArchiveFile, shown: Twins) -> str:
+        generations = {generation_of(path) for path in shown}
+        return next((twin for twin in (twin_of(file.path, one) for one in generations) if twin in shown), "")
+
+    def _runs(self, file: ArchiveFile) -> list[tuple[int, Run]]:
+        return self._state.runs_in(file.path, self._topic_id)
+
+    def _whole(self, twin: str, file: ArchiveFile, size: int) -> TableFile:
+        runs = tuple(run for _, run in self._runs(file))
+        hidden = tuple(self._state.hidden_in(run) for run in runs)
+        shown = ArchiveFile(twin, file.day, file.bucket, size, runs)
+        return TableFile(self._path(twin), shown, hidden if any(map(len, hidden)) else (), "_seq")
+
+    def _kept(self, path: str, old: ArchiveFile, missing: list[ArchiveFile]) -> TableFile:
+        """A twin whose own file no longer counts, as those files show it that have no twin yet."""
+        run = as_one(old.runs)
+        seqs = self._seqs(self._path(path), "_seq", 0, run)
+        visible = [self._visible(file, run) for file in missing]
+        gone = seqs[~np.isin(seqs, np.concatenate([np.empty(0, np.int64), *visible]))]
+        file = ArchiveFile(path, old.day, old.bucket, old.bytes, (run,))
+        return TableFile(self._path(path), file, (_mask_of(gone),) if len(gone) else (), "_seq")
+
+    def _visible(self, file: ArchiveFile, within: Run) -> Ints:
+        found = [np.empty(0, np.int64)]
+        for row, run in self._runs(file):
+            if run.first_seq <= within.last_seq and within.first_seq <= run.last_seq:
+                seqs = self._seqs(f"{self._root}/{file.path}", "seq", row, run)
+                found.append(seqs[~self._state.hidden_in(run).hides(seqs)])
+        return np.concatenate(found)
+
+    def _seqs(self, path: str, column: str, row: int, run: Run) -> Ints:
+        if run.rows == run.last_seq - run.first_seq + 1:
+            return np.arange(run.first_seq, run.last_seq + 1)
+        seqs: Ints = read_column(self._fs, path, column).to_numpy()[row : row + run.rows]
+        return seqs
+
+    def _path(self, twin: str) -> str:
+        return f"{self._folder}/{twin}"
+
+
+def as_one(runs: tuple[Run, ...]) -> Run:
+    """Runs of one topic that stand one after the other, as one with gaps."""
+    first, last = runs[0], runs[-1]
+    return Run(
+        first.topic_id, first.epoch, first.topic, first.first_seq, last.last_seq, sum(run.rows for run in runs),
+        first.first_ts, last.last_ts,
+    )  # fmt: skip
+
+
+def _mask_of(seqs: Ints) -> Mask:
+    begins = np.flatnonzero(np.diff(seqs, prepend=seqs[0] - 2) > 1)
+    ends = np.append(begins[1:] - 1, len(seqs) - 1)
+    return Mask(seqs[begins], seqs[ends])

@@ -1,0 +1,242 @@
+"""The table of one stream: which typed files there are, which are shown, and which are to go."""
+
+import contextlib
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile as Entry
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.types import BooleanType, DoubleType, IcebergType, LongType, NestedField, StringType, TimestamptzType
+
+from topics.log.fs import FileSystem
+from topics.schema.typed_columns import Column, ColumnKind
+from topics.spark.archive.archive_state import ArchivedTopic, ArchiveState
+from topics.spark.archive.data_files import ArchiveFile, Run, TableFile
+from topics.spark.iceberg.table import ArchiveTable
+from topics.spark.iceberg.table_schema import Shape
+from topics.spark.iceberg.typed_files import BASE, Subject, TypedFileSelection, TypedFileSelector
+from topics.spark.segment_reader import is_over
+
+# What a table of a stream looks like to Iceberg. It needs pyiceberg, so no task imports it.
+
+_SEQ_ID, _TS_ID = 1, 2
+_TYPES: dict[ColumnKind, IcebergType] = {
+    "long": LongType(), "double": DoubleType(), "boolean": BooleanType(), "timestamp": TimestamptzType(),
+    "string": StringType(), "json": StringType(),
+}  # fmt: skip
+_DOCS = {
+    "_seq": "the entry's number in its stream",
+    "_ts": "when it was committed",
+    "_node": "who wrote it",
+    "_tag": "its tag",
+    "_meta": "its headers as JSON text",
+    "_rest": "what of the entry is in no column, as JSON text",
+}
+_BASE = [
+    NestedField(
+        number, field.name, {"_seq": LongType(), "_ts": TimestamptzType()}.get(field.name, StringType()),
+        required=not field.nullable, doc=_DOCS[field.name],
+    )
+    for number, field in enumerate(BASE, 1)
+]  # fmt: skip
+_SPEC = PartitionSpec(PartitionField(source_id=_TS_ID, field_id=1000, transform=DayTransform(), name="_day"))
+_ORDER = SortOrder(SortField(source_id=_SEQ_ID, transform=IdentityTransform()))
+
+
+def shape_of(columns: tuple[Column, ...]) -> Shape:
+    """A table is made with what all of them have; the columns of its schema come and go by evolution."""
+    typed = [
+        NestedField(one.column_id, one.name, _TYPES[one.kind], required=False, doc=_doc(one.kind)) for one in columns
+    ]
+    return Shape(Schema(*_BASE, *typed), _SPEC, _ORDER, Schema(*_BASE), _SEQ_ID, _TS_ID, "_seq", shared=False)
+
+
+def _doc(kind: ColumnKind) -> str | None:
+    return "JSON text" if kind == "json" else None
+
+
+_DATA = "data/"
+
+
+class TypedTable:
+    """`root` is the archive's, `folder` that of the table below it. `keep_ms` is how long a file stays for those who
+    read it when it is shown no longer."""
+
+    def __init__(self, fs: FileSystem, root: str, folder: str, table: ArchiveTable, keep_ms: int) -> None:
+        self._fs = fs
+        self._root = root
+        self._folder = f"{root}/{folder}"
+        self._table = table
+        self._keep_ms = keep_ms
+        self._opened = False
+        self._made: dict[str, int] = {}
+        """Every typed file that is there, with its length."""
+        self._shown: dict[str, ArchiveFile] = {}
+        self._rows = 0
+        """How many rows of them nothing hides."""
+        self._retired: dict[str, int] = {}
+        """Files that are neither shown nor will be, and since when."""
+        self._changes = 0
+        self._seen: tuple[object, ...] = ()
+        self._choice = TypedFileSelection({}, [])
+        self._generation = ""
+        """What is shown is of this one; empty where nobody has looked."""
+
+    @property
+    def lacking(self) -> list[ArchiveFile]:
+        """Files of the archive whose twin has yet to be made."""
+        return self._choice.lacking
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing in it, nor anything left of what was."""
+        return not self._made and not self._shown
+
+    @property
+    def due_ms(self) -> int | None:
+        return min(self._retired.values()) + self._keep_ms if self._retired else None
+
+    def made(self, target: str, size: int) -> None:
+        self._made[target] = size
+        self._changes += 1
+
+    def follow(self, state: ArchiveState, topic_id: int, subject: Subject, now_ms: int) -> None:
+        """Shows what the archive shows of the stream, as far as its files are made."""
+        topic = state.topics.get(topic_id)
+        paths = frozenset(state.by_topic.get(topic_id, ()))
+        seen = (topic_id, _Same(topic), paths, subject.columns.generation, self._changes)
+        if seen == self._seen:
+            return
+        shape = shape_of(subject.columns.columns)
+        self._open(shape, now_ms)
+        chooser = TypedFileSelector(self._fs, self._root, self._folder, state, topic_id)
+        self._choice = chooser.choose(subject.columns.generation, self._made, self._shown)
+        if self._choice.current:
+            self._table.shape = shape
+        self._show(now_ms)
+        self._seen = seen
+
+    def clear(self, now_ms: int) -> None:
+        """Shows nothing any longer: the stream is gone, or nobody wants it typed."""
+        self._open(shape_of(()), now_ms)
+        self._choice = TypedFileSelection({}, [])
+        self._show(now_ms)
+
+    def clean(self, now_ms: int) -> None:
+        """Removes files whose time is over, and before that the snapshots that named them."""
+        over = [path for path, since in self._retired.items() if is_over(since, self._keep_ms, now_ms)]
+        if over:
+            self._table.expire(now_ms)
+        for path in over:
+            self._fs.remove(f"{self._folder}/{path}")
+            del self._retired[path], self._made[path]
+
+    def drop(self) -> None:
+        """Removes what is left of a table that is empty."""
+        self._table.drop()
+        for name in ("data", "deletes", "metadata"):
+            folder = f"{self._folder}/{name}"
+            for file in _names(self._fs, folder):
+                self._fs.remove(f"{folder}/{file}")
+            _remove_folder(self._fs, folder)
+        _remove_folder(self._fs, self._folder)
+
+    def _show(self, now_ms: int) -> None:
+        choice, shown, whole = self._choice, self._shown, not self._opened
+        # Whatever fails from here on, what there is is looked at again before anything else is done.
+        self._opened, self._seen = False, ()
+        same = choice.current and self._generation == choice.generation
+        fresh = [one for path, one in choice.wanted.items() if same and path not in shown and self._is_apart(one)]
+        if fresh:
+            # New entries are a snapshot of their own, so that a stream over the table need not look at any other.
+            self._table.follow({one.path: one for one in fresh}, now_ms)
+        rows = sum(map(_rows, choice.wanted.values()))
+        same_rows = same and rows == self._rows + sum(map(_rows, fresh))
+        changed: dict[str, TableFile | None] = {f"{self._folder}/{path}": None for path in shown}
+        changed |= {one.path: one for one in choice.wanted.values()}
+        self._table.follow(changed, now_ms, whole, same_rows)
+        self._shown = {path: one.file for path, one in choice.wanted.items()}
+        self._rows, self._generation = rows, choice.generation if choice.current else self._generation
+        self._retire(now_ms)
+        self._opened = True
+
+    def _is_apart(self, one: TableFile) -> bool:
+        """Whether nothing that is shown has any of its seqs."""
+        first, last = one.file.runs[0].first_seq, one.file.runs[-1].last_seq
+        return all(
+            file.runs[-1].last_seq < first or last < file.runs[0].first_seq for file in self._shown.values()
+        )  # fmt: skip
+
+    def _retire(self, now_ms: int) -> None:
+        needed = self._choice.wanted.keys() | self._choice.coming
+        kept = {path: since for path, since in self._retired.items() if path not in needed}
+        self._retired = {**dict.fromkeys(self._made.keys() - needed, now_ms), **kept}
+
+    def _open(self, shape: Shape, now_ms: int) -> None:
+        """Looks what is there, once, and again when something failed. The columns stay until others are shown."""
+        if self._opened:
+            return
+        self._table.shape = shape
+        self._shown = dict(map(self._told, self._table.entries()))
+        self._table.shape = shape._replace(schema=self._table.schema or shape.schema)
+        self._made, self._retired, self._rows, self._generation = {}, {}, 0, ""
+        # Of what is shown no longer nobody knows since when; it was not later than the last change of the table.
+        since = self._table.updated_ms or now_ms
+        for name in _names(self._fs, f"{self._folder}/data"):
+            path = _DATA + name
+            if not name.endswith(".parquet"):
+                # A task of a driver that died may be removing it at this very moment.
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.remove(f"{self._folder}/{path}")
+                continue
+            self._made[path] = self._shown[path].bytes if path in self._shown else self._length(path)
+            if path not in self._shown:
+                self._retired[path] = since
+
+    def _length(self, path: str) -> int:
+        file = self._fs.open(f"{self._folder}/{path}")
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def _told(self, entry: Entry) -> tuple[str, ArchiveFile]:
+        """A file as the table's own manifests tell of it: what it spans, and not where it has gaps."""
+        path = entry.file_path.removeprefix(f"{self._folder}/")
+        lower, upper, shape = entry.lower_bounds, entry.upper_bounds, self._table.shape
+        first, last = (int(from_bytes(LongType(), one[shape.seq_id])) for one in (lower, upper))
+        begin, end = (int(from_bytes(TimestamptzType(), one[shape.ts_id])) // 1000 for one in (lower, upper))
+        run = Run(0, 0, "", first, last, entry.record_count, begin, end)
+        return path, ArchiveFile(path, entry.partition[0], 0, entry.file_size_in_bytes, (run,))
+
+
+def _rows(one: TableFile) -> int:
+    return one.file.rows - sum(mask.count() for mask in one.hidden)
+
+
+class _Same:
+    """Equal to another one of the very same value: the archive never changes one, it puts another in its place."""
+
+    def __init__(self, topic: ArchivedTopic | None) -> None:
+        self._topic = topic
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other._topic is self._topic
+
+    __hash__ = None  # type: ignore[assignment] # It is no key of anything.
+
+
+def _names(fs: FileSystem, folder: str) -> list[str]:
+    try:
+        return fs.list_dir(folder)
+    except FileNotFoundError:
+        return []
+
+
+def _remove_folder(fs: FileSystem, folder: str) -> None:
+    try:
+        fs.remove_dir(folder)
+    except FileNotFoundError:
+        return

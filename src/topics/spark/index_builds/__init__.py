@@ -1,0 +1,1 @@
+"""Index builds: index files of sealed segments, built by the pipeline."""

@@ -1,0 +1,217 @@
+"""What a task of the families does: segments in, companions out; or companions in, one out."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.log.object_store.store import StoreUnavailable
+from topics.search.file_index.file_format import Write
+from topics.search.file_index.index_copies import CopyDamagedError
+from topics.search.file_index.manifest import IndexFileEntry, IndexStore, companion_name
+from topics.search.file_index.merge import freeze, merge, unasked_index
+from topics.search.file_index.reader import IndexFile, IndexFileHead
+from topics.search.query.scan import EntryReader
+from topics.spark.index_builds.index_plan import Merge, Move, Moved, Rewrite, pieces, subject_of
+from topics.spark.segment_reader import SegmentGoneError, SegmentRef, read_segment
+from topics.system.entropy import SystemEntropy
+
+
+class IndexMade(msgspec.Struct):
+    """What a task made for one stream."""
+
+    topic_id: int
+    epoch: int
+    topic: str
+    generation: str
+    files: list[IndexFileEntry] = []
+    replaced: list[str] = []
+    rows: int = 0
+    text_bytes: int = 0
+    segments: int = 0
+    is_merged: bool = False
+    moved: list[Moved] = []
+    cold_problem: str = ""
+    """What the cold tier could not do just now. Nothing was made then, and nobody is to blame."""
+
+
+class IndexOutcome(msgspec.Struct):
+    made: list[IndexMade] = []
+
+
+class _Run:
+    """Segments of one stream that follow each other, on their way into one companion."""
+
+    def __init__(self, ref: SegmentRef, contract: bytes) -> None:
+        subject = subject_of(contract)
+        if subject is None:
+            raise ValueError("the stream asks for no index")
+        self.registry = subject.registry
+        self.generation = subject.generation
+        self.ref = ref
+        self.first = ref.from_seq
+        self.last = ref.from_seq - 1
+        self.text_bytes = 0
+        self.segments = 0
+        self.last_ts = 0
+        self.index = unasked_index(self.registry)
+        self._decoder = self.index.decoder()
+        self._reader = EntryReader(self.registry)
+
+    def follows(self, ref: SegmentRef) -> bool:
+        return ref.from_seq == self.last + 1
+
+    def take(self, ref: SegmentRef, batches: Sequence[pa.RecordBatch]) -> None:
+        for batch in batches:
+            texts = batch["data"].cast(pa.binary()).to_pylist()
+            numbers, keys = batch["seq"].to_pylist(), batch["tag"].to_pylist()
+            self._reader.fill(self.index, self._decoder, numbers, texts, keys)
+            if batch.num_rows:
+                self.last_ts = batch["ts"].cast(pa.int64())[-1].as_py() // 1000
+        self.last = ref.to_seq
+        self.text_bytes += ref.text_bytes
+        self.segments += 1
+
+
+class Indexing:
+    """Segments on their way into companions, in one task."""
+
+    def __init__(self, store: IndexStore, run: str, now_ms: int) -> None:
+        self._store = store
+        self._run = run
+        self._now_ms = now_ms
+        self._runs: dict[int, list[_Run]] = {}
+        self._written: list[tuple[int, IndexFileEntry]] = []
+
+    def take(self, ref: SegmentRef, contract: bytes, batches: Sequence[pa.RecordBatch]) -> None:
+        runs = self._runs.setdefault(ref.topic_id, [])
+        if not runs or not runs[-1].follows(ref):
+            runs.append(_Run(ref, contract))
+        try:
+            runs[-1].take(ref, batches)
+        except Exception:
+            # Columns of which some have a segment and others have not are of no use: nothing of the stream is kept.
+            del self._runs[ref.topic_id]
+            raise
+
+    def finish(self) -> IndexOutcome:
+        try:
+            return IndexOutcome([self._finish(runs) for runs in self._runs.values() if runs])
+        except Exception:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        """Removes what was written. On a disk that is full its room is wanted now, and not when the next run begins."""
+        for topic_id, file in self._written:
+            self._store.discard(topic_id, (file.name,))
+
+    def _finish(self, runs: list[_Run]) -> IndexMade:
+        ref = runs[0].ref
+        made = IndexMade(ref.topic_id, ref.epoch, ref.topic, runs[0].generation)
+        for run in runs:
+            name = companion_name(run.first, run.last, run.generation, self._run, _new_attempt())
+            head, size = _write(
+                self._store, ref.topic_id, name,
+                lambda put, run=run: freeze(run.index, run.registry, ref.epoch, run.first, run.last, put),  # type: ignore[misc]
+            )  # fmt: skip
+            file = _file(name, head, size, run.segments, run.last_ts, self._now_ms)
+            self._written.append((ref.topic_id, file))
+            made.files.append(file)
+            made.rows += head.rows
+            made.text_bytes += run.text_bytes
+            made.segments += run.segments
+        return made
+
+
+def merge_files(store: IndexStore, run: str, now_ms: int, work: Merge) -> IndexMade:
+    """Some companions of a stream as one."""
+    files = work.files
+    attempt = _new_attempt()
+    name = companion_name(files[0].first, files[-1].last, files[0].generation, run, attempt)
+    try:
+        sources = [IndexFile(store.map_near(work.topic_id, file, f"{run}-{attempt}")) for file in files]
+    except StoreUnavailable as error:
+        return _put_off(work.topic_id, work.epoch, work.topic, files[0].generation, error)
+    for source in sources:
+        # What is damaged must not be written again under a checksum that is right.
+        source.check()
+    head, size = _write(store, work.topic_id, name, lambda put: merge(sources, put))
+    segments = sum(file.segments for file in files)
+    made = _file(name, head, size, segments, files[-1].last_ts, now_ms)
+    replaced = [file.name for file in files]
+    return IndexMade(
+        work.topic_id, work.epoch, work.topic, head.generation, [made], replaced, head.rows, is_merged=True
+    )
+
+
+def move_file(store: IndexStore, run: str, work: Move) -> IndexMade:
+    """A companion copied into the cold tier."""
+    name = work.file.name
+    try:
+        moved = Moved(name, store.relocate(work.topic_id, name, f"{run}-{_new_attempt()}"))
+    except FileNotFoundError:
+        raise
+    except (OSError, CopyDamagedError) as error:
+        return _put_off(work.topic_id, work.epoch, work.topic, work.generation, error)
+    return IndexMade(work.topic_id, work.epoch, work.topic, work.generation, moved=[moved])
+
+
+def _put_off(topic_id: int, epoch: int, topic: str, generation: str, error: Exception) -> IndexMade:
+    """What the cold tier is in the way of is tried again later. It costs the stream nothing else: its new entries are
+    in the data folder."""
+    return IndexMade(topic_id, epoch, topic, generation, cold_problem=f"{type(error).__name__}: {error}")
+
+
+def rewrite_file(fs: FileSystem, layout: Layout, run: str, now_ms: int, work: Rewrite) -> IndexMade:
+    """A companion made again, without what is gone: as several smaller ones, which are merged later."""
+    made = IndexMade(work.topic_id, work.epoch, work.topic, work.generation, replaced=[work.file.name])
+    store = IndexStore(fs, layout)
+    try:
+        for piece in pieces(work.refs):
+            made.files += _indexed_again(fs, layout, Indexing(store, run, now_ms), piece, work.contract)
+    except Exception:
+        store.discard(work.topic_id, [file.name for file in made.files])
+        raise
+    return made
+
+
+def _indexed_again(
+    fs: FileSystem, layout: Layout, indexing: Indexing, refs: Sequence[SegmentRef], contract: bytes
+) -> list[IndexFileEntry]:
+    for ref in refs:
+        try:
+            indexing.take(ref, contract, list(read_segment(fs, layout, ref)))
+        except SegmentGoneError:
+            continue
+    return [file for part in indexing.finish().made for file in part.files]
+
+
+def _new_attempt() -> str:
+    """Spark may have two attempts of one task on their way, and a job that failed leaves some behind that go on."""
+    return SystemEntropy().token(4).hex()
+
+
+def _write(
+    store: IndexStore, topic_id: int, name: str, fill: Callable[[Write], IndexFileHead]
+) -> tuple[IndexFileHead, int]:
+    """A file whose bytes `fill` puts, and its size. Nothing is left of one that fails."""
+    sink = store.write(topic_id, name)
+    try:
+        head = fill(sink.put)
+        sink.finish()
+    except Exception:
+        store.discard(topic_id, (name,))
+        raise
+    finally:
+        sink.close()
+    return head, sink.size
+
+
+def _file(name: str, head: IndexFileHead, size: int, segments: int, last_ts: int, now_ms: int) -> IndexFileEntry:
+    return IndexFileEntry(
+        name=name, generation=head.generation, first=head.first, last=head.last, rows=head.rows, bytes=size,
+        level=head.level, segments=segments, last_ts=last_ts, made_ms=now_ms,
+    )  # fmt: skip

@@ -1,0 +1,269 @@
+"""The process that runs the pipeline: rounds while there is work, a while of waiting, then the end.
+
+`python -m topics.spark.pipeline` reads the settings from the environment, as the server does that starts it.
+Spark is started with the first piece of work. The process may be ended at any moment: what is published is published,
+and what is not is done again. It ends by itself when its standard input does, so that it never outlives its server.
+
+| exit code | meaning |
+|---|---|
+| 0 | there is nothing to do |
+| 1 | a round failed; the log says why |
+| 3 | another process has the pipeline |
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from topics.log.catalog import read_catalog
+from topics.log.fs import FileSystem, FolderLock
+from topics.log.layout import Layout, absolute, check_place
+from topics.log.object_store.tiered_fs import guest_files
+from topics.model.errors import TopicsError
+from topics.model.settings import Settings
+from topics.spark.archive.archive_plan import DELETED_SHARE, ArchiveRules
+from topics.spark.iceberg.catalogs import pointer_of
+from topics.spark.iceberg.table import ArchiveTable, TableFollower
+from topics.spark.iceberg.typed_files import typed_name
+from topics.spark.iceberg.typed_tables import TypedTable
+from topics.spark.index_builds.index_plan import IndexRules
+from topics.spark.pipeline.archive_product import ArchiveProduct
+from topics.spark.pipeline.delete_acks import DeleteAcks
+from topics.spark.pipeline.executors import SparkExecutor
+from topics.spark.pipeline.index_product import IndexProduct
+from topics.spark.pipeline.products import Product
+from topics.spark.pipeline.rounds import Executor, Pipeline
+from topics.spark.pipeline.status import WorkerStatus, load_status, save_status
+from topics.spark.pipeline.task_packing import FrameRules
+from topics.spark.pipeline.typed_product import TypedProduct, typed_folders
+from topics.spark.segment_reader import NoCatalogError
+from topics.system.clock import Clock, SystemClock
+from topics.system.entropy import SystemEntropy
+from topics.system.logs import configure_logs
+
+_log = logging.getLogger(__name__)
+
+
+class PipelineBusyError(Exception):
+    """Another process has the pipeline."""
+
+
+class UntrackedError(TopicsError):
+    """A server on the folder does not keep deletes for an archive."""
+
+
+class LateSpark:
+    """An executor that starts Spark when it is first needed."""
+
+    def __init__(self, settings: Settings, under_submit: bool = False) -> None:
+        self._settings = settings
+        self._under_submit = under_submit
+        self._inner: SparkExecutor | None = None
+
+    def parallelism(self) -> int:
+        return self._started().parallelism()
+
+    def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
+        return self._started().run(works, about)
+
+    def probe(self) -> None:
+        self._started().probe()
+
+    def footprint(self) -> WorkerStatus | None:
+        return self._inner.footprint() if self._inner is not None else None
+
+    def _started(self) -> SparkExecutor:
+        if self._inner is None:
+            from topics.spark.session import SparkOptions, open_session  # noqa: PLC0415 - it takes seconds
+
+            options = SparkOptions.of(self._settings, "topics pipeline", light=True)
+            if self._under_submit:
+                options = msgspec.structs.replace(options, master="")
+            clock = SystemClock()
+            begun = clock.monotonic()
+            spark = open_session(options)
+            start_ms = int((clock.monotonic() - begun) * 1000)
+            places = (self._settings.cold_dir, archive_root(self._settings))
+            self._inner = SparkExecutor(spark, *places, start_ms=start_ms)
+        return self._inner
+
+    def close(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
+
+
+def layout_of(settings: Settings) -> Layout:
+    return Layout(os.path.abspath(settings.data_dir), absolute(check_place(settings.cold_dir)))
+
+
+def archive_root(settings: Settings) -> str:
+    """Where the archive is: a folder, or the URL of an object store."""
+    return absolute(check_place(settings.archive_dir, "the archive")) or layout_of(settings).archive
+
+
+def files_of(settings: Settings) -> FileSystem:
+    """Every file that the pipeline works on, wherever it is."""
+    return guest_files(settings.cold_dir, archive_root(settings))
+
+
+def make_pipeline(
+    settings: Settings,
+    fs: FileSystem,
+    executor: Executor,
+    clock: Clock,
+    compact: bool = False,
+    frame: FrameRules | None = None,
+) -> Pipeline:
+    """The pipeline with every product that the settings ask for; with `compact` it takes out all that is deleted."""
+    layout = layout_of(settings)
+    products: list[Product] = []
+    if settings.archive in ("1", "true"):
+        share = 0.0 if compact else DELETED_SHARE
+        rules = ArchiveRules(
+            retention_ms=settings.archive_retention_ms,
+            erase_ms=settings.archive_erase_ms,
+            deleted_share=share,
+            file_bytes=settings.archive_file_bytes,
+        )
+        root = archive_root(settings)
+        archive = ArchiveProduct(fs, root, rules, SystemEntropy(), table_of(settings, fs, rules))
+        products.append(archive)
+        patterns = typed_streams(settings)
+        if patterns or any(typed_folders(fs, root)):
+            # Behind the archive: it shows what the archive has, and hides what the archive's round hides.
+            make = typed_tables(settings, fs, rules)
+            products.append(TypedProduct(fs, root, patterns, lambda: archive.state, make))
+    # Only whoever keeps copies can say that deletes have reached them. Those of an archive that is turned off wait.
+    confirms = bool(products)
+    if settings.search_families == "auto":
+        families = IndexRules(erase_ms=0 if compact else settings.search_erase_ms)
+        products.append(IndexProduct(fs, layout, families, SystemEntropy()))
+    return Pipeline(fs, layout, products, executor, clock, frame, confirms)
+
+
+def table_of(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> TableFollower:
+    """The table that the archive is shown as."""
+    root = archive_root(settings)
+    pointer = pointer_of(fs, root, settings.archive_catalog, settings.archive_table)
+    table = ArchiveTable(fs, root, pointer, SystemEntropy(), rules.retire_ms, settings.archive_file_bytes)
+    return TableFollower(table, root)
+
+
+def typed_streams(settings: Settings) -> list[str]:
+    """Patterns of the streams that get a table of their own."""
+    return [word.strip() for word in (settings.archive_typed or "").split(",") if word.strip()]
+
+
+def typed_tables(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> Callable[[str], TypedTable]:
+    """What makes the table of a stream, by its folder."""
+    root = archive_root(settings)
+
+    def make(folder: str) -> TypedTable:
+        place = f"{root}/{folder}"
+        pointer = pointer_of(fs, place, settings.archive_catalog, typed_name(settings.archive_table, folder))
+        table = ArchiveTable(fs, place, pointer, SystemEntropy(), rules.retire_ms, settings.archive_file_bytes)
+        return TypedTable(fs, root, folder, table, rules.retire_ms)
+
+    return make
+
+
+def hold_pipeline(fs: FileSystem, layout: Layout, who: str) -> FolderLock:
+    """One process at a time works on the products of a folder."""
+    fs.make_dirs(layout.pipeline)
+    try:
+        return fs.lock(f"{layout.pipeline}/lock", who)
+    except BlockingIOError as error:
+        raise PipelineBusyError(f"the pipeline of {layout.root} is run by {error}") from error
+
+
+def check_tracked(fs: FileSystem, layout: Layout) -> None:
+    """Refuses to archive beside a server that would not tell of deletes: the archive would show them for ever.
+
+    Without a server nothing is deleted, and the next one to start keeps deletes because it finds that there was a run.
+    """
+    DeleteAcks(fs, layout).begin()
+    catalog = read_catalog(fs, layout)
+    if catalog is None or catalog.head.tracked:
+        return
+    try:
+        fs.lock(layout.lock, "a look at whether a server runs").release()
+    except BlockingIOError as error:
+        raise UntrackedError(
+            f"{layout.root} is used by {error}, which keeps no deletes for an archive: start it with TOPICS_ARCHIVE=1, "
+            "or stop it first"
+        ) from error
+
+
+def run_until_idle(
+    pipeline: Pipeline, settings: Settings, clock: Clock, wait: Callable[[float], object], once: bool = False
+) -> None:
+    """Rounds until there was nothing to do for `pipeline_idle_ms`; with `once`, until there is nothing to do."""
+    last_work = clock.monotonic()
+    while True:
+        try:
+            worked = pipeline.round()
+        except NoCatalogError:
+            worked = False
+        if worked:
+            last_work = clock.monotonic()
+            continue
+        if once or clock.monotonic() - last_work >= settings.pipeline_idle_ms / 1000:
+            return
+        wait(settings.pipeline_poll_ms / 1000)
+
+
+def main() -> int:
+    settings = Settings.from_env(os.environ)
+    configure_logs(settings.log_format, level=settings.log_level)
+    # Safe anywhere, since publishing is one step; and quicker than waiting for a job that would be done again anyway.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.getpgrp() != os.getpid():
+        # The server ends this process and Java with it when it drains; the terminal's Ctrl-C is not for them.
+        os.setpgrp()
+    threading.Thread(target=_end_with_the_server, daemon=True).start()
+    fs, clock = files_of(settings), SystemClock()
+    layout = layout_of(settings)
+    try:
+        lock = hold_pipeline(fs, layout, f"process {os.getpid()}")
+    except PipelineBusyError as error:
+        _log.warning("another process has the pipeline", extra={"error": str(error)})
+        return 3
+    spark = LateSpark(settings)
+    try:
+        pipeline = make_pipeline(settings, fs, spark, clock)
+        run_until_idle(pipeline, settings, clock, threading.Event().wait)
+    except Exception as error:
+        _log.exception("the pipeline failed")
+        note_failure(fs, layout, error, clock)
+        return 1
+    finally:
+        spark.close()
+        lock.release()
+    return 0
+
+
+def note_failure(fs: FileSystem, layout: Layout, error: Exception, clock: Clock) -> None:
+    status = load_status(fs, layout)
+    save_status(
+        fs,
+        layout,
+        msgspec.structs.replace(
+            status,
+            running=False,
+            updated_ms=clock.now_ms(),
+            failures=status.failures + 1,
+            error=f"{type(error).__name__}: {error}"[:500],
+        ),
+    )
+
+
+def _end_with_the_server() -> None:
+    while sys.stdin.buffer.read(1024):
+        pass
+    os._exit(0)

@@ -1,0 +1,186 @@
+"""What a task does: segments read once for all products that want them, and chores."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topics.log.fs import FileSystem, is_passing
+from topics.log.layout import Layout
+from topics.log.object_store.store import StoreUnavailable
+from topics.spark.pipeline.products import Chore, Failure, TaskHalf, Transform, Want
+from topics.spark.segment_reader import SegmentGoneError, SegmentRef, read_segment
+
+
+class SegmentWork(msgspec.Struct, frozen=True, array_like=True):
+    """One segment, and every product that wants something of it."""
+
+    wants: list[tuple[str, Want]]
+
+    @property
+    def topic_id(self) -> int:
+        return self.wants[0][1].ref.topic_id
+
+    @property
+    def topic(self) -> str:
+        return self.wants[0][1].ref.topic
+
+    @property
+    def text_bytes(self) -> int:
+        return self.wants[0][1].ref.text_bytes
+
+    def ref(self) -> SegmentRef:
+        """The segment with everything that anybody wants of it."""
+        refs = [want.ref for _, want in self.wants]
+        first, last = min(ref.from_seq for ref in refs), max(ref.to_seq for ref in refs)
+        return msgspec.structs.replace(refs[0], from_seq=first, to_seq=last)
+
+
+class ChoreWork(msgspec.Struct, frozen=True, array_like=True):
+    product: str
+    chore: Chore
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """The work of one task."""
+
+    root: str
+    cold_root: str | None
+    charges: dict[str, bytes]
+    segments: list[SegmentWork] = []
+    chores: list[ChoreWork] = []
+
+
+class PieceOutcome(msgspec.Struct, array_like=True):
+    """What became of a piece."""
+
+    made: dict[str, list[bytes]] = {}
+    failures: list[tuple[str, Failure]] = []
+    records: int = 0
+    bytes: int = 0
+    segments: int = 0
+    short: str = ""
+    """What the machine ran out of before the piece was done; nobody is to blame for that."""
+
+
+class _ShortError(Exception):
+    """A machine without room, descriptors or memory, or a store that does not answer: it is tried again later."""
+
+
+_pieces = msgspec.msgpack.Decoder(Piece)
+_outcomes = msgspec.msgpack.Decoder(PieceOutcome)
+
+
+def encode_piece(piece: Piece) -> bytes:
+    return msgspec.msgpack.encode(piece)
+
+
+def decode_outcome(data: bytes) -> PieceOutcome:
+    return _outcomes.decode(data)
+
+
+def perform(fs: FileSystem, halves: Mapping[str, TaskHalf], work: bytes) -> bytes:
+    """Runs in a task. What one topic or one product fails at costs no other anything."""
+    piece = _pieces.decode(work)
+    return msgspec.msgpack.encode(_Task(fs, halves, piece).done())
+
+
+class _Task:
+    def __init__(self, fs: FileSystem, halves: Mapping[str, TaskHalf], piece: Piece) -> None:
+        self._fs = fs
+        self._halves = halves
+        self._piece = piece
+        self._layout = Layout(piece.root, piece.cold_root)
+        self._transforms: dict[str, Transform] = {}
+        self._failed: set[tuple[str, int]] = set()
+        self._outcome = PieceOutcome()
+
+    def done(self) -> PieceOutcome:
+        try:
+            self._all()
+        except _ShortError as error:
+            self._outcome.short = str(error)
+        return self._outcome
+
+    def _all(self) -> None:
+        for segment in self._piece.segments:
+            self._scan(segment)
+        for name, transform in self._transforms.items():
+            self._finish(name, transform)
+        for work in self._piece.chores:
+            self._chore(work)
+
+    def _scan(self, segment: SegmentWork) -> None:
+        wants = [(name, want) for name, want in segment.wants if (name, segment.topic_id) not in self._failed]
+        if not wants:
+            return
+        try:
+            # Whole, before anybody gets any of it: a segment that is damaged near its end gives nothing to anyone.
+            batches = list(read_segment(self._fs, self._layout, segment.ref()))
+        except SegmentGoneError:
+            return  # Evicted or deleted since it was planned: there is nothing to work on, and nothing is covered.
+        except Exception as error:
+            _raise_if_short(error)
+            for name, _ in wants:
+                self._fail(name, segment, error)
+            return
+        self._outcome.segments += 1
+        self._outcome.bytes += segment.text_bytes
+        self._outcome.records += sum(batch.num_rows for batch in batches)
+        for name, want in wants:
+            try:
+                self._transform(name).take(want, within(batches, want.ref, segment.wants))
+            except Exception as error:
+                _raise_if_short(error)
+                self._fail(name, segment, error)
+
+    def _finish(self, name: str, transform: Transform) -> None:
+        try:
+            made = transform.finish()
+        except OSError as error:
+            _raise_if_short(error)
+            raise
+        self._outcome.made.setdefault(name, []).append(made)
+
+    def _transform(self, name: str) -> Transform:
+        if name not in self._transforms:
+            charge = self._piece.charges[name]
+            self._transforms[name] = self._halves[name].begin(self._fs, self._layout, charge)
+        return self._transforms[name]
+
+    def _chore(self, work: ChoreWork) -> None:
+        name, chore = work.product, work.chore
+        try:
+            made = self._halves[name].chore(self._fs, self._layout, self._piece.charges[name], chore.work)
+        except Exception as error:
+            _raise_if_short(error)
+            self._outcome.failures.append((name, Failure(chore.topic_id, chore.subject, _reason(error))))
+        else:
+            self._outcome.made.setdefault(name, []).append(made)
+
+    def _fail(self, name: str, segment: SegmentWork, error: Exception) -> None:
+        self._failed.add((name, segment.topic_id))
+        self._outcome.failures.append((name, Failure(segment.topic_id, segment.topic, _reason(error))))
+
+
+def within(
+    batches: Sequence[pa.RecordBatch], ref: SegmentRef, wants: Iterable[tuple[str, Want]]
+) -> Sequence[pa.RecordBatch]:
+    """What one product wants of a segment that was read for several."""
+    if all((want.ref.from_seq, want.ref.to_seq) == (ref.from_seq, ref.to_seq) for _, want in wants):
+        return batches
+    kept = []
+    for batch in batches:
+        inside = pc.and_(pc.greater_equal(batch["seq"], ref.from_seq), pc.less_equal(batch["seq"], ref.to_seq))
+        kept.append(batch.filter(inside))
+    return [batch for batch in kept if batch.num_rows]
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _raise_if_short(error: Exception) -> None:
+    if is_passing(error) or isinstance(error, StoreUnavailable):
+        raise _ShortError(_reason(error)) from error

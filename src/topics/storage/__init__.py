@@ -1,1 +1,0 @@
-"""The log on disk: the only layer that touches files."""

@@ -1,1 +1,0 @@
-"""Where backups are kept: files that are never changed, and manifests that say which of them count."""

@@ -1,1 +1,0 @@
-"""Files that may be damaged: looking at them without believing them, and putting others into their place."""

@@ -1,0 +1,275 @@
+"""Appending to a stream: every condition is checked against what is on its way already, then one frame carries all.
+
+The order of the checks is part of the behaviour: whether the stream is there, whether it is closed, its content type,
+its producer, its `Stream-Seq`. A repetition by a producer is recognised before anything that only a new batch must
+meet.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
+from topics.engine.topic import Topic
+from topics.engine.write_path import Change, Gate
+from topics.log.commit_requests import CommitTiming
+from topics.log.frame import FrameKind
+from topics.model.errors import (
+    InvalidRequestError,
+    ProducerGapError,
+    SequenceConflictError,
+    StreamClosedError,
+    StreamConflictError,
+    TopicsError,
+    quoted,
+)
+from topics.model.records import Batch, Record
+from topics.streams.chunked_validation import Description, Prepared, Retry
+from topics.streams.contracts import check_own_key
+from topics.streams.entry_encoding import Content, bytes_records, check_entries, media_type, read_json
+from topics.streams.offsets import Position, offset_of, tail_offset
+from topics.streams.producers import Later, ReorderBuffer, Verdict, judge
+from topics.streams.stream_frames import Producer, StreamMark, encode_mark
+from topics.streams.stream_state import JSON_TYPE, StreamFeature, StreamState, check_visible, stream_of
+
+
+class AppendRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a POST says. An empty body with `close` only closes."""
+
+    body: Content = b""
+    content_type: str = ""
+    key: str | None = None
+    ts: int | None = None
+    seq: str | None = None
+    producer: Producer | None = None
+    close: bool = False
+
+
+class Appended(msgspec.Struct, frozen=True, gc=False):
+    """How an append went: the end of the stream behind it, and where its producer stands."""
+
+    next_offset: str
+    duplicate: bool = False
+    closed: bool = False
+    producer: Producer | None = None
+
+
+AppendedDone = Callable[[Appended | TopicsError], None]
+
+
+class _MarkExtension:
+    """A stream's change on its way, in the same frame as the batch."""
+
+    kind = FrameKind.STREAM_APPEND
+
+    def __init__(self, feature: StreamFeature, state: StreamState, mark: StreamMark) -> None:
+        self._feature = feature
+        self._state = state
+        self._mark = mark
+
+    def staged(self, topic: Topic) -> None:
+        self._state.stage(self._mark)
+
+    def prefix(self, topic: Topic) -> bytes:
+        return encode_mark(self._mark)
+
+    def applied(self, topic: Topic) -> None:
+        self._state.apply(self._mark)
+        self._state.unstage(None)
+        if self._mark.close:
+            self._feature.tell("closed", topic)
+
+    def undone(self, topic: Topic, error: TopicsError) -> None:
+        self._state.unstage(error)
+
+
+class StreamAppender:
+    def __init__(self, engine: Engine, later: Later | None) -> None:
+        self._engine = engine
+        self._feature = engine.streams
+        self._early = ReorderBuffer(later) if later is not None else None
+
+    def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
+        """Appends, closes, or both. Raises what can be refused at once."""
+        self._check_words(request)
+        self._attempt(name, request, done, None)
+
+    def _attempt(self, name: str, request: AppendRequest, done: AppendedDone, prepared: Prepared | None) -> None:
+        try:
+            self._append(name, request, done, prepared)
+        except ProducerGapError as gap:
+            if not self._hold(name, request, gap, done):
+                raise
+            return
+        if request.producer is not None and self._early is not None:
+            topic = self._engine.core.by_name.get(name)
+            if topic is not None:
+                self._early.accepted(topic.id, request.producer)
+
+    def _check_words(self, request: AppendRequest) -> None:
+        """What a stream remembers of its writers has bounds, because it remembers many."""
+        most = self._engine.core.limits.max_idempotency_key_chars
+        producer_id = request.producer.id if request.producer is not None else None
+        for field, text in (("Producer-Id", producer_id), ("Stream-Seq", request.seq)):
+            if text is not None and len(text) > most:
+                raise InvalidRequestError(f"{field}: at most {most} characters are allowed", field=field, max=most)
+
+    def _hold(self, name: str, request: AppendRequest, gap: ProducerGapError, done: AppendedDone) -> bool:
+        topic, producer = self._engine.core.by_name.get(name), request.producer
+        if self._early is None or topic is None or producer is None:
+            return False
+
+        retry = self._retry(name, request, done)
+        return self._early.hold(topic.id, producer, gap, lambda: retry(None), lambda: done(gap))
+
+    def _retry(self, name: str, request: AppendRequest, done: AppendedDone) -> Retry:
+        """Tries again what had to wait: nobody is left to be told by an exception."""
+
+        def retry(prepared: Prepared | None) -> None:
+            try:
+                self._attempt(name, request, done, prepared)
+            except TopicsError as error:
+                done(error)
+
+        return retry
+
+    def _append(self, name: str, request: AppendRequest, done: AppendedDone, prepared: Prepared | None) -> None:
+        core = self._engine.core
+        core.check_accepting()
+        topic = check_visible(core.by_name.get(name), name)
+        if prepared is None and self._feature.waits(topic, self._retry(name, request, done)):
+            return
+        state = stream_of(topic)
+        if state is not None and (state.closed or (state.staged is not None and state.staged.closed)):
+            self._answer_closed(topic, state, request, done)
+            return
+        content_type = state.content_type if state is not None else JSON_TYPE
+        if request.body and media_type(request.content_type) != media_type(content_type):
+            if state is not None and state.staged_description is not None:
+                state.staged_description.intake.check_bytes()
+            raise StreamConflictError(
+                f"the stream holds {quoted(content_type)}, not {quoted(request.content_type)}",
+                content_type=content_type,
+            )
+        producer = request.producer
+        if producer is not None:
+            state = state or self._feature.state(topic)
+            if judge(state.producer(producer.id), producer) is Verdict.DUPLICATE:
+                self._answer_duplicate(topic, state, producer, done)
+                return
+        if request.seq is not None:
+            state = state or self._feature.state(topic)
+            last = state.staged.last_seq if state.staged is not None else state.last_seq
+            if last is not None and request.seq.encode() <= last.encode():
+                raise SequenceConflictError(request.seq, last)
+        if state is not None:
+            self._feature.renew(topic)
+        if request.body:
+            records = self._admitted(topic, content_type, request, done, prepared)
+            if records is not None:
+                self._write(topic, state, records, request, done)
+        else:
+            self._close(topic, request, done)
+
+    def _admitted(
+        self, topic: Topic, content_type: str, request: AppendRequest, done: AppendedDone, prepared: Prepared | None
+    ) -> Sequence[Record] | None:
+        """The records as they are to be stored; None where they are looked at in portions, and come again."""
+        description = self._feature.description(topic)
+        if description is None:
+            return self._records(content_type, request, None)
+        if prepared is not None and prepared.description is description:
+            return self._feature.admit(topic, lambda: (), False, prepared)
+        check_own_key(description, request.key)
+        records = self._records(content_type, request, description)
+        if self._feature.postpones(topic, records, prepared, self._retry(topic.name, request, done)):
+            return None
+        return self._feature.admit(topic, lambda: records, False) or records
+
+    def _records(self, content_type: str, request: AppendRequest, description: Description | None) -> Sequence[Record]:
+        limits = self._engine.core.limits
+        if media_type(content_type) == JSON_TYPE:
+            records = read_json(request.body, request.key)
+            if not records:
+                raise InvalidRequestError("the body is an empty array: there is nothing to append")
+            if description is not None:
+                records = description.unpack(records)
+            check_entries(records, limits, request.key)
+        else:
+            records = bytes_records(request.body, content_type, request.key)
+            check_entries((), limits, request.key)
+        return records
+
+    def _write(
+        self,
+        topic: Topic,
+        state: StreamState | None,
+        records: Sequence[Record],
+        request: AppendRequest,
+        done: AppendedDone,
+    ) -> None:
+        core, extension = self._engine.core, None
+        now = core.wall()
+        if request.producer is not None or request.seq is not None or request.close:
+            state = state or self._feature.state(topic)
+            mark = StreamMark(now, request.seq, request.producer, request.close)
+            extension = _MarkExtension(self._feature, state, mark)
+
+        def written(outcome: AppendResult | TopicsError) -> None:
+            if isinstance(outcome, TopicsError):
+                done(outcome)
+            else:
+                # The stream may have grown since: what is told is the end of this batch.
+                done(Appended(offset_of(topic, Position(outcome.last_seq)), False, request.close, request.producer))
+
+        self._engine.write(topic, Batch(records=records), written, extension, request.ts)
+
+    def _close(self, topic: Topic, request: AppendRequest, done: AppendedDone) -> None:
+        core = self._engine.core
+        state = self._feature.state(topic)
+        core.path.check(topic)
+        mark = StreamMark(core.wall(), request.seq, request.producer, True)
+        state.stage(mark)
+
+        def applied(timing: CommitTiming) -> None:
+            state.apply(mark)
+            state.unstage(None)
+            self._feature.tell("closed", topic)
+            done(Appended(tail_offset(topic), False, True, request.producer))
+
+        def failed(error: TopicsError) -> None:
+            state.unstage(error)
+            done(error)
+
+        frame = (FrameKind.STREAM_CLOSE, encode_mark(mark), b"")
+        core.path.log(Change(core.path, topic, (frame,), applied, failed), Gate.SYNC)
+
+    def _answer_closed(self, topic: Topic, state: StreamState, request: AppendRequest, done: AppendedDone) -> None:
+        """A closed stream takes nothing, but closing it twice is fine, and so is repeating what closed it."""
+        producer = request.producer
+        known = state.producer(producer.id) if producer is not None else None
+        # A batch that is in the stream already may be repeated; only one that is not comes too late.
+        repeated = producer is not None and known is not None and _is_before(producer, known)
+        if not repeated and (request.body or producer is not None):
+            raise StreamClosedError(topic.name)
+        self._when_settled(state, lambda: Appended(tail_offset(topic), True, True, known if repeated else None), done)
+
+    def _answer_duplicate(self, topic: Topic, state: StreamState, sent: Producer, done: AppendedDone) -> None:
+        def answer() -> Appended:
+            # How far it has come for sure: what followed on its heels may be on its way still, and fail.
+            known = state.producers.get(sent.id) if state.producers is not None else None
+            return Appended(tail_offset(topic), True, state.closed, known or sent)
+
+        self._when_settled(state, answer, done)
+
+    def _when_settled(self, state: StreamState, answer: Callable[[], Appended], done: AppendedDone) -> None:
+        """Answers a repetition once what it repeats is safe; should that fail, the repetition failed as well."""
+        if state.staged is None:
+            done(answer())
+            return
+        state.staged.when_settled(lambda error: done(answer() if error is None else error))
+
+
+def _is_before(sent: Producer, known: Producer) -> bool:
+    return sent.epoch == known.epoch and sent.seq <= known.seq

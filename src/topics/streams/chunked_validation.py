@@ -1,0 +1,249 @@
+"""What a stream promises about its entries, as writers and readers meet it: kept as one value, compiled when needed."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from topics.engine.core import EngineCore
+from topics.engine.topic import Topic
+from topics.model.errors import InvalidRequestError, TopicsError
+from topics.model.records import Record
+from topics.schema.contract import Contract, Intake, decode_contract, encode_contract
+from topics.schema.documents import MAX_PORTION
+from topics.schema.promotion import Promoter
+from topics.schema.registry import Registry
+from topics.wire.preencoding import Preencoded, PreencodedBatch
+
+REASON = "schema"
+"""What the detail of a refusal says where entries are not what their stream promises."""
+
+
+class Description:
+    """A contract that somebody installed. It never changes: an update makes another one."""
+
+    def __init__(self, contract: Contract, raw: bytes = b"") -> None:
+        self.contract = contract
+        self.raw = raw or encode_contract(contract)
+        """As it is in the log and in snapshots."""
+
+    @classmethod
+    def decode(cls, raw: bytes | memoryview) -> "Description":
+        """Raises ValueError for what no version of this server wrote."""
+        return cls(decode_contract(raw), bytes(raw))
+
+    @cached_property
+    def intake(self) -> Intake:
+        return Intake(self.contract)
+
+    @property
+    def promoter(self) -> Promoter | None:
+        """How entries of earlier versions are shown; None where there are none."""
+        registry = self.contract.registry
+        return registry.promoter if registry.current_version > 1 else None
+
+    @property
+    def has_routing_key(self) -> bool:
+        return self.contract.registry.routing_key is not None
+
+    @cached_property
+    def is_searched(self) -> bool:
+        """Whether there is a search description."""
+        return self.contract.registry.search is not None
+
+    def upto(self, count: int) -> "Description":
+        """What a fork that begins behind so many entries inherits: the versions that were there by then."""
+        registry = self.contract.registry
+        versions = tuple(version for version in registry.versions if version.boundary <= count)
+        if len(versions) == len(registry.versions):
+            return self
+        return Description(Contract(Registry(versions, registry.routing_key, registry.search), self.contract.profile))
+
+    def unpack(self, records: Sequence[Record]) -> list[Record]:
+        """The records of an append, where some of them may stand for several."""
+        records = list(records)
+        unpacked = self.contract.profile.unpack([record.data for record in records])
+        # All of a request have the same key, and nothing else.
+        return records if unpacked is None else [Record(data, records[0].tag) for data in unpacked]
+
+    def admit(self, records: Sequence[Record], now_ms: int, moved: bool) -> Sequence[Record] | None:
+        """The records as they are to be stored, None where that is as they are; or a refusal of all of them that names
+        the first that is wrong.
+
+        Records that a writer brings must leave their tag to the stream where it takes keys out of its entries. Those
+        that were `moved` here had theirs for another topic: it is replaced.
+        """
+        if self.has_routing_key and not moved:
+            _refuse_tags(records)
+        return self._admit(records, now_ms)
+
+    def is_large(self, records: Sequence[Record]) -> bool:
+        """Whether to look at these records takes longer than anybody should wait for it."""
+        return len(records) > MAX_PORTION or self.intake.portion([record.data for record in records]) < len(records)
+
+    def admit_portion(self, records: Sequence[Record], begin: int, now_ms: int) -> Sequence[Record]:
+        """The next few of the records that a writer brings, as `admit` has them; it is called until there are none."""
+        if self.has_routing_key and not begin:
+            _refuse_tags(records)
+        rest = records[begin : begin + MAX_PORTION]
+        part = rest[: self.intake.portion([record.data for record in rest])]
+        try:
+            return self._admit(part, now_ms) or part
+        except InvalidRequestError as error:
+            index = error.detail.get("index")
+            if isinstance(index, int):
+                error.detail["index"] = begin + index
+            raise
+
+    def admit_all(self, records: Sequence[Record], now_ms: int) -> Sequence[Record]:
+        """As `admit`, for as many records as there are, with nobody having a turn in between."""
+        admitted: list[Record] = []
+        while len(admitted) < len(records):
+            admitted += self.admit_portion(records, len(admitted), now_ms)
+        return admitted
+
+    def _admit(self, records: Sequence[Record], now_ms: int) -> Sequence[Record] | None:
+        try:
+            taken = self.intake.take([record.data for record in records], now_ms=now_ms)
+        except InvalidRequestError as error:
+            error.detail.setdefault("reason", REASON)
+            raise
+        tags: Sequence[str | None] = [record.tag for record in records]
+        if taken.keys is not None and self.has_routing_key:
+            tags = taken.keys
+        elif taken.keys is not None:
+            tags = [key if tag is None else tag for key, tag in zip(taken.keys, tags, strict=True)]
+        pairs = zip(taken.payloads, tags, records, strict=True)
+        if all([payload is record.data and tag == record.tag for payload, tag, record in pairs]):
+            return None
+        pairs = zip(taken.payloads, tags, records, strict=True)
+        return [Record(payload, tag, record.node, record.meta) for payload, tag, record in pairs]
+
+
+def is_schema_refusal(error: Exception) -> bool:
+    """Whether records were refused for what is in them."""
+    return isinstance(error, InvalidRequestError) and error.detail.get("reason") == REASON
+
+
+def _refuse_tags(records: Sequence[Record]) -> None:
+    for index, record in enumerate(records):
+        if record.tag is not None:
+            raise InvalidRequestError(
+                f"records[{index}].tag: not allowed when routingKey is configured",
+                field=f"records[{index}].tag", index=index, reason=REASON,
+            )  # fmt: skip
+
+
+# Batches that take too long to be looked at in one go: a portion each turn of the loop, and in between all others.
+#
+# A batch of a hundred thousand entries takes its schema half a second. It is admitted in portions, and comes back once
+# all of them are through, with what is to be stored. Only then it is decided, as if it came now; should the stream have
+# got another schema meanwhile, it is looked at again. What comes for the same stream in the meantime waits behind it,
+# so that the order in which requests came stays the order of the log.
+
+_DRAFTED_RECORDS = 4_000
+"""So many take some milliseconds to encode."""
+
+
+class Prepared(NamedTuple):
+    """Records that were looked at: as they are to be stored, or why they are not."""
+
+    description: Description
+    records: Sequence[Record]
+    refusal: TopicsError | None = None
+
+
+Retry = Callable[[Prepared | None], None]
+"""Tries again, with what was prepared; without, it was only its turn."""
+
+
+class _Job:
+    __slots__ = ("admitted", "description", "draft", "now_ms", "records", "retry", "topic")
+
+    def __init__(
+        self, topic: Topic, description: Description, records: Sequence[Record], now_ms: int, retry: Retry
+    ) -> None:
+        self.topic = topic
+        self.description = description
+        self.records = records
+        self.now_ms = now_ms
+        self.retry = retry
+        self.admitted: list[Record] = []
+        self.draft: PreencodedBatch | None = None
+
+
+class ChunkedValidator:
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._jobs: deque[_Job] = deque()
+        self._lines: dict[Topic, deque[Retry]] = {}
+        """Those who came for a stream while a batch for it is looked at."""
+        self._running = self._again = False
+
+    def waits(self, topic: Topic, retry: Retry) -> bool:
+        """Whether somebody is before them; then they are called when it is their turn."""
+        line = self._lines.get(topic)
+        if line is None:
+            return False
+        line.append(retry)
+        return True
+
+    def is_busy(self, topic: Topic) -> bool:
+        """Whether somebody would have to wait."""
+        return topic in self._lines
+
+    def begin(self, topic: Topic, description: Description, records: Sequence[Record], retry: Retry) -> None:
+        """Looks at a batch in portions, and calls back with the outcome."""
+        self._lines.setdefault(topic, deque())
+        self._jobs.append(_Job(topic, description, records, self._core.wall(), retry))
+        self._core.defer(self._run)
+
+    def _run(self) -> None:
+        """A portion of one batch. Without a loop, `defer` calls at once: then one call does them all, one by one."""
+        self._again = True
+        if self._running:
+            return
+        self._running = True
+        try:
+            while self._again and self._jobs:
+                self._again = False
+                self._look(self._jobs.popleft())
+                if self._jobs:
+                    self._core.defer(self._run)
+        finally:
+            self._running = False
+
+    def _look(self, job: _Job) -> None:
+        begin = len(job.admitted)
+        refusal: TopicsError | None = None
+        try:
+            job.admitted += job.description.admit_portion(job.records, begin, job.now_ms)
+        except TopicsError as error:
+            refusal = error
+        if refusal is None and len(job.admitted) < len(job.records):
+            self._jobs.append(job)
+            return
+        if refusal is None and len(job.admitted) > _DRAFTED_RECORDS and not self._draft(job):
+            self._jobs.append(job)
+            return
+        records = job.admitted if job.draft is None else Preencoded(job.admitted, job.draft)
+        self._finish(job.topic, lambda: job.retry(Prepared(job.description, records, refusal)))
+
+    def _draft(self, job: _Job) -> bool:
+        """Encodes some of what was admitted, so that this is done as well when it is decided."""
+        if job.draft is None:
+            topic = job.topic
+            job.draft = PreencodedBatch(
+                job.admitted, topic.staged_head + 1, max(self._core.wall(), topic.staged_ts), None
+            )
+        return job.draft.step()
+
+    def _finish(self, topic: Topic, first: Callable[[], None]) -> None:
+        """The batch goes on its way, and then those behind it, until one of them has to be looked at as well."""
+        line = self._lines.pop(topic)
+        first()
+        while line:
+            if topic in self._lines:
+                self._lines[topic].extend(line)
+                return
+            line.popleft()(None)

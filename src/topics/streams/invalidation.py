@@ -1,0 +1,656 @@
+"""The touches of one stream: a reader of it that tells those who wait for a key.
+
+It begins when somebody first asks, and reads what is appended from then on, whichever way it came. Nothing of it is
+kept over a restart: then the epoch is another, and whoever comes with an old cursor is told to look again.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from topics.engine.engine import Engine
+from topics.engine.topic import Topic
+from topics.model.errors import InvalidRequestError, TopicsError
+from topics.schema.invalidation_keys import (
+    Activation,
+    Template,
+    WaitRequest,
+    change_entity,
+    key_id,
+    table_key,
+    touched_by,
+)
+from topics.schema.profiles.state_protocol import StateProtocol, Touch, TouchTemplates
+from topics.streams.contracts import contract_of
+from topics.streams.offsets import Position
+from topics.streams.producers import Later
+from topics.streams.read import ReadSpec, StreamSlice
+
+# The templates that somebody uses: for these alone changes are looked at closely.
+
+_MINUTE_MS = 60_000
+
+
+class Active:
+    __slots__ = ("since", "template", "ttl_ms", "used_ms")
+
+    def __init__(self, template: Template, since: int, ttl_ms: int, used_ms: int) -> None:
+        self.template = template
+        self.since = since
+        """The generation behind which changes are looked at for it."""
+        self.ttl_ms = ttl_ms
+        self.used_ms = used_ms
+
+
+class ActiveTemplates:
+    """Times are those of a clock that does not jump, in milliseconds."""
+
+    def __init__(self, limits: TouchTemplates) -> None:
+        self._limits = limits
+        self._by_id: dict[str, Active] = {}
+        self.by_entity: dict[str, list[Template]] = {}
+        self._activations: deque[int] = deque()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def activate(self, template: Template, since: int, ttl_ms: int | None, now_ms: int) -> str:
+        """Begins to use a template, or goes on to; why not, empty where nothing is in the way."""
+        known = self._by_id.get(template.id)
+        ttl_ms = ttl_ms or self._limits.default_inactivity_ttl_ms
+        if known is not None:
+            if known.template != template:
+                return "another encoding of its fields is active"
+            known.used_ms, known.ttl_ms = now_ms, max(known.ttl_ms, ttl_ms)
+            return ""
+        refusal = self._refusal(template, now_ms)
+        if not refusal:
+            self._activations.append(now_ms)
+            self._by_id[template.id] = Active(template, since, ttl_ms, now_ms)
+            self.by_entity.setdefault(template.entity, []).append(template)
+        return refusal
+
+    def _refusal(self, template: Template, now_ms: int) -> str:
+        limits, activations = self._limits, self._activations
+        if len(self._by_id) >= limits.max_active_templates_per_stream:
+            return "the stream has as many templates as it may have"
+        if len(self.by_entity.get(template.entity, ())) >= limits.max_active_templates_per_entity:
+            return "the entity has as many templates as it may have"
+        while activations and now_ms - activations[0] >= _MINUTE_MS:
+            activations.popleft()
+        if limits.activation_rate_limit_per_minute and len(activations) >= limits.activation_rate_limit_per_minute:
+            return "too many templates were activated within a minute"
+        return ""
+
+    def use(self, template_id: str, now_ms: int) -> Active | None:
+        """Somebody waits by a template; None where it is not active."""
+        active = self._by_id.get(template_id)
+        if active is not None:
+            active.used_ms = now_ms
+        return active
+
+    def begun(self, template_id: str) -> int:
+        """The generation behind which changes are looked at for a template; 0 where that is none."""
+        active = self._by_id.get(template_id)
+        return active.since if active is not None else 0
+
+    def forget_unused(self, now_ms: int) -> list[Template]:
+        """Those that nobody used for as long as they were to be kept; they are active no more."""
+        unused = [active.template for active in self._by_id.values() if now_ms - active.used_ms >= active.ttl_ms]
+        for template in unused:
+            del self._by_id[template.id]
+            others = self.by_entity[template.entity]
+            others.remove(template)
+            if not others:
+                del self.by_entity[template.entity]
+        return unused
+
+
+# What was touched lately, and who waits for it: in memory, by generations.
+#
+# Touches are collected for a moment and then told together: that is a generation, and a cursor is an epoch with the
+# last generation that somebody knows of. The epoch is the journal's own, so a cursor from before a restart is known for
+# what it is. For each key the journal remembers the last generation that touched it. What it had to forget, or never
+# knew, it takes for touched: somebody may look again for nothing, but nobody misses a change.
+#
+# Those who wait are found by their keys. A generation costs what it touches and whom it wakes, however many wait.
+
+NOW = "now"
+ANY_FINE = -1
+"""Touched where fine keys could not be told, for those who do not say which templates their keys are of."""
+ANYTHING = -2
+"""Touched by every change, for those who ask by a template that nobody knows."""
+
+
+class Generation(NamedTuple):
+    """What was told together, and when."""
+
+    number: int = 0
+    last_entry: int = -1
+    """The last entry of the stream that it comes from."""
+    begun_ms: int = 0
+    told_ms: int = 0
+
+
+class Waiter:
+    """Somebody who waits; `wake` is called once."""
+
+    __slots__ = ("keys", "wake")
+
+    def __init__(self, keys: frozenset[int], wake: Callable[[], None]) -> None:
+        self.keys = keys
+        self.wake = wake
+
+
+class Journal:
+    def __init__(self, epoch: str, keys_max: int) -> None:
+        self.epoch = epoch
+        self.last = Generation()
+        self._keys_max = keys_max
+        self._touched: dict[int, int] = {}
+        """Key -> the last generation that touched it, in the order of those."""
+        self._floor = 0
+        """Up to this generation it is not known any more what was touched."""
+        self._pending: set[int] = set()
+        self._all = False
+        """Whether everything is taken for touched: something was lost, or it was too much."""
+        self._begun_ms = 0
+        self._last_entry = -1
+        self._waiting: dict[int, set[Waiter]] = {}
+        self.waiters = 0
+        self.overflows = 0
+
+    @property
+    def cursor(self) -> str:
+        return f"{self.epoch}:{self.last.number}"
+
+    @property
+    def pending(self) -> int:
+        return len(self._pending)
+
+    @property
+    def size(self) -> int:
+        """How many keys it remembers, told or not."""
+        return len(self._touched) + len(self._pending)
+
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._pending) or self._all
+
+    # Touching
+
+    def touch(self, keys: Iterable[int], entry: int, now_ms: int) -> None:
+        """Collects keys; `entry` is the one that touches them."""
+        if not self.has_pending:
+            self._begun_ms = now_ms
+        if not self._all:
+            self._pending.update(keys)
+            if len(self._pending) > self._keys_max:
+                self.touch_all(now_ms)
+        self._last_entry = max(self._last_entry, entry)
+
+    def touch_all(self, now_ms: int) -> None:
+        """Everything counts as touched."""
+        if not self.has_pending:
+            self._begun_ms = now_ms
+        self.overflows += 1
+        self._all = True
+        self._pending.clear()
+
+    def flush(self, now_ms: int) -> list[Waiter]:
+        """Makes a generation of what was collected; those it wakes wait no longer."""
+        number = self.last.number + 1
+        self.last = Generation(number, self._last_entry, self._begun_ms, now_ms)
+        if self._all:
+            self._floor = number
+            self._touched.clear()
+            woken = {waiter for waiters in self._waiting.values() for waiter in waiters}
+        else:
+            woken = set()
+            for key in self._pending:
+                self._touched.pop(key, None)
+                self._touched[key] = number
+                woken |= self._waiting.get(key, frozenset())
+            self._forget()
+        self._pending, self._all = set(), False
+        for waiter in woken:
+            self.leave(waiter)
+        return list(woken)
+
+    def _forget(self) -> None:
+        while len(self._touched) > self._keys_max:
+            key = next(iter(self._touched))
+            self._floor = max(self._floor, self._touched.pop(key))
+
+    # Waiting
+
+    def read_cursor(self, cursor: str) -> int | None:
+        """The generation of a cursor; None for one of another epoch, or of a generation that never was."""
+        if cursor == NOW:
+            return self.last.number
+        epoch, colon, number = cursor.partition(":")
+        if not colon or not number.isascii() or not number.isdigit() or len(number) > 18:
+            raise InvalidRequestError("wait.cursor: is neither `now` nor a cursor of this route", field="wait.cursor")
+        generation = int(number)
+        return generation if epoch == self.epoch and generation <= self.last.number else None
+
+    def is_touched(self, keys: frozenset[int], since: int) -> bool:
+        """Whether one of the keys was touched behind a generation, as far as that is known."""
+        if since < self._floor:
+            return True
+        touched = self._touched
+        return since < self.last.number and any(touched.get(key, 0) > since for key in keys)
+
+    def join(self, waiter: Waiter) -> None:
+        self.waiters += 1
+        for key in waiter.keys:
+            self._waiting.setdefault(key, set()).add(waiter)
+
+    def leave(self, waiter: Waiter) -> None:
+        """Forgets somebody, who may have left already."""
+        there = False
+        for key in waiter.keys:
+            waiters = self._waiting.get(key)
+            if waiters is not None and waiter in waiters:
+                there = True
+                waiters.discard(waiter)
+                if not waiters:
+                    del self._waiting[key]
+        self.waiters -= there
+
+    def leave_all(self) -> list[Waiter]:
+        """Everybody who waits; nobody does afterwards."""
+        everybody = list({waiter for waiters in self._waiting.values() for waiter in waiters})
+        self._waiting, self.waiters = {}, 0
+        return everybody
+
+
+# How many fine keys may be worked out: so many a batch, and so many a second with a reserve for bursts.
+
+
+class FineKeyBudget:
+    def __init__(self, settings: Touch, now_ms: int) -> None:
+        self._settings = settings
+        self._tokens = float(settings.fine_burst_tokens)
+        self._filled_ms = now_ms
+        self._left = 0
+        self.behind = False
+        """Whether so much waits to be looked at that only a reserve of fine keys is worked out."""
+
+    @property
+    def mode(self) -> str:
+        if not self.behind:
+            return "fine"
+        return "restricted" if self._settings.lag_reserved_fine_touch_budget_per_batch else "coarseOnly"
+
+    def begin(self, lag: int, now_ms: int) -> None:
+        """A batch is looked at, with so many entries behind it."""
+        settings = self._settings
+        passed = max(now_ms - self._filled_ms, 0)
+        self._filled_ms = now_ms
+        filled = self._tokens + passed * settings.fine_tokens_per_second / 1000
+        self._tokens = min(filled, float(settings.fine_burst_tokens))
+        if lag >= max(settings.lag_degrade_fine_touches_at_source_offsets, 1):
+            self.behind = True
+        elif lag <= settings.lag_recover_fine_touches_at_source_offsets:
+            self.behind = False
+        per_batch = settings.fine_touch_budget_per_batch
+        if self.behind:
+            per_batch = min(per_batch, settings.lag_reserved_fine_touch_budget_per_batch)
+        self._left = min(per_batch, int(self._tokens))
+
+    def spend(self, keys: int) -> bool:
+        """Whether so many keys may be told."""
+        if keys > self._left:
+            return False
+        self._left -= keys
+        self._tokens -= keys
+        return True
+
+
+_BATCH = 256
+"""Entries that are looked at in one turn of the loop."""
+_WAKES = 256
+"""Those who wait that are told in one turn of the loop."""
+_decode = msgspec.json.Decoder().decode
+
+Read = Callable[[Topic, ReadSpec, Callable[[StreamSlice | TopicsError], None]], None]
+Watch = Callable[[Topic, Callable[[], None]], Callable[[], None]]
+
+
+class Surroundings(NamedTuple):
+    """What the touches of a stream need of the server."""
+
+    read: Read
+    watch: Watch
+    later: Later
+    settings: Callable[[Topic], Touch | None]
+    """What a stream says about its touches now; None where they are off."""
+    wall_ms: Callable[[], int]
+    steady_ms: Callable[[], int]
+
+
+class Outcome(NamedTuple):
+    """How a wait ended. A stale one is for another epoch, or the routes are off now."""
+
+    kind: str
+    cursor: str
+    touched: bool
+    generation: Generation
+    stale: bool = False
+
+
+class Counters:
+    """What was done since the touches of the stream began."""
+
+    def __init__(self) -> None:
+        self.entries = self.batches = self.batches_without = 0
+        self.tables = self.fine = self.dropped = self.flushes = self.woken = 0
+        self.waits_touched = self.waits_over = self.waits_stale = 0
+
+
+class StreamInvalidation:
+    def __init__(self, topic: Topic, settings: Touch, epoch: str, around: Surroundings) -> None:
+        self.topic = topic
+        self.settings = settings
+        self.journal = Journal(epoch, settings.memory.pending_max_keys)
+        self.templates = ActiveTemplates(settings.templates)
+        self.budget = FineKeyBudget(settings, around.steady_ms())
+        self.counters = Counters()
+        self.used_ms = around.steady_ms()
+        self.position = topic.head
+        """How far the stream was looked at."""
+        self._around = around
+        self._reading = False
+        self._flush_due: Callable[[], None] | None = None
+        self._settling: list[Callable[[], None]] = []
+        self._unwatch = around.watch(topic, self._changed)
+        self.over = False
+        """Whether it has ended: the next who asks begins another epoch."""
+
+    # Asked from outside
+
+    def activate(self, request: Activation) -> list[tuple[Template, str]]:
+        """Begins to look at changes for templates; each with why not, empty where it does."""
+        now = self._use()
+        return [(template, self._activate(template, request.inactivity_ttl_ms, now)) for template in request.templates]
+
+    def wait(self, request: WaitRequest, done: Callable[[Outcome], None]) -> Callable[[], Outcome] | None:
+        """Calls back when one of the keys was touched behind the cursor: at once, and then it returns None; or later,
+        unless what it returns is called before, which ends the wait and tells how it stands."""
+        now = self._use()
+        for template in request.declared:
+            self._activate(template, request.inactivity_ttl_ms, now)
+        kind, keys = self._interest(request, now)
+        since = self.journal.read_cursor(request.cursor)
+        if since is None:
+            self.counters.waits_stale += 1
+            done(self._outcome(kind, stale=True))
+            return None
+        if self.journal.is_touched(keys, since) or self._unseen(request, since):
+            self._tell(done, kind, touched=True)
+            return None
+        waiter = Waiter(keys, lambda: self._tell(done, kind, touched=not self.over))
+        self.journal.join(waiter)
+
+        def end() -> Outcome:
+            self.journal.leave(waiter)
+            self.counters.waits_over += 1
+            return self._outcome(kind)
+
+        return end
+
+    def when_settled(self, settled: Callable[[], None]) -> Callable[[], None]:
+        """Calls back once everything that is in the stream now was told. Returns what takes it back."""
+        self._use()
+        if self.is_settled:
+            settled()
+            return _nothing
+        self._settling.append(settled)
+        return lambda: self._settling.remove(settled) if settled in self._settling else None
+
+    @property
+    def is_settled(self) -> bool:
+        return self.position >= self.topic.head and not self.journal.has_pending
+
+    @property
+    def lag(self) -> int:
+        return max(self.topic.head - self.position, 0)
+
+    def end(self) -> None:
+        """The routes are off, or the stream is gone: everybody is told."""
+        if self.over:
+            return
+        self.over = True
+        self._unwatch()
+        if self._flush_due is not None:
+            # Takes it back.
+            self._flush_due()
+        for waiter in self.journal.leave_all():
+            waiter.wake()
+        settling, self._settling = self._settling, []
+        for settled in settling:
+            settled()
+
+    # What a wait is for
+
+    def _use(self) -> int:
+        now = self.used_ms = self._around.steady_ms()
+        forgotten = self.templates.forget_unused(now)
+        if forgotten:
+            # Whoever waits by one of them has to ask again, because nobody looks for its keys any more.
+            self._touch([template.key for template in forgotten], self.position - 1)
+        return now
+
+    def _activate(self, template: Template, ttl_ms: int | None, now: int) -> str:
+        active = len(self.templates)
+        refusal = self.templates.activate(template, self.journal.last.number, ttl_ms, now)
+        if len(self.templates) > active and self.journal.has_pending:
+            # What is about to be told was not looked at for it.
+            self.journal.touch((template.key,), self.position - 1, self._around.wall_ms())
+        return refusal
+
+    def _interest(self, request: WaitRequest, now: int) -> tuple[str, frozenset[int]]:
+        """By what somebody waits, and under which keys."""
+        used = [self.templates.use(template_id, now) for template_id in request.templates]
+        active = [each.template for each in used if each is not None]
+        extra = set() if len(active) == len(used) else {ANYTHING}
+        if request.coarse or len(active) < len(used):
+            extra.update(key_id(table_key(template.entity)) for template in active)
+            return "tableKey", request.keys.union(extra)
+        extra.update(template.key for template in active)
+        if not active:
+            extra.add(ANY_FINE)
+        restricted = self.budget.behind and bool(active)
+        return "templateKey" if restricted else "fineKey", request.keys.union(extra)
+
+    def _unseen(self, request: WaitRequest, since: int) -> bool:
+        """Whether something was touched before a template was active: nobody knows whether it was a key of it."""
+        begun = [self.templates.begun(template_id) for template_id in request.templates]
+        return since < max(begun, default=0) and self.journal.is_touched(frozenset((ANYTHING,)), since)
+
+    def _tell(self, done: Callable[[Outcome], None], kind: str, touched: bool) -> None:
+        self.counters.waits_touched += touched
+        self.counters.waits_stale += not touched
+        done(self._outcome(kind, touched=touched, stale=not touched))
+
+    def _outcome(self, kind: str, touched: bool = False, stale: bool = False) -> Outcome:
+        return Outcome(kind, self.journal.cursor, touched, self.journal.last, stale)
+
+    # Looking at what was appended
+
+    def _changed(self) -> None:
+        if self.over:
+            return
+        try:
+            self._unwatch = self._around.watch(self.topic, self._changed)
+        except TopicsError:
+            # The stream is gone for its users.
+            self.end()
+            return
+        if self._around.settings(self.topic) != self.settings:
+            self.end()
+        else:
+            self._look()
+
+    def _look(self) -> None:
+        if self._reading or self.over or self.position >= self.topic.head:
+            return
+        self._reading = True
+        spec = ReadSpec(position=Position(self.position), max_records=_BATCH)
+        try:
+            self._around.read(self.topic, spec, self._got)
+        except TopicsError as error:
+            self._got(error)
+
+    def _got(self, outcome: StreamSlice | TopicsError) -> None:
+        self._reading = False
+        if self.over:
+            return
+        before = self.position
+        if isinstance(outcome, TopicsError):
+            self.position = self.topic.head
+            self._touch_all()
+            return
+        self.position = outcome.position.counter
+        if outcome.tombstone is not None:
+            self._touch_all()
+        entries = _decode(outcome.body)
+        self._look_at(entries, before)
+        if self.position < self.topic.head:
+            self._around.later(0.0, self._look)
+        else:
+            self._settle()
+
+    def _look_at(self, entries: list[Any], before: int) -> None:
+        counters = self.counters
+        counters.batches += 1
+        counters.entries += self.position - before
+        self.budget.begin(self.lag, self._around.steady_ms())
+        skip = self.settings.on_missing_before == "skipBefore"
+        keys: set[int] = set()
+        for change in entries:
+            entity = change_entity(change)
+            if entity is None:
+                continue
+            keys.add(ANYTHING)
+            touched = touched_by(change, self.templates.by_entity.get(entity, []), skip)
+            keys.add(touched.table)
+            counters.tables += 1
+            coarse = touched.coarse
+            if self.budget.spend(len(touched.fine)):
+                keys.update(touched.fine)
+                counters.fine += len(touched.fine)
+            else:
+                counters.dropped += len(touched.fine)
+                coarse = self.templates.by_entity[entity]
+            if coarse:
+                keys.update(template.key for template in coarse)
+                keys.add(ANY_FINE)
+        if keys:
+            self._touch(keys, self.position - 1)
+        else:
+            counters.batches_without += 1
+
+    def _touch(self, keys: Any, entry: int) -> None:
+        self.journal.touch(keys, entry, self._around.wall_ms())
+        self._flush_later()
+
+    def _touch_all(self) -> None:
+        """Something is not known: whoever waits looks again."""
+        self.journal.touch_all(self._around.wall_ms())
+        self._flush_later()
+
+    # Telling
+
+    def _flush_later(self) -> None:
+        if self._flush_due is None and not self.over:
+            self._flush_due = self._around.later(self.settings.touch_coalesce_window_ms / 1000, self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = None
+        if self.over or not self.journal.has_pending:
+            return
+        woken = self.journal.flush(self._around.wall_ms())
+        self.counters.flushes += 1
+        self.counters.woken += len(woken)
+        self._wake(woken)
+        self._settle()
+
+    def _wake(self, woken: list[Waiter]) -> None:
+        """Tells some of them now, and the rest when others had their turn."""
+        for waiter in woken[:_WAKES]:
+            waiter.wake()
+        rest = woken[_WAKES:]
+        if rest:
+            self._around.later(0.0, lambda: self._wake(rest))
+
+    def _settle(self) -> None:
+        if self._settling and self.is_settled:
+            settling, self._settling = self._settling, []
+            for settled in settling:
+                settled()
+
+
+def _nothing() -> None:
+    """There is nothing to take back."""
+
+
+# The touches of all streams that somebody asked for.
+
+_SWEEP_S = 60.0
+
+
+class InvalidationService:
+    def __init__(self, engine: Engine, read: Read, watch: Watch, later: Later) -> None:
+        core = engine.core
+        self._core = core
+        self._later = later
+        self._around = Surroundings(read, watch, later, touch_settings, core.wall, core.steady)
+        self._streams: dict[Topic, StreamInvalidation] = {}
+        self._sweeping: Callable[[], None] | None = None
+        core.gone.append(self._gone)
+
+    def __iter__(self) -> Iterator[StreamInvalidation]:
+        """The touches that somebody asked for."""
+        return iter(self._streams.values())
+
+    def of(self, topic: Topic) -> StreamInvalidation | None:
+        """The touches of a stream, which begin with the first who asks; None where they are off."""
+        settings = touch_settings(topic)
+        known = self._streams.get(topic)
+        if known is not None and (known.over or known.settings != settings):
+            known.end()
+            del self._streams[topic]
+            known = None
+        if settings is None:
+            return None
+        if known is None:
+            known = StreamInvalidation(topic, settings, self._core.dice.token(8).hex(), self._around)
+            self._streams[topic] = known
+            if self._sweeping is None:
+                self._sweeping = self._later(_SWEEP_S, self._sweep)
+        return known
+
+    def _gone(self, topic: Topic) -> None:
+        touch = self._streams.pop(topic, None)
+        if touch is not None:
+            touch.end()
+
+    def _sweep(self) -> None:
+        """Lets go of those that nobody asks for any more: should somebody come again, the epoch is another."""
+        now = self._core.steady()
+        for topic, touch in list(self._streams.items()):
+            unused_ms = now - touch.used_ms
+            if not touch.journal.waiters and unused_ms >= touch.settings.templates.default_inactivity_ttl_ms:
+                touch.end()
+                del self._streams[topic]
+        self._sweeping = self._later(_SWEEP_S, self._sweep) if self._streams else None
+
+
+def touch_settings(topic: Topic) -> Touch | None:
+    """What a stream says about its touches; None where they are off."""
+    profile = contract_of(topic).profile
+    return profile.touch_settings if isinstance(profile, StateProtocol) else None

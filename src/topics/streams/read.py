@@ -1,0 +1,272 @@
+"""Reading a stream: the same plan as for a topic, another cut. Data only, with or without the entries of other keys.
+
+An answer holds so many entries or so many bytes. A stream of bytes is cut between two entries where that is possible,
+and inside one only when a single entry is larger than an answer, and then between two characters of a text.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import takewhile
+
+import msgspec
+
+from topics.engine.read import ReadPlan, ReadRequest, corrupt_error
+from topics.engine.record_runs import Run, RunReader, Segment, live_ranges
+from topics.log.segment_files import SegmentDamaged, SegmentKey
+from topics.model.errors import RetryLaterError, TopicsError
+from topics.model.records import TRAIT_TAGS
+from topics.model.seq_ranges import Tombstone
+from topics.schema.promotion import Promoter
+from topics.streams.entry_encoding import Entry
+from topics.streams.offsets import Position
+from topics.wire.record_slicing import View, data_parts, data_span, end_that_fits, meta_of, tag_texts
+
+CHUNK_RECORDS = 1_000
+CHUNK_BYTES = 1024 * 1024
+SCAN_RECORDS = 50_000
+"""Entries that one read with a key looks at; it then answers with what it found, and the next one goes on."""
+_TOGETHER = 256
+"""Entries that are promoted in one go: of the last ones, which may not fit, no more are promoted twice."""
+
+CHARACTER_MORE = 3
+"""Bytes that a character of UTF-8 has behind its first."""
+_LEAD = 0xC0
+_LF = 0x0A
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ReadSpec(msgspec.Struct, frozen=True, kw_only=True):
+    position: Position = Position(0)
+    as_json: bool = True
+    key: str | None = None
+    max_records: int = CHUNK_RECORDS
+    max_bytes: int = CHUNK_BYTES
+    filter: str | None = None
+    """What entries must be, in the language of filters; it was checked before."""
+    up_to: int | None = None
+    """Where the read ends at the latest; the end of the stream without it."""
+
+    def request(self) -> ReadRequest:
+        """What the engine should plan for."""
+        limit = self.max_records if self.key is None else SCAN_RECORDS
+        return ReadRequest(from_seq=self.position.counter, limit=limit, max_bytes=self.max_bytes, up_to=self.up_to)
+
+    def behind(self, found: "StreamSlice") -> "ReadSpec | None":
+        """The rest of this read behind a slice of it; None when there is no room for more."""
+        records, size = self.max_records - found.count, self.max_bytes - len(found.body)
+        if records <= 0 or size <= 0:
+            return None
+        return msgspec.structs.replace(self, position=found.position, max_records=records, max_bytes=size)
+
+
+class StreamSlice(msgspec.Struct, frozen=True):
+    """What a read found. `body` is a JSON array or the entries' bytes one behind the other."""
+
+    body: bytes
+    count: int
+    position: Position
+    head: int
+    tombstone: Tombstone | None
+    promoted_to: int = 0
+    """The version of the schema that earlier entries were promoted to; 0 where all are as they were written."""
+    scan_limit_bytes: int | None = None
+    """What a filtered read looked at, if it stopped because of that."""
+
+    @property
+    def at_tail(self) -> bool:
+        return self.position == (self.head, 0)
+
+
+def joined(spec: ReadSpec, first: StreamSlice, rest: StreamSlice | TopicsError) -> StreamSlice:
+    """Two slices as one. What cannot follow the first without a word is left for the next read to meet."""
+    if isinstance(rest, TopicsError) or rest.tombstone is not None or not rest.count:
+        return first
+    if not first.count:
+        return StreamSlice(rest.body, rest.count, rest.position, rest.head, first.tombstone, rest.promoted_to)
+    body = first.body[:-1] + b"," + rest.body[1:] if spec.as_json else first.body + rest.body
+    promoted_to = max(first.promoted_to, rest.promoted_to)
+    return StreamSlice(body, first.count + rest.count, rest.position, rest.head, first.tombstone, promoted_to)
+
+
+def cutter(spec: ReadSpec, promoter: Promoter | None = None) -> Callable[[ReadPlan, RunReader], StreamSlice]:
+    """How to carry out a plan for this read, on any thread. With a promoter, entries of earlier versions of the schema
+    come out as ones of the current version, unless they are asked for as bytes."""
+    return lambda plan, reader: _Cut(spec, plan, reader, promoter if spec.as_json else None).run()
+
+
+def _cut_place(entry: Entry, begin: int, end: int) -> int:
+    """Where to cut an entry that goes on behind `end`: no later, and where that is possible neither inside a character
+    nor inside a line break. Answers are decoded one by one, and what an event ends with is not joined to the next."""
+    around = entry.part(max(end - CHARACTER_MORE, begin), end + 1)
+    before, behind = around[:-1], around[-1]
+    back = 0
+    if behind == _LF and before.endswith(b"\r"):
+        back = 1
+    elif _is_continuation(behind):
+        back = 1 + sum(1 for _ in takewhile(_is_continuation, reversed(before)))
+        if back > len(before) or before[-back] < _LEAD:
+            back = 0  # It is no UTF-8.
+    return end - back if end - back > begin else end
+
+
+def _is_continuation(byte: int) -> bool:
+    """Whether a byte of UTF-8 belongs to the character that began before it."""
+    return 0x80 <= byte < _LEAD
+
+
+class _Cut:
+    def __init__(self, spec: ReadSpec, plan: ReadPlan, reader: RunReader, promoter: Promoter | None) -> None:
+        self._spec = spec
+        self._promoter = promoter
+        self._promoted = False
+        self._plan = plan
+        self._reader = reader
+        self._pieces: list[bytes | memoryview] = []
+        self._more = 0
+        """Entries beyond one for each piece."""
+        self._size = 0
+        self._wanted = spec.max_records
+        self._in_block = 0
+        """How much of the entry behind the cursor is delivered, when it ends inside one."""
+        self._key = None if spec.key is None else _encode(spec.key)
+
+    def run(self) -> StreamSlice:
+        plan = self._plan
+        cursor = min(plan.start - 1, plan.end)
+        for run in plan.runs:
+            lo, hi = max(plan.start - run.first_seq, 0), min(plan.end + 1 - run.first_seq, run.count)
+            before = (len(self._pieces), self._more, self._size, self._wanted, self._in_block)
+            try:
+                stop = self._take_run(run, lo, hi)
+            except RetryLaterError:
+                # What is nearby can be given; the next read starts with what is not.
+                self._take_back(*before)
+                if self._pieces:
+                    break
+                raise
+            except SegmentDamaged as damage:
+                # What stands before the damage is still good: give that, and let the next read meet the damage itself.
+                self._take_back(*before)
+                if self._pieces:
+                    break
+                if damage.first <= lo:
+                    raise corrupt_error(plan, run, damage) from damage
+                stop = self._take_run(run, lo, damage.first)
+            cursor = run.first_seq + stop - 1
+            if stop < hi or self._wanted <= 0:
+                break
+        else:
+            cursor = max(cursor, plan.end)
+        body = b"[%b]" % b",".join(self._pieces) if self._spec.as_json else b"".join(self._pieces)
+        position = Position(min(cursor, plan.head), self._in_block)
+        promoted_to = self._promoter.current_version if self._promoter is not None and self._promoted else 0
+        return StreamSlice(body, len(self._pieces) + self._more, position, plan.head, plan.tombstone, promoted_to)
+
+    def _take_back(self, count: int, more: int, size: int, wanted: int, in_block: int) -> None:
+        """Forgets what was taken of a run that could not be read to its end: the cursor still stands before it."""
+        del self._pieces[count:]
+        self._more, self._size, self._wanted, self._in_block = more, size, wanted, in_block
+
+    def _take_run(self, run: Run, lo: int, hi: int) -> int:
+        """Takes what fits from a run; the index behind what was looked at."""
+        if self._key is not None and not run.traits & TRAIT_TAGS:
+            return hi
+        for begin, end in live_ranges(self._reader.flags(self._plan.topic_id, run), lo, hi):
+            # No more of a sealed run is checked than can be delivered.
+            most = end if self._key is not None else min(end, begin + self._wanted)
+            for view, view_lo, view_hi, offset in self._reader.views(self._plan.topic_id, run, begin, most):
+                stop = self._take_view(run, view, view_lo, view_hi, offset)
+                if stop < view_hi or self._wanted <= 0:
+                    return offset + stop
+        return hi
+
+    def _take_view(self, run: Run, view: View, lo: int, hi: int, offset: int) -> int:
+        # Seqs begin with 1, and entries are counted from 0.
+        first_entry = run.first_seq + offset - 1
+        if self._key is not None:
+            return self._take_some(view, self._matches(run, view, lo, hi, offset), hi, first_entry)
+        if not self._spec.as_json:
+            return self._take_some(view, range(lo, hi), hi, first_entry)
+        if self._promoter is not None and first_entry + lo < self._promoter.current_from:
+            older = min(self._promoter.current_from - first_entry, hi)
+            stop = self._take_older(self._promoter, view, lo, older, first_entry)
+            if stop < older or self._wanted <= 0:
+                return stop
+            lo = older
+            if lo == hi:
+                return hi
+        stop = end_that_fits(view, lo, hi, self._spec.max_bytes - self._size)
+        if stop == lo and not self._pieces:
+            stop += 1
+        if stop - lo == 1:
+            # A stream that grows one entry at a time is the usual one.
+            begin, end = data_span(view, lo)
+            self._pieces.append(view.text[begin:end])
+        else:
+            self._pieces += data_parts(view, lo, stop)
+        self._size += view.start(stop) - view.start(lo)
+        self._wanted -= stop - lo
+        return stop
+
+    def _take_older(self, promoter: Promoter, view: View, lo: int, hi: int, first_entry: int) -> int:
+        """Takes entries of earlier versions, many at once as long as there is room for that."""
+        while lo < hi and self._wanted > 0:
+            version = promoter.version_of(first_entry + lo)
+            stop = min(hi, lo + self._wanted, lo + _TOGETHER)
+            if version:
+                stop = min(stop, promoter.last_of(version) + 1 - first_entry)
+            parts = data_parts(view, lo, stop) if version and stop - lo > 1 else ()
+            promoted = promoter.chain(version).promote_all(parts) if parts else None
+            if promoted is None or len(promoted) > self._spec.max_bytes - self._size:
+                stopped = self._take_some(view, range(lo, stop), stop, first_entry)
+                if stopped < stop:
+                    return stopped
+            else:
+                self._pieces.append(memoryview(promoted))
+                self._more += stop - lo - 1
+                self._size += len(promoted)
+                self._wanted -= stop - lo
+                self._promoted = True
+            lo = stop
+        return lo
+
+    def _matches(self, run: Run, view: View, lo: int, hi: int, offset: int) -> Iterable[int]:
+        """The entries of a view that have the key."""
+        assert self._key is not None
+        if isinstance(run, Segment) and run.blocks is None:
+            index = self._reader.store.index(SegmentKey(self._plan.topic_id, run.first_seq, run.cold))
+            place = index.first_tag_from(self._key)
+            if place >= index.tag_count or index.tag_at(place) != self._key:
+                return ()
+            return [posting for posting in index.postings_at(place) if lo <= posting < hi]
+        return [index for index, text in tag_texts(view, lo, hi) if text == self._key]
+
+    def _take_some(self, view: View, indexes: Iterable[int], hi: int, first_entry: int) -> int:
+        """Takes single entries; the index behind the last one that was looked at."""
+        text, promoter, place = memoryview(view.text), self._promoter, self._spec.position
+        for index in indexes:
+            if self._wanted <= 0:
+                return index
+            begin, end = data_span(view, index)
+            data = text[begin:end]
+            if promoter is not None and first_entry + index < promoter.current_from:
+                data = memoryview(promoter.promote(first_entry + index, data))
+                self._promoted = True
+            entry = Entry(data, b"" if self._spec.as_json else meta_of(view, index))
+            # Of the entry that the place lies in, and of no other: it may be deleted by now, or have another key.
+            skip = min(place.in_block, entry.size) if first_entry + index == place.counter else 0
+            room = self._spec.max_bytes - self._size
+            stop = entry.size
+            if entry.size - skip > room:
+                if self._pieces:
+                    self._wanted = 0
+                    return index
+                if not self._spec.as_json:
+                    stop = self._in_block = _cut_place(entry, skip, skip + room)
+            self._pieces.append(entry.part(skip, stop))
+            self._size += stop - skip
+            self._wanted -= 1
+            if stop < entry.size:
+                self._wanted = 0
+                return index
+        return hi

@@ -1,1 +1,0 @@
-"""Searching streams: entries are brought to the searching process when somebody asks, and a query follows them."""

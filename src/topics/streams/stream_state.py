@@ -1,0 +1,557 @@
+"""What makes a topic a stream: content type, closure, producers, lifetime, forks, what it promises about its entries.
+Plain values, as `engine.topic` has.
+
+Two kinds of state stand side by side. What is applied is what readers are told, what snapshots save and what replay
+builds. What is staged holds for decisions about the next append while earlier ones are still on their way to the disk;
+it exists only meanwhile.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from heapq import heapify, heappop, heappush
+from typing import Literal
+
+from topics.engine.core import EngineCore
+from topics.engine.features import Rebuild
+from topics.engine.results import DropDone, DropResult
+from topics.engine.topic import Inheritance, Records, Topic
+from topics.engine.topic_admin import drop_topic
+from topics.engine.write_path import Change, Gate
+from topics.log.commit_requests import CommitTiming
+from topics.log.frame import Frame, FrameKind
+from topics.model.errors import StreamClosedError, StreamGoneError, TopicNotFoundError, TopicsError
+from topics.model.names import is_topic_name
+from topics.model.records import Record
+from topics.model.seq_ranges import LossReason
+from topics.streams.chunked_validation import ChunkedValidator, Description, Prepared, Retry
+from topics.streams.stream_frames import (
+    PART_NAME,
+    Origin,
+    Producer,
+    StreamMark,
+    StreamPart,
+    decode_part,
+    decode_renewal,
+    encode_part,
+    encode_renewal,
+    mark_in,
+    part_in,
+)
+
+PART = PART_NAME
+PRODUCERS_MAX = 10_000
+"""Producers a stream remembers; beyond it the one that has been silent longest is forgotten."""
+
+JSON_TYPE = "application/json"
+_RENEWAL_STEPS = 16
+_RENEWAL_MIN_MS = 1_000
+
+
+class Staged:
+    """The decisions of appends and other changes that are on their way."""
+
+    __slots__ = ("begun", "closed", "description", "finished", "last_seq", "producers", "waiting")
+
+    def __init__(self, state: "StreamState") -> None:
+        self.closed = state.closed
+        self.last_seq = state.last_seq
+        self.description = state.description
+        self.producers: dict[str, Producer] = {}
+        self.begun = 0
+        self.finished = 0
+        self.waiting: deque[tuple[int, Callable[[TopicsError | None], None]]] = deque()
+        """Repetitions of what is on its way, each with how many must have finished before: they are answered like the
+        originals, and not before them."""
+
+    def when_settled(self, callback: Callable[[TopicsError | None], None]) -> None:
+        """Calls back once everything that is on its way now is there, or has failed."""
+        self.waiting.append((self.begun, callback))
+
+
+class StreamState:
+    __slots__ = (
+        "closed", "content_type", "description", "ended", "epochs", "expires_ms", "fork", "grace_ms", "last_seq",
+        "origin_id", "producers", "refs", "renewed_logged", "renewed_ms", "retired", "retiring", "staged", "ttl_s",
+    )  # fmt: skip
+
+    def __init__(self, part: StreamPart) -> None:
+        self.content_type = part.content_type
+        self.ttl_s = part.ttl_s
+        self.expires_ms = part.expires_ms
+        self.renewed_ms = self.renewed_logged = part.renewed_ms
+        self.grace_ms = 0
+        """After a start: how much later than that it may have been used without the log being told. Never stored."""
+        self.closed = part.closed
+        self.last_seq = part.last_seq
+        self.producers = {producer.id: producer for producer in part.producers} or None
+        self.retired = part.retired
+        self.retiring = False
+        """Whether it is about to be retired. Never stored: that is on its way."""
+        self.origin_id = part.origin.topic_id if part.origin is not None else 0
+        self.epochs = tuple(part.epochs)
+        self.fork = part.fork
+        self.description = Description.decode(part.contract) if part.contract else None
+        """What it promises about its entries; None where nobody ever asked it to."""
+        self.ended = False
+        """Whether somebody found that its time is over. Never stored: its deletion is on its way."""
+        self.refs = 0
+        """Forks that read from here, those on their way included. Never stored: counted when recovery is through."""
+        self.staged: Staged | None = None
+
+    def part(self, topic: Topic) -> StreamPart:
+        """The state for a snapshot."""
+        origin = topic.origin
+        return StreamPart(
+            self.content_type, self.ttl_s, self.expires_ms, self.renewed_ms, self.closed, self.last_seq,
+            list((self.producers or {}).values()), self.retired,
+            Origin(self.origin_id, origin.upto, origin.below) if origin is not None else None, list(self.epochs),
+            self.fork, self.description.raw if self.description is not None else b"",
+        )  # fmt: skip
+
+    def deadline(self, topic: Topic) -> int | None:
+        """When the stream ends, in milliseconds since 1970; None when it does not."""
+        if self.ttl_s is None:
+            return self.expires_ms
+        # Its creation was its first renewal, and counts no longer than any: the clock may have run ahead then.
+        return max(self.renewed_ms + self.grace_ms, topic.last_write_ts) + self.ttl_s * 1000
+
+    def renewal_step_ms(self) -> int:
+        """How far the log may be behind with renewals: a read must not cost a frame each time."""
+        return max((self.ttl_s or 0) * 1000 // _RENEWAL_STEPS, _RENEWAL_MIN_MS)
+
+    def apply(self, mark: StreamMark) -> None:
+        """What an append or a closure changed, once it is safe; replay comes here as well."""
+        self.renewed_ms = self.renewed_logged = mark.now_ms
+        if mark.seq is not None:
+            self.last_seq = mark.seq
+        if mark.producer is not None:
+            producers = self.producers if self.producers is not None else {}
+            producers.pop(mark.producer.id, None)
+            producers[mark.producer.id] = mark.producer
+            if len(producers) > PRODUCERS_MAX:
+                del producers[next(iter(producers))]
+            self.producers = producers
+        if mark.close:
+            self.closed = True
+
+    # While changes are on their way
+
+    def _begin(self) -> Staged:
+        staged = self.staged = self.staged or Staged(self)
+        staged.begun += 1
+        return staged
+
+    def describe(self, description: Description) -> None:
+        """Stages another contract: it holds for every entry that is decided from now on."""
+        self._begin().description = description
+
+    @property
+    def staged_description(self) -> Description | None:
+        """What the next entry has to be like."""
+        return self.description if self.staged is None else self.staged.description
+
+    def stage(self, mark: StreamMark) -> None:
+        staged = self._begin()
+        if mark.seq is not None:
+            staged.last_seq = mark.seq
+        if mark.producer is not None:
+            staged.producers[mark.producer.id] = mark.producer
+        if mark.close:
+            staged.closed = True
+
+    def unstage(self, error: TopicsError | None) -> None:
+        """One of those on their way is there, or has failed. A failure takes all that follow it along, so what was
+        staged is forgotten as a whole."""
+        staged = self.staged
+        if staged is None:
+            return
+        staged.finished += 1
+        if staged.finished == staged.begun or error is not None:
+            self.staged = None
+        while staged.waiting and (error is not None or staged.waiting[0][0] <= staged.finished):
+            staged.waiting.popleft()[1](error)
+
+    def producer(self, producer_id: str) -> Producer | None:
+        """Where a producer stands once everything on its way is there."""
+        found = self.staged.producers.get(producer_id) if self.staged is not None else None
+        if found is None and self.producers is not None:
+            found = self.producers.get(producer_id)
+        return found
+
+
+def stream_of(topic: Topic) -> StreamState | None:
+    """A topic's stream state; None for a topic that was never used as more than a log."""
+    found = topic.parts.get(PART) if topic.parts is not None else None
+    assert found is None or isinstance(found, StreamState)
+    return found
+
+
+def is_retired(topic: Topic) -> bool:
+    """Whether a topic is deleted for everyone but its forks."""
+    state = stream_of(topic)
+    return state is not None and state.retired
+
+
+# Which streams to look at when, because their time may be over or nobody reads them any more.
+
+_A_TICK = 1000
+_SET_BACK_MS = 1000
+"""A clock that shows so much less than before was set, and not only corrected."""
+_NOW = 0
+
+
+class Deadlines:
+    def __init__(self, at_of: Callable[[int], int | None]) -> None:
+        """`at_of` tells when to look at a topic, by its id; None for one that needs no look."""
+        self._at_of = at_of
+        self._waiting: list[tuple[int, int]] = []
+        """When to look at which topic: a heap."""
+        self._unfinished: deque[int] = deque()
+        """Those to look at each time, in turns: some may wait for as long as a log takes no writes."""
+        self._shown_ms = 0
+
+    def add(self, at_ms: int, topic_id: int) -> None:
+        heappush(self._waiting, (at_ms, topic_id))
+
+    def add_due(self, topic_id: int) -> None:
+        """Looks at a topic the next time, whatever the clock says."""
+        heappush(self._waiting, (_NOW, topic_id))
+
+    def add_unfinished(self, topic_id: int) -> None:
+        """Looks at a topic again that was just looked at."""
+        self._unfinished.append(topic_id)
+
+    def due(self, now_ms: int) -> Iterator[int]:
+        """Those to look at now, some of them when there are many. Each is on the list no more."""
+        if now_ms < self._shown_ms - _SET_BACK_MS:
+            self._reckon_again()
+        self._shown_ms = now_ms
+        for _ in range(min(len(self._unfinished), _A_TICK)):
+            yield self._unfinished.popleft()
+        for _ in range(_A_TICK):
+            if not self._waiting or self._waiting[0][0] > now_ms:
+                return
+            yield heappop(self._waiting)[1]
+
+    def _reckon_again(self) -> None:
+        """The clock was set back. What it said before would have everyone wait until it says so again."""
+        known = [(at, topic_id) for at, topic_id in self._waiting if at == _NOW]
+        later = {topic_id for at, topic_id in self._waiting if at != _NOW}
+        known += [(at, topic_id) for topic_id in later if (at := self._at_of(topic_id)) is not None]
+        heapify(known)
+        self._waiting = known
+
+
+# Streams as the log's machinery meets them: their frames, their part of snapshots, and what they allow others to do.
+#
+# A fork holds no copy of what it inherits. It begins behind its source's records and reads those where they are, so a
+# fork costs the same whatever it inherits, and a source that forks read is kept when it is deleted: *retired*, shown to
+# nobody, until the last fork is gone. How many forks there are is counted and never stored, so no crash can leave a
+# count that is wrong.
+
+StreamChange = Literal["schema", "profile", "closed", "deleted"]
+
+
+class StreamFeature:
+    name = PART
+    kinds = frozenset(
+        (
+            FrameKind.STREAM_APPEND, FrameKind.STREAM_CREATE, FrameKind.STREAM_CLOSE, FrameKind.STREAM_RENEW,
+            FrameKind.STREAM_RETIRE, FrameKind.STREAM_CONTRACT,
+        )
+    )  # fmt: skip
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._deadlines = Deadlines(self._watched)
+        self._slicer = ChunkedValidator(core)
+        self.told: list[Callable[[StreamChange, Topic], None]] = []
+        """Told of what becomes of streams, once it is safe, besides that they come to be and that they are gone."""
+        core.features.add(self)
+        core.chores.append(self.tick)
+
+    # What recovery and checkpoints ask
+
+    def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
+        if frame.kind is FrameKind.STREAM_CREATE:
+            self.adopt(topic, part_in(frame))
+            return
+        state = self.state(topic)
+        if frame.kind is FrameKind.STREAM_RENEW:
+            state.renewed_ms = state.renewed_logged = decode_renewal(frame.body)
+        elif frame.kind is FrameKind.STREAM_RETIRE:
+            state.retired = True
+        elif frame.kind is FrameKind.STREAM_CONTRACT:
+            state.description = Description.decode(frame.body)
+        else:
+            state.apply(mark_in(frame))
+
+    def save(self, topic: Topic) -> bytes:
+        state = stream_of(topic)
+        return encode_part(state.part(topic)) if state is not None else b""
+
+    def load(self, topic: Topic, part: bytes) -> None:
+        self.adopt(topic, decode_part(part))
+
+    def may_sleep(self, topic: Topic) -> bool:
+        """A stream that time does nothing to, that nobody forks and that promises nothing of its entries."""
+        state = stream_of(topic)
+        return state is None or not (
+            state.ttl_s is not None or state.expires_ms is not None or state.retired or state.refs or state.ended
+            or state.staged is not None or state.description is not None
+        )  # fmt: skip
+
+    def settle(self) -> None:
+        """Forks find their sources again, and everything with an end is put on the list."""
+        for topic in list(self._core.topics.values()):
+            state = stream_of(topic)
+            if state is None:
+                continue
+            if state.ttl_s is not None:
+                # Renewals may have been seen that the log had not been told of yet.
+                state.grace_ms = state.renewal_step_ms()
+            self.watch_deadline(topic)
+            if topic.origin is None:
+                continue
+            source = self._core.topic_at(state.origin_id)
+            if source is None:
+                # Only a repair can have lost it; what was inherited is lost with it, and whoever reads is told.
+                self._core.applier.gap(topic, 1, topic.origin.upto, LossReason.CORRUPT)
+                topic.origin = None
+            else:
+                topic.origin.topic = source
+                self.state(source).refs += 1
+        for topic in self._core.topics.values():
+            if (state := stream_of(topic)) is not None and state.retired and not state.refs:
+                self._deadlines.add_due(topic.id)
+
+    # State
+
+    def adopt(self, topic: Topic, part: StreamPart) -> StreamState:
+        """Makes a topic the stream that a part describes."""
+        state = StreamState(part)
+        topic.parts = {**(topic.parts or {}), PART: state}
+        topic.guard = self
+        if part.origin is not None:
+            topic.origin = Inheritance(self._core.topics.get(part.origin.topic_id), part.origin.upto, part.origin.below)
+            if topic.head < part.origin.upto:
+                topic.head = topic.staged_head = part.origin.upto
+                topic.earliest = topic.head + 1
+        return state
+
+    def state(self, topic: Topic) -> StreamState:
+        """A topic's stream state, which a topic of /v0 gets when it is first needed: its records are JSON."""
+        return stream_of(topic) or self.adopt(topic, StreamPart(JSON_TYPE))
+
+    def tell(self, change: StreamChange, topic: Topic) -> None:
+        for told in self.told:
+            told(change, topic)
+
+    def watch_deadline(self, topic: Topic) -> None:
+        at = self._look_at(topic)
+        if at is not None:
+            self._deadlines.add(at, topic.id)
+
+    def _look_at(self, topic: Topic) -> int | None:
+        """When to look whether a stream is over; None where it never is."""
+        state = stream_of(topic)
+        deadline = state.deadline(topic) if state is not None else None
+        if state is None or deadline is None or state.ttl_s is None:
+            return deadline
+        # One that is farther away was reckoned by a clock that ran ahead, and moves back with the next use.
+        return min(deadline, self._core.wall() + state.ttl_s * 1000)
+
+    def _watched(self, topic_id: int) -> int | None:
+        topic = self._core.topics.get(topic_id)
+        return self._look_at(topic) if topic is not None else None
+
+    def renew(self, topic: Topic) -> None:
+        """Somebody uses the stream: with a time to live, it begins again."""
+        state = stream_of(topic)
+        if state is None or state.ttl_s is None:
+            return
+        now = state.renewed_ms = self._core.wall()
+        state.grace_ms = 0
+        # Also when the clock was set back: a renewal of tomorrow would keep the stream a day too long.
+        behind = abs(now - state.renewed_logged) > state.renewal_step_ms()
+        if behind and self._core.path.takes_notes(topic):
+            self._core.before_change(topic)
+            state.renewed_logged = now
+            self._core.path.note(topic, FrameKind.STREAM_RENEW, encode_renewal(now))
+
+    # What others may do to a stream (`engine.topic.Guard`)
+
+    def check_append(self, topic: Topic) -> None:
+        state = stream_of(topic)
+        if state is None:
+            return
+        if not is_topic_name(topic.name):
+            raise TopicNotFoundError(topic.name)
+        if state.retired:
+            raise StreamGoneError(topic.name)
+        if state.closed or (state.staged is not None and state.staged.closed):
+            raise StreamClosedError(topic.name)
+
+    def indifferent(self, topic: Topic, streams: bool) -> bool:
+        state = stream_of(topic)
+        return (
+            state is not None
+            and state.staged is None
+            and state.description is None
+            and not (state.closed or state.retired or state.ended)
+            and state.ttl_s is None
+            and state.expires_ms is None
+            and (state.content_type == JSON_TYPE if streams else is_topic_name(topic.name))
+            and not self._slicer.is_busy(topic)
+        )
+
+    def description(self, topic: Topic) -> Description | None:
+        """What the next entry of a stream has to be like; None where it may be anything."""
+        state = stream_of(topic)
+        description = state.staged_description if state is not None else None
+        return None if description is None or description.intake.is_idle else description
+
+    def waits(self, topic: Topic, retry: Retry) -> bool:
+        """Whether a batch for this stream is still looked at; then `retry` is called when it is on its way."""
+        return self._slicer.waits(topic, retry)
+
+    def rewrites(self, topic: Topic) -> bool:
+        return self.description(topic) is not None
+
+    def postpones(self, topic: Topic, records: Sequence[Record], prepared: Prepared | None, retry: Retry) -> bool:
+        if prepared is None and self.waits(topic, retry):
+            return True
+        description = self.description(topic)
+        if description is None or (prepared is not None and prepared.description is description):
+            return False
+        if not description.is_large(records):
+            return False
+        self._slicer.begin(topic, description, records, retry)
+        return True
+
+    def admit(
+        self, topic: Topic, records: Records, moved: bool, prepared: Prepared | None = None
+    ) -> Sequence[Record] | None:
+        description = self.description(topic)
+        if description is None:
+            return None
+        if prepared is not None and prepared.description is description:
+            if prepared.refusal is not None:
+                raise prepared.refusal
+            return prepared.records
+        return description.admit(records(), self._core.wall(), moved)
+
+    def hides(self, topic: Topic) -> bool:
+        """Whether users of topics do not see it: it is over, or its name is not one of theirs."""
+        return self.over(topic) or not is_topic_name(topic.name)
+
+    def over(self, topic: Topic) -> bool:
+        """Whether a stream is there for nobody any more."""
+        state = stream_of(topic)
+        return state is not None and (state.retired or self.expired(topic))
+
+    def expired(self, topic: Topic) -> bool:
+        """Whether its time is over. What was found so once stays so, also when the clock is set back before it is
+        deleted: somebody may have been told already, and have made another stream of its content."""
+        state = stream_of(topic)
+        if state is None or state.ended:
+            return state is not None
+        deadline = state.deadline(topic)
+        if deadline is None or self._core.wall() < deadline:
+            return False
+        state.ended = True
+        self._deadlines.add_due(topic.id)
+        return True
+
+    def sweep(self, topic: Topic) -> None:
+        """Ends a stream whose time is over, or that is kept for nobody any more."""
+        if topic.created and not topic.closing and self._due(topic) and not self.state(topic).retiring:
+            self.drop(topic, lambda outcome: None)
+
+    def _due(self, topic: Topic) -> bool:
+        state = self.state(topic)
+        return not state.refs if state.retired else self.expired(topic)
+
+    def drop(self, topic: Topic, done: DropDone) -> None:
+        """Deletes a stream, or retires it while forks read from it."""
+        if self.state(topic).refs:
+            self._retire(topic, done)
+        else:
+            drop_topic(self._core, topic, done)
+
+    def _retire(self, topic: Topic, done: DropDone) -> None:
+        """A stream that forks read is there for them alone from now on."""
+        core, state = self._core, self.state(topic)
+        core.path.check(topic, frees=True)
+        state.retiring = True
+
+        def retired(timing: CommitTiming) -> None:
+            state.retired, state.retiring = True, False
+            self.tell("deleted", topic)
+            # For everyone but its forks it is deleted, and its routers go with it.
+            done(DropResult(topic.name, True, core.remove_routers(topic)))
+            if not state.refs:
+                # The last fork went while this was on its way.
+                state.refs = 1
+                self.release(topic)
+
+        def failed(error: TopicsError) -> None:
+            state.retiring = False
+            done(error)
+
+        frame = (FrameKind.STREAM_RETIRE, b"", b"")
+        core.path.log(Change(core.path, topic, (frame,), retired, failed), Gate.SYNC)
+
+    def removed(self, topic: Topic) -> None:
+        """A topic is gone; a retired source that only it still read goes, too."""
+        if topic.origin is not None and topic.origin.topic is not None:
+            self.release(topic.origin.topic)
+
+    def release(self, source: Topic) -> None:
+        """A fork of the source is gone, or never came to be."""
+        state = self.state(source)
+        state.refs -= 1
+        if state.retired and not state.refs:
+            self._deadlines.add_due(source.id)
+            self._core.defer(self.tick)
+
+    def tick(self) -> None:
+        """Ends what is due; a part of it, when much is due at once."""
+        core = self._core
+        if core.closed:
+            return
+        for topic_id in self._deadlines.due(core.wall()):
+            topic = core.topic_at(topic_id)
+            state = stream_of(topic) if topic is not None else None
+            if topic is None or state is None:
+                continue
+            takes_notes = core.path.takes_notes(topic)
+            if takes_notes and not self._due(topic):
+                if not state.retired:
+                    self.watch_deadline(topic)
+                continue
+            # It stays on the list until it is gone: a log that is busy or short of room refuses its deletion, or fails
+            # with it on its way.
+            self._deadlines.add_unfinished(topic_id)
+            if takes_notes:
+                with suppress(TopicsError):
+                    self.sweep(topic)
+
+
+def check_visible(topic: Topic | None, name: str) -> Topic:
+    """The topic of that name as users of streams see it; a retired one is told apart from one that never was.
+
+    One that is being deleted is gone already: its last frame is on its way, and nothing may be logged behind that.
+    """
+    if topic is None or not topic.created or topic.closing:
+        raise TopicNotFoundError(name)
+    guard = topic.guard
+    if guard is None:
+        return topic
+    state = stream_of(topic)
+    if state is not None and state.retired:
+        raise StreamGoneError(name)
+    if not isinstance(guard, StreamFeature) or guard.over(topic):
+        raise TopicNotFoundError(name)
+    return topic

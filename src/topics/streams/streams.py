@@ -1,0 +1,259 @@
+"""Streams behind one object, as `engine.Engine` is for topics."""
+
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+
+from topics.engine.engine import Engine
+from topics.engine.lookup import seek_time
+from topics.engine.topic import Topic
+from topics.model.errors import OffsetGoneError, SystemStreamError, TopicsError, quoted
+from topics.model.names import SYSTEM_STREAMS
+from topics.model.seq_ranges import LossReason, Tombstone
+from topics.model.topic_config import Durability
+from topics.schema.contract import Contract
+from topics.schema.promotion import Promoter
+from topics.schema.registry import SchemaUpdate
+from topics.search.service.backend import InlineSearcher, at_once
+from topics.search.service.index_coverage import FamilyCoverage, IndexCoverage, NothingIndexed
+from topics.search.service.search_service import StreamSearch
+from topics.streams.append import AppendedDone, AppendRequest, StreamAppender
+from topics.streams.contracts import ContractDone, Contracts, contract_of
+from topics.streams.invalidation import InvalidationService, StreamInvalidation
+from topics.streams.lifecycle import (
+    CreatedDone,
+    CreateRequest,
+    DeletedDone,
+    Lifecycle,
+    ListedInfo,
+    StreamInfo,
+    is_own_stream,
+    listed_asleep,
+    listed_awake,
+)
+from topics.streams.offsets import NOW, START, Position, read_offset
+from topics.streams.producers import Later
+from topics.streams.read import ReadSpec, StreamSlice, cutter, joined
+from topics.streams.stream_state import JSON_TYPE, StreamState, check_visible, stream_of
+from topics.system.clock import SystemClock
+
+_LISTED_MAX = 1000
+_RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
+
+
+class Streams:
+    def __init__(
+        self,
+        engine: Engine,
+        durability: Durability = Durability.FSYNC,
+        later: Later | None = None,
+        search: StreamSearch | None = None,
+    ) -> None:
+        """`later` lets batches that come too early wait a moment; without it they are refused at once. Without `search`
+        queries are answered on the caller's stack."""
+        self.engine = engine
+        self.search = search or StreamSearch(
+            engine, InlineSearcher(SystemClock.monotonic), at_once, SystemClock.monotonic
+        )
+        self._lifecycle = Lifecycle(engine, durability)
+        self._appender = StreamAppender(engine, later)
+        self._contracts = Contracts(engine)
+        self._later = later
+        self._touches: InvalidationService | None = None
+        companions = self.search.companions
+        self.coverage: IndexCoverage = NothingIndexed() if companions is None else FamilyCoverage(companions)
+        """How far indexes on the disk cover streams; whoever builds some says so here."""
+
+    def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
+        self._check_writable(name)
+        self._lifecycle.create(name, request, done)
+
+    def delete(self, name: str, done: DeletedDone) -> None:
+        self._check_writable(name)
+        self._lifecycle.delete(name, done)
+
+    def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
+        self._check_writable(name)
+        self._appender.append(name, request, done)
+
+    def contract(self, name: str) -> Contract:
+        """What a stream promises about its entries."""
+        return contract_of(self.topic(name))
+
+    def update_schema(self, name: str, body: bytes | SchemaUpdate, done: ContractDone) -> None:
+        """Installs a schema, a routing key or a search description; as it was sent, or read before."""
+        self._check_writable(name)
+        self._contracts.update_schema(name, body, done)
+
+    def update_profile(self, name: str, body: bytes, done: ContractDone) -> None:
+        """Gives a stream another profile."""
+        self._check_writable(name)
+        self._contracts.update_profile(name, body, done)
+
+    def _check_writable(self, name: str) -> None:
+        """Whatever comes from outside and changes a stream comes by here."""
+        if name in SYSTEM_STREAMS:
+            topic = self.engine.core.by_name.get(name)
+            if topic is not None and is_own_stream(topic):
+                raise SystemStreamError(name)
+
+    @property
+    def touches(self) -> InvalidationService:
+        """Who waits for changes of rows; the first who asks begins it."""
+        if self._touches is None:
+            assert self._later is not None, "touches are told later, and need to know how"
+            self._touches = InvalidationService(self.engine, self.read, self.watch, self._later)
+        return self._touches
+
+    def info(self, name: str) -> StreamInfo:
+        self.engine.catch_up(self.topic(name))
+        return self._lifecycle.info(name)
+
+    def topic(self, name: str) -> Topic:
+        """The topic behind a stream that is there for users."""
+        return check_visible(self.engine.core.by_name.get(name), name)
+
+    def content_type(self, topic: Topic) -> str:
+        state = stream_of(topic)
+        return state.content_type if state is not None else JSON_TYPE
+
+    def state(self, topic: Topic) -> StreamState | None:
+        return stream_of(topic)
+
+    def touch(self, topic: Topic) -> None:
+        """A reader came by: a stream with a time to live begins it again."""
+        if topic.guard is not None:
+            self.engine.streams.renew(topic)
+
+    def locate(self, topic: Topic, offset: str, since_ms: int | None = None) -> Position:
+        """Where a read begins; without an offset, at a time or at the start."""
+        self.engine.catch_up(topic)
+        if offset == NOW:
+            return Position(topic.head)
+        if offset:
+            return read_offset(topic, offset)
+        return Position(0 if since_ms is None else seek_time(topic, self.engine.core.reader, since_ms))
+
+    def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
+        """Reads from a place on. Where a fork leaves its source the read goes on behind it."""
+        self.check_there(topic)
+        if spec.filter is not None:
+            self.search.read(topic, spec, done)
+        elif spec.key is not None:
+            self.search.read_key(topic, spec, lambda part, found: self._read(topic, part, found), done)
+        else:
+            self._read(topic, spec, done)
+
+    def _read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
+        if topic.origin is None or spec.position.counter >= topic.origin.upto:
+            self.engine.read_as(topic, spec.request(), cutter(spec, _promoter(topic)), done)
+            return
+
+        def got(outcome: StreamSlice | TopicsError) -> None:
+            following = spec.behind(outcome) if isinstance(outcome, StreamSlice) else None
+            if isinstance(outcome, TopicsError) or following is None or not _at_fork(topic, outcome.position):
+                done(outcome)
+                return
+            try:
+                self._read(topic, following, lambda rest: done(joined(spec, outcome, rest)))
+            except TopicsError as error:
+                done(error)
+
+        self.engine.read_as(topic, spec.request(), cutter(spec, _promoter(topic)), got)
+
+    def watch(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
+        """Calls back once after the stream's next change; returns a function that takes the wish back."""
+        self.check_there(topic)
+        return self.engine.watch_topic(topic, woken)
+
+    def check_there(self, topic: Topic) -> None:
+        """Raises when a stream that was found before is no longer there, or when another one has its name."""
+        now = self.engine.core.by_name.get(topic.name)
+        check_visible(now if now is topic else None, topic.name)
+
+    def check_kept(self, topic: Topic, offset: str, found: StreamSlice) -> None:
+        """Raises where an offset points to what retention has taken: going on from there would hide the loss.
+
+        From the start a reader goes on, because there is nothing earlier to begin from again; it is told instead.
+        """
+        loss = found.tombstone
+        gone = loss is not None and (loss.reason in _RETENTION or _was_seen(topic, loss))
+        if loss is not None and gone and offset not in ("", START, NOW):
+            raise OffsetGoneError(
+                f"stream {quoted(topic.name)}: entries {loss.gap_from} to {loss.gap_to} behind this offset are gone",
+                stream=topic.name, first=loss.gap_from, last=loss.gap_to, lost_by=loss.reason.value,
+            )  # fmt: skip
+
+    def touched(self) -> list[StreamInvalidation]:
+        """The touches that somebody asked for."""
+        return [] if self._touches is None else list(self._touches)
+
+    def listed(
+        self, prefix: str, after: str, skip: int, allowed: tuple[str, ...], limit: int = _LISTED_MAX
+    ) -> list[ListedInfo]:
+        """Streams as lists tell of them, no more than `limit`; see `topics`."""
+        core, found = self.engine.core, list[ListedInfo]()
+        names = self._names(prefix, after, skip, allowed)
+        while some := list(islice(names, limit - len(found))):
+            for name, asleep in zip(some, core.sleepers.glances(some), strict=True):
+                if asleep is not None:
+                    found.append(listed_asleep(asleep))
+                elif self.is_listed(topic := core.by_name[name]):
+                    found.append(listed_awake(topic))
+        return found
+
+    def topics(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[Topic]:
+        """Streams in the order of their names, those behind `after` and behind the first `skip` of them. They are there
+        to be looked at: one that sleeps goes on to.
+
+        `allowed` are the prefixes that may be seen; none means all.
+        """
+        look = self.engine.core.sleepers.look
+        return filter(self.is_listed, map(look, self._names(prefix, after, skip, allowed)))
+
+    def _names(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[str]:
+        core = self.engine.core
+        if not allowed and not prefix and not after:
+            # By place in the list: whoever asks for the last page of a million does not pay for the pages before it.
+            return core.names.at(skip)
+        seen = (core.names_from(one, after) for one in _within(prefix, allowed))
+        return islice(chain.from_iterable(seen), skip, None)
+
+    def is_listed(self, topic: Topic) -> bool:
+        """Whether a topic that is there is there for users of streams."""
+        guard = topic.guard
+        return guard is None or (guard is self.engine.streams and not self.engine.streams.over(topic))
+
+
+def _promoter(topic: Topic) -> Promoter | None:
+    """How entries of earlier versions are shown now; None where there are none."""
+    state = stream_of(topic)
+    return state.description.promoter if state is not None and state.description is not None else None
+
+
+def _at_fork(topic: Topic, position: Position) -> bool:
+    """Whether a place is where the stream, or one that it comes from, leaves its source."""
+    at: Topic | None = topic
+    while at is not None and at.origin is not None:
+        if position == (at.origin.upto, 0):
+            return True
+        at = at.origin.topic
+    return False
+
+
+def _within(prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:
+    """The prefixes to list, in order and apart: what was asked for, within what may be seen."""
+    if not allowed:
+        yield prefix
+        return
+    wanted = sorted({max(prefix, one, key=len) for one in allowed if one.startswith(prefix) or prefix.startswith(one)})
+    last: str | None = None
+    for one in wanted:
+        if last is None or not one.startswith(last):
+            yield one
+            last = one
+
+
+def _was_seen(topic: Topic, loss: Tombstone) -> bool:
+    """Whether an offset lies behind entries that the stream had before it came back from a backup without them."""
+    skipped = [lost for lost in topic.lost or () if lost.reason is LossReason.RESTORED]
+    return any(lost.from_seq < loss.gap_from <= lost.to_seq for lost in skipped)

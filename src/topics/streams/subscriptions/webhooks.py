@@ -1,0 +1,207 @@
+"""Wake-ups: a subscription with something to do and nobody at it calls its webhook, or tells its wake stream."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from topics.model.errors import TopicsError
+from topics.streams.append import Appended, AppendRequest
+from topics.streams.streams import Streams
+from topics.streams.subscriptions.subscription import Claim, Later, Leases, Owner, Subscription
+from topics.streams.subscriptions.subscription_store import Links, SubscriptionTable, generation_change
+
+# How many webhooks are called at once. Every call is a connection, and a process has only so many: without a bound, an
+# append that ten thousand subscriptions wait for would leave none for the log.
+
+CALLS_MAX = 256
+"""A quarter of the descriptors that are kept for what is no client's connection (`system.process`)."""
+CALLS_OF_ONE_MAX = 64
+"""Of keys with the same prefixes: receivers that do not answer hold up those of others for a while at most."""
+
+
+class CallLine:
+    """Who is called, and who has to wait. Nothing of a subscription that waits has begun: its lease, which is given out
+    with the call, is as long as it should be."""
+
+    def __init__(self) -> None:
+        self._calls: Counter[Owner] = Counter()
+        self._waiting: dict[Owner, dict[str, Subscription]] = {}
+        """In the order in which they came; of the owners, the one whose turn is next is the first."""
+
+    def admit(self, subscription: Subscription) -> bool:
+        """Whether it may be called now; else it waits."""
+        owner = subscription.owner or ()
+        if self._has_room(owner):
+            self._calls[owner] += 1
+            return True
+        self._waiting.setdefault(owner, {})[subscription.id] = subscription
+        return False
+
+    def end(self, subscription: Subscription) -> None:
+        """A call is over."""
+        owner = subscription.owner or ()
+        self._calls[owner] -= 1
+        if not self._calls[owner]:
+            del self._calls[owner]
+
+    def ready(self) -> Iterator[Subscription]:
+        """Those whose turn it is, one of each owner after the other, for as long as there is room."""
+        while (owner := next(filter(self._has_room, self._waiting), None)) is not None:
+            waiting = self._waiting.pop(owner)
+            found = waiting.pop(next(iter(waiting)))
+            if waiting:
+                self._waiting[owner] = waiting
+            yield found
+
+    def _has_room(self, owner: Owner) -> bool:
+        # Who is held to no prefixes is the operator, and alone on a server without keys.
+        most = CALLS_OF_ONE_MAX if owner else CALLS_MAX
+        return self._calls.total() < CALLS_MAX and self._calls[owner] < most
+
+
+_RETRY_S = 1.0
+_RETRY_S_MAX = 300.0
+_encode = msgspec.json.Encoder().encode
+
+
+class NotTaken(msgspec.Struct, frozen=True):
+    """A call that a webhook did not take, and why."""
+
+    reason: str
+
+
+class Deliver(Protocol):
+    """Calls a webhook and tells, on the loop, what came back: its JSON, or NotTaken."""
+
+    def __call__(self, url: str, body: bytes, signature: str, done: Callable[[Any], None]) -> None: ...
+
+
+class Wakes:
+    def __init__(self, streams: Streams, book: SubscriptionTable, deliver: Deliver, later: Later) -> None:
+        self._streams = streams
+        self._core = streams.engine.core
+        self._book = book
+        self._deliver = deliver
+        self._later = later
+        self.leases = Leases(self._core.dice, later, book.mark, self.consider)
+        self.links = Links(streams, book, self.consider)
+        self._line = CallLine()
+        self.finished: Callable[[Subscription, Claim], None] = lambda subscription, claim: None
+        """Told when a webhook says that everything it was woken for is done."""
+
+    def consider(self, subscription: Subscription) -> None:
+        """Wakes whoever should be, when there is something to do and nobody is at it."""
+        is_webhook = subscription.request.type == "webhook"
+        # What could not be told to a wake stream is tried by whatever comes first: a moment, or something new.
+        rests = is_webhook and subscription.resting is not None
+        busy = subscription.claim is not None or subscription.calling or rests
+        over = self._core.closed or self._book.all.get(subscription.id) is not subscription
+        if busy or over or not subscription.pending:
+            return
+        if is_webhook:
+            if self._line.admit(subscription):
+                self._call(subscription)
+        elif not subscription.notified:
+            subscription.notified = True
+            self._tell_wake_stream(subscription)
+
+    def begin(self, subscription: Subscription, holder: str) -> Claim:
+        """Hands a subscription out, with all that is new in its streams."""
+        snapshot = {name: self.links.tail(name) for name in subscription.pending}
+        return self.leases.begin(subscription, holder, snapshot)
+
+    def forget(self, subscription: Subscription) -> None:
+        """A subscription is no more."""
+        self.leases.end(subscription)
+        if subscription.resting is not None:
+            subscription.resting()
+        for name in list(subscription.links):
+            self.links.cut(subscription, name)
+
+    def _call(self, subscription: Subscription) -> None:
+        claim = self.begin(subscription, "webhook")
+        subscription.calling = True
+        assert subscription.request.webhook is not None
+        url = subscription.request.webhook.url
+        body = _encode(
+            {
+                "type": "wake", "subscription_id": subscription.id, "wake_id": claim.wake_id,
+                "generation": claim.generation, "callback_url": f"{subscription.url}/callback",
+                "callback_token": claim.token, "lease_ttl_ms": subscription.request.lease_ttl_ms,
+                "streams": [one for one in self.links.describe(subscription) if one["has_pending"]],
+            }
+        )  # fmt: skip
+
+        def written(error: TopicsError | None) -> None:
+            if error is not None:
+                self._answered(subscription, claim, NotTaken(error.message))
+                return
+            signature = self._book.signer.header(body, self._core.wall() // 1000)
+            self._deliver(url, body, signature, lambda answer: self._answered(subscription, claim, answer))
+
+        self.keep(subscription, written)
+
+    def keep(self, subscription: Subscription, done: Callable[[TopicsError | None], None]) -> None:
+        """A generation is kept before anyone hears of it, so that no restart gives it out again."""
+        try:
+            self._book.write([generation_change(subscription)], done)
+        except TopicsError as error:
+            done(error)
+
+    def _answered(self, subscription: Subscription, claim: Claim, answer: Any) -> None:
+        subscription.calling = False
+        self._line.end(subscription)
+        # In a turn of its own: a call may end before it has begun.
+        self._core.defer(self._call_waiting)
+        holds = subscription.claim is claim
+        if isinstance(answer, NotTaken):
+            # One that spoke through the callback took the call, whatever became of its answer.
+            if holds or claim.expired:
+                self.leases.end(subscription)
+                self._rest(subscription, answer.reason)
+        else:
+            subscription.failures, subscription.last_error = 0, ""
+            if holds and isinstance(answer, dict) and answer.get("done") is True:
+                self.finished(subscription, claim)
+        # What came to an end while it was called could not begin anything.
+        self.consider(subscription)
+
+    def _call_waiting(self) -> None:
+        for subscription in self._line.ready():
+            self.consider(subscription)
+
+    def _rest(self, subscription: Subscription, reason: str) -> None:
+        """A call or a telling failed: the next one waits a while, longer each time."""
+        if self._book.all.get(subscription.id) is not subscription or subscription.resting is not None:
+            return
+        subscription.failures += 1
+        subscription.last_error = reason
+
+        def again() -> None:
+            subscription.resting = None
+            self.consider(subscription)
+
+        wait = min(_RETRY_S * 2 ** min(subscription.failures - 1, 16), _RETRY_S_MAX)
+        subscription.resting = self._later(wait, again)
+
+    def _tell_wake_stream(self, subscription: Subscription) -> None:
+        event = {
+            "type": "wake", "subscription_id": subscription.id, "generation": subscription.generation + 1,
+            "streams": sorted(subscription.pending),
+        }  # fmt: skip
+
+        def told(outcome: Appended | TopicsError) -> None:
+            if isinstance(outcome, TopicsError):
+                # There is no such stream, or it takes nothing for now. Whoever asks can claim meanwhile.
+                subscription.notified = False
+                self._rest(subscription, outcome.message)
+            else:
+                subscription.failures, subscription.last_error = 0, ""
+
+        request = AppendRequest(body=_encode([event]), content_type="application/json")
+        try:
+            self._streams.append(subscription.request.wake_stream or "", request, told)
+        except TopicsError as error:
+            told(error)

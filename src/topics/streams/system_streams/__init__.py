@@ -1,0 +1,1 @@
+"""Streams that the server itself writes: the stream registry and server metrics."""

@@ -1,0 +1,365 @@
+"""Writes `__registry__`: what becomes of streams, in the order in which it does, some at a time.
+
+An entry is written after the change it tells of is as safe as that was promised to be, so it never tells of something
+that a crash takes back. A crash, a full disk or a time without this log may leave changes untold; they are found and
+told by comparing the log with the streams there are (`streams.system_streams.registry_stream`), at every start and
+whenever more happened than could be kept for later.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, Final, Literal
+
+import msgspec
+
+from topics.engine.read import ReadRequest, ReadResult, execute_read
+from topics.engine.topic import Topic
+from topics.model.errors import InvalidRequestError, TopicsError
+from topics.model.limits import MIB
+from topics.model.names import REGISTRY_STREAM, is_server_name
+from topics.model.records import Record
+from topics.model.timestamps import write_time
+from topics.model.topic_config import Durability, TopicConfig
+from topics.schema.contract import Contract
+from topics.schema.documents import encode
+from topics.schema.registry import Registry, Version
+from topics.streams.contracts import contract_of
+from topics.streams.lifecycle import describe, own_title
+from topics.streams.producers import Later
+from topics.streams.stream_state import is_retired, stream_of
+from topics.streams.streams import Streams
+from topics.streams.system_streams.system_stream import SystemStream
+
+# What `__registry__` holds: one entry for each thing that became of a stream.
+#
+#     {"event": "created", "stream": "orders", "epoch": 7, "at": "2026-03-01T10:00:00.000Z",
+#      "content_type": "application/json", "profile": "generic", "schema_version": 0, "contract": null,
+#      "closed": false, "next_offset": "0", "expires_at": null, "forked_from": null}
+#
+# The event says what happened; everything behind it is how the stream stands after it, so the last entry of a stream is
+# all that anyone needs, and one that comes twice says the same. The key of an entry is the name of its stream.
+
+EventName = Literal["created", "schema", "profile", "closed", "deleted"]
+EVENTS: Final[tuple[EventName, ...]] = ("created", "schema", "profile", "closed", "deleted")
+CAP_BYTES = 32 * MIB
+"""About 100,000 entries; the oldest go first."""
+CONFIG = TopicConfig(durability=Durability.DISK, cap_bytes=CAP_BYTES)
+
+_TEXT: Final = {"type": "string"}
+_OPTIONAL_TEXT: Final = {"type": ["string", "null"]}
+_PROPERTIES: Final[dict[str, Any]] = {
+    "event": {"enum": list(EVENTS)},
+    "stream": _TEXT,
+    "epoch": {"type": "integer"},
+    "at": _TEXT,
+    "content_type": _TEXT,
+    "profile": _TEXT,
+    "schema_version": {"type": "integer"},
+    "contract": _OPTIONAL_TEXT,
+    "closed": {"type": "boolean"},
+    "next_offset": _TEXT,
+    "expires_at": _OPTIONAL_TEXT,
+    "forked_from": _OPTIONAL_TEXT,
+}
+SCHEMA: Final[dict[str, Any]] = {
+    "title": own_title(REGISTRY_STREAM), "type": "object", "required": list(_PROPERTIES), "properties": _PROPERTIES,
+}  # fmt: skip
+CONTRACT = Contract(Registry((Version(encode(SCHEMA), None, 0),)))
+
+
+class Standing(msgspec.Struct, frozen=True, gc=False):
+    """What of an entry tells whether something happened since."""
+
+    stream: str
+    epoch: int
+    event: EventName = "created"
+    profile: str = "generic"
+    contract: str | None = None
+    closed: bool = False
+
+
+def event_of(event: EventName, topic: Topic, at_ms: int) -> dict[str, Any]:
+    """What happened to a stream, and how it stands after it."""
+    info, state = describe(topic), stream_of(topic)
+    description = state.description if state is not None else None
+    return {
+        "event": event,
+        "stream": topic.name,
+        "epoch": topic.epoch,
+        "at": write_time(at_ms),
+        "content_type": info.content_type,
+        "profile": info.profile,
+        "schema_version": 0 if description is None else description.contract.registry.current_version,
+        "contract": contract_digest(topic),
+        "closed": info.closed,
+        "next_offset": str(topic.head),
+        "expires_at": None if info.deadline_ms is None else write_time(info.deadline_ms),
+        "forked_from": state.fork.source if state is not None and state.fork is not None else None,
+    }
+
+
+def end_of(standing: Standing, at_ms: int) -> dict[str, Any]:
+    """The end of a stream of which nothing is left but what the registry says."""
+    return {
+        "event": "deleted", "stream": standing.stream, "epoch": standing.epoch, "at": write_time(at_ms),
+        "content_type": "", "profile": standing.profile, "schema_version": 0, "contract": standing.contract,
+        "closed": standing.closed, "next_offset": "0", "expires_at": None, "forked_from": None,
+    }  # fmt: skip
+
+
+def standing_of(topic: Topic) -> Standing:
+    """How a stream stands now, as its next entry would say it."""
+    # Not by `describe`: this is asked of every stream in the log, and of the offsets in there nothing is compared.
+    state, profile = stream_of(topic), contract_of(topic).profile.kind
+    closed = state is not None and state.closed
+    return Standing(topic.name, topic.epoch, "created", profile, contract_digest(topic), closed)
+
+
+def contract_digest(topic: Topic) -> str | None:
+    """Another one for every other contract; null where the stream promises nothing."""
+    state = stream_of(topic)
+    if state is None or state.description is None:
+        return None
+    return blake2b(state.description.raw, digest_size=8).hexdigest()
+
+
+def record_of(event: dict[str, Any]) -> Record:
+    return Record(encode(event), tag=event["stream"])
+
+
+# Compares `__registry__` with the streams there are, and tells what it does not say.
+#
+# The last entry of each stream in the log is how a reader of the log believes it to stand. Where that differs, an entry
+# is missing: it is told now, late and in the words of today. A stream that is older than the log, or than the oldest
+# creation that its cap has left in it, counts as told; which of two is older their epochs say, and no clock.
+#
+# It goes by short steps with a pause behind each, since a request that finds one on its way waits for its end, and this
+# is in no hurry. What happens meanwhile is told as it happens, and whatever it happens to is left out here.
+
+STEP = 100
+"""Streams that are looked at in one step: about a millisecond, as the other steps are."""
+PAUSE_S = 0.01
+_ENTRIES_A_STEP = 500
+_NUMBERS_A_STEP = 2_000
+
+Told = Callable[[dict[str, Any]], None]
+Done = Callable[[TopicsError | None], None]
+
+
+class Reconciler:
+    def __init__(self, streams: Streams, log: Topic, told: Told, later: Later, skip: set[str], done: Done) -> None:
+        self._streams = streams
+        self._core = streams.engine.core
+        self._log = log
+        self._upto = log.head
+        self._behind = streams.engine.core.next_topic_id
+        self._told = told
+        self._later = later
+        self._done = done
+        self._standing: dict[str, Standing] = {}
+        self._compared: set[int] = set()
+        """The streams of the log that are there, by their epochs."""
+        self._first_epoch = log.epoch
+        """Streams of lower epochs count as told."""
+        self._is_cut = log.evict_floor > 1
+        self.skip = skip
+        """Streams to which something happened since it began."""
+
+    def begin(self) -> None:
+        self._read(0)
+
+    # The log
+
+    def _read(self, cursor: int) -> None:
+        if cursor >= self._upto:
+            self._compare(iter(list(self._standing.values())))
+            return
+        request = ReadRequest(from_seq=cursor, limit=_ENTRIES_A_STEP, up_to=self._upto)
+        try:
+            self._streams.engine.read_as(self._log, request, execute_read, lambda found: self._got(cursor, found))
+        except TopicsError as error:
+            self._done(error)
+
+    def _got(self, cursor: int, found: ReadResult | TopicsError) -> None:
+        if isinstance(found, TopicsError):
+            self._done(found)
+            return
+        for record in found.records():
+            standing = msgspec.convert(record["data"], Standing)
+            if self._is_cut and standing.event == "created":
+                self._first_epoch, self._is_cut = standing.epoch, False
+            if standing.event == "deleted":
+                self._standing.pop(standing.stream, None)
+            else:
+                self._standing[standing.stream] = standing
+        # Over a range that a crash took there are no entries, but it is passed.
+        following = found.next_from_seq if found.next_from_seq > cursor else self._upto
+        self._later(PAUSE_S, lambda: self._read(following))
+
+    # The streams
+
+    def _compare(self, standing: Iterator[Standing]) -> None:
+        """What the log believes to be there, against what is."""
+        some = list(islice(standing, STEP))
+        for one in some:
+            if one.stream not in self.skip:
+                self._compare_one(one)
+        if len(some) == STEP:
+            self._later(PAUSE_S, lambda: self._compare(standing))
+        else:
+            self._look_for_new(self._first_epoch + 1)
+
+    def _compare_one(self, believed: Standing) -> None:
+        topic = self._core.glance(believed.stream)
+        now = self._core.wall()
+        if topic is None or not self._streams.is_listed(topic) or topic.epoch != believed.epoch:
+            self._told(end_of(believed, now))
+            # Another stream that has the name by now is looked for with the new ones.
+            return
+        self._compared.add(believed.epoch)
+        stands = standing_of(topic)
+        if stands.contract != believed.contract:
+            self._told(event_of("profile" if stands.profile != believed.profile else "schema", topic, now))
+        if stands.closed != believed.closed:
+            # A stream of a weaker class may have been closed, and told so, and be open after a power cut.
+            self._told(event_of("closed" if stands.closed else "created", topic, now))
+
+    def _look_for_new(self, first: int) -> None:
+        """What is there, and not in the log. A topic's number is its epoch: those that are older than the log, which
+        may be a million, are not even counted."""
+        end = min(first + _NUMBERS_A_STEP, self._behind)
+        awake, sleeps = self._core.topics, self._core.sleepers.sleeps
+        unknown = [number for number in range(first, end) if number not in self._compared]
+        new = [number for number in unknown if number in awake or sleeps(number)]
+        for number in new[:STEP]:
+            self._look_at(number)
+        following = new[STEP] if len(new) > STEP else end
+        if following < self._behind:
+            self._later(PAUSE_S, lambda: self._look_for_new(following))
+        else:
+            self._done(None)
+
+    def _look_at(self, number: int) -> None:
+        topic = self._core.glance_at(number)
+        if topic is None or topic.name in self.skip or is_server_name(topic.name):
+            return
+        if self._streams.is_listed(topic):
+            self._told(event_of("created", topic, self._core.wall()))
+
+
+BATCH_MAX = 500
+PENDING_MAX = 100_000
+"""Entries that wait to be written. Beyond it none are kept, and the streams are compared with the log instead."""
+RETRY_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class LifecycleLog:
+    def __init__(self, streams: Streams, later: Later) -> None:
+        self._streams = streams
+        self._core = streams.engine.core
+        self._later = later
+        self._stream = SystemStream(streams.engine, REGISTRY_STREAM, CONTRACT, CONFIG)
+        self._pending: list[Record] = []
+        self._due = False
+        self._writing = False
+        self._overflowed = False
+        self._reconciler: Reconciler | None = None
+        self.reconciled = False
+        """Whether everything that happened before this start was told."""
+
+    def start(self) -> None:
+        """Begins to listen, and to write once the stream is there."""
+        self._core.added.append(lambda topic: self._tell("created", topic))
+        self._core.gone.append(self._gone)
+        self._streams.engine.streams.told.append(self._tell)
+        self._open()
+
+    def _open(self) -> None:
+        if not self._core.closed:
+            self._stream.open(self._opened)
+
+    def _opened(self, error: TopicsError | None) -> None:
+        if error is not None:
+            _log.warning("the registry of streams cannot be written yet", extra={"error": error.message})
+            self._later(RETRY_S, self._open)
+            return
+        self._reconcile()
+        self._flush()
+
+    # What happens
+
+    def _gone(self, topic: Topic) -> None:
+        if not is_retired(topic):
+            self._tell("deleted", topic)
+
+    def _tell(self, event: EventName, topic: Topic) -> None:
+        if is_server_name(topic.name):
+            return
+        if self._reconciler is not None:
+            # What stands in the log about it so far is of no interest any more.
+            self._reconciler.skip.add(topic.name)
+        self._add(record_of(event_of(event, topic, self._core.wall())))
+
+    def _add(self, record: Record) -> None:
+        if len(self._pending) >= PENDING_MAX:
+            self._overflowed = True
+            return
+        self._pending.append(record)
+        if not self._due:
+            # In a turn of its own: who makes streams by the thousand does not wait for what is told of them.
+            self._due = True
+            self._later(0, self._flush)
+
+    # Writing
+
+    def _flush(self) -> None:
+        self._due = False
+        if self._writing or not self._pending or self._stream.topic is None or self._core.closed:
+            return
+        batch = self._pending[:BATCH_MAX]
+        self._writing = True
+        self._stream.write(batch, lambda error: self._written(len(batch), error))
+
+    def _written(self, count: int, error: TopicsError | None) -> None:
+        self._writing = False
+        if error is not None and not isinstance(error, InvalidRequestError):
+            self._later(RETRY_S, self._flush)
+            return
+        if error is not None:
+            # To try again would be in vain, and hold up everything behind it.
+            _log.error("entries of the registry were refused", extra={"error": error.message, "entries": count})
+        del self._pending[:count]
+        if self._pending:
+            self._later(0, self._flush)
+        else:
+            self._make_up()
+
+    def _make_up(self) -> None:
+        """Finds what was not kept, once everything that was is written."""
+        if self._overflowed and not self._pending and self._reconciler is None:
+            self._overflowed = False
+            self._reconcile()
+
+    def _reconcile(self) -> None:
+        topic = self._stream.topic
+        if self._reconciler is not None or topic is None or self._core.closed:
+            return
+        told = {record.tag for record in self._pending if record.tag is not None}
+        self._reconciler = Reconciler(self._streams, topic, self._late, self._later, told, self._done)
+        self._reconciler.begin()
+
+    def _late(self, event: dict[str, Any]) -> None:
+        self._add(record_of(event))
+
+    def _done(self, error: TopicsError | None) -> None:
+        self._reconciler = None
+        if error is None:
+            self.reconciled = True
+            self._make_up()
+        elif not self._core.closed:
+            _log.warning("the registry could not be read; it is tried again", extra={"error": error.message})
+            self._later(RETRY_S, self._reconcile)

@@ -1,1 +1,0 @@
-"""Touches: who waits for a row, a query or a table of a state-protocol stream is woken when it changes."""

@@ -1,0 +1,1 @@
+"""Transactions: records for several topics, staged invisibly and committed atomically."""

@@ -1,0 +1,394 @@
+"""Committing: the staged records are written to their topics, and one frame makes all of them count.
+
+| step | what is logged | a crash behind it |
+|---|---|---|
+| prepare | a TXN_APPEND for each batch, in its topic's shard; then these are synced | the seqs are skipped: unseen |
+| decide | a TXN_COMMIT in the shard of the topic that keeps the books; synced | all of it is there |
+| publish | nothing | |
+
+When everything is in one shard and not large, prepare and decide are one write and one sync: a log is read up to where
+it ends, so the commit is never there without what it commits. A large transaction is prepared in rounds, so that no
+tick of the loop is long, and synced behind the last of them; records of others may then stand between its own.
+
+From its first frame on until it is decided, nothing behind it is published for its topics (`engine.publish_barrier`).
+No checkpoint turns the shards meanwhile: prepares and commit are on the same side of it. One commit runs at a time.
+
+What comes of a failure: of a prepare, the seqs are skipped, here and by a recovery; and so of a commit that met a
+shortage and was taken back. Of any other failure of the commit nobody can tell what the disk has: the shards concerned
+take no more writes, and the next start finds out.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, pairwise
+
+import msgspec
+
+from topics.engine.core import EngineCore
+from topics.engine.record_runs import Block, block_head
+from topics.engine.topic import Topic
+from topics.engine.write_path import Change, FrameDraft, Gate, LogOperation
+from topics.log.block import BASE_MAX
+from topics.log.commit_requests import CommitTiming
+from topics.log.frame import FrameKind
+from topics.log.segment_files import SegmentDamaged
+from topics.model.errors import CorruptSegmentError, TopicNotFoundError, TopicsError
+from topics.model.records import Record
+from topics.schema.documents import MAX_PORTION
+from topics.transactions.transaction_frames import Committed, PartState, Placed, encode_append_head, encode_mark
+from topics.transactions.transaction_state import TransactionFeature
+from topics.wire.record_copies import Copies, RecordSlice, cut_copies, records_of, render
+from topics.wire.record_encoding import encode_fragments
+
+# Staged records as copies for their topics: cut out of the text they are staged in, never parsed.
+
+_BLOCK_RECORDS = 4096
+"""Small parts become one block, up to so many records."""
+
+
+def gather(core: EngineCore, books: Topic, parts: Sequence[PartState]) -> Iterator[Copies]:
+    """The records of some parts, in their order."""
+    stretches: list[RecordSlice] = []
+    count = 0
+    for part in parts:
+        if count and count + part.count > _BLOCK_RECORDS:
+            yield cut_copies(stretches)
+            stretches, count = [], 0
+        stretches += _record_slices(core, books, part)
+        count += part.count
+    if stretches:
+        yield cut_copies(stretches)
+
+
+def _record_slices(core: EngineCore, books: Topic, part: PartState) -> list[RecordSlice]:
+    found: list[RecordSlice] = []
+    last = part.first_seq + part.count - 1
+    count = 0
+    try:
+        for run in books.runs_from(part.first_seq):
+            if run.first_seq > last:
+                break
+            lo, hi = max(part.first_seq - run.first_seq, 0), min(last + 1 - run.first_seq, run.count)
+            for view, view_lo, view_hi, offset in core.reader.views(books.id, run, lo, hi):
+                found.append(RecordSlice(view, view_lo, view_hi, run.first_seq + offset))
+                count += view_hi - view_lo
+    except SegmentDamaged as damage:
+        raise CorruptSegmentError(books.name, part.first_seq, last) from damage
+    if count != part.count:
+        raise CorruptSegmentError(books.name, part.first_seq, last)
+    return found
+
+
+def stage_copies(core: EngineCore, topic: Topic, copies: Copies | list[Record]) -> Block:
+    """Gives out seqs for copies, or for what the topic made of them, that are counted as on their way already.
+
+    From here on nothing may fail until their frame is submitted.
+    """
+    first = topic.staged_head + 1
+    written = core.wall()
+    ts = topic.staged_ts = max(written, topic.staged_ts)
+    base = topic.next_base if topic.next_base < BASE_MAX else 0
+    if isinstance(copies, list):
+        text, rows, payload_bytes, traits = encode_fragments(copies, first, ts, None, base)
+    else:
+        text, rows, payload_bytes, traits = render(copies, first, ts, base)
+    block = Block(first, ts, payload_bytes, base, traits, None, rows, text, written)
+    topic.staged_head += block.count
+    topic.next_base = block.next_base
+    return block
+
+
+_ROUND_BYTES = 512 * 1024
+_ROUND_RECORDS = 2000
+"""How much of a transaction is prepared at once: some milliseconds of work, or one part."""
+_PIECE_BYTES = 2 * 1024 * 1024
+_PIECE_RECORDS = 2000
+"""A larger part is taken apart."""
+_NUMBER_BYTES = 8
+
+Outcome = Callable[[list[Placed] | TopicsError], None]
+
+
+class _Prepare(LogOperation):
+    """Records that are in the log of their topic and count once their commit is decided."""
+
+    __slots__ = ("_commit", "_prepared")
+
+    def __init__(self, core: EngineCore, commit: "Commit", topic: Topic, block: Block) -> None:
+        frames: list[FrameDraft] = []
+        if topic.rules.logged:
+            frames.append((FrameKind.TXN_APPEND, encode_append_head(commit.number) + block_head(block), block.text))
+        super().__init__(core.path, topic, frames, block)
+        self._commit = commit
+        self._prepared = False
+
+    def settle(self, timing: CommitTiming) -> None:
+        if not self._prepared:
+            self._prepared = True
+            self.path.held.hold(self, self.topic, timing)
+        elif self._commit.decided:
+            super().settle(timing)
+        else:
+            self._skip()
+
+    def _skip(self) -> None:
+        """It did not come to the commit: what a recovery does with a frame whose commit it does not find."""
+        topic, block, books = self.topic, self.block, self.path.books
+        assert block is not None
+        topic.sync_inflight -= self.needs_sync
+        books.before_change(topic)
+        topic.ceiling = max(topic.ceiling, self.ceiling)
+        self.path.unstage(topic, block)
+        books.applier.gap(topic, block.first_seq, block.last_seq, None)
+
+    def apply(self, timing: CommitTiming) -> None:
+        self.publish()
+
+    def undo(self, error: TopicsError) -> None:
+        """Nobody saw it."""
+
+
+class _Decision(LogOperation):
+    """The frame that makes a transaction count."""
+
+    __slots__ = ("_committed", "_feature")
+
+    def __init__(self, core: EngineCore, feature: TransactionFeature, topic: Topic, committed: Committed) -> None:
+        super().__init__(core.path, topic, ((FrameKind.TXN_COMMIT, encode_mark(committed), b""),))
+        self._feature = feature
+        self._committed = committed
+
+    def apply(self, timing: CommitTiming) -> None:
+        self._feature.drop(self.topic, self._feature.book.commit(self._committed))
+
+    def undo(self, error: TopicsError) -> None:
+        """The transaction is still open."""
+
+
+class Commit:
+    """One commit on its way."""
+
+    def __init__(
+        self, core: EngineCore, feature: TransactionFeature, transaction_id: str, sequence: int,
+        parts: Sequence[PartState], outcome: Outcome,
+    ) -> None:  # fmt: skip
+        self._core = core
+        self._feature = feature
+        self._id = transaction_id
+        self._sequence = sequence
+        self._outcome = outcome
+        self.number = int.from_bytes(core.dice.token(_NUMBER_BYTES), "little")
+        self.decided = False
+        books = feature.topic
+        assert books is not None
+        self._books = books
+        self._rounds = _rounds(parts)
+        self._parts = parts
+        self._topics: dict[str, Topic] = {}
+        self._placed: dict[str, Placed] = {}
+        self._reserved: dict[str, tuple[int, int]] = {}
+        """By topic: records and bytes that count as on their way and are in no block yet."""
+        self._pending = 0
+        self._error: TopicsError | None = None
+        self._shards: set[int] = set()
+        """Where something is prepared."""
+
+    def start(self) -> None:
+        self._core.cross_shard_gate.enter(self._begin)
+
+    def _begin(self) -> None:
+        try:
+            self._check()
+        except TopicsError as error:
+            self._finish(error)
+            return
+        self._reserve()
+        self._prepare()
+
+    # May it be done?
+
+    def _check(self) -> None:
+        """Everything that can refuse the commit as a whole."""
+        core, path = self._core, self._core.path
+        sums: dict[str, tuple[int, int]] = {}
+        for part in self._parts:
+            count, size = sums.get(part.topic, (0, 0))
+            sums[part.topic] = count + part.count, size + part.size
+        path.check(self._books)
+        for name, (count, size) in sums.items():
+            topic = core.by_name.get(name)
+            if topic is None or not topic.created:
+                raise TopicNotFoundError(name)
+            core.expire(topic)
+            path.check(topic, patient=True)
+            path.admit(topic, lambda: ())
+            path.check_moves_in(topic, count, size)
+            self._topics[name] = topic
+        self._reserved = sums
+
+    def _reserve(self) -> None:
+        """Counts all of it as on its way, so that nobody else is given the room."""
+        for name, (count, size) in self._reserved.items():
+            self._count(self._topics[name], count, size)
+
+    def _unreserve(self) -> None:
+        """What is in no block, or was smaller than it was staged, is not on its way any more."""
+        for name, (count, size) in self._reserved.items():
+            self._count(self._topics[name], -count, -size)
+        self._reserved = {}
+
+    def _count(self, topic: Topic, count: int, size: int) -> None:
+        topic.staged_count += count
+        topic.staged_bytes += size
+        self._core.staged_bytes += size
+
+    # Prepare
+
+    def _prepare(self) -> None:
+        """Prepares the next round, or decides."""
+        if not self._rounds:
+            self._decide()
+            return
+        parts = self._rounds.pop(0)
+        try:
+            loads = self._load(parts)
+        except TopicsError as error:
+            self._give_up(error)
+            return
+        by_shard: dict[int, list[LogOperation]] = {}
+        for topic, copies in loads:
+            by_shard.setdefault(topic.shard, []).append(self._stage(topic, copies))
+        path, books = self._core.path, self._books
+        if not self._rounds and not self._shards and by_shard.keys() == {books.shard}:
+            # One write for all of it.
+            path.log_together([*by_shard[books.shard], self._decision()], self._logged, Gate.SYNC, decides=True)
+            return
+        self._shards |= by_shard.keys()
+        self._pending = len(by_shard) + (0 if self._rounds else len(self._shards))
+        for prepares in by_shard.values():
+            # Written; what is behind one that waits for a sync waits with it.
+            path.log_together(prepares, self._prepared, Gate.TURN, decides=True)
+        for shard in () if self._rounds else self._shards:
+            path.log_together([self._barrier(shard)], self._prepared, Gate.SYNC, decides=True)
+
+    def _barrier(self, shard: int) -> LogOperation:
+        """Nothing but a place in a shard's log, behind everything that is prepared there."""
+        topic = next(topic for topic in self._topics.values() if topic.shard == shard)
+        return Change(self._core.path, topic, (), lambda timing: None, lambda error: None)
+
+    def _load(self, parts: Sequence[PartState]) -> list[tuple[Topic, Copies | list[Record]]]:
+        """What goes where; looks once more whether the topics take it, since other rounds may have come between."""
+        core, path = self._core, self._core.path
+        loads: list[tuple[Topic, Copies | list[Record]]] = []
+        for name, some in _by_topic(parts).items():
+            topic = self._topics[name]
+            path.check(topic, patient=True)
+            for copies in gather(core, self._books, some):
+                loads.append((topic, copies if topic.guard is None else self._admitted(topic, copies)))
+        path.check(self._books, patient=True)
+        return loads
+
+    def _admitted(self, topic: Topic, copies: Copies) -> Copies | list[Record]:
+        """The records as a topic with a say in them takes them: a few at a time, as it would look at a large batch."""
+        records, same = records_of(copies), True
+        admitted: list[Record] = []
+        for begin in range(0, len(records), MAX_PORTION):
+            portion = records[begin : begin + MAX_PORTION]
+            taken = self._core.path.admit(topic, lambda portion=portion: portion)  # type: ignore[misc]
+            same = same and taken is None
+            admitted += portion if taken is None else taken
+        return copies if same else admitted
+
+    def _stage(self, topic: Topic, copies: Copies | list[Record]) -> _Prepare:
+        block = stage_copies(self._core, topic, copies)
+        count, size = self._reserved[topic.name]
+        self._reserved[topic.name] = count - block.count, size - block.payload_bytes
+        placed = self._placed.get(topic.name)
+        self._placed[topic.name] = Placed(
+            topic.name, placed.first_seq if placed else block.first_seq, block.last_seq,
+            block.count + (placed.count if placed else 0),
+        )  # fmt: skip
+        return _Prepare(self._core, self, topic, block)
+
+    def _prepared(self, error: TopicsError | None) -> None:
+        self._pending -= 1
+        self._error = self._error or error
+        if self._pending:
+            return
+        if self._error is not None:
+            self._give_up(self._error)
+        else:
+            self._prepare()
+
+    # Decide
+
+    def _decide(self) -> None:
+        poison = self._core.shards[self._books.shard].writer.poison
+        if poison is not None:
+            self._give_up(poison)
+            return
+        self._core.path.log_together([self._decision()], self._logged, Gate.SYNC, decides=True)
+
+    def _decision(self) -> _Decision:
+        committed = Committed(self.number, self._id, self._sequence, self._core.wall(), list(self._placed.values()))
+        return _Decision(self._core, self._feature, self._books, committed)
+
+    def _logged(self, error: TopicsError | None) -> None:
+        if error is not None and not self._core.shards[self._books.shard].writer.doubtful:
+            # It met a shortage, and was taken back.
+            self._give_up(error)
+            return
+        self._unreserve()
+        if error is None:
+            self.decided = True
+            self._core.path.held.release()
+            self._finish(list(self._placed.values()))
+            return
+        # It may be on the disk all the same. Nothing more may be built on what is prepared.
+        for number in self._shards:
+            writer = self._core.shards[number].writer
+            if not writer.broken:
+                writer.give_up(error)
+        self._core.path.held.give_up(error)
+        self._finish(error)
+
+    def _give_up(self, error: TopicsError) -> None:
+        """No commit was written, and none will be."""
+        self._unreserve()
+        self._core.path.held.release()
+        self._finish(error)
+
+    def _finish(self, outcome: list[Placed] | TopicsError) -> None:
+        self._core.cross_shard_gate.leave()
+        self._outcome(outcome)
+
+
+def _rounds(parts: Sequence[PartState]) -> list[list[PartState]]:
+    rounds: list[list[PartState]] = []
+    size = count = 0
+    for part in chain.from_iterable(map(_pieces, parts)):
+        if not rounds or size + part.size > _ROUND_BYTES or count + part.count > _ROUND_RECORDS:
+            rounds.append([])
+            size = count = 0
+        rounds[-1].append(part)
+        size += part.size
+        count += part.count
+    return rounds
+
+
+def _pieces(part: PartState) -> list[PartState]:
+    """A part, cut where it is too much for one round, as if its records were all of one length."""
+    count = min(part.count, max(-(-part.size // _PIECE_BYTES), -(-part.count // _PIECE_RECORDS)))
+    if count <= 1:
+        return [part]
+    cuts = [(part.count * number // count, part.size * number // count) for number in range(count + 1)]
+    return [
+        msgspec.structs.replace(part, first_seq=part.first_seq + first, count=last - first, size=end - begin)
+        for (first, begin), (last, end) in pairwise(cuts)
+    ]
+
+
+def _by_topic(parts: Sequence[PartState]) -> dict[str, list[PartState]]:
+    found: dict[str, list[PartState]] = {}
+    for part in parts:
+        found.setdefault(part.topic, []).append(part)
+    return found

@@ -1,0 +1,372 @@
+"""The books of transactions: which are open, what is staged for them, and what was committed last for each id.
+
+Pure state. Live operations and replay come through the same few methods, each of which says which records of the topic
+that keeps the books have had their day.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from topics.engine.append import creation_body, make_topic
+from topics.engine.core import EngineCore
+from topics.engine.features import Rebuild
+from topics.engine.results import PutResult
+from topics.engine.topic import Topic
+from topics.engine.topic_admin import Put, SystemTopic
+from topics.engine.write_path import Gate
+from topics.log.block import decode_block
+from topics.log.frame import Frame, FrameKind
+from topics.model.errors import TopicsError
+from topics.model.names import TRANSACTIONS_TOPIC
+from topics.model.records import Record
+from topics.model.topic_config import Durability, TopicConfig, TopicConfigPatch
+from topics.queues.queue_frames import Ending
+from topics.transactions.transaction_frames import (
+    PART_NAME,
+    Begun,
+    Committed,
+    Ended,
+    KnownState,
+    OpenState,
+    PartState,
+    Placed,
+    Staged,
+    TransactionsPart,
+    decode_begun,
+    decode_committed,
+    decode_ended,
+    decode_part,
+    decode_stage,
+    encode_mark,
+)
+
+SeqRange = tuple[int, int]
+Told = Callable[..., None]
+
+_ENTRY_BYTES = 64
+
+
+class OpenTransaction:
+    """An attempt at a transaction."""
+
+    __slots__ = (
+        "attempt", "bytes", "committing", "deadline", "id", "inflight", "inflight_bytes", "inflight_records", "owner",
+        "parts", "records", "sequence", "timeout_ms", "touched_ms",
+    )  # fmt: skip
+
+    def __init__(self, begun: Begun) -> None:
+        self.id = begun.id
+        self.sequence = begun.sequence
+        self.attempt = begun.attempt
+        self.owner = begun.owner
+        self.timeout_ms = begun.timeout_ms
+        self.touched_ms = begun.now_ms
+        """When something was last done to it, by the clock on the wall: what is kept of it."""
+        self.deadline = 0
+        """When it is abandoned, by the steady clock."""
+        self.parts: dict[str, PartState] = {}
+        """In the order in which they were first staged."""
+        self.records = 0
+        self.bytes = 0
+        self.inflight = 0
+        """Parts that are on their way to the log."""
+        self.inflight_records = 0
+        self.inflight_bytes = 0
+        self.committing: list[Told] | None = None
+        """While a commit is on its way: everyone who waits for it."""
+
+    def expect(self, parts: int, records: int, size: int) -> None:
+        """More is on its way, or less."""
+        self.inflight += parts
+        self.inflight_records += records
+        self.inflight_bytes += size
+
+    def is_meant(self, sequence: int, attempt: str) -> bool:
+        return self.sequence == sequence and self.attempt == attempt
+
+    def ranges(self) -> list[SeqRange]:
+        return sorted((part.first_seq, part.first_seq + part.count - 1) for part in self.parts.values())
+
+
+class TransactionTable:
+    def __init__(self) -> None:
+        self.open: dict[str, OpenTransaction] = {}
+        self.known: dict[str, KnownState] = {}
+        """By id, the oldest commit first."""
+        self.known_bytes = 0
+        """About as much memory as what is remembered of commits takes."""
+
+    # Changes, live and in a replay
+
+    def begin(self, begun: Begun) -> list[SeqRange]:
+        old = self.open.get(begun.id)
+        if old is not None and old.is_meant(begun.sequence, begun.attempt):
+            # Two of those who share an attempt came at the same moment.
+            old.touched_ms = max(old.touched_ms, begun.now_ms)
+            return []
+        self.open[begun.id] = OpenTransaction(begun)
+        return old.ranges() if old is not None else []
+
+    def stage(self, staged: Staged, first_seq: int, count: int, size: int) -> list[SeqRange]:
+        entry = self.open.get(staged.id)
+        if entry is None or not entry.is_meant(staged.sequence, staged.attempt):
+            return [(first_seq, first_seq + count - 1)]
+        old = entry.parts.get(staged.part)
+        entry.parts[staged.part] = PartState(
+            staged.part, staged.topic, first_seq, count, size, staged.create, staged.config
+        )
+        entry.records += count - (old.count if old is not None else 0)
+        entry.bytes += size - (old.size if old is not None else 0)
+        entry.touched_ms = max(entry.touched_ms, staged.now_ms)
+        return [(old.first_seq, old.first_seq + old.count - 1)] if old is not None else []
+
+    def end(self, ended: Ended) -> list[SeqRange]:
+        entry = self.open.get(ended.id)
+        if entry is None or not entry.is_meant(ended.sequence, ended.attempt):
+            return []
+        return self.open.pop(ended.id).ranges()
+
+    def commit(self, committed: Committed) -> list[SeqRange]:
+        entry = self.open.pop(committed.id, None)
+        self.forget(committed.id)
+        known = KnownState(committed.id, committed.sequence, committed.now_ms, committed.placed)
+        self.known[committed.id] = known
+        self.known_bytes += _memory(known)
+        return entry.ranges() if entry is not None else []
+
+    def forget(self, transaction_id: str) -> None:
+        known = self.known.pop(transaction_id, None)
+        if known is not None:
+            self.known_bytes -= _memory(known)
+
+    # Sums
+
+    def staged_bytes(self, owner: str) -> int:
+        return sum([entry.bytes + entry.inflight_bytes for entry in self.open.values() if entry.owner == owner])
+
+    def open_of(self, owner: str) -> int:
+        return sum([entry.owner == owner for entry in self.open.values()])
+
+    def ids_of(self, tenant: str) -> int:
+        """How many ids of a tenant there are."""
+        return sum([name.startswith(tenant + "/") for name in self.known.keys() | self.open.keys()])
+
+    # Snapshots
+
+    def part(self) -> TransactionsPart:
+        return TransactionsPart(
+            [
+                OpenState(
+                    entry.id, entry.sequence, entry.attempt, entry.owner, entry.timeout_ms, entry.touched_ms,
+                    list(entry.parts.values()),
+                )
+                for entry in self.open.values()
+            ],
+            list(self.known.values()),
+        )  # fmt: skip
+
+    def load(self, part: TransactionsPart) -> None:
+        self.open = {}
+        for state in part.open:
+            entry = OpenTransaction(
+                Begun(state.id, state.sequence, state.attempt, state.owner, state.timeout_ms, state.touched_ms)
+            )
+            entry.parts = {one.name: one for one in state.parts}
+            entry.records = sum([one.count for one in state.parts])
+            entry.bytes = sum([one.size for one in state.parts])
+            self.open[entry.id] = entry
+        self.known = {known.id: known for known in part.known}
+        self.known_bytes = sum(map(_memory, part.known))
+
+
+def _memory(known: KnownState) -> int:
+    return _ENTRY_BYTES + len(known.id) + sum([_ENTRY_BYTES + len(placed.topic) for placed in known.placed])
+
+
+# Transactions as checkpoints and recovery meet them (`engine.features`): a topic of the server's own keeps the books.
+#
+# What is staged are its records, and so they are sealed, bounded in memory and recovered like any other. Its class is
+# `memory`: what is staged is worth nothing to anybody until it is committed, and a commit is synced by itself.
+
+TOPIC_NAME = TRANSACTIONS_TOPIC
+_CONFIG = TopicConfig(durability=Durability.MEMORY)
+
+
+class TransactionFeature:
+    name = PART_NAME
+    kinds = frozenset((FrameKind.TXN_BEGIN, FrameKind.TXN_STAGE, FrameKind.TXN_END, FrameKind.TXN_COMMIT))
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self.book = TransactionTable()
+        self._topic: Topic | None = None
+        self._waiting: list[Callable[[Topic | TopicsError], None]] | None = None
+        core.features.add(self)
+
+    # Recovery and snapshots
+
+    def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
+        if frame.kind is FrameKind.TXN_BEGIN:
+            ranges = self.book.begin(decode_begun(frame.body))
+        elif frame.kind is FrameKind.TXN_STAGE:
+            # The records themselves were appended by whoever reads the log.
+            staged, body = decode_stage(frame.body)
+            block = decode_block(body)
+            ranges = self.book.stage(staged, block.first_seq, block.count, block.payload_bytes)
+        elif frame.kind is FrameKind.TXN_END:
+            ranges = self.book.end(decode_ended(frame.body))
+        else:
+            ranges = self.book.commit(decode_committed(frame.body))
+        self._adopt(topic)
+        self.drop(topic, ranges)
+
+    def save(self, topic: Topic) -> bytes:
+        return encode_mark(self.book.part())
+
+    def load(self, topic: Topic, part: bytes) -> None:
+        self.book.load(decode_part(part))
+        self._adopt(topic)
+
+    def may_sleep(self, topic: Topic) -> bool:
+        return False
+
+    def settle(self) -> None:
+        topic = self._core.by_name.get(TOPIC_NAME)
+        if topic is not None:
+            self._adopt(topic)
+        for entry in self.book.open.values():
+            entry.deadline = self._core.time.resumed(Ending(entry.touched_ms + entry.timeout_ms, entry.timeout_ms))
+
+    def _adopt(self, topic: Topic) -> None:
+        self._topic = topic
+        topic.guard = topic.guard or SystemTopic()
+        if not topic.parts or PART_NAME not in topic.parts:
+            topic.parts = {**(topic.parts or {}), PART_NAME: self.book}
+
+    # What live operations do as well
+
+    def drop(self, topic: Topic, ranges: list[SeqRange]) -> None:
+        """Takes away records that are staged for nothing any more."""
+        if ranges:
+            self._core.applier.delete(topic, 0, ranges)
+
+    @property
+    def topic(self) -> Topic | None:
+        """The topic that keeps the books, once there is one."""
+        topic = self._topic
+        return topic if topic is not None and topic.created else None
+
+    def with_topic(self, then: Callable[[Topic | TopicsError], None]) -> None:
+        """Calls back with the topic that keeps the books. The first who asks makes it."""
+        topic = self.topic
+        if topic is not None:
+            then(topic)
+            return
+        if self._waiting is not None:
+            self._waiting.append(then)
+            return
+        core = self._core
+        topic = make_topic(core, TOPIC_NAME, _CONFIG)
+        core.path.check(topic)
+        self._waiting = [then]
+        self._adopt(topic)
+        frame = (FrameKind.CREATE, creation_body(core, topic), b"")
+        core.path.log(Put(core, topic, frame, _CONFIG, self._made), Gate.SYNC)
+
+    def _made(self, outcome: PutResult | TopicsError) -> None:
+        waiting, self._waiting = self._waiting or [], None
+        if isinstance(outcome, TopicsError):
+            self._topic = None
+        for then in waiting:
+            then(outcome if isinstance(outcome, TopicsError) else self._topic)  # type: ignore[arg-type]
+
+
+# What is asked of transactions, and what they answer.
+
+Permit = Callable[[str], None]
+"""Raises unless whoever asks may write to a topic of that name."""
+
+
+def scoped(tenant: str, transaction_id: str) -> str:
+    """The name under which a transaction is kept: each tenant has ids of its own. No id has a slash."""
+    return f"{tenant}/{transaction_id}" if tenant else transaction_id
+
+
+def shown(name: str) -> str:
+    """The id by which its tenant calls a transaction."""
+    return name.rpartition("/")[2]
+
+
+class TransactionRef(msgspec.Struct, frozen=True, kw_only=True):
+    """Which attempt at which transaction is meant, and who means it."""
+
+    id: str
+    sequence: int
+    attempt: str | None = None
+    """None means the one that is open."""
+    owner: str = ""
+    tenant: str = ""
+
+    @property
+    def name(self) -> str:
+        return scoped(self.tenant, self.id)
+
+
+class BeginRequest(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    sequence: int
+    attempt: str | None = None
+    """Who names the attempt that is open joins it; any other replaces it, and None is one that nobody knows yet."""
+    timeout_ms: int = 0
+    """0 is the longest that the server allows."""
+    owner: str = ""
+    tenant: str = ""
+
+    @property
+    def name(self) -> str:
+        return scoped(self.tenant, self.id)
+
+
+class StageRequest(msgspec.Struct, frozen=True, kw_only=True):
+    ref: TransactionRef
+    topic: str
+    records: Sequence[Record]
+    part: str
+    """Staging a part again replaces it."""
+    node: str | None = None
+    create: bool | None = None
+    config: TopicConfigPatch | None = None
+
+
+class TransactionResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A transaction as it stands."""
+
+    id: str
+    sequence: int
+    state: Literal["open", "committed", "aborted"]
+    attempt: str | None = None
+    parts: int = 0
+    records: int = 0
+    bytes: int = 0
+    expires_ts: int = 0
+    deduped: bool = False
+    """It was committed before, and this time nothing changed."""
+    topics: list[Placed] = []
+
+
+class StagedResult(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    sequence: int
+    attempt: str
+    part: str
+    topic: str
+    count: int
+    records: int
+    """Of the whole transaction."""
+    bytes: int
+
+
+TransactionDone = Callable[[TransactionResult | TopicsError], None]
+StageDone = Callable[[StagedResult | TopicsError], None]

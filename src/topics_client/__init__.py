@@ -1,0 +1,206 @@
+"""The Python client: `Client` for code that waits, `AsyncClient` for asyncio, with the same calls.
+
+    with Client("http://127.0.0.1:4000") as client:
+        client.append("jobs", {"resize": "a.png"})
+        for item in client.follow("jobs"):
+            print(item)
+
+Calls return the structs of `answers`, and raise the tree of `errors`. What is for asyncio and what needs the WebSocket
+library is imported when it is first asked for.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from topics.model.router_rules import Guarantee, TagMatch
+from topics.model.topic_config import Discard, Durability, TopicConfig, TopicConfigPatch, TopicType
+from topics_client._sync.client import Client
+from topics_client._sync.loops import Follower, StreamLoop, Tail, Watcher
+from topics_client._sync.producer import Producer
+from topics_client._sync.transaction import Transaction
+from topics_client._sync.worker import Worker
+from topics_client.answers import (
+    Acked,
+    Appended,
+    BackupInfo,
+    BackupList,
+    BackupStarted,
+    Claimed,
+    Deleted,
+    Diff,
+    Extended,
+    Health,
+    Lease,
+    LeasePage,
+    Nacked,
+    Placed,
+    QueueCounters,
+    Ready,
+    Redriven,
+    RouterDropped,
+    RouterPage,
+    RouterPut,
+    RouterState,
+    RouterSummary,
+    Staged,
+    Token,
+    TopicDropped,
+    TopicPage,
+    TopicPut,
+    TopicState,
+    TopicSummary,
+    TransactionState,
+    WhoAmI,
+)
+from topics_client.errors import (
+    AccessRefused,
+    ApiError,
+    AppendTimeout,
+    BackupFailed,
+    BackupRunning,
+    BatchTooLarge,
+    ClientClosed,
+    ClientError,
+    ColdStoreUnavailable,
+    ConnectionFailed,
+    CorruptSegment,
+    Damage,
+    DamagedBackup,
+    ExpectationFailed,
+    FeatureMissing,
+    FolderBusy,
+    Forbidden,
+    GapError,
+    HeadersTooLarge,
+    IdempotencyConflict,
+    InternalError,
+    InvalidJson,
+    InvalidRequest,
+    MethodNotAllowed,
+    NoBackupPlace,
+    NotAcceptable,
+    NotAQueue,
+    NotFound,
+    NotReady,
+    OffsetGone,
+    PayloadTooLarge,
+    ProducerFenced,
+    ProducerGap,
+    ReadOnly,
+    RecordTooLarge,
+    RequestRefused,
+    RequestTimeout,
+    RetryLater,
+    RouterCycle,
+    RouterNotFound,
+    SearchUnavailable,
+    SequenceConflict,
+    ServerTrouble,
+    ShuttingDown,
+    SlowConsumer,
+    StateRefused,
+    StreamClosed,
+    StreamConflict,
+    StreamGone,
+    SystemStream,
+    Throttled,
+    TopicExistsIncompatible,
+    TopicFull,
+    TopicNotEmpty,
+    TopicNotFound,
+    TransactionBusy,
+    TransactionFenced,
+    TransactionForeign,
+    TransactionIncomplete,
+    TransactionNotFound,
+    TransactionSequence,
+    TransactionTooLarge,
+    Unauthorized,
+    UnexpectedAnswer,
+    UnsupportedMediaType,
+    UnsupportedMessage,
+    UpgradeRequired,
+)
+from topics_client.inbox import CaughtUp, TopicFailed, TopicGap, TopicGone, TopicRecord
+from topics_client.options import ClientOptions, RetryPolicy
+from topics_client.records import Gap, Job, NewRecord, Record
+from topics_client.streams.contents import ProducerMark, StreamAppended, StreamPage, StreamState, StreamSummary
+from topics_client.streams.contracts import Boundary, Lens, RoutingKey, StreamProfile, StreamSchema
+from topics_client.streams.inspection import IndexStatus, StreamDetails, StreamInfo
+from topics_client.streams.searches import (
+    Aggregate,
+    Bucket,
+    BucketGroup,
+    Coverage,
+    Highlight,
+    Hit,
+    RoutingKeyPage,
+    SearchPage,
+    SearchTotal,
+    SkippedStream,
+    StreamsSearchPage,
+    TopicCoverage,
+    TopicHit,
+    TopicSearchPage,
+)
+from topics_client.streams.subscriptions import Subscription, Wake, WakeAcked, WakeStream
+from topics_client.streams.touches import Activated, Touched, TouchState, TouchTemplate
+from topics_client.worker_state import JobRetry, RetryJob
+
+if TYPE_CHECKING:
+    from topics_client._async.client import AsyncClient
+    from topics_client._async.loops import AsyncFollower, AsyncStreamLoop, AsyncTail, AsyncWatcher
+    from topics_client._async.producer import AsyncProducer
+    from topics_client._async.transaction import AsyncTransaction
+    from topics_client._async.websocket import AsyncSocket
+    from topics_client._async.worker import AsyncWorker
+    from topics_client._sync.websocket import Socket
+
+__all__ = [
+    "AccessRefused", "Acked", "Activated", "Aggregate", "ApiError", "AppendTimeout", "Appended", "AsyncClient",
+    "AsyncFollower", "AsyncProducer", "AsyncSocket", "AsyncStreamLoop", "AsyncTail", "AsyncTransaction",
+    "AsyncWatcher", "AsyncWorker", "BackupFailed", "BackupInfo", "BackupList", "BackupRunning", "BackupStarted",
+    "BatchTooLarge", "Boundary", "Bucket", "BucketGroup", "CaughtUp", "Claimed", "Client", "ClientClosed",
+    "ClientError", "ClientOptions", "ColdStoreUnavailable", "ConnectionFailed", "CorruptSegment", "Coverage",
+    "Damage", "DamagedBackup", "Deleted", "Diff", "Discard", "Durability", "ExpectationFailed", "Extended",
+    "FeatureMissing", "FolderBusy", "Follower", "Forbidden", "Gap", "GapError", "Guarantee", "HeadersTooLarge",
+    "Health", "Highlight", "Hit", "IdempotencyConflict", "IndexStatus", "InternalError", "InvalidJson",
+    "InvalidRequest", "Job", "JobRetry", "Lease", "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord",
+    "NoBackupPlace", "NotAQueue", "NotAcceptable", "NotFound", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed",
+    "Producer", "ProducerFenced", "ProducerGap", "ProducerMark", "QueueCounters", "ReadOnly", "Ready", "Record",
+    "RecordTooLarge", "Redriven", "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy",
+    "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut", "RouterState", "RouterSummary",
+    "RoutingKey", "RoutingKeyPage", "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict",
+    "ServerTrouble", "ShuttingDown", "SkippedStream", "SlowConsumer", "Socket", "Staged", "StateRefused",
+    "StreamAppended", "StreamClosed", "StreamConflict", "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop",
+    "StreamPage", "StreamProfile", "StreamSchema", "StreamState", "StreamSummary", "StreamsSearchPage",
+    "Subscription", "SystemStream", "TagMatch", "Tail", "Throttled", "Token", "TopicConfig", "TopicConfigPatch",
+    "TopicCoverage", "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone",
+    "TopicHit", "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicSearchPage",
+    "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction",
+    "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound",
+    "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer",
+    "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked", "WakeStream", "Watcher",
+    "WhoAmI", "Worker",
+]  # fmt: skip
+
+_LATER = {
+    "AsyncClient": "topics_client._async.client",
+    "AsyncFollower": "topics_client._async.loops",
+    "AsyncProducer": "topics_client._async.producer",
+    "AsyncSocket": "topics_client._async.websocket",
+    "AsyncStreamLoop": "topics_client._async.loops",
+    "AsyncTail": "topics_client._async.loops",
+    "AsyncTransaction": "topics_client._async.transaction",
+    "AsyncWatcher": "topics_client._async.loops",
+    "AsyncWorker": "topics_client._async.worker",
+    "Socket": "topics_client._sync.websocket",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_LATER[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,1 @@
+"""The client for code that waits. The modules here, all but `net`, are generated from `topics_client._async`."""

@@ -1,0 +1,273 @@
+# Made of topics_client._async by `python -m tools.halves`; change that one.
+"""One WebSocket that many share: one may follow while others publish.
+
+A reader of its own reads the connection, so that acknowledgements and records find their way whoever waits for which.
+It stops reading while many items wait and no acknowledgement does, which is how a slow loop slows the server down.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
+
+from websockets.exceptions import ConnectionClosed
+
+from topics_client._sync.net import Condition, Flag, Lock, Task, dial, join, new_future, outcome_of, settle, spawn
+from topics_client.answers import Appended
+from topics_client.errors import ClientError, ConnectionFailed, RetryLater
+from topics_client.inbox import LiveItem
+from topics_client.requests import Request, append, append_many
+from topics_client.retry import Backoff
+from topics_client.session import as_method
+from topics_client.transport.dial import dial_errors, dial_settings
+from topics_client.watch import Topics
+from topics_client.ws_session import WsOptions, WsSession, subscription_options
+
+if TYPE_CHECKING:
+    from topics_client._sync.client import Client
+    from topics_client._sync.net import Future, WebSocket
+
+P = ParamSpec("P")
+
+_ITEMS_MAX = 10_000
+
+
+def _publish(build: Callable[P, Request[Appended]], name: str) -> Callable[Concatenate["Socket", P], Appended]:
+    def method(self: "Socket", /, *args: P.args, **kwargs: P.kwargs) -> Appended:
+        return self._publish(build(*args, **kwargs))
+
+    as_method(method, build, name=name)
+    return method
+
+
+def _publish_soon(
+    build: Callable[P, Request[Appended]],
+) -> Callable[Concatenate["Socket", P], "Future[Appended]"]:
+    def method(self: "Socket", /, *args: P.args, **kwargs: P.kwargs) -> "Future[Appended]":
+        request = build(*args, **kwargs)
+        return self._say(lambda done: self._session.publish(request, done))
+
+    as_method(method, build, returns="Future[Appended]", name="publish_soon")
+    method.__doc__ = """Sends records and gives a future of the acknowledgement, so that many can be under way; they are
+    carried out in the order in which they were sent. It takes what `append_many` takes.
+    """
+    return method
+
+
+class Socket(Iterator[LiveItem]):
+    """One connection to publish over, and a loop over what is followed. Use it in a `with` block, or close it."""
+
+    def __init__(self, client: "Client", options: WsOptions) -> None:
+        self._client = client
+        self._backoff = Backoff(client._session.patient(options.deadline_s), client._session, "a WebSocket")
+        self._session = WsSession(
+            client._session.dice, idempotent=client.options.idempotent_appends, raise_on_gap=options.raise_on_gap
+        )
+        self._connection: WebSocket | None = None
+        self._reader: Task | None = None
+        self._resending: Task | None = None
+        self._closing = Flag()
+        self._failure: ClientError | None = None
+        # Guards the session and the connection. Whoever wants both locks takes the one for sending first.
+        self._changed = Condition()
+        self._sending = Lock()
+
+    publish = _publish(append, "publish")
+    publish_many = _publish(append_many, "publish_many")
+    publish_soon = _publish_soon(append_many)
+
+    def subscribe(
+        self,
+        topics: Topics,
+        *,
+        node: str | Sequence[str] | None = None,
+        limit: int | None = None,
+        max_batch_bytes: int | None = None,
+        include_tags: bool = False,
+        include_meta: bool | None = None,
+        include_data: bool = True,
+    ) -> None:
+        """Follows topics: what happens in them comes out of the loop over the socket. `topics` is as in `watch`."""
+        options = subscription_options(
+            node=node, limit=limit, max_batch_bytes=max_batch_bytes, include_tags=include_tags,
+            include_meta=include_meta, include_data=include_data,
+        )  # fmt: skip
+        self._ask(lambda done: self._session.subscribe(topics, options, done))
+
+    def unsubscribe(self, *topics: str) -> None:
+        """Follows topics no longer. Nothing of them is handed out any more, also not what has arrived."""
+        self._ask(lambda done: self._session.unsubscribe(topics, done))
+
+    def ping(self) -> None:
+        """Waits for an answer of the server."""
+        self._ask(self._session.ping)
+
+    @property
+    def cursors(self) -> dict[str, int]:
+        """How far the loop got in each topic: what another socket takes as `topics` to go on behind the last item."""
+        return dict(self._session.inbox.cursors)
+
+    def __next__(self) -> LiveItem:
+        with self._changed:
+            while True:
+                item = self._session.inbox.next_item()
+                if item is not None:
+                    self._changed.notify_all()
+                    return item
+                if self._closing.is_set():
+                    raise StopIteration
+                if self._failure is not None:
+                    raise self._failure
+                self._changed.wait()
+
+    def close(self) -> None:
+        """Closes the connection and ends the loop. What is not answered by then fails."""
+        self._closing.set()
+        with self._changed:
+            self._changed.notify_all()
+            connection = self._connection
+        if connection is not None:
+            connection.close()
+        join(self._reader)
+        join(self._resending)
+        with self._changed:
+            self._session.give_up(ConnectionFailed("the socket was closed", maybe_done=True))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Commands.
+
+    def _publish(self, request: Request[Appended]) -> Appended:
+        """Publishes, again and again while the server cannot take it now, as an append does."""
+        backoff = Backoff(self._client.options.retry, self._client._session, f"WS {request.target}")
+        while True:
+            try:
+                answer: Appended = self._ask(lambda done: self._session.publish(request, done))
+                return answer
+            except RetryLater as error:
+                self._pause(error, backoff)
+
+    def _ask(self, make: Callable[[Callable[[Any], None]], str]) -> Any:
+        future = self._say(make)
+        try:
+            return outcome_of(future, self._client._session.answer_timeout_s)
+        except TimeoutError:
+            raise ConnectionFailed("no answer came in time", maybe_done=True) from None
+
+    def _say(self, make: Callable[[Callable[[Any], None]], str]) -> "Future[Any]":
+        future = new_future()
+        with self._sending:
+            self._check_open()
+            if self._reader is None:
+                self._start()
+            with self._changed:
+                text = make(lambda outcome: settle(future, outcome))
+                connection = self._connection
+            if connection is not None:
+                self._send(connection, text)
+        return future
+
+    def _check_open(self) -> None:
+        if self._closing.is_set() or self._client.closed:
+            raise ConnectionFailed("the socket is closed", maybe_done=False)
+        if self._failure is not None:
+            raise self._failure
+
+    def _send(self, connection: "WebSocket", text: str) -> None:
+        try:
+            connection.send(text)
+        except ConnectionClosed:
+            # The reader finds out as well, and sends it again on the next connection.
+            pass
+
+    # The connection.
+
+    def _start(self) -> None:
+        """Connects for the first time, so that a refusal is told to the caller."""
+        backoff = Backoff(self._client.options.retry, self._client._session, "a WebSocket")
+        self._connection = self._connect(backoff)
+        self._reader = spawn(self._read)
+
+    def _connect(self, backoff: Backoff) -> "WebSocket":
+        session = self._client._session
+        while True:
+            try:
+                with dial_errors(session):
+                    connection = dial(dial_settings(session))
+            except ClientError as error:
+                self._pause(error, backoff)
+                continue
+            session.reached = True
+            if self._closing.is_set():
+                # Whoever closed the socket meanwhile found no connection to close.
+                connection.close()
+                raise ConnectionFailed("the socket was closed", maybe_done=False)
+            return connection
+
+    def _pause(self, error: ClientError, backoff: Backoff) -> None:
+        """Waits before the next try, or raises `error` when there is to be none."""
+        delay = backoff.delay_after(error)
+        if delay is None:
+            raise error
+        if self._closing.wait(delay):
+            raise ConnectionFailed("the socket was closed", maybe_done=False)
+
+    def _read(self) -> None:
+        try:
+            self._read_all(self._connection)
+        except Exception as error:
+            # A bug, or an interpreter that is shutting down: whoever waits must not wait for ever.
+            self._fail(ConnectionFailed(f"the socket failed: {error!r}", maybe_done=True))
+            raise
+
+    def _read_all(self, connection: "WebSocket | None") -> None:
+        while connection is not None:
+            try:
+                text = connection.recv(decode=False)
+                with self._changed:
+                    if self._session.take(text):
+                        self._backoff.succeeded()
+                    self._changed.notify_all()
+                    while self._is_crowded:
+                        self._changed.wait()
+            except (ConnectionClosed, ConnectionFailed) as error:
+                connection.close()
+                connection = None if self._closing.is_set() else self._reconnect(error)
+
+    @property
+    def _is_crowded(self) -> bool:
+        session = self._session
+        return len(session.inbox) > _ITEMS_MAX and not session.owed and not self._closing.is_set()
+
+    def _reconnect(self, cause: Exception) -> "WebSocket | None":
+        with self._changed:
+            self._connection = None
+            self._session.broke()
+        try:
+            self._pause(ConnectionFailed(f"the connection broke: {cause}", maybe_done=True), self._backoff)
+            connection = self._connect(self._backoff)
+        except ClientError as error:
+            self._fail(error)
+            return None
+        # Held until everything is sent again. That is left to somebody else: the server may wait for us to read.
+        self._sending.acquire()
+        with self._changed:
+            self._connection = connection
+            texts = self._session.resume()
+        self._resending = spawn(self._resend, connection, texts)
+        return connection
+
+    def _fail(self, error: ClientError) -> None:
+        with self._changed:
+            self._failure = error
+            self._session.give_up(error)
+            self._changed.notify_all()
+
+    def _resend(self, connection: "WebSocket", texts: list[str]) -> None:
+        try:
+            for text in texts:
+                self._send(connection, text)
+        finally:
+            self._sending.release()

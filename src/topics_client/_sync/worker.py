@@ -1,0 +1,168 @@
+# Made of topics_client._async by `python -m tools.halves`; change that one.
+"""A worker that calls a function with the jobs of a queue, several at a time."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from topics_client._sync.net import Bell, Crew, Flag, Interrupted, Lock, join, spawn, stopped_by_signal
+from topics_client.errors import ClientClosed, ClientError
+from topics_client.records import Job
+from topics_client.requests import A, Request
+from topics_client.retry import may_try_again
+from topics_client.worker_state import Idling, RetryJob, Settled, WorkerPlan, WorkerState
+
+if TYPE_CHECKING:
+    from topics_client._sync.client import Client
+
+_TRIES_S = 1.0
+"""How long a claim is tried before the worker looks up."""
+
+_log = logging.getLogger(__name__)
+
+
+class Worker:
+    """Works on a queue until it is stopped. Made by the `worker` of a client."""
+
+    def __init__(self, client: "Client", plan: WorkerPlan) -> None:
+        self._client = client
+        self._plan = plan
+        self._state = WorkerState(plan, client._session.dice)
+        self._stopping = False
+        self._room = Bell()
+        # Guards the state, and what is said of it: jobs end beside each other.
+        self._lock = Lock()
+        self._settling = False
+
+    @property
+    def node(self) -> str:
+        """The worker's name, as leases show it."""
+        return self._state.node
+
+    def stop(self) -> None:
+        """Lets `run` return once the jobs under way are done. A signal handler may call it; of a worker in threads any
+        thread may, of one in tasks only that of its event loop.
+        """
+        self._stopping = True
+        self._room.ring()
+
+    def run(self) -> None:
+        """Works until `stop` is called. Raises what makes going on pointless, such as `TopicNotFound`.
+
+        However it ends, the jobs under way are finished first; only those of a task that is cancelled are cancelled
+        with it and given back at once. Of a worker in the main thread Ctrl-C is a `stop`, and a second one is raised.
+        A server that restarts, throttles or cannot be reached is waited for.
+        """
+        over = Flag()
+        keeper = spawn(self._keep, over)
+        crew = Crew(self._plan.concurrency, self.node)
+        try:
+            with stopped_by_signal(self.stop):
+                self._work(crew)
+                crew.join()
+        except Interrupted:
+            crew.cancel()
+            raise
+        finally:
+            self._stopping = True
+            crew.join()
+            over.set()
+            join(keeper)
+
+    def _work(self, crew: Crew) -> None:
+        idling = Idling(self._plan)
+        while self._wait_for_room():
+            answer = self._patiently(self._state.claim())
+            if answer is None:
+                return
+            with self._lock:
+                jobs = self._state.take(answer)
+            for job in jobs:
+                crew.start(self._run, job)
+            request = idling.after(answer)
+            if request is not None:
+                looked = self._patiently(request)
+                if looked is not None:
+                    idling.looked(looked)
+
+    def _wait_for_room(self) -> bool:
+        while not self._stopping:
+            if self._state.free > 0:
+                return True
+            self._room.wait()
+        return False
+
+    def _patiently(self, request: Request[A]) -> A | None:
+        """Sends a request until it is answered; None when the worker is stopped meanwhile."""
+        retry = self._client._session.patient(_TRIES_S)
+        while not self._stopping:
+            try:
+                return self._client._send(request, retry, lambda: self._stopping)
+            except ClientError as error:
+                if self._stopping and isinstance(error, ClientClosed):
+                    return None
+                if not may_try_again(error, repeatable=True):
+                    raise
+                _log.warning("topic %s: worker %s waits for its server: %s", self._plan.topic, self.node, error)
+        return None
+
+    def _run(self, job: Job) -> None:
+        error: BaseException | None = None
+        try:
+            if self._stopping:
+                # Claimed and not begun: somebody else can have it at once.
+                raise RetryJob(0.0)
+            self._plan.handle(job)
+        except Interrupted:
+            error = RetryJob(0.0)
+        except BaseException as raised:
+            error = raised
+            if not isinstance(raised, RetryJob):
+                _log.warning(
+                    "topic %s: job %d failed in delivery %d: %r", self._plan.topic, job.seq, job.deliveries, raised,
+                    exc_info=raised,
+                )  # fmt: skip
+        with self._lock:
+            if error is None:
+                self._state.succeeded(job)
+            else:
+                self._state.failed(job, error)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Tells the server of jobs that have ended. One does it for all that end meanwhile."""
+        with self._lock:
+            if self._settling:
+                return
+            self._settling = True
+        try:
+            while True:
+                with self._lock:
+                    todo = self._state.settlement()
+                    if not todo:
+                        self._settling = False
+                        return
+                for request, jobs in todo:
+                    outcome: Settled | ClientError
+                    try:
+                        outcome = self._client.send(request)
+                    except ClientError as error:
+                        outcome = error
+                    with self._lock:
+                        self._state.settled(jobs, outcome)
+                    self._room.ring()
+        except BaseException:
+            self._settling = False
+            raise
+
+    def _keep(self, over: Flag) -> None:
+        """Extends the leases of everything under way, until the worker is done."""
+        every_s = self._plan.extend_every_s
+        while not over.wait(every_s):
+            with self._lock:
+                request = self._state.extension()
+            if request is None:
+                continue
+            try:
+                self._client._send(request, self._client._session.patient(every_s), over.is_set)
+            except ClientError as error:
+                _log.warning("topic %s: leases of %s could not be extended: %s", self._plan.topic, self.node, error)

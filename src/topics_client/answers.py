@@ -1,0 +1,267 @@
+"""What calls return. They are the messages of the protocol, made comfortable: a field that may be missing is None.
+
+An answer may carry `performance`, in which any of `server_total_ms`, `wal_append_ms`, `fsync_ms`, `records_scanned` and
+`throttle_wait_ms` can be missing. Fields that a newer server adds are ignored.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from topics.model.topic_config import TopicConfig
+from topics_client.records import Gap, Job, Record
+from topics_protocol import queues, transactions, v0
+
+Performance = dict[str, Any]
+
+
+class TopicPut(v0.PutAnswer, frozen=True, kw_only=True):
+    """A topic was created, or its config replaced; `config` is what it has now."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class QueueCounters(v0.QueueCounters, frozen=True, kw_only=True):
+    """Jobs of a queue: those to be had, those being worked on, and those given up."""
+
+
+class TopicState(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a topic stands."""
+
+    topic: str
+    type: str = "log"
+    head_seq: int
+    """The highest seq so far; following from here yields only what is new."""
+    earliest_seq: int
+    """The first live record; one behind the head when there is none."""
+    next_seq: int
+    count: int
+    bytes: int
+    config: TopicConfig
+    queue: QueueCounters | None = None
+    effective_priority: int
+    last_write_ts: int | None = None
+    last_read_ts: int | None = None
+    epoch: int = 0
+    """Tells the topic from a later one of the same name; 0 where the server is too old to say."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic in a list."""
+
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    durable: bool
+    effective_priority: int
+    epoch: int = 0
+    queue: QueueCounters | None = None
+    """Only of queues."""
+
+
+class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some topics, in the order of their names."""
+
+    topics: list[TopicSummary]
+    next_cursor: str | None = None
+    """Where the next page begins; None on the last one."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class TopicDropped(v0.DropAnswer, frozen=True, kw_only=True):
+    """A topic is gone; `deleted` is False when there was none."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class RouterPut(v0.RouterPutAnswer, frozen=True, kw_only=True):
+    """A router was created, or changed; the fields are what it does now."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class RouterState(v0.RouterAnswer, frozen=True, kw_only=True):
+    """What a router does, and how far it got."""
+
+    lag: int = 0
+    """How many seqs of the source it has not come to yet."""
+    blocked: bool = False
+    """Whether it waits for room in its destination, or is held up otherwise; `blocked_by` then says by what."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class RouterSummary(v0.RouterSummary, frozen=True, kw_only=True):
+    """A router in a list."""
+
+
+class RouterPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some routers, in the order of their names."""
+
+    routers: list[RouterSummary]
+    next_cursor: str | None = None
+    """Where the next page begins; None on the last one."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class RouterDropped(v0.RouterDropAnswer, frozen=True, kw_only=True):
+    """A router is gone; `deleted` is False when there was none."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Appended(msgspec.Struct, frozen=True, kw_only=True):
+    """Records were appended, with the seqs from `first_seq` to `last_seq` without a hole."""
+
+    topic: str
+    first_seq: int
+    last_seq: int
+    seqs: list[int] | None = None
+    """Every seq, where the call asked for them."""
+    head_seq: int
+    count: int
+    created: bool
+    """Whether this append made the topic."""
+    deduped: bool
+    """Whether an earlier append with the same idempotency key had done it already; the seqs are the ones of then."""
+    differs: bool = False
+    """Never true for a call of this client, which asks for an error instead."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Placed(transactions.PlacedOut, frozen=True, kw_only=True):
+    """Where a transaction put the records of one topic; others may have written between them, `count` are its own."""
+
+
+class TransactionState(msgspec.Struct, frozen=True, kw_only=True):
+    """A transaction as it stands."""
+
+    id: str
+    sequence: int
+    state: Literal["open", "committed", "aborted"]
+    attempt: str | None = None
+    """Which attempt is open. Staging and committing name it, so that an older one is told that it was replaced."""
+    parts: int = 0
+    records: int = 0
+    bytes: int = 0
+    expires_ts: int | None = None
+    """When an open one is aborted, unless something is staged before."""
+    deduped: bool = False
+    """Whether it was committed before, and this call changed nothing."""
+    topics: list[Placed] = []
+    """Where the records of a committed one are."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Staged(transactions.StageAnswer, frozen=True, kw_only=True):
+    """Records are staged; `records` and `bytes` are those of the whole transaction."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Diff(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands behind a cursor."""
+
+    topic: str
+    records: list[Record]
+    next_from_seq: int
+    """The cursor of the next read. It moves past records that were deleted or left out."""
+    head_seq: int
+    earliest_seq: int
+    caught_up: bool
+    """Whether there was nothing more. No records alone does not mean that."""
+    tombstone: Gap | None = None
+    """What was lost in front of the records."""
+    lag: int
+    epoch: int = 0
+    """Which topic of the name was read; pass it on with the cursor. 0 where the server is too old to say."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Deleted(v0.DeleteAnswer, frozen=True, kw_only=True):
+    """How many records a deletion removed, and what is left."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Health(v0.HealthAnswer, frozen=True, kw_only=True):
+    """The process answers: since when, and which version it is."""
+
+
+class Ready(v0.ReadyAnswer, frozen=True, kw_only=True):
+    """The server serves, and how many topics it has."""
+
+
+class WhoAmI(v0.SelfAnswer, frozen=True, kw_only=True):
+    """The key as the server sees it, and the limits of the server."""
+
+
+class Token(v0.TokenAnswer, frozen=True, kw_only=True):
+    """Stands for the key that asked, as `?token=` of event streams and WebSockets, until `expires_ms`."""
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs that a claim got, in the order of their seqs; none at all is an ordinary answer."""
+
+    topic: str
+    claimed: list[Job]
+    count: int
+    ready: int
+    """Jobs that can still be claimed."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Acked(queues.AckAnswer, frozen=True, kw_only=True):
+    """How many jobs are done, and which were not this worker's any more."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Nacked(queues.NackAnswer, frozen=True, kw_only=True):
+    """How many jobs were given back, and which were not this worker's any more."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Extended(queues.ExtendAnswer, frozen=True, kw_only=True):
+    """The new deadlines by seq, and which jobs were not this worker's any more."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Redriven(queues.RedriveAnswer, frozen=True, kw_only=True):
+    """How many dead letters are jobs again, under which seqs, and whether there may be more."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Lease(queues.LeaseOut, frozen=True, kw_only=True):
+    """Who holds a job, and until when."""
+
+
+class LeasePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some leases of a queue, in the order of the seqs."""
+
+    topic: str
+    leases: list[Lease]
+    next_after: int | None = None
+    """Where the next page begins; None on the last one."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class BackupInfo(v0.BackupInfo, frozen=True, kw_only=True):
+    """One backup of the server's data folder."""
+
+
+class BackupStarted(v0.BackupStarted, frozen=True, kw_only=True):
+    """A backup is being taken; the list of backups tells when it is there."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class BackupList(v0.BackupsAnswer, frozen=True, kw_only=True):
+    """Where backups go, how they are doing, and which there are, the oldest first."""
+
+    performance: Performance = msgspec.field(default_factory=dict)

@@ -1,0 +1,120 @@
+"""Following a topic: where a follower stands, what it asks next, and what it hands out. Nothing here waits."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from topics_client.answers import Diff
+from topics_client.errors import GapError
+from topics_client.records import Gap, Record
+from topics_client.requests import Request, diff
+
+Item = Record | Gap
+
+_WAIT_MS = 20_000
+_LIMIT = 1_000
+
+
+class Following:
+    """The state of a follower; the followers of both clients drive it."""
+
+    def __init__(
+        self,
+        topic: str,
+        from_seq: int,
+        epoch: int | None,
+        read_from: Callable[[int, int | None], Request[Diff]],
+        *,
+        endless: bool,
+        raise_on_gap: bool,
+        deadline_s: float,
+    ) -> None:
+        self.epoch = epoch
+        """Which topic of the name the cursor is of, for whoever starts from it later; None before the first answer."""
+        self.cursor = from_seq
+        """Everything up to here was handed out or passed over: a follower that starts from it goes on exactly there."""
+        self.deadline_s = deadline_s
+        self.ended = False
+        """Whether a follower that does not wait has read to the end of the topic."""
+        self._topic = topic
+        self._read_from = read_from
+        self._endless = endless
+        self._raise_on_gap = raise_on_gap
+        self._read_to = from_seq
+        self._read_epoch = epoch
+        self._waiting: deque[tuple[Item, int]] = deque()
+
+    def request(self) -> Request[Diff]:
+        """The next read; to be sent when there is no next item."""
+        return self._read_from(self._read_to, self._read_epoch)
+
+    def take(self, answer: Diff) -> None:
+        """Lines up what was read, each item with the cursor that it leaves behind."""
+        records, end = answer.records, answer.next_from_seq
+        self._read_epoch = answer.epoch or None
+        if answer.tombstone is not None:
+            # Not the end of the gap: where a topic was made again, its records begin below the old cursor.
+            self._waiting.append((answer.tombstone, records[0].seq - 1 if records else end))
+        for record in records:
+            self._waiting.append((record, record.seq))
+        if self._waiting:
+            # What was left out behind the last item counts as passed over together with it.
+            self._waiting[-1] = (self._waiting[-1][0], end)
+        else:
+            self.cursor, self.epoch = end, self._read_epoch
+        self._read_to = end
+        self.ended = answer.caught_up and not self._endless
+
+    def next_item(self) -> Item | None:
+        """The next record or gap; None when more has to be read."""
+        if not self._waiting:
+            return None
+        item, self.cursor = self._waiting.popleft()
+        self.epoch = self._read_epoch
+        if self._raise_on_gap and isinstance(item, Gap):
+            raise GapError(self._topic, item)
+        return item
+
+
+def follow(
+    topic: str,
+    from_seq: int = 0,
+    *,
+    wait_ms: int = _WAIT_MS,
+    limit: int | None = _LIMIT,
+    node: str | Sequence[str] | None = None,
+    include_tags: bool = False,
+    include_meta: bool = True,
+    max_batch_bytes: int | None = None,
+    raise_on_gap: bool = False,
+    deadline_s: float = math.inf,
+    epoch: int | None = None,
+    filter: str | None = None,
+) -> Following:
+    """An iterator over everything behind the cursor `from_seq`, in order: `Record`s, and a `Gap` where some were lost.
+
+    It waits for new records by asking the server to hold its answers back for up to `wait_ms`; with 0 it does not wait
+    and ends where the topic ends. A server that restarts, throttles or cannot be reached is asked again for
+    `deadline_s`, by default for ever. Only records that match the `filter` of `diff` are handed out, if one is given.
+    With `raise_on_gap` a gap is raised as a `GapError` in its place.
+    A topic that is deleted and made again meanwhile is told by a gap `recreated`; with the `epoch` of an earlier
+    follower, also one that was made again since.
+    """
+
+    def read_from(cursor: int, epoch: int | None) -> Request[Diff]:
+        return diff(
+            topic,
+            cursor,
+            limit=limit,
+            node=node,
+            include_tags=include_tags,
+            include_meta=include_meta,
+            wait_ms=wait_ms,
+            max_batch_bytes=max_batch_bytes,
+            epoch=epoch,
+            filter=filter,
+        )
+
+    return Following(
+        topic, from_seq, epoch, read_from, endless=wait_ms > 0, raise_on_gap=raise_on_gap, deadline_s=deadline_s
+    )

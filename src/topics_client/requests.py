@@ -1,0 +1,444 @@
+"""Every call as a value: what to send, and how to read the answer. Nothing here touches the network.
+
+The functions are also the methods of both clients, so their signatures and first lines are written
+for whoever calls those.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from topics.model.router_rules import Guarantee, TagMatch
+from topics.model.topic_config import TopicConfigPatch
+from topics_client.answers import (
+    Appended,
+    BackupList,
+    BackupStarted,
+    Deleted,
+    Diff,
+    Health,
+    Ready,
+    RouterDropped,
+    RouterPage,
+    RouterPut,
+    RouterState,
+    Token,
+    TopicDropped,
+    TopicPage,
+    TopicPut,
+    TopicState,
+    WhoAmI,
+)
+from topics_client.errors import Unsendable
+from topics_client.records import NewRecord
+from topics_client.transport.http1 import Response
+
+A = TypeVar("A")
+
+Config = TopicConfigPatch | Mapping[str, object]
+"""A config, typed or as plain JSON."""
+
+Match = str | TagMatch | Sequence[str]
+"""A condition on tags: a tag, a `TagMatch`, or the three words of the protocol such as `["tag", "Glob", "x*"]`."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_NO_ZONE = "a time needs its zone, such as datetime.now(UTC)"
+_encode = msgspec.json.Encoder().encode
+
+
+class Request(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
+    """One call."""
+
+    method: str
+    target: str
+    """Path and query."""
+    answer: Any
+    """The type of the answer; `Any` there, because the type checker knows it as `A`."""
+    body: bytes | None = None
+    headers: Mapping[str, str] = {}
+    """Besides the standing ones. A body without any is JSON."""
+    read: Callable[[Response], A] | None = None
+    """Makes the answer of a response where that is more than its body as JSON."""
+    repeatable: bool = True
+    """Whether it may be sent again when nobody knows if it was carried out."""
+    wants_key: bool = False
+    """An append without an idempotency key. Once the client gives it one, it is repeatable, too."""
+    patient: bool = True
+    """Whether the client tries again when the server cannot take it now; a probe wants to know about now."""
+    wait_s: float = 0.0
+    """How long the server may hold the answer back."""
+    partial_status: int = 0
+    """Which other status is an answer all the same, such as one that says itself what it lacks."""
+
+
+def put_topic(topic: str, config: Config | None = None) -> Request[TopicPut]:
+    """Creates a topic, or replaces its config as a whole; only the type stays when it is left out."""
+    return Request(method="PUT", target=topic_path(topic), body=_encode(as_config(config) or {}), answer=TopicPut)
+
+
+def get_topic(topic: str, *, touch: bool = True, streams: bool = False) -> Request[TopicState]:
+    """A topic's state; `touch=False` keeps a monitor from making the topic look used. With `streams` it may be a stream
+    whose name topics cannot have.
+    """
+    query = {"touch": None if touch else "false", "streams": "true" if streams else None}
+    return Request(method="GET", target=topic_path(topic, query=query), answer=TopicState)
+
+
+def list_topics(
+    prefix: str = "",
+    *,
+    page_size: int | None = None,
+    cursor: str | None = None,
+    touch: bool = False,
+    streams: bool = False,
+) -> Request[TopicPage]:
+    """One page of topics, in the order of their names; with `streams` also those that only streams can be called."""
+    query = {
+        "prefix": prefix or None,
+        "page_size": page_size,
+        "cursor": cursor or None,
+        "touch": "true" if touch else None,
+        "streams": "true" if streams else None,
+    }
+    return Request(method="GET", target="/v0/topics" + _query(query), answer=TopicPage)
+
+
+def delete_topic(topic: str, *, if_empty: bool = False) -> Request[TopicDropped]:
+    """Deletes a topic with everything in it; with `if_empty`, only one that holds no live record."""
+    query = {"if_empty": "true" if if_empty else None}
+    return Request(method="DELETE", target=topic_path(topic, query=query), answer=TopicDropped)
+
+
+def append(
+    topic: str,
+    value: object,
+    *,
+    tag: str | None = None,
+    node: str | None = None,
+    meta: Mapping[str, object] | None = None,
+    idempotency_key: str | None = None,
+    create: bool | None = None,
+    config: Config | None = None,
+    delay_ms: int = 0,
+    disable_backpressure: bool = False,
+    return_seqs: bool = True,
+) -> Request[Appended]:
+    """Appends one record.
+
+    `value` is anything that can be JSON, a list too: that is one record whose payload is a list. It may also be a
+    `NewRecord`, of which `tag`, `node` and `meta` then replace what they name.
+    """
+    record = value if isinstance(value, NewRecord) else NewRecord(value)
+    parts = given_only({"tag": tag, "node": node, "meta": meta})
+    return append_many(
+        topic,
+        [msgspec.structs.replace(record, **parts)],
+        idempotency_key=idempotency_key,
+        create=create,
+        config=config,
+        delay_ms=delay_ms,
+        disable_backpressure=disable_backpressure,
+        return_seqs=return_seqs,
+    )
+
+
+def append_many(
+    topic: str,
+    records: Iterable[object],
+    *,
+    node: str | None = None,
+    idempotency_key: str | None = None,
+    create: bool | None = None,
+    config: Config | None = None,
+    delay_ms: int = 0,
+    disable_backpressure: bool = False,
+    return_seqs: bool = True,
+) -> Request[Appended]:
+    """Appends records in this order, all or none; each is a `NewRecord` or simply a value.
+
+    `node` stands for every record without one of its own, `create` and `config` say what to do when there is no such
+    topic, `delay_ms` holds the jobs of a queue back for so long, `disable_backpressure` rather waits in the server than
+    be refused, and `return_seqs=False` spares a huge batch the list of its seqs, which have no holes anyway.
+    """
+    given = {
+        "records": [record if isinstance(record, NewRecord) else NewRecord(record) for record in several(records)],
+        "node": node,
+        "idempotency_key": idempotency_key,
+        "idempotency_check": None if idempotency_key is None else True,
+        "create": create,
+        "config": as_config(config),
+        "delay_ms": delay_ms or None,
+        "disable_backpressure": disable_backpressure or None,
+    }
+    return Request(
+        method="POST",
+        target=topic_path(topic, query={} if return_seqs else {"return_seqs": "false"}),
+        body=encode_values(given_only(given)),
+        answer=Appended,
+        repeatable=idempotency_key is not None,
+        wants_key=idempotency_key is None,
+    )
+
+
+def diff(
+    topic: str,
+    from_seq: int = 0,
+    *,
+    limit: int | None = None,
+    node: str | Sequence[str] | None = None,
+    include_tags: bool = False,
+    include_meta: bool = True,
+    wait_ms: int = 0,
+    max_batch_bytes: int | None = None,
+    epoch: int | None = None,
+    streams: bool = False,
+    filter: str | None = None,
+    since: datetime | str | int | None = None,
+    last: int | None = None,
+) -> Request[Diff]:
+    """The records behind the cursor `from_seq`, and any loss in front of them.
+
+    Instead of behind a cursor it begins with the first record of a time, `since`, or with the `last` so many. `filter`
+    is a query over tag, node, ts, seq and members of the data, such as `tag:order-* /total:>=5`; what does not match
+    moves the cursor. Records of these nodes are left out. With `wait_ms`, an answer that would be empty is held back so
+    long. `epoch` is that of the topic which the cursor is of, as an earlier answer told it: when the topic was deleted
+    and made again since, the answer has a gap `recreated` and begins with the first record there is. With `streams` it
+    may be a stream whose name topics cannot have.
+    """
+    given = {
+        "from_seq": None if since is not None or last is not None else from_seq,
+        "since_ts": _milliseconds(since) if isinstance(since, datetime) else since,
+        "last": last,
+        "filter": filter,
+        "limit": limit,
+        "node": node,
+        "include_tags": include_tags or None,
+        "include_meta": None if include_meta else False,
+        "wait_ms": wait_ms or None,
+        "max_batch_bytes": max_batch_bytes,
+        "epoch": epoch,
+    }
+    target = topic_path(topic, "/diff", {"streams": "true" if streams else None})
+    return Request(method="POST", target=target, body=_encode(given_only(given)), answer=Diff, wait_s=wait_ms / 1000)
+
+
+def delete(topic: str, *, before_seq: int | None = None, match: Match | None = None) -> Request[Deleted]:
+    """Deletes records for good: those below a seq, those whose tag matches, or those that are both.
+
+    A deletion by tag alone means the records of this moment. Repeated after a lost answer it could hit later ones, so
+    it is not.
+    """
+    given = {"before_seq": before_seq, "match": match.to_wire() if isinstance(match, TagMatch) else match}
+    return Request(
+        method="POST",
+        target=topic_path(topic, "/delete"),
+        body=_encode(given_only(given)),
+        answer=Deleted,
+        repeatable=before_seq is not None,
+    )
+
+
+def put_router(
+    source: str,
+    dest: str,
+    *,
+    name: str | None = None,
+    preserve_node: bool = True,
+    preserve_tag: bool = True,
+    create_dest: bool = True,
+    filter: Match | None = None,
+    allow_cycle: bool = False,
+    guarantee: Guarantee | str = Guarantee.AT_LEAST_ONCE,
+    from_seq: int | None = None,
+) -> Request[RouterPut]:
+    """Creates a router that copies every record of one topic into another, or changes what it does.
+
+    Unless told, it is called `source->dest` and a new one begins with what is appended from now on; `from_seq=0` copies
+    everything there is. `filter` is a condition on tags, as for `delete`.
+    """
+    given = {
+        "source": source,
+        "dest": dest,
+        "preserve_node": preserve_node,
+        "preserve_tag": preserve_tag,
+        "create_dest": create_dest,
+        "filter": filter.to_wire() if isinstance(filter, TagMatch) else filter,
+        "allow_cycle": allow_cycle,
+        "guarantee": guarantee,
+        "from_seq": from_seq,
+    }
+    # Sent again after a lost answer it finds the router there, and changes nothing.
+    target = _router(f"{source}->{dest}" if name is None else name)
+    return Request(method="PUT", target=target, body=_encode(given_only(given)), answer=RouterPut)
+
+
+def get_router(name: str) -> Request[RouterState]:
+    """What a router does, and how far it got."""
+    return Request(method="GET", target=_router(name), answer=RouterState)
+
+
+def list_routers(
+    prefix: str = "",
+    *,
+    source: str | None = None,
+    dest: str | None = None,
+    page_size: int | None = None,
+    cursor: str | None = None,
+) -> Request[RouterPage]:
+    """One page of routers, in the order of their names."""
+    query = {
+        "prefix": prefix or None,
+        "source": source,
+        "dest": dest,
+        "page_size": page_size,
+        "cursor": cursor or None,
+    }
+    return Request(method="GET", target="/v0/routers" + _query(query), answer=RouterPage)
+
+
+def delete_router(name: str) -> Request[RouterDropped]:
+    """Deletes a router; what it has forwarded stays."""
+    return Request(method="DELETE", target=_router(name), answer=RouterDropped)
+
+
+def health() -> Request[Health]:
+    """Whether the process answers at all."""
+    return Request(method="GET", target="/v0/health", answer=Health, patient=False)
+
+
+def ready() -> Request[Ready]:
+    """Whether the server serves; raises `NotReady` or `ShuttingDown` when it does not, without trying again."""
+    return Request(method="GET", target="/v0/ready", answer=Ready, patient=False)
+
+
+def pipeline() -> Request[dict[str, Any]]:
+    """Where the Spark pipeline of the server stands: its state, and how far each of its sinks got."""
+    return Request(method="GET", target="/v0/pipeline", answer=dict[str, Any], patient=False)
+
+
+def create_backup() -> Request[BackupStarted]:
+    """Begins a backup of the server, to the place that it was started with; `backups` tells when it is there."""
+    return Request(method="POST", target="/v0/backups", answer=BackupStarted, patient=False)
+
+
+def backups() -> Request[BackupList]:
+    """Where backups go, how they are doing, and which there are, the oldest first."""
+    return Request(method="GET", target="/v0/backups", answer=BackupList, patient=False)
+
+
+def whoami() -> Request[WhoAmI]:
+    """What the key may do, and which limits the server has."""
+    return Request(method="GET", target="/v0/self", answer=WhoAmI)
+
+
+def create_token(*, ttl_ms: int | None = None) -> Request[Token]:
+    """A token that stands for the key for a minute unless told: for event streams and WebSockets of browsers."""
+    return Request(method="POST", target="/v0/tokens", body=_encode(given_only({"ttl_ms": ttl_ms})), answer=Token)
+
+
+def openapi() -> Request[dict[str, Any]]:
+    """The description of the API that the server gives of itself."""
+    return Request(method="GET", target="/v0/openapi.json", answer=dict[str, Any])
+
+
+def metrics() -> Request[dict[str, Any]]:
+    """The server's counters and gauges by name: a number, or a list of samples where there are labels."""
+    return Request(method="GET", target="/v0/metrics", answer=dict[str, Any], patient=False)
+
+
+def topic_path(name: str, verb: str = "", query: Mapping[str, object] | None = None) -> str:
+    return f"/v0/topics/{named(name, 'topic')}{verb}{_query(query or {})}"
+
+
+def _router(name: str) -> str:
+    return f"/v0/routers/{named(name, 'router')}"
+
+
+def named(name: str, what: str) -> str:
+    if name in ("", ".", ".."):
+        # Everything else arrives as a name and is the server's to judge. These would make another path of it.
+        raise Unsendable(f"{name!r} is not a {what} name")
+    return quote(name, safe="")
+
+
+def moment(value: datetime | str | None) -> str | None:
+    """A time as it is sent."""
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise ValueError(_NO_ZONE)
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _milliseconds(value: datetime) -> int:
+    """The first millisecond that is not before a time."""
+    if value.tzinfo is None:
+        raise ValueError(_NO_ZONE)
+    return -((_EPOCH - value) // _MILLISECOND)
+
+
+def _query(fields: Mapping[str, object]) -> str:
+    given = given_only(fields)
+    return "?" + urlencode(given) if given else ""
+
+
+def given_only(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def several(records: Iterable[object], call: str = "append_many") -> Iterable[object]:
+    """Records as they were given. What is one value is refused: each of its letters, or keys, would become a record."""
+    if isinstance(records, str | bytes | bytearray | Mapping | NewRecord):
+        raise TypeError(f"{call} takes several records, not a {type(records).__name__}; append takes one")
+    return records
+
+
+def as_config(config: Config | None) -> Config | None:
+    """A config as it was given. A key that the server would silently ignore is refused."""
+    known = TopicConfigPatch.__struct_fields__
+    for key in config if isinstance(config, Mapping) else ():
+        if key not in known:
+            import difflib  # noqa: PLC0415 - for a mistake only
+
+            near = difflib.get_close_matches(str(key), known, 1)
+            raise ValueError(f"config: there is no {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return config
+
+
+def encode_values(fields: object) -> bytes:
+    body = _encode(fields)
+    if b"null" in body or b"NaN" in body or b'Infinity"' in body:
+        # Any of them may have been a number that JSON has no word for; a decimal one becomes a text.
+        _check_finite(fields)
+    return body
+
+
+def _check_finite(value: object) -> None:
+    import json  # noqa: PLC0415 - its encoder tells such a number from null, and looks at everything in C
+
+    try:
+        json.JSONEncoder(allow_nan=False, skipkeys=True, default=_opened).encode(value)
+    except ValueError as error:
+        raise ValueError("NaN and the infinities cannot be sent: JSON has no word for them") from error
+
+
+def _opened(value: object) -> object:
+    """What is in a value of which the encoder knows nothing."""
+    match value:
+        case msgspec.Struct():
+            return msgspec.structs.asdict(value)
+        case set() | frozenset():
+            return list(value)
+        case Decimal() if not value.is_finite():
+            return math.nan
+        case Mapping():
+            return dict(value)
+        case _ if dataclasses.is_dataclass(value):
+            return [getattr(value, field.name) for field in dataclasses.fields(value)]
+        case _:
+            return None

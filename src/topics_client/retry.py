@@ -1,0 +1,200 @@
+"""One call over all its tries, without the waiting: what to send, what came, and whether and when to try again."""
+
+import logging
+from binascii import b2a_base64
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Generic, cast
+
+import msgspec
+
+from topics.system.clock import Clock
+from topics.system.entropy import Entropy
+from topics_client.errors import (
+    ApiError,
+    AppendTimeout,
+    ClientClosed,
+    ClientError,
+    ConnectionFailed,
+    NotReady,
+    ServerTrouble,
+    ShuttingDown,
+    Throttled,
+    TransactionBusy,
+    UnexpectedAnswer,
+    refusal,
+)
+from topics_client.options import RetryPolicy
+from topics_client.requests import A, Request
+from topics_client.transport.http1 import HttpRequest, Response
+from topics_protocol.v0 import ErrorAnswer
+
+if TYPE_CHECKING:
+    from topics_client.session import Session
+
+_KEY_BYTES = 15
+"""A multiple of three, so that base64 needs no padding."""
+_GZIP_BYTES_MIN = 1024
+_ANSWER_SHOWN_CHARS_MAX = 200
+_KEY_FIELDS = b'{"idempotency_key":"%b","idempotency_check":true,'
+_JSON_LINE = b"content-type: application/json\r\n"
+# What a proxy says when the server behind it is away. Nobody knows whether the server got the request.
+_GATEWAY_STATUSES = (502, 503, 504)
+_HEAD_CODES = {401: "unauthorized", 403: "forbidden", 404: "topic_not_found", 410: "stream_gone", 429: "throttled"}
+"""An answer to HEAD has a status and no words."""
+
+_log = logging.getLogger(__name__)
+_decode_error = msgspec.json.Decoder(ErrorAnswer).decode
+
+
+def new_key(dice: Entropy) -> bytes:
+    """An idempotency key: as short as one can be that nobody else has, because a server keeps many of them."""
+    return b2a_base64(dice.token(_KEY_BYTES), newline=False)
+
+
+class Backoff:
+    """Counts the failures of something that is tried again and again, and says how long to wait each time."""
+
+    def __init__(self, policy: RetryPolicy, session: "Session", what: str, began: float | None = None) -> None:
+        self._policy = policy
+        self._session = session
+        self._what = what
+        self._failures = 0
+        # When a call was made; a connection that had been of use counts from when it broke.
+        self._began = began
+
+    def succeeded(self) -> None:
+        self._failures = 0
+        self._began = None
+
+    def delay_after(self, error: ClientError, *, repeatable: bool = True) -> float | None:
+        """How many seconds to wait before the next try; None when that is in vain, not safe, or too late."""
+        if not may_try_again(error, repeatable):
+            return None
+        session, now = self._session, self._session.clock.monotonic()
+        self._began = now if self._began is None else self._began
+        self._failures += 1
+        asked_s = error.retry_after_s if isinstance(error, ApiError) else None
+        delay = delay_before(self._policy, self._failures, asked_s, session.dice)
+        reached = session.reached or not isinstance(error, ConnectionFailed)
+        if now + delay > self._began + self._policy.patience_s(reached):
+            if self._failures > 1:
+                error.add_note(f"gave up after {self._failures} tries")
+            return None
+        # The first may be no more than a connection that was kept for too long. The rest is told ever more rarely,
+        # because a follower may fail for days.
+        is_news = self._failures > 1 and self._failures.bit_count() == 1
+        level = logging.WARNING if is_news else logging.INFO
+        _log.log(level, "%s failed (%d), next try in %.2g s: %s", self._what, self._failures, delay, error)
+        return delay
+
+
+class Attempts(Generic[A]):
+    """The state of one call. What is sent is the same in every try, the idempotency key above all."""
+
+    def __init__(self, request: Request[A], session: "Session") -> None:
+        self._request = request
+        options = session.options
+        self._session = session
+        self._maybe_done = False
+        self.repeatable = request.repeatable
+        body, headers = request.body, session.standing_lines
+        if request.headers:
+            headers = session.lines_with(request.headers)
+        elif body is not None:
+            headers += _JSON_LINE
+        if request.wants_key and options.idempotent_appends:
+            assert body is not None
+            # In the body, and not as a header: a server knows a head again that is the same every time.
+            body = _KEY_FIELDS % new_key(session.dice) + body[1:]
+            self.repeatable = True
+        if options.gzip and body is not None and len(body) >= _GZIP_BYTES_MIN:
+            import gzip  # noqa: PLC0415 - few ask for it
+
+            body = gzip.compress(body, mtime=0)
+            headers += b"content-encoding: gzip\r\n"
+        self.http = HttpRequest(request.method, request.target, headers, body, options.timeout_s + request.wait_s)
+
+    def failed(self, error: ClientError) -> None:
+        """A try failed. That the last one certainly did nothing says nothing about those before it."""
+        self._maybe_done = error.maybe_done = self._maybe_done or error.maybe_done
+
+    def read(self, response: Response) -> A:
+        """The answer in a response; raises `ApiError` when it is a refusal."""
+        self._session.reached = True
+        if not response.is_success:
+            if response.status == self._request.partial_status:
+                try:
+                    return self._decoded(response)
+                except (ValueError, KeyError, RecursionError):
+                    pass  # The same status is a refusal where there was nothing to tell.
+            raise response_error(response, self._session.clock, _HEAD_CODES if self._request.method == "HEAD" else {})
+        try:
+            return self._decoded(response)
+        except (ValueError, KeyError, RecursionError) as error:
+            raise UnexpectedAnswer(response.status, f"the answer cannot be understood: {error}") from error
+
+    def _decoded(self, response: Response) -> A:
+        if self._request.read is not None:
+            return self._request.read(response)
+        return cast(A, msgspec.json.decode(response.content, type=self._request.answer))
+
+
+def delay_before(policy: RetryPolicy, failures: int, retry_after_s: float | None, dice: Entropy) -> float:
+    # The exponent is bounded because a follower may fail for days.
+    backoff = min(policy.backoff_min_s * 2.0 ** min(failures - 1, 60), policy.backoff_max_s)
+    luck = int.from_bytes(dice.token(4)) / 2**32
+    if retry_after_s is None:
+        return backoff * (1.0 - luck / 2)
+    return retry_after_s + backoff * luck
+
+
+def may_try_again(error: ClientError, repeatable: bool) -> bool:
+    """Whether the same request could succeed later, and cannot do harm if it already did."""
+    match error:
+        case ClientClosed():
+            return False
+        case ConnectionFailed():
+            return repeatable or not error.maybe_done
+        case UnexpectedAnswer():
+            return error.status == 429 or (repeatable and error.status in _GATEWAY_STATUSES)
+        case AppendTimeout():
+            return repeatable
+        case ServerTrouble():
+            return False
+        case Throttled() | NotReady() | ShuttingDown() | TransactionBusy():
+            return True
+        case ApiError():
+            return error.status in (429, 503)
+    return False
+
+
+def response_error(response: Response, clock: Clock, codes: Mapping[int, str] | None = None) -> ApiError:
+    """The exception for an answer that is no success; `codes` are for one that cannot have a body."""
+    asked_s = retry_after_s(response.headers.get("retry-after"), clock.now_ms())
+    try:
+        error = _decode_error(response.content).error
+    except (ValueError, RecursionError):
+        if codes and response.status in codes:
+            return refusal(response.status, codes[response.status], response.reason, None, asked_s)
+        shown = response.content[:_ANSWER_SHOWN_CHARS_MAX].decode("utf-8", "replace")
+        return UnexpectedAnswer(response.status, f"{response.reason}: {shown}", asked_s)
+    exact_ms = (error.detail or {}).get("retry_after_ms")
+    if isinstance(exact_ms, int | float):
+        # The header can only say whole seconds.
+        asked_s = exact_ms / 1000
+    return refusal(response.status, error.code, error.message, error.detail, asked_s)
+
+
+def retry_after_s(value: str | None, now_ms: int) -> float | None:
+    """The seconds that a Retry-After header asks for, which holds a number or a date."""
+    if value is None:
+        return None
+    if value.isascii() and value.isdigit():
+        return float(value)
+    import email.utils  # noqa: PLC0415 - our server never says a date, and this is half of the package's import time
+
+    try:
+        moment = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, moment.timestamp() - now_ms / 1000)

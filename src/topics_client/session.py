@@ -1,0 +1,88 @@
+"""What both clients have in common: everything but the waiting."""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from topics import __version__
+from topics.system.clock import Clock, SystemClock
+from topics.system.entropy import Entropy, SystemEntropy
+from topics_client.options import Address, ClientOptions, RetryPolicy
+from topics_client.transport.http1 import HttpRequest, header_lines
+from topics_client.transport.route import find_route
+
+
+class Session:
+    """A server's address, the key to it, and how to behave towards it."""
+
+    def __init__(
+        self, url: str | None, api_key: str | None, options: ClientOptions | None, clock: Clock | None,
+        dice: Entropy | None, env: Mapping[str, str] | None,
+    ) -> None:  # fmt: skip
+        env = os.environ if env is None else env
+        if url is None:
+            found = Address.from_env(env)
+            self.address = found if api_key is None else Address(found.url, api_key)
+        else:
+            # The key of the environment belongs to the server of the environment: another one does not get it.
+            self.address = Address(url, api_key)
+        self.options = options or ClientOptions()
+        self.clock = clock or SystemClock()
+        self.dice = dice or SystemEntropy()
+        self.route = find_route(self.address.url, self.options.proxy, env)
+        self.reached = False
+        """Whether the server ever answered."""
+        self.standing = {
+            "accept": "application/json",
+            "accept-encoding": "gzip" if self.options.gzip else "identity",
+            "user-agent": f"topics-client/{__version__}",
+            **{name.lower(): value for name, value in self.options.headers.items()},
+        }
+        if self.address.api_key is not None:
+            self.standing["authorization"] = f"Bearer {self.address.api_key}"
+        self.standing_lines = header_lines(self.standing)
+
+    def lines_with(self, headers: Mapping[str, str]) -> bytes:
+        """The standing headers with those of one request."""
+        if self.standing.keys().isdisjoint(headers):
+            return self.standing_lines + header_lines(headers)
+        return header_lines({**self.standing, **headers})
+
+    def patient(self, deadline_s: float) -> RetryPolicy:
+        """The policy of something that lasts longer than a call."""
+        return msgspec.structs.replace(self.options.retry, deadline_s=deadline_s)
+
+    def stream_request(self, target: str, headers: Mapping[str, str], quiet_s: float) -> HttpRequest:
+        """Asks for an event stream, which is given up when nothing at all comes for so long."""
+        asked = {"accept": "text/event-stream", "accept-encoding": "identity", **headers}
+        return HttpRequest("GET", target, self.lines_with(asked), None, quiet_s)
+
+    @property
+    def answer_timeout_s(self) -> float | None:
+        """How long a command on a WebSocket is waited for, over all connections that it takes."""
+        longest_s = max(self.options.retry.patience_s(True), self.options.timeout_s)
+        return None if longest_s == float("inf") else longest_s
+
+
+def as_method(
+    method: Callable[..., Any], build: Callable[..., Any], returns: object = None, name: str | None = None
+) -> None:
+    """Makes `method` tell of itself what `build` does: its name, its words, and its parameters behind `self`.
+
+    What it returns is, unless told, what the request that `build` returns is answered with.
+    """
+    functools.update_wrapper(method, build)
+    method.__name__ = name or method.__name__
+    # inspect would look through the wrapper, and take the topic for `self`.
+    del method.__wrapped__  # type: ignore[attr-defined]
+    described = inspect.signature(build)
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    returned = returns or get_args(described.return_annotation)[0]
+    method.__signature__ = described.replace(  # type: ignore[attr-defined]
+        parameters=[itself, *described.parameters.values()], return_annotation=returned
+    )
+    method.__annotations__ = {**build.__annotations__, "return": returned}

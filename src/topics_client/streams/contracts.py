@@ -1,0 +1,155 @@
+"""What a stream promises about its entries: schemas, lenses, its routing key, what can be searched, and its profile."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from topics_client.requests import Request, encode_values
+from topics_client.streams.contents import stream_path
+from topics_client.transport.http1 import Response
+
+Document = Mapping[str, object]
+"""A JSON object."""
+
+_LENS_API_VERSION = "durable.lens/v1"
+
+
+class RoutingKey(msgspec.Struct, frozen=True, rename="camel"):
+    """Which member of an entry is its key."""
+
+    json_pointer: str
+    required: bool = False
+    """Whether an entry without it is refused."""
+
+
+class Lens(msgspec.Struct, frozen=True):
+    """The way from one version of a schema to the next; the rest of the document follows from the stream.
+
+    `ops` are those of the protocol, such as `{"op": "rename", "from": "/buyer", "to": "/customer"}`.
+    """
+
+    source: int
+    """The version that it leads from, which is the current one."""
+    ops: Sequence[Document]
+    description: str = ""
+
+
+class Boundary(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a version begins."""
+
+    offset: int
+    """The number of its first entry, counted from 0."""
+    version: int
+
+
+class StreamSchema(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The registry of a stream."""
+
+    stream: str = msgspec.field(name="schema")
+    current_version: int
+    """0 before the first schema."""
+    boundaries: list[Boundary] = []
+    schemas: dict[int, Any] = {}
+    """By version."""
+    lenses: dict[int, dict[str, Any]] = {}
+    """By the version that each leads from."""
+    routing_key: RoutingKey | None = None
+    search: dict[str, Any] | None = None
+
+    @property
+    def current(self) -> Any:
+        """The schema that entries have to meet; None before the first one."""
+        return self.schemas.get(self.current_version)
+
+
+class StreamProfile(msgspec.Struct, frozen=True):
+    """What a stream is for."""
+
+    kind: str
+    """`generic`, `evlog`, `metrics`, `otel-traces` or `state-protocol`; a newer server may know more."""
+    settings: dict[str, Any] = {}
+    """What else it has, such as `redactKeys` of evlog."""
+
+
+def get_schema(name: str) -> Request[StreamSchema]:
+    """The registry of a stream: its schemas, lenses, routing key and search description."""
+    return Request(method="GET", target=stream_path(name, "/_schema"), answer=StreamSchema)
+
+
+def update_schema(
+    name: str,
+    *,
+    schema: Document | None = None,
+    lens: Lens | Document | None = None,
+    routing_key: RoutingKey | Document | UnsetType | None = UNSET,
+    search: Document | UnsetType | None = UNSET,
+) -> Request[StreamSchema]:
+    """Changes the registry of a stream, and answers what it is then. What is not given stays as it is.
+
+    The first `schema` goes onto a stream to which nothing was appended yet, every other one comes with a `lens` that
+    leads to it. None takes the routing key or the search description away. An update with a schema is not sent again
+    when its answer is lost: `get_schema` tells whether it was carried out.
+    """
+    given: dict[str, object] = {}
+    if schema is not None:
+        given["schema"] = schema
+    if lens is not None:
+        given["lens"] = _lens_document(name, lens) if isinstance(lens, Lens) else lens
+    if routing_key is not UNSET:
+        given["routingKey"] = routing_key
+    if search is not UNSET:
+        given["search"] = search
+    if not given:
+        raise TypeError("update_schema takes a schema, a routing_key or a search, at least one of them")
+    return Request(
+        method="POST",
+        target=stream_path(name, "/_schema"),
+        body=encode_values(given),
+        answer=StreamSchema,
+        repeatable=schema is None,
+    )
+
+
+def get_profile(name: str) -> Request[StreamProfile]:
+    """What a stream is for."""
+    return Request(method="GET", target=stream_path(name, "/_profile"), answer=StreamProfile, read=_read_profile)
+
+
+def set_profile(name: str, profile: str | StreamProfile | Document) -> Request[StreamProfile]:
+    """Says what a stream is for: the name of a kind, or the profile with its settings, and answers what it is then."""
+    if isinstance(profile, str):
+        profile = StreamProfile(profile)
+    document = {"kind": profile.kind, **profile.settings} if isinstance(profile, StreamProfile) else profile
+    return Request(
+        method="POST",
+        target=stream_path(name, "/_profile"),
+        body=encode_values({"profile": document}),
+        answer=StreamProfile,
+        read=_read_profile,
+    )
+
+
+def _lens_document(stream: str, lens: Lens) -> dict[str, object]:
+    about = {"description": lens.description} if lens.description else {}
+    return {
+        "apiVersion": _LENS_API_VERSION,
+        "schema": stream.strip("/"),
+        "from": lens.source,
+        "to": lens.source + 1,
+        **about,
+        "ops": list(lens.ops),
+    }
+
+
+def profile_of(document: dict[str, Any]) -> StreamProfile:
+    return StreamProfile(document.pop("kind"), document)
+
+
+class _Profile(msgspec.Struct):
+    profile: dict[str, Any]
+
+
+def _read_profile(response: Response) -> StreamProfile:
+    return profile_of(msgspec.json.decode(response.content, type=_Profile).profile)

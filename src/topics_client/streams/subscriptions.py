@@ -1,0 +1,150 @@
+"""Subscriptions: who is woken when streams have something new, and the work that a wake is."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from topics_client.requests import Request, encode_values, given_only, named
+
+_JSON = "application/json"
+
+
+class WakeStream(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the streams that a wake is about."""
+
+    path: str
+    acked_offset: str = ""
+    """Up to here it was acknowledged."""
+    tail_offset: str = ""
+    """Its end."""
+    has_pending: bool = False
+
+
+class Wake(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease on what is new in the streams of a subscription."""
+
+    wake_id: str
+    generation: int
+    token: str
+    """What acknowledgements are made with; it needs no key."""
+    lease_ttl_ms: int
+    streams: list[WakeStream]
+
+
+class WakeAcked(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets were acknowledged."""
+
+    ok: bool
+    next_wake: bool
+    """Whether there is something new already."""
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """What a subscription is, and how it stands."""
+
+    id: str
+    type: str
+    """`webhook` or `pull-wake`."""
+    pattern: str | None = None
+    streams: list[WakeStream] = []
+    wake_stream: str | None = None
+    webhook: dict[str, Any] | None = None
+    """Its address, the key that signs, and how calls went."""
+    lease_ttl_ms: int
+    description: str | None = None
+    created_at: str
+    generation: int
+    status: str
+    """`idle`, or `claimed` while somebody has the lease."""
+
+
+def put_subscription(
+    id: str,
+    *,
+    streams: Iterable[str] = (),
+    pattern: str | None = None,
+    webhook: str | None = None,
+    wake_stream: str | None = None,
+    lease_ttl_ms: int | None = None,
+    description: str | None = None,
+) -> Request[Subscription]:
+    """Wakes somebody when streams have something new, those that are named and those that a pattern fits.
+
+    Either the server calls the address `webhook`, or it appends to `wake_stream` and whoever comes first claims the
+    wake.
+    """
+    if (webhook is None) == (wake_stream is None):
+        raise TypeError("put_subscription takes a webhook or a wake_stream, one of them")
+    given = {
+        "type": "pull-wake" if webhook is None else "webhook",
+        "streams": list(streams) or None,
+        "pattern": pattern,
+        "webhook": None if webhook is None else {"url": webhook},
+        "wake_stream": wake_stream,
+        "lease_ttl_ms": lease_ttl_ms,
+        "description": description,
+    }
+    return Request(method="PUT", target=_path(id), body=encode_values(given_only(given)), answer=Subscription)
+
+
+def get_subscription(id: str) -> Request[Subscription]:
+    """What a subscription is, and how it stands."""
+    return Request(method="GET", target=_path(id), answer=Subscription)
+
+
+def delete_subscription(id: str) -> Request[None]:
+    """Ends a subscription."""
+    return Request(method="DELETE", target=_path(id), answer=None, read=_nothing)
+
+
+def link_streams(id: str, streams: Iterable[str]) -> Request[None]:
+    """Adds streams to a subscription."""
+    body = encode_values({"streams": list(streams)})
+    return Request(method="POST", target=_path(id, "/streams"), body=body, answer=None, read=_nothing)
+
+
+def unlink_stream(id: str, stream: str) -> Request[None]:
+    """Takes a stream out of a subscription."""
+    target = _path(id, f"/streams/{quote(stream, safe='')}")
+    return Request(method="DELETE", target=target, answer=None, read=_nothing)
+
+
+def claim_wake(id: str, worker: str = "") -> Request[Wake]:
+    """Takes the lease on what is new. Where there is none to be had it is refused, with the code `ALREADY_CLAIMED` or
+    `NO_PENDING_WORK`.
+    """
+    body = encode_values({"worker": worker})
+    return Request(method="POST", target=_path(id, "/claim"), body=body, answer=Wake, repeatable=False)
+
+
+def ack_wake(id: str, wake: Wake, offsets: Mapping[str, str], *, done: bool = False) -> Request[WakeAcked]:
+    """Acknowledges streams up to offsets and renews the lease; with `done` it is given back."""
+    acks = [{"stream": stream, "offset": offset} for stream, offset in offsets.items()]
+    given = {"wake_id": wake.wake_id, "generation": wake.generation, "acks": acks, "done": done}
+    return Request(
+        method="POST", target=_path(id, "/ack"), body=encode_values(given), headers=_held(wake), answer=WakeAcked
+    )
+
+
+def release_wake(id: str, wake: Wake) -> Request[None]:
+    """Gives the lease back; what was not acknowledged is given out again."""
+    given = {"wake_id": wake.wake_id, "generation": wake.generation}
+    return Request(
+        method="POST", target=_path(id, "/release"), body=encode_values(given), headers=_held(wake), answer=None,
+        read=_nothing,
+    )  # fmt: skip
+
+
+def _held(wake: Wake) -> dict[str, str]:
+    # In the place of the key: whoever holds the lease speaks with its token.
+    return {"content-type": _JSON, "authorization": f"Bearer {wake.token}"}
+
+
+def _path(id: str, rest: str = "") -> str:
+    return f"/v1/stream/__ds/subscriptions/{named(id, 'subscription')}{rest}"
+
+
+def _nothing(response: object) -> None:
+    """The status says it all."""

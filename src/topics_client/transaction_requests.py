@@ -1,0 +1,151 @@
+"""The calls about transactions, and what a transaction of the client keeps until it is staged."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from topics_client.answers import Staged, TransactionState
+from topics_client.records import NewRecord
+from topics_client.requests import Config, Request, as_config, encode_values, given_only, named, several
+
+_PART_RECORDS = 1000
+_PART_BYTES = 4 * 1024 * 1024
+
+
+def begin_transaction(
+    id: str, sequence: int, *, attempt: str | None = None, timeout_ms: int = 0
+) -> Request[TransactionState]:
+    """Begins an attempt in the place of any other of the id and sequence, or joins the one that is named.
+
+    Where the sequence is committed already the answer says so, and there is nothing left to do.
+    """
+    given = {"id": id, "sequence": sequence, "attempt": attempt, "timeout_ms": timeout_ms or None}
+    return Request(
+        method="POST", target="/v0/transactions", body=encode_values(given_only(given)), answer=TransactionState
+    )
+
+
+def get_transaction(id: str) -> Request[TransactionState]:
+    """The open transaction of an id, or else its last commit."""
+    return Request(method="GET", target=_path(id), answer=TransactionState)
+
+
+def stage(
+    id: str,
+    sequence: int,
+    topic: str,
+    records: Iterable[object],
+    *,
+    part: str,
+    attempt: str | None = None,
+    node: str | None = None,
+    create: bool | None = None,
+    config: Config | None = None,
+) -> Request[Staged]:
+    """Keeps records for a topic, unseen until the transaction is committed; a part that is staged again is replaced."""
+    given = {
+        "sequence": sequence,
+        "attempt": attempt,
+        "part": part,
+        "topic": topic,
+        "records": [
+            record if isinstance(record, NewRecord | msgspec.Raw) else NewRecord(record)
+            for record in several(records, "stage")
+        ],
+        "node": node,
+        "create": create,
+        "config": as_config(config),
+    }
+    return Request(method="POST", target=_path(id, "stage"), body=encode_values(given_only(given)), answer=Staged)
+
+
+def commit_transaction(
+    id: str, sequence: int, *, attempt: str | None = None, parts: Sequence[str] | None = None
+) -> Request[TransactionState]:
+    """Makes all that is staged visible at once, or only the parts that are named, in their order."""
+    given = {"sequence": sequence, "attempt": attempt, "parts": None if parts is None else list(parts)}
+    return Request(
+        method="POST", target=_path(id, "commit"), body=encode_values(given_only(given)), answer=TransactionState
+    )
+
+
+def abort_transaction(id: str, sequence: int, *, attempt: str | None = None) -> Request[TransactionState]:
+    """Ends a transaction; what was staged is gone."""
+    given = {"sequence": sequence, "attempt": attempt}
+    return Request(
+        method="POST", target=_path(id, "abort"), body=encode_values(given_only(given)), answer=TransactionState
+    )
+
+
+def _path(id: str, verb: str = "") -> str:
+    return f"/v0/transactions/{named(id, 'transaction')}" + (f"/{verb}" if verb else "")
+
+
+class TransactionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a transaction of a client was asked to be."""
+
+    id: str
+    sequence: int
+    timeout_ms: int
+    create: bool | None
+
+
+def transaction(id: str, sequence: int, *, timeout_ms: int = 0, create: bool | None = None) -> TransactionPlan:
+    """A transaction, for a `with` block: what is appended in it becomes visible at its end, all of it and once.
+
+    `sequence` numbers the transactions of an id. One that was committed before is not done again: what is appended in
+    the block is dropped, and `deduped` of the result says so. An exception in the block aborts.
+    """
+    return TransactionPlan(id=id, sequence=sequence, timeout_ms=timeout_ms, create=create)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Records that are staged with one request."""
+
+    name: str
+    topic: str
+    records: list[msgspec.Raw]
+    node: str | None = None
+    create: bool | None = None
+    config: Config | None = None
+
+
+class PartBuffer:
+    """Gathers single records into parts, and numbers the parts."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, list[msgspec.Raw]] = {}
+        self._bytes: dict[str, int] = {}
+        self._parts = 0
+
+    def part(
+        self, topic: str, records: Iterable[object], node: str | None, create: bool | None, config: Config | None
+    ) -> Part:
+        encoded = [msgspec.Raw(encode_values(_as_record(record))) for record in several(records)]
+        return Part(self._name(), topic, encoded, node, create, config)
+
+    def add(self, topic: str, record: object) -> Part | None:
+        """Takes one record; the part it completes, if it does."""
+        raw = encode_values(_as_record(record))
+        waiting = self._records.setdefault(topic, [])
+        waiting.append(msgspec.Raw(raw))
+        size = self._bytes[topic] = self._bytes.get(topic, 0) + len(raw)
+        return self.take(topic) if len(waiting) >= _PART_RECORDS or size >= _PART_BYTES else None
+
+    def take(self, topic: str) -> Part | None:
+        """What waits for a topic."""
+        records = self._records.pop(topic, [])
+        self._bytes.pop(topic, None)
+        return Part(self._name(), topic, records) if records else None
+
+    @property
+    def topics(self) -> list[str]:
+        return list(self._records)
+
+    def _name(self) -> str:
+        self._parts += 1
+        return f"part-{self._parts}"
+
+
+def _as_record(record: object) -> NewRecord:
+    return record if isinstance(record, NewRecord) else NewRecord(record)

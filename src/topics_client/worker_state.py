@@ -1,0 +1,209 @@
+"""The state of a worker: which jobs it holds, how they ended, and what has to be sent about it. Nothing here waits.
+
+                 ┌── the handler returned ──▶ acknowledged
+    claimed ─────┤
+                 └── the handler raised ────▶ given back, to be tried again after a while
+
+Every word to the server carries the lease ids, so that a worker which was too slow cannot speak for a job that is
+somebody else's by now.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from topics.model.limits import MAX_DELAY_MS
+from topics.system.entropy import Entropy
+from topics_client.answers import Acked, Claimed, Diff, Extended, Nacked, TopicState
+from topics_client.errors import ClientError
+from topics_client.queue_requests import ack, claim, extend, nack
+from topics_client.records import Job
+from topics_client.requests import Request, diff, get_topic
+
+_LEASE_MS = 30_000
+_NODE_BYTES = 6
+
+_log = logging.getLogger(__name__)
+
+
+class JobRetry(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a job that failed is held back: twice as long after each delivery, less a random part.
+
+    How often it is tried at all is the queue's to say, by `max_deliveries` and `dead_letter`.
+    """
+
+    backoff_min_s: float = 1.0
+    backoff_max_s: float = 300.0
+
+    def delay_ms(self, deliveries: int, luck: float) -> int:
+        """After so many deliveries; `luck` is from 0 to 1, and the more of it, the shorter the wait."""
+        # The exponent is bounded because a job may fail for years.
+        backoff = min(self.backoff_min_s * 2.0 ** min(deliveries - 1, 60), self.backoff_max_s, MAX_DELAY_MS / 1000)
+        return int(backoff * (1.0 - luck / 2) * 1000)
+
+
+class RetryJob(Exception):
+    """Raised by a handler: the job shall be tried again, after `delay_s` instead of the usual time."""
+
+    def __init__(self, delay_s: float = 0.0) -> None:
+        if not math.isfinite(delay_s):
+            # Raised in the handler, which is a failure like any other: the job is held back as usual.
+            raise ValueError(f"a job cannot be tried again in {delay_s} s")
+        super().__init__(f"to be tried again in {delay_s:g} s")
+        self.delay_s = delay_s
+
+
+class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker does, and how."""
+
+    topic: str
+    handle: Callable[[Job], Any]
+    node: str | None
+    concurrency: int
+    lease_ms: int
+    idle_s: float
+    retry: JobRetry
+
+    @property
+    def extend_every_s(self) -> float:
+        """Often enough that two tries may fail before a lease ends."""
+        return self.lease_ms / 3000
+
+
+def worker(
+    topic: str,
+    handle: Callable[[Job], Any],
+    *,
+    node: str | None = None,
+    concurrency: int = 1,
+    lease_ms: int = _LEASE_MS,
+    idle_s: float = 1.0,
+    retry: JobRetry | None = None,
+) -> WorkerPlan:
+    """A worker that calls `handle` with every job of a queue; its `run` works until `stop` is called.
+
+    A job is acknowledged when `handle` returns and given back when it raises, to be tried again after a time that
+    `retry` tells. Up to `concurrency` jobs are handled at once. Leases are extended while `handle` runs, so `lease_ms`
+    is how long the jobs of a worker that died stay out of reach. An idle worker sees new jobs at once, and those that
+    others gave back within `idle_s`. `node` is the worker's name, and must be nobody else's.
+    """
+    if concurrency < 1:
+        raise ValueError("concurrency: a worker handles at least one job at a time")
+    return WorkerPlan(
+        topic=topic, handle=handle, node=node, concurrency=concurrency, lease_ms=lease_ms, idle_s=idle_s,
+        retry=retry or JobRetry(),
+    )  # fmt: skip
+
+
+Settled = Acked | Nacked
+Settlement = tuple[Request[Settled], list[Job]]
+
+
+class WorkerState:
+    """Of one worker. Whoever calls from several threads holds a lock."""
+
+    def __init__(self, plan: WorkerPlan, dice: Entropy) -> None:
+        self._plan = plan
+        self._dice = dice
+        # Two workers must not have one name, or each could speak for the jobs of the other.
+        self.node = plan.node or f"worker-{dice.token(_NODE_BYTES).hex()}"
+        self._held: dict[int, Job] = {}
+        self._done: list[Job] = []
+        self._failed: dict[int, list[Job]] = {}
+        """By delay."""
+
+    @property
+    def free(self) -> int:
+        """How many more jobs fit in. A job whose end the server has not been told still takes its place."""
+        return self._plan.concurrency - len(self._held)
+
+    def claim(self) -> Request[Claimed]:
+        """Asks for as many jobs as fit in."""
+        return claim(self._plan.topic, self.node, max=self.free, lease_ms=self._plan.lease_ms)
+
+    def take(self, answer: Claimed) -> list[Job]:
+        """The jobs of a claim, now held. One that is held already was lost and came back: its first run goes on."""
+        fresh = [job for job in answer.claimed if job.seq not in self._held]
+        self._held.update([(job.seq, job) for job in answer.claimed])
+        return fresh
+
+    def succeeded(self, job: Job) -> None:
+        self._done.append(self._held.get(job.seq, job))
+
+    def failed(self, job: Job, error: BaseException) -> None:
+        job = self._held.get(job.seq, job)
+        luck = int.from_bytes(self._dice.token(4)) / 2**32
+        usual = self._plan.retry.delay_ms(job.deliveries, luck)
+        delay_ms = max(int(error.delay_s * 1000), 0) if isinstance(error, RetryJob) else usual
+        self._failed.setdefault(delay_ms, []).append(job)
+
+    def settlement(self) -> list[Settlement]:
+        """What has to be sent about jobs that have ended, and which jobs each of it is about."""
+        topic, found = self._plan.topic, list[Settlement]()
+        done, self._done = self._done, []
+        failed, self._failed = self._failed, {}
+        if done:
+            acks = ack(topic, self.node, _seqs(done), lease_ids=_ids(done))
+            found.append((cast(Request[Settled], acks), done))
+        for delay_ms, jobs in failed.items():
+            nacks = nack(topic, self.node, _seqs(jobs), delay_ms=delay_ms, lease_ids=_ids(jobs))
+            found.append((cast(Request[Settled], nacks), jobs))
+        return found
+
+    def settled(self, jobs: Sequence[Job], outcome: Settled | ClientError) -> None:
+        """The server was told, or could not be: then the leases end by themselves, and the jobs come again."""
+        for job in jobs:
+            self._held.pop(job.seq, None)
+        if isinstance(outcome, ClientError):
+            _log.warning("topic %s: the end of jobs %s could not be told: %s", self._plan.topic, _seqs(jobs), outcome)
+        elif outcome.skipped:
+            _log.warning("topic %s: jobs %s ended after their leases", self._plan.topic, outcome.skipped)
+
+    def extension(self) -> Request[Extended] | None:
+        """Asks for more time for everything that is held."""
+        jobs, plan = list(self._held.values()), self._plan
+        if not jobs:
+            return None
+        return extend(plan.topic, self.node, _seqs(jobs), plan.lease_ms, lease_ids=_ids(jobs))
+
+
+def _seqs(jobs: Sequence[Job]) -> list[int]:
+    return [job.seq for job in jobs]
+
+
+def _ids(jobs: Sequence[Job]) -> list[str]:
+    return [job.lease_id for job in jobs]
+
+
+Looked = TopicState | Diff
+
+
+class Idling:
+    """What a worker does while its queue is empty: it waits for the next append, and looks for freed jobs now and then.
+
+    It takes note of where the queue's log ends, looks once more whether there is a job, and only then waits for
+    something behind that place. So a job that comes between two looks ends the wait at once.
+    """
+
+    def __init__(self, plan: WorkerPlan) -> None:
+        self._plan = plan
+        self._cursor: int | None = None
+
+    def after(self, answer: Claimed) -> Request[Looked] | None:
+        """What to send after a claim; None is to claim again when there is room."""
+        if answer.claimed:
+            # The log has moved on: its end is looked up again when the queue is empty the next time.
+            self._cursor = None
+            return None
+        if self._cursor is None:
+            return cast(Request[Looked], get_topic(self._plan.topic, touch=False))
+        wait_ms = max(int(self._plan.idle_s * 1000), 1)
+        waiting = diff(self._plan.topic, self._cursor, limit=1, include_meta=False, wait_ms=wait_ms)
+        return cast(Request[Looked], waiting)
+
+    def looked(self, answer: Looked) -> None:
+        """Takes note of where the log ends."""
+        self._cursor = answer.head_seq

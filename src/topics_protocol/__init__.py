@@ -1,0 +1,1 @@
+"""Message types of the /v0 protocol, shared by server and client."""

@@ -1,0 +1,394 @@
+"""The messages of /v0, typed. The server decodes and encodes with them, and the OpenAPI document is made of them."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from topics.model.records import Batch
+from topics.model.router_rules import Guarantee
+from topics.model.seq_ranges import Tombstone
+from topics.model.topic_config import TopicConfig
+
+
+class AppendBody(Batch, frozen=True, kw_only=True, gc=False):
+    """Records to append, in order."""
+
+
+class Performance(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time went, in milliseconds. Best effort: any field may be missing."""
+
+    server_total_ms: float
+    wal_append_ms: float | UnsetType = UNSET
+    fsync_ms: float | UnsetType = UNSET
+    records_scanned: int | UnsetType = UNSET
+    throttle_wait_ms: float | UnsetType = UNSET
+
+
+class AppendAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    topic: str
+    first_seq: int
+    last_seq: int
+    seqs: list[int] | UnsetType = UNSET
+    head_seq: int
+    count: int
+    created: bool
+    deduped: bool
+    differs: bool | UnsetType = UNSET
+    """True with `deduped` where the key was used for other records."""
+
+
+class DiffBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """From where to read, how much, and what to leave out."""
+
+    from_seq: int = 0
+    limit: int = 0
+    node: str | list[str] | None = None
+    include_tags: bool = False
+    include_meta: bool = True
+    wait_ms: int = 0
+    max_batch_bytes: int = 0
+    epoch: int | None = None
+    """Which topic of the name `from_seq` is of, as an earlier answer told. A cursor of another one is told a loss."""
+    filter: str | None = None
+    """Which records to give, by tag, node, ts, seq and JSON pointers into their data."""
+    since_ts: int | str | None = None
+    """Instead of `from_seq`: begins with the first record of that time or later."""
+    last: int | None = None
+    """Instead of `from_seq`: begins with the last so many records."""
+
+
+class RecordOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as reads give it. What the server knows of it begins with `$`."""
+
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    node: str | UnsetType = msgspec.field(name="$node", default=UNSET)
+    tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
+    data: Any
+    meta: dict[str, Any] | UnsetType = UNSET
+
+
+class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    records: list[RecordOut]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    caught_up: bool
+    tombstone: Tombstone | None
+    lag: int
+    epoch: int
+    """Another number for every topic that ever had this name."""
+
+
+class DeleteBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records to delete for good; with both fields, those that meet both."""
+
+    before_seq: Any = None
+    match: Any = None
+
+
+class DeleteAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    deleted: int
+    earliest_seq: int
+    head_seq: int
+    count: int
+    bytes: int
+
+
+class PutAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    created: bool
+    config: TopicConfig
+
+
+class DropAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    deleted: bool
+    routers_removed: list[str] = []
+
+
+class QueueCounters(msgspec.Struct, frozen=True, kw_only=True):
+    ready: int
+    in_flight: int
+    delayed: int = 0
+    dead_lettered: int
+
+
+class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    type: str
+    head_seq: int
+    earliest_seq: int
+    next_seq: int
+    count: int
+    bytes: int
+    config: TopicConfig
+    queue: QueueCounters | UnsetType = UNSET
+    effective_priority: int
+    last_write_ts: int | None
+    last_read_ts: int | None
+    epoch: int
+    """Tells a topic from a later one of the same name, whose seqs begin again."""
+
+
+class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    durable: bool
+    effective_priority: int
+    epoch: int = 0
+    """Another number for every topic that ever had this name."""
+    queue: QueueCounters | UnsetType = UNSET
+    """Only of queues."""
+
+
+class ListAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topics: list[TopicSummary]
+    next_cursor: str | UnsetType = UNSET
+
+
+class RouterBody(msgspec.Struct, frozen=True, kw_only=True):
+    """From where to where a router forwards, and how."""
+
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    filter: Any = None
+    allow_cycle: bool = False
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    from_seq: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class RouterPutAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    router: str
+    created: bool
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: tuple[str, str, str] | None
+    allow_cycle: bool
+    guarantee: Guarantee
+
+
+class RouterAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    router: str
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: tuple[str, str, str] | None
+    allow_cycle: bool
+    guarantee: Guarantee
+    forwarded_total: int
+    lag: int
+    blocked: bool
+    blocked_by: str | UnsetType = UNSET
+    blocked_seq: int | UnsetType = UNSET
+
+
+class RouterSummary(msgspec.Struct, frozen=True, kw_only=True):
+    router: str
+    source: str
+    dest: str
+    guarantee: Guarantee
+    forwarded_total: int
+
+
+class RouterListAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    routers: list[RouterSummary]
+    next_cursor: str | UnsetType = UNSET
+
+
+class RouterDropAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    router: str
+    deleted: bool
+
+
+class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    status: str
+    version: str
+    uptime_ms: int
+
+
+class ReadyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    status: str
+    wal_replay_complete: bool
+    topics: int
+    read_only_shards: list[int]
+    disk_full: bool
+    backup_lag_ms: int | None = None
+    """How far the newest backup is behind; None where none was taken since the start."""
+
+
+class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a key may do, told to whoever has it. Neither the secret nor anything made of it is part of it."""
+
+    name: str
+    """What logs call it; empty where no key is asked for."""
+    scopes: list[str]
+    prefixes: list[str]
+    """Names it may touch begin with one of them; none are all."""
+
+
+class SelfAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, as the server sees it, and what it lets anybody do."""
+
+    version: str
+    keys_required: bool
+    key: KeyAnswer
+    limits: dict[str, int]
+
+
+class PipelineRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The last round that had something to do."""
+
+    started_ms: int
+    took_ms: int
+    records: int
+    bytes: int
+    segments: int
+    records_per_s: float
+
+
+class QuarantinedTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic that the pipeline leaves out for now."""
+
+    topic: str
+    product: str
+    reason: str
+    since_ms: int
+    attempts: int
+    retry_at_ms: int
+
+
+class PipelineProduct(msgspec.Struct, frozen=True, kw_only=True):
+    """How one product of the pipeline stands."""
+
+    product: str
+    lag_segments: int
+    lag_bytes: int
+    lag_ms: int
+    quarantined: int
+    error: str | None
+    records: int = 0
+    segments: int = 0
+    records_per_s: float = 0.0
+    failures: int = 0
+
+
+class PipelineWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pipeline's process takes: how long Spark took to start, and the memory of all it consists of."""
+
+    start_ms: int
+    memory_bytes: int
+
+
+class PipelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the pipeline stands. `state` is off, unavailable, idle, running or waiting."""
+
+    state: str
+    reason: str | None
+    lag_segments: int
+    lag_bytes: int
+    lag_ms: int
+    rounds: int
+    records: int
+    segments: int
+    failures: int
+    restarts: int
+    error: str | None
+    last_run: PipelineRun | None
+    quarantined: list[QuarantinedTopic]
+    products: list[PipelineProduct]
+    worker: PipelineWorker | None
+
+
+class TokenBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Asks for a token."""
+
+    ttl_ms: int = 60_000
+
+
+class TokenAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Stands for the key that asked, as `?token=` on event streams and WebSockets, until `expires_ms`."""
+
+    token: str
+    expires_ms: int
+
+
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    code: str
+    message: str
+    detail: dict[str, Any] | None = None
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Every refusal. Clients branch on `error.code`."""
+
+    error: ErrorBody
+    performance: Performance | UnsetType = UNSET
+    """Of a request that got as far as its handler."""
+
+
+class PageCursor(msgspec.Struct, frozen=True):
+    """What an opaque list cursor holds."""
+
+    after: str
+
+
+# What is said about backups.
+
+
+class BackupInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One backup of this data folder."""
+
+    number: int
+    made_ms: int
+    moment_ms: int
+    """Everything logged up to this moment is in it."""
+    topics: int
+    bytes: int
+    """Of all its files; backups share what they have in common."""
+    before: int | None
+    """From this backup on every moment up to this one can be restored; None where there is no log in between."""
+    release: str
+
+
+class BackupStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A backup is being taken; the list of backups tells when it is there."""
+
+    place: str
+    running: bool
+
+
+class BackupsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where backups go, how they are doing, and which there are, the oldest first."""
+
+    place: str
+    lineage: str | None
+    """The name of this data folder at the place; None before the first backup."""
+    running: bool
+    interval_ms: int
+    """Time between backups that are taken by themselves; 0 is never."""
+    lag_ms: int | None
+    """How far the newest one of this run, with the log shipped behind it, is behind; None before there is one."""
+    ship_ms: int
+    """Longest time that the log waits to be shipped; 0 is never."""
+    shipped_moment_ms: int | None
+    """Everything logged up to this moment is at the place; None before there is a backup of this run."""
+    ship_error: str | None
+    """Why the log could not be shipped the last time; None where it could."""
+    completed: int
+    failures: int
+    error: str | None
+    """Why the last one failed; None where it did not."""
+    backups: list[BackupInfo]

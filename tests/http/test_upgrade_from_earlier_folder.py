@@ -1,0 +1,112 @@
+"""A data folder that an earlier release wrote is opened, and everything in it is answered as that release answered it.
+
+`earlier_folder.tar.xz` is such a folder: topics of every class, deletes, caps, queues, routers, transactions, streams with
+schemas, forks and producers, in snapshots, in sealed segments here and in the cold folder, and in a log whose server
+was killed. The name of the boot was taken out of it, so every start takes it for a folder of another machine.
+`earlier_folder.expected.json` has requests, and what the release that wrote the folder answered to them when it had opened it.
+Neither is ever made anew: a folder of a later release is another pair of files.
+"""
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.live import LiveServer, wait_until_ready
+
+FOLDER = Path(__file__).with_name("earlier_folder.tar.xz")
+EXPECTED = Path(__file__).with_name("earlier_folder.expected.json")
+# Nothing of the folder goes by the clock of whoever opens it, however old it is by then.
+CENTURY_MS = "3155760000000"
+SETTINGS = {
+    "cold_dir": "cold",
+    "full_disk_reserve_bytes": "0",
+    "hot_retain_segments": "1",
+    "pipeline": "off",
+    "pressure_commit_ms": "60000",
+    "pressure_lag_ms": "60000",
+    "segment_max_events": "12",
+    "snapshot_inline_bytes": "2048",
+    "snapshot_interval_ms": "3600000",
+    "streams_metrics": "0",
+    "transaction_retention_ms": CENTURY_MS,
+    "transaction_timeout_ms": CENTURY_MS,
+    "wal_file_bytes": "262144",
+    "wal_shards": "2",
+}
+# How long something took, when somebody last asked, what is drawn by lot, and what is counted from this moment on.
+VOLATILE = {
+    "deadline",
+    "effective_priority",
+    "expires_ts",
+    "last_read_ts",
+    "lease_id",
+    "performance",
+    "took_ms",
+}
+HEADERS = {"cache-control", "content-type", "etag", "location"}
+
+
+def tidied(value: Any, unlike: set[str]) -> Any:
+    """An answer without what differs each time."""
+    if isinstance(value, dict):
+        # Of what a search took it only matters that nothing was left out.
+        told = {name: {"complete": one["complete"]} if name == "coverage" else one for name, one in value.items()}
+        return {name: tidied(one, unlike) for name, one in told.items() if name not in unlike}
+    if isinstance(value, list):
+        return [tidied(one, unlike) for one in value]
+    return value
+
+
+def ask(client: httpx.Client, request: dict[str, Any]) -> dict[str, Any]:
+    """Sends one request of the file; tells its answer in the form that it has there."""
+    content = request["body"].encode() if "body" in request else None
+    unlike = VOLATILE.union(request.get("unlike", ()))
+    answer = client.request(request["method"], request["path"], content=content, headers=request.get("headers"))
+    headers = {
+        name: text
+        for name, text in answer.headers.items()
+        if (name in HEADERS or name.startswith(("stream-", "producer-"))) and name not in unlike
+    }
+    told: dict[str, Any] = {"status": answer.status_code, "headers": dict(sorted(headers.items()))}
+    is_json = answer.headers.get("content-type", "").startswith("application/json")
+    if is_json and answer.content and "format=raw" not in request["path"]:
+        return told | {"json": tidied(answer.json(), unlike)}
+    return told | {"bytes": answer.content.decode("latin-1")}
+
+
+def name_of(request: dict[str, Any]) -> str:
+    return f"{request['method']} {request['path']} {request.get('body', '')}"
+
+
+def check(url: str, expected: list[dict[str, Any]]) -> None:
+    with httpx.Client(base_url=url, timeout=60.0, trust_env=False) as client:
+        for one in expected:
+            assert ask(client, one["request"]) == one["answer"], name_of(one["request"])
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    with tarfile.open(FOLDER) as packed:
+        packed.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def test_a_folder_of_an_earlier_release_is_read_back_whole_and_goes_on(earlier: Path) -> None:
+    expected = json.loads(EXPECTED.read_text())
+    with LiveServer(earlier, **SETTINGS) as live:
+        check(live.url, expected["reads"])
+        # What this release made of the folder is read by it, too.
+        live.stop()
+        live.start()
+        wait_until_ready(live.url)
+        check(live.url, expected["reads"])
+        # And what was under way goes on: jobs, producers, an open transaction, seqs.
+        check(live.url, expected["writes"])
+        live.kill()
+        live.start()
+        wait_until_ready(live.url)
+        check(live.url, expected["reads_after_writes"])

@@ -1,0 +1,104 @@
+"""A socket's session in one process with its server: what it leaves behind, and who may open one."""
+
+import asyncio
+import gc
+import json
+
+import pytest
+
+from tests.http.protocol.memory import Wire
+from tests.http.protocol.websockets import HANDSHAKE, TEXT, closing, frame, split_frames
+from topics.api.app import Api
+from topics.api.auth import KeyRing
+from topics.api.live import Live, LiveLimits
+from topics.api.operator_routes import OpsHandlers
+from topics.api.v0.websocket import Session
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.http import HttpLimits, WebSocket
+from topics.http.h1.connection import Connection
+from topics.http.server_state import ServerState
+from topics.model.limits import Limits
+from topics.system.clock import SystemClock
+from topics.testing import FakeDisk, SeededEntropy
+
+
+class Site:
+    """A server without a port, on the running loop."""
+
+    def __init__(self, keys: str = "", limits: Limits | None = None) -> None:
+        clock, ring = SystemClock(), KeyRing.parse(keys)
+        self.keys = ring
+        options = EngineOptions(data_dir="data", wal_shards=1, limits=limits or Limits())
+        self.engine = Engine.recover(FakeDisk(), options, clock, SeededEntropy(1), boot_id="a")
+        self.engine.start(asyncio.get_running_loop())
+        operations = OpsHandlers(clock)
+        self.live = Live(LiveLimits(), ring, clock, SeededEntropy(2))
+        self.live.open(self.engine)
+        self.api = operations.api = Api(operations.routes(), ring, clock, 10**6, 0, self.live)
+        self.api.engine = self.engine
+        self.hub = ServerState(self.api, HttpLimits(), clock)
+
+    def open(self, *headers: bytes) -> Wire:
+        connection = Connection(self.hub)
+        wire = Wire(connection)
+        connection.connection_made(wire)
+        wire.protocol.data_received(
+            HANDSHAKE.replace(b"/ws", b"/v0/ws").replace(b"host:", b"".join(headers) + b"host:")
+        )
+        assert isinstance(wire.protocol, WebSocket)
+        return wire
+
+
+def ops(wire: Wire) -> list[str]:
+    stream = b"".join(wire.writes).partition(b"\r\n\r\n")[2]
+    return [json.loads(one.data)["op"] for one in split_frames(stream) if one.opcode == TEXT]
+
+
+def say(wire: Wire, **command: object) -> None:
+    wire.protocol.data_received(frame(TEXT, json.dumps(command).encode()))
+
+
+async def until(wire: Wire, *expected: str) -> None:
+    async with asyncio.timeout(30.0):
+        while not set(expected) <= set(ops(wire)):
+            await asyncio.sleep(0.001)
+
+
+def alive() -> set[int]:
+    return {id(one) for one in gc.get_objects() if isinstance(one, Session | WebSocket)}
+
+
+@pytest.mark.parametrize("ending", ["lost", "closed", "stopped", "lost with a publish under way"])
+def test_a_session_that_is_over_leaves_nothing_behind(ending: str) -> None:
+    async def scene() -> None:
+        site = Site()
+        wire = site.open()
+        say(wire, op="publish", topic="t", records=[{"data": 1}])
+        await until(wire, "ack")
+        say(wire, op="subscribe", topic="t")
+        await until(wire, "record", "caught_up")
+        assert (site.live.connections.open, len(site.live.feeds), len(site.api.waits)) == (1, 1, 1)
+        if ending == "closed":
+            wire.protocol.data_received(closing())
+        elif ending == "stopped":
+            site.api.drain()
+            assert ops(wire)[-1] == "error"
+        elif ending != "lost":
+            say(wire, op="publish", topic="t", records=[{"data": 2}])
+        wire.lose()
+        del wire
+        assert (site.live.connections.open, len(site.live.feeds), len(site.api.waits)) == (0, 0, 0)
+        assert (len(site.live.sweep), site.hub.connections) == (0, set())
+        await asyncio.sleep(0.05)
+        await site.engine.close()
+        assert alive() - before == set(), "it waits for a collection of garbage"
+
+    gc.collect()
+    # Of other tests in this process, which keep theirs.
+    before = alive()
+    gc.disable()
+    try:
+        asyncio.run(scene())
+    finally:
+        gc.enable()

@@ -1,0 +1,294 @@
+"""Single records that nobody has read yet are gathered, read together at the end of the tick, and share a block."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.unit.conftest import (
+    ask_append,
+    ask_delete,
+    ask_drop,
+    committers,
+    flush,
+    killed,
+    logged,
+    one,
+    open_engine,
+    put,
+    topic,
+    values,
+)
+from tests.unit.engine.test_coalesce import gather, known_as_plain
+from topics.engine.coalesce import GROUP_MAX, Singles
+from topics.engine.engine import Engine
+from topics.engine.results import AppendResult, deduped
+from topics.log.commit_policy import COMPANY
+from topics.log.frame import FrameKind
+from topics.model.errors import ReadOnlyError, TopicNotEmptyError, TopicsError
+from topics.model.limits import Limits
+from topics.model.records import Record
+from topics.model.topic_config import Discard
+from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem
+
+Asked = tuple[object, str | None]
+"""A value to append, and a key."""
+
+
+class Source:
+    """Whoever brings records: callers are what they ask for. One that asks for None cannot be read."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.reads = 0
+        self.alone: list[Asked] = []
+        self.outcomes: list[tuple[list[Asked], object]] = []
+
+    def ask(self, *callers: Asked, name: str = "t") -> bool:
+        return self._engine.append_unread(name, callers, self)
+
+    def read(self, callers: list[Asked]) -> Singles | None:
+        self.reads += 1
+        if any(value is None for value, _ in callers):
+            return None
+        keys = [key for _, key in callers]
+        return Singles([Record.of(value) for value, _ in callers], None if keys.count(None) == len(keys) else keys)
+
+    def take_each(self, callers: list[Asked]) -> None:
+        self.alone += callers
+
+    def answer(self, callers: list[Asked], outcome: AppendResult | TopicsError) -> None:
+        self.outcomes.append((callers, outcome))
+
+
+def gathering(engine: Engine, **config: object) -> Source:
+    """A plain topic with one record, in a shard to which several come at a time."""
+    known_as_plain(engine, "t", **config)
+    for committer in committers(engine):
+        committer.company = COMPANY
+    return Source(engine)
+
+
+def told(source: Source) -> list[tuple[int, int]]:
+    """How many callers each block had, and its first seq."""
+    return [(len(callers), one([outcome], AppendResult).first_seq) for callers, outcome in source.outcomes]
+
+
+def plain(values: Sequence[object]) -> list[Asked]:
+    return [(value, None) for value in values]
+
+
+def test_they_are_read_once_and_are_one_frame(engine: Engine) -> None:
+    source = gathering(engine)
+    before = logged(engine).count(FrameKind.APPEND)
+    assert source.ask(*plain("a")) and source.ask(*plain("bc")) and source.ask(*plain("d"))
+    assert source.reads == 0
+    flush(engine)
+    assert (source.reads, told(source)) == (1, [(4, 2)])
+    assert source.outcomes[0][0] == plain("abcd")
+    assert values(engine, "t") == [0, "a", "b", "c", "d"]
+    assert logged(engine).count(FrameKind.APPEND) == before + 1
+
+
+def test_where_one_cannot_be_read_all_are_taken_one_by_one_in_their_order(engine: Engine) -> None:
+    source = gathering(engine)
+    source.ask(("a", None), (None, None), ("b", None))
+    flush(engine)
+    assert source.alone == [("a", None), (None, None), ("b", None)]
+    assert (source.outcomes, values(engine, "t")) == ([], [0])
+
+
+@pytest.mark.parametrize("wrong", ["x" * 200, {"long": "y" * 100}])
+def test_where_one_is_too_large_all_are_taken_one_by_one(wrong: object) -> None:
+    engine = open_engine(limits=Limits(max_record_bytes=100))
+    source = gathering(engine)
+    source.ask(("a", None), (wrong, None))
+    flush(engine)
+    assert len(source.alone) == 2 and values(engine, "t") == [0]
+
+
+def test_a_tag_that_is_right_is_shared_and_one_that_is_not_is_left_to_be_refused(engine: Engine) -> None:
+    source = gathering(engine)
+    records = [Record.of(1, tag="t"), Record.of(2)]
+    source.read = lambda callers: Singles(records, None)  # type: ignore[method-assign]
+    source.ask(*plain("ab"))
+    flush(engine)
+    assert (told(source), values(engine, "t")) == ([(2, 2)], [0, 1, 2])
+    records[0] = Record.of(1, tag="t" * 10_000)
+    source.ask(*plain("ab"))
+    flush(engine)
+    assert (len(source.alone), values(engine, "t")) == (2, [0, 1, 2])
+
+
+def test_new_keys_are_taken_and_known_after_a_kill(engine: Engine, disk: FakeDisk) -> None:
+    source = gathering(engine)
+    source.ask(("a", "k"), ("b", None), ("c", "l"))
+    flush(engine)
+    assert told(source) == [(3, 2)]
+    for each in (engine, open_engine(killed(disk))):
+        first, last = ask_append(each, "t", "a", key="k"), ask_append(each, "t", "other", key="l")
+        flush(each)
+        assert one(first, AppendResult) == deduped("t", 2, 2)
+        assert one(last, AppendResult) == deduped("t", 4, 4, differs=True)
+
+
+class OneByOne(Source):
+    """Those who are taken one by one share a block after all, in the usual way."""
+
+    def take_each(self, callers: list[Asked]) -> None:
+        super().take_each(callers)
+        for value, key in callers:
+            if value is not None:
+                assert self._engine.append_lone("t", Record.of(value), (value, key), self.answer, key)
+
+
+@pytest.mark.parametrize("readable", [True, False])
+@pytest.mark.parametrize("again", [("a",), ("a", "b")], ids=["one", "several"])
+def test_a_key_that_nobody_has_read_yet_is_used_once(engine: Engine, readable: bool, again: tuple[str, ...]) -> None:
+    gathering(engine)
+    source = OneByOne(engine)
+    source.ask(("a", "k"), ("b" if readable else None, "l"))
+    repeated = ask_append(engine, "t", *again, key="k")
+    flush(engine)
+    assert one(repeated, AppendResult) == deduped("t", 2, 2, differs=len(again) > 1)
+    assert values(engine, "t") == ([0, "a", "b"] if readable else [0, "a"])
+
+
+@pytest.mark.parametrize("between", ["unread", "lone"])
+def test_those_who_are_taken_one_by_one_are_not_forgotten_behind_the_next(engine: Engine, between: str) -> None:
+    gathering(engine)
+    first, second = OneByOne(engine), Source(engine)
+    first.ask(("a", "k"), (None, None))
+    if between == "unread":
+        assert second.ask(("b", None))
+    else:
+        assert engine.append_lone("t", Record.of("b"), ("b", None), second.answer)
+    repeated = ask_append(engine, "t", "a", key="k")
+    flush(engine)
+    assert one(repeated, AppendResult) == deduped("t", 2, 2)
+    assert values(engine, "t") == [0, "a", "b"]
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_topic_with_records_that_nobody_has_read_yet_is_not_empty(engine: Engine, readable: bool) -> None:
+    gathering(engine)
+    source = OneByOne(engine)
+    ask_delete(engine, "t", before_seq=2)
+    flush(engine)
+    gather(engine)
+    source.ask(("a", None), ("b" if readable else None, None))
+    with pytest.raises(TopicNotEmptyError):
+        ask_drop(engine, "t", if_empty=True)
+    flush(engine)
+    assert values(engine, "t") == (["a", "b"] if readable else ["a"])
+
+
+@pytest.mark.parametrize("asked", [[("a", "k"), ("b", "k")], [("a", "known")], [("a", "on its way")], [("a", "")]])
+@pytest.mark.parametrize("more", [[], [("z", "new")], [("z", None)]])
+def test_where_a_key_is_taken_or_none_all_are_taken_one_by_one(
+    engine: Engine, asked: list[Asked], more: list[Asked]
+) -> None:
+    source = gathering(engine)
+    ask_append(engine, "t", 1, key="known")
+    flush(engine)
+    ask_append(engine, "t", 2, key="on its way")
+    source.ask(*asked, *more)
+    flush(engine)
+    assert source.alone == [*asked, *more]
+    assert "new" not in (topic(engine, "t").keys or {})
+    assert values(engine, "t") == [0, 1, 2]
+
+
+def test_no_more_keys_are_taken_than_there_is_room_for() -> None:
+    engine = open_engine(limits=Limits(max_idempotency_keys=2))
+    source = gathering(engine)
+    source.ask(("a", "1"), ("b", "2"), ("c", "3"))
+    flush(engine)
+    assert len(source.alone) == 3 and topic(engine, "t").keys is None
+    source.ask(("a", "1"), ("b", "2"))
+    flush(engine)
+    assert values(engine, "t") == [0, "a", "b"]
+
+
+def test_keys_are_nothing_new_where_the_topic_remembers_none(engine: Engine) -> None:
+    source = gathering(engine, idempotency_window_ms=0)
+    source.ask(("a", "k"))
+    flush(engine)
+    assert source.alone == [("a", "k")]
+
+
+def test_who_comes_another_way_comes_behind_them_and_those_after_it_behind_it(engine: Engine) -> None:
+    source, other = gathering(engine), Source(engine)
+    source.ask(*plain("ab"))
+    answers = ask_append(engine, "t", "c")
+    assert other.ask(*plain("d")) is False, "one that has come by itself is waiting: this one shares its block"
+    ask_append(engine, "t", "d")
+    flush(engine)
+    source.ask(*plain("e"))
+    other.ask(*plain("f"))
+    source.ask(*plain("g"))
+    flush(engine)
+    assert one(answers, AppendResult).first_seq == 4
+    assert values(engine, "t") == [0, *"abcdefg"]
+    assert (told(source), told(other)) == ([(2, 2), (1, 6), (1, 8)], [(1, 7)])
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_those_who_are_taken_one_by_one_are_staged_before_who_made_them_so(engine: Engine, full: bool) -> None:
+    """They open a group of their own while another one is about to be opened, and must not be forgotten for it."""
+    source, other = gathering(engine), Source(engine)
+    singles: list[object] = []
+    source.take_each = lambda callers: singles.extend(  # type: ignore[method-assign]
+        ask_append(engine, "t", value) for value, _ in callers if value is not None
+    )
+    source.ask(("a", None), (None, None), ("b", None))
+    follows = [*plain(range(GROUP_MAX))] if full else plain("c")
+    assert (source if full else other).ask(*follows)
+    flush(engine)
+    assert len(singles) == 2
+    assert values(engine, "t") == [0, "a", "b", *(value for value, _ in follows)]
+
+
+def test_a_group_has_its_bound(engine: Engine) -> None:
+    source = gathering(engine)
+    source.ask(*plain(range(GROUP_MAX - 1)))
+    source.ask(*plain([1, 2]))
+    flush(engine)
+    assert told(source) == [(GROUP_MAX - 1, 2), (2, GROUP_MAX + 1)]
+
+
+def test_one_that_comes_where_few_do_is_looked_at_by_itself(engine: Engine) -> None:
+    source = gathering(engine)
+    for committer in committers(engine):
+        committer.company = COMPANY - 1
+    assert not source.ask(*plain("a"))
+    assert source.ask(*plain("ab")), "two that came together are no fewer than that"
+
+
+@pytest.mark.parametrize("config", [{"discard": Discard.REJECT, "cap_records": 5}, {"ttl_ms": 1000}])
+def test_a_topic_that_is_not_plain_takes_none(engine: Engine, config: dict[str, object]) -> None:
+    put(engine, "other", **config)
+    source = gathering(engine)
+    assert not source.ask(*plain("ab"), name="other")
+    assert not source.ask(*plain("ab"), name="nowhere")
+    engine.core.closed = True
+    assert not source.ask(*plain("ab"))
+
+
+def test_a_topic_that_goes_in_the_same_tick_takes_them_first(engine: Engine) -> None:
+    source = gathering(engine)
+    source.ask(*plain("ab"))
+    ask_drop(engine, "t")
+    flush(engine)
+    assert told(source) == [(2, 2)]
+
+
+def test_a_failure_is_told_to_all_of_them() -> None:
+    fs = FaultyFileSystem(FakeDisk())
+    engine = open_engine(fs)
+    source = gathering(engine)
+    source.ask(("a", "k"), ("b", None))
+    fs.plan = FaultPlan(call=fs.calls + 1)
+    flush(engine)
+    ((callers, outcome),) = source.outcomes
+    assert (len(callers), type(outcome)) == (2, ReadOnlyError)
+    assert values(engine, "t") == [0] and topic(engine, "t").keys is None

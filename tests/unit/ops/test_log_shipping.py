@@ -1,0 +1,146 @@
+"""The log behind a backup goes to its place while it is being written."""
+
+import msgspec
+import pytest
+
+from tests.crash.harness import dump
+from tests.unit.conftest import FSYNC, append, checkpoint, put
+from tests.unit.ops.folders import OPTIONS, back_up, places, restore, start
+from topics.engine.engine import Engine
+from topics.ops.backup import log_shipping
+from topics.ops.backup.backup_store import BackupPlace, PlaceBusy, prune
+from topics.testing import FakeDisk, ManualClock, Survival
+
+
+def shipped_names(place: BackupPlace) -> list[str]:
+    shipped = place.shipped()
+    assert shipped is not None
+    return [part.name for part in shipped.parts]
+
+
+def begun(**options: object) -> tuple[FakeDisk, ManualClock, Engine]:
+    """An engine with a backup, and nothing behind it."""
+    disk, clock = FakeDisk(), ManualClock()
+    engine = start(disk, clock, msgspec.structs.replace(OPTIONS, **options))
+    put(engine, "orders", durability=FSYNC)
+    append(engine, "orders", 0)
+    back_up(engine)
+    return disk, clock, engine
+
+
+def ship(clock: ManualClock, engine: Engine) -> None:
+    clock.advance(1)
+    engine.backups.shipping.ship()
+
+
+def test_what_was_shipped_outlives_the_machine() -> None:
+    disk, clock, engine = begun()
+    append(engine, "orders", 1, 2)
+    ship(clock, engine)
+    shipped = dump(engine)
+    append(engine, "orders", 3)
+    restored, told = restore(disk.crash(Survival.NOTHING), clock=clock)
+    assert dump(restored) == shipped
+    assert told.moment == clock.now_ms() - 1, "when it was logged"
+
+
+def test_a_clock_that_is_set_back_costs_nothing_and_hides_nothing() -> None:
+    disk, clock, engine = begun()
+    append(engine, "orders", 1)
+    clock.jump(-600_000)
+    append(engine, "orders", 2)
+    engine.backups.shipping.ship()
+    shipped = dump(engine)
+    append(engine, "orders", 3)
+    restored, _ = restore(disk.clone(), clock=clock)
+    assert dump(restored) == shipped
+    clock.advance(9_000)
+    assert engine.backups.lag_ms == 9_000
+    engine.backups.shipping.ship()
+    restored, _ = restore(disk.clone(), folder="again", clock=clock)
+    assert dump(restored) == dump(engine)
+
+
+def test_the_lag_is_that_of_the_log() -> None:
+    _, clock, engine = begun()
+    clock.advance(5_000)
+    assert engine.backups.lag_ms == 5_000
+    engine.backups.shipping.ship()
+    assert engine.backups.lag_ms == 0
+    clock.advance(7)
+    assert engine.backups.lag_ms == 7
+    assert engine.backups.shipping.shipped_bytes == 0
+    append(engine, "orders", 1)
+    ship(clock, engine)
+    assert engine.backups.shipping.shipped_bytes > 0
+
+
+def test_small_parts_are_written_anew_and_go_a_while_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_shipping, "_LATER", 2)
+    monkeypatch.setattr(log_shipping, "_SMALL_BYTES", 300)
+    disk, clock, engine = begun(wal_file_bytes=64 * 1024)
+    for number in range(40):
+        append(engine, "orders", number)
+        ship(clock, engine)
+    (place,) = places(disk)
+    parts = shipped_names(place)
+    written = [name for name in place.files() if name.startswith("log/")]
+    assert 5 < len(parts) < 20
+    assert set(parts) <= set(written)
+    assert len(written) <= len(parts) + 3
+    restored, _ = restore(disk, clock=clock)
+    assert dump(restored) == dump(engine)
+
+
+def test_the_next_backup_takes_its_place() -> None:
+    disk, clock, engine = begun()
+    append(engine, "orders", 1)
+    ship(clock, engine)
+    back_up(engine)
+    (place,) = places(disk)
+    restored, _ = restore(disk, clock=clock)
+    assert dump(restored) == dump(engine)
+    append(engine, "orders", 2)
+    ship(clock, engine)
+    found = place.shipped()
+    assert found is not None
+    assert found.before == place.numbers()[-1]
+    restored, _ = restore(disk, folder="again", clock=clock)
+    assert dump(restored) == dump(engine)
+
+
+def test_where_log_is_gone_another_backup_is_taken() -> None:
+    disk, clock, engine = begun(backup_log_bytes=1)
+    for number in range(3):
+        append(engine, "orders", number)
+        checkpoint(engine)
+    ship(clock, engine)
+    assert engine.backups.shipping.broken
+    clock.advance(60_000)
+    engine.housekeeper.tick()
+    assert not engine.backups.shipping.broken
+    restored, _ = restore(disk, clock=clock)
+    assert dump(restored) == dump(engine)
+
+
+def test_pruning_keeps_what_is_shipped_and_what_is_being_written() -> None:
+    disk, clock, engine = begun()
+    back_up(engine)
+    append(engine, "orders", 1)
+    ship(clock, engine)
+    (place,) = places(disk)
+    place.begin_writing()
+    with pytest.raises(PlaceBusy):
+        prune(place, 1)
+    assert len(place.numbers()) == 2
+    place.end_writing()
+    prune(place, 1)
+    restored, _ = restore(disk, clock=clock)
+    assert dump(restored) == dump(engine)
+
+
+def test_it_is_switched_off() -> None:
+    disk, clock, engine = begun(backup_ship_ms=0)
+    append(engine, "orders", 1)
+    ship(clock, engine)
+    assert places(disk)[0].shipped() is None

@@ -1,0 +1,146 @@
+"""What the searching process does with messages, without one."""
+
+from collections.abc import Callable
+
+import pytest
+
+from topics.schema.registry import Registry, encode_registry
+from topics.search.file_index.merge import build
+from topics.search.query.plan import Entry
+from topics.search.worker.messages import (
+    Answer,
+    AskMessage,
+    Finish,
+    KeysQuery,
+    Mapped,
+    Message,
+    Messages,
+    More,
+    Open,
+    Question,
+    Result,
+)
+from topics.search.worker.query_runner import Asked
+from topics.search.worker.search_worker import Worker
+
+COUNT = 4
+
+
+def companion(first: int) -> memoryview:
+    data = bytearray()
+    rows = [Entry(number, None, 1, f"k{number}") for number in range(first, first + 10)]
+    build(Registry(), [rows], 1, first, first + 9, data.extend)
+    return memoryview(bytes(data))
+
+
+FILES = {str(first): companion(first) for first in range(10, 10 * (COUNT + 1), 10)}
+ALL = tuple(Mapped(name, int(name), int(name) + 9) for name in FILES)
+
+
+class Asking:
+    """A query for keys that waits for parts."""
+
+    def __init__(self, now: Callable[[], float] = lambda: 0.0, broken: str | None = None) -> None:
+        def map_file(path: str) -> memoryview:
+            if path == broken:
+                raise OSError("gone")
+            return FILES[path]
+
+        self._worker = Worker(now, map_file)
+        self._worker.take(Message(Open(1, encode_registry(Registry())), memoryview(b"")))
+        self.ask(AskMessage(1, 1, 1e9, 1, 0, (), KeysQuery(None, 100), stays=True))
+
+    def ask(self, question: Question) -> Result:
+        answer = self._answer(question)
+        assert answer.result is not None, answer
+        return answer.result
+
+    def problem(self, question: Question) -> str:
+        return self._answer(question).problem
+
+    def _answer(self, question: Question) -> Answer:
+        (answer,) = Messages().feed(self._worker.take(Message(question, memoryview(b""))) or b"")
+        assert isinstance(answer.head, Answer)
+        return answer.head
+
+    def keys(self) -> set[str]:
+        return set(self.ask(Finish(9, 1)).keys)
+
+
+def expected(*names: str) -> set[str]:
+    return {f"k{number}" for name in names for number in range(int(name), int(name) + 10)}
+
+
+def test_companions_are_asked_together() -> None:
+    asking = Asking()
+    assert asking.ask(More(2, 1, mapped=ALL)).looked_up == COUNT
+    assert asking.keys() == expected(*FILES)
+
+
+def test_what_was_removed_is_left_out_of_each() -> None:
+    asking = Asking()
+    asking.ask(More(2, 1, mapped=ALL, removed=((15, 24), (49, 49))))
+    assert asking.keys() == expected(*FILES) - {f"k{number}" for number in (*range(15, 25), 49)}
+
+
+def test_one_that_cannot_be_read_ends_the_row_and_is_not_part_of_it() -> None:
+    asking = Asking(broken="30")
+    told = asking.ask(More(2, 1, mapped=ALL))
+    assert (told.looked_up, told.unreadable) == (2, "gone")
+    assert asking.ask(More(3, 1, mapped=ALL[3:])).looked_up == 1
+    assert asking.keys() == expected("10", "20", "40")
+
+
+def test_a_query_is_finished_with_its_last_part() -> None:
+    asking = Asking()
+    assert not asking.ask(More(2, 1, mapped=ALL[:2])).is_final
+    told = asking.ask(More(3, 1, mapped=ALL[2:], is_last=True))
+    assert (told.is_final, told.looked_up, set(told.keys)) == (True, 2, expected(*FILES))
+    assert asking.problem(Finish(4, 1)), "nothing is kept of it"
+
+
+def test_a_query_is_not_finished_while_one_of_the_last_companions_is_left() -> None:
+    moments = iter(range(1, 1_000))
+    asking = Asking(now=lambda: next(moments))
+    assert not asking.ask(More(2, 1, mapped=ALL, is_last=True)).is_final
+    unreadable = Asking(broken="40")
+    assert not unreadable.ask(More(2, 1, mapped=ALL, is_last=True)).is_final
+    assert unreadable.keys() == expected("10", "20", "30")
+
+
+def test_nothing_is_kept_of_a_query_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    asking = Asking()
+    monkeypatch.setattr(Asked, "take_companion", lambda *_: 1 / 0)
+    assert "ZeroDivisionError" in asking.problem(More(2, 1, mapped=ALL))
+    assert asking.problem(Finish(3, 1))
+
+
+def test_one_query_does_not_hold_up_the_others_for_long() -> None:
+    moments = iter(range(1, 1_000))
+    asking = Asking(now=lambda: next(moments))
+    left, rounds = ALL, 0
+    while left:
+        told = asking.ask(More(2 + rounds, 1, mapped=left))
+        assert told.looked_up == 1, "each goes on by one at least, and no further once the time is over"
+        left, rounds = left[told.looked_up :], rounds + 1
+    assert asking.keys() == expected(*FILES)
+
+
+def test_companions_can_be_asked_with_the_question_itself() -> None:
+    asking = Asking()
+    told = asking.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
+    assert (told.is_final, told.looked_up, set(told.keys)) == (True, COUNT, expected(*FILES))
+    assert asking.problem(Finish(3, 2)), "nothing is kept of it"
+
+
+def test_a_question_goes_on_where_a_companion_of_it_cannot_be_read_or_time_is_over() -> None:
+    asking = Asking(broken="20")
+    told = asking.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
+    assert (told.is_final, told.looked_up, told.unreadable) == (False, 1, "gone")
+    told = asking.ask(More(3, 2, mapped=ALL[2:], is_last=True))
+    assert (told.is_final, set(told.keys)) == (True, expected("10", "30", "40"))
+    moments = iter(range(1, 1_000))
+    slow = Asking(now=lambda: next(moments))
+    told = slow.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
+    assert (told.is_final, told.looked_up) == (False, 1)
+    assert set(slow.ask(More(3, 2, mapped=ALL[1:2], is_last=True)).keys) == expected("10", "20")
