@@ -32,7 +32,7 @@ test short-tests: export PYTHONHASHSEED := 0
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo docs newcomer pictures setup setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
-# How many servers a simulation tries, and the seed of the first; without one the system's dice say.
+# How many servers a simulation tries, and the seed of the first; without one it is drawn at random.
 SEEDS ?= 100
 SEED ?=
 

@@ -95,7 +95,7 @@ class Course:
         self.address = address
         self.maker = maker
         self.writer = writer
-        self._dice = random.Random(1)
+        self._rng = random.Random(1)
         self._socket: Connection | None = None
         self._number = 0
 
@@ -108,9 +108,9 @@ class Course:
             begin,
             lambda: self.writer.request("POST", "/v0/topics/races?return_seqs=false", record),
         ]
-        self._dice.shuffle(both)
+        self._rng.shuffle(both)
         both[0]()
-        apart = self._dice.choice([0.0, _APART_S]) * self._dice.random()
+        apart = self._rng.choice([0.0, _APART_S]) * self._rng.random()
         if apart:
             await asyncio.sleep(apart)
         later = both[1]()

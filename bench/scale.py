@@ -47,7 +47,7 @@ class Growth:
 
     def __init__(self, results: ScaleResults) -> None:
         self.results = results
-        self.dice = random.Random(_SEED)
+        self.rng = random.Random(_SEED)
         self._progress = Console(stderr=True)
         self.folder = Path()
         self.server = StreamsServer(self.folder)
@@ -130,7 +130,7 @@ class RecordsGrowth(Growth):
         client = Client(self.server.address)
         self._check(client, size)
         append = client.timed(_ROUNDS, lambda c: c.ask("POST", f"/v0/topics/{_TOPIC}", {"records": [{"data": 1}]}))
-        read = client.timed(_ROUNDS, lambda c: c.read(_TOPIC, self.dice.randrange(size - 100), 100))
+        read = client.timed(_ROUNDS, lambda c: c.read(_TOPIC, self.rng.randrange(size - 100), 100))
         caught_up = client.catch_up(_TOPIC, min(size, _CATCH_UP_MAX))
         tag = f"t{len(self.results.records) % TAGS}"
         begun = time.monotonic()
@@ -190,10 +190,10 @@ class TopicsGrowth(Growth):
         self.say(str(row))
 
     def _any(self, size: int) -> str:
-        return name_of(self.dice.randrange(size))
+        return name_of(self.rng.randrange(size))
 
     def _place(self) -> str:
-        return f"room.{self.dice.randrange(7 << 29):08x}"
+        return f"room.{self.rng.randrange(7 << 29):08x}"
 
     def _check(self, client: Client, size: int) -> None:
         """Exactly the topics that were made must be there, and any of them must be whole."""

@@ -1,4 +1,4 @@
-"""What the search benchmark searches: logs of requests thrown by seeded dice, their description, and ten kinds of
+"""Data of the search benchmark: request logs from a seeded generator, their description, and ten kinds of
 queries, each in the language of the server and of SQLite."""
 
 import random
@@ -18,20 +18,20 @@ _REGIONS = ("us-east-1", "eu-west-1", "ap-southeast-1", "us-west-2")
 
 def entries(count: int) -> Iterator[dict[str, Any]]:
     """Entries of about 200 bytes. The first words of the vocabulary are in most of them."""
-    dice = random.Random(_SEED)
+    rng = random.Random(_SEED)
     now = 1_774_400_000_000
     for number in range(count):
-        now += dice.randint(0, 20)
+        now += rng.randint(0, 20)
         moment = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="milliseconds")[:23] + "Z"
         yield {
             "eventTime": moment,
-            "service": f"svc-{dice.randrange(40)}",
-            "status": dice.choice(_STATUSES),
-            "duration": round(dice.expovariate(1 / 200), 2),
+            "service": f"svc-{rng.randrange(40)}",
+            "status": rng.choice(_STATUSES),
+            "duration": round(rng.expovariate(1 / 200), 2),
             "requestId": id_of(number),
-            "region": dice.choice(_REGIONS),
-            "message": " ".join(dice.choices(_VOCABULARY, _WEIGHTS, k=8)),
-            "why": " ".join(dice.choices(_VOCABULARY, _WEIGHTS, k=5)) if number % 3 == 0 else None,
+            "region": rng.choice(_REGIONS),
+            "message": " ".join(rng.choices(_VOCABULARY, _WEIGHTS, k=8)),
+            "why": " ".join(rng.choices(_VOCABULARY, _WEIGHTS, k=5)) if number % 3 == 0 else None,
         }
 
 

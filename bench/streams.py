@@ -39,7 +39,7 @@ def name_of(number: int) -> str:
 class Bench:
     def __init__(self, folder: Path) -> None:
         self._server = StreamsServer(folder)
-        self._dice = random.Random(_SEED)
+        self._rng = random.Random(_SEED)
         self._progress = Console(stderr=True)
         self._empty_bytes = 0
         self.results = StreamsResults(rounds=_ROUNDS)
@@ -94,7 +94,7 @@ class Bench:
             "first": lambda: "limit=100",
             "after": lambda: f"limit=100&after={self._place()}",
             "prefix": lambda: f"limit=100&prefix={self._place()[:-7]}",
-            "offset": lambda: f"limit=100&offset={self._dice.randrange(size - 100)}",
+            "offset": lambda: f"limit=100&offset={self._rng.randrange(size - 100)}",
             "thousand": lambda: f"limit=1000&after={self._place()}",
         }
         assert queries.keys() == PAGES.keys()
@@ -114,7 +114,7 @@ class Bench:
 
     def _place(self) -> str:
         """Where a page may begin: like a name, and before the last eighth of them."""
-        return f"room/{self._dice.randrange(7 << 29):08x}"
+        return f"room/{self._rng.randrange(7 << 29):08x}"
 
     def _say(self, line: str) -> None:
         self._progress.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -67,6 +67,6 @@ def pytest_runtest_makereport(
 
 @pytest.fixture
 def seed() -> int:
-    """What a test begins its own dice with."""
+    """The seed of a test's own random generator."""
     print(f"TOPICS_TEST_SEED={SEED}")
     return SEED

@@ -123,12 +123,12 @@ class Demo:
             time.sleep(0.5)
 
     def _notify(self) -> None:
-        dice = random.Random(threading.get_ident())
+        rng = random.Random(threading.get_ident())
 
         def deliver(job: Any) -> None:
-            if self._stop.wait(self._pause_s * dice.uniform(0.5, 4)):
+            if self._stop.wait(self._pause_s * rng.uniform(0.5, 4)):
                 return
-            if dice.random() < 0.35:
+            if rng.random() < 0.35:
                 raise ConnectionError("the passenger's phone is off")
 
         with Client(self._url) as client:

@@ -42,12 +42,12 @@ def _flight(carrier: str, number: str, origin: str, dest: str, tail: str, row: d
 
 
 def _made_up_flights() -> Iterator[dict[str, Any]]:
-    dice = random.Random(13)
+    rng = random.Random(13)
     while True:
-        carrier = dice.choice(list(_CARRIERS))
-        row = {"dep_delay": str(int(dice.expovariate(0.05)) - 5), "distance": str(dice.randrange(200, 2600))}
-        origin, dest = dice.choice(("JFK", "LGA", "EWR")), dice.choice(("BOS", "ORD", "LAX", "SFO", "MIA", "ATL"))
-        yield _flight(carrier, str(dice.randrange(1, 4000)), origin, dest, f"N{dice.randrange(100, 999)}UA", row)
+        carrier = rng.choice(list(_CARRIERS))
+        row = {"dep_delay": str(int(rng.expovariate(0.05)) - 5), "distance": str(rng.randrange(200, 2600))}
+        origin, dest = rng.choice(("JFK", "LGA", "EWR")), rng.choice(("BOS", "ORD", "LAX", "SFO", "MIA", "ATL"))
+        yield _flight(carrier, str(rng.randrange(1, 4000)), origin, dest, f"N{rng.randrange(100, 999)}UA", row)
 
 
 def webhooks(folder: Path = FETCHED) -> Iterator[tuple[str, dict[str, Any]]]:

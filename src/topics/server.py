@@ -1,4 +1,4 @@
-"""The composition root: the only place that puts the real clock, dice, disk, engine and network together.
+"""The composition root: the only place that puts the real clock, entropy, disk, engine and network together.
 
 The port opens first and the log is replayed behind it, so that a probe can tell a server that replays from one that
 hangs. Stopping goes the same way back: the answer to "ready" changes first, then the engine finishes what it has
@@ -128,15 +128,15 @@ class Front(NamedTuple):
         )  # fmt: skip
 
 
-def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Entropy) -> Front:
+def build_front(settings: Settings, keys: KeyRing, clock: Clock, entropy: Entropy) -> Front:
     streams = _streams_api(settings)
-    keys.tokens = Tokens(clock, dice)
+    keys.tokens = Tokens(clock, entropy)
     ops = OpsHandlers(clock, streams)
     ops.console.files = console_site()
     ops.reference.files = reference_site()
     ops.limits = {name: value for name, value in msgspec.structs.asdict(settings).items() if name.startswith("max_")}
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
-    live = ops.live = Live(live_limits, keys, clock, dice)
+    live = ops.live = Live(live_limits, keys, clock, entropy)
     live.search = lambda engine: streams.streams(engine).search
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)

@@ -46,9 +46,9 @@ _log = logging.getLogger(__name__)
 _decode_error = msgspec.json.Decoder(ErrorAnswer).decode
 
 
-def new_key(dice: Entropy) -> bytes:
+def new_key(entropy: Entropy) -> bytes:
     """An idempotency key: as short as one can be that nobody else has, because a server keeps many of them."""
-    return b2a_base64(dice.token(_KEY_BYTES), newline=False)
+    return b2a_base64(entropy.token(_KEY_BYTES), newline=False)
 
 
 class Backoff:
@@ -74,7 +74,7 @@ class Backoff:
         self._began = now if self._began is None else self._began
         self._failures += 1
         asked_s = error.retry_after_s if isinstance(error, ApiError) else None
-        delay = delay_before(self._policy, self._failures, asked_s, session.dice)
+        delay = delay_before(self._policy, self._failures, asked_s, session.entropy)
         reached = session.reached or not isinstance(error, ConnectionFailed)
         if now + delay > self._began + self._policy.patience_s(reached):
             if self._failures > 1:
@@ -105,7 +105,7 @@ class Attempts(Generic[A]):
         if request.wants_key and options.idempotent_appends:
             assert body is not None
             # In the body, and not as a header: a server knows a head again that is the same every time.
-            body = _KEY_FIELDS % new_key(session.dice) + body[1:]
+            body = _KEY_FIELDS % new_key(session.entropy) + body[1:]
             self.repeatable = True
         if options.gzip and body is not None and len(body) >= _GZIP_BYTES_MIN:
             import gzip  # noqa: PLC0415 - few ask for it
@@ -139,10 +139,10 @@ class Attempts(Generic[A]):
         return cast(A, msgspec.json.decode(response.content, type=self._request.answer))
 
 
-def delay_before(policy: RetryPolicy, failures: int, retry_after_s: float | None, dice: Entropy) -> float:
+def delay_before(policy: RetryPolicy, failures: int, retry_after_s: float | None, entropy: Entropy) -> float:
     # The exponent is bounded because a follower may fail for days.
     backoff = min(policy.backoff_min_s * 2.0 ** min(failures - 1, 60), policy.backoff_max_s)
-    luck = int.from_bytes(dice.token(4)) / 2**32
+    luck = int.from_bytes(entropy.token(4)) / 2**32
     if retry_after_s is None:
         return backoff * (1.0 - luck / 2)
     return retry_after_s + backoff * luck

@@ -21,7 +21,7 @@ class Session:
 
     def __init__(
         self, url: str | None, api_key: str | None, options: ClientOptions | None, clock: Clock | None,
-        dice: Entropy | None, env: Mapping[str, str] | None,
+        entropy: Entropy | None, env: Mapping[str, str] | None,
     ) -> None:  # fmt: skip
         env = os.environ if env is None else env
         if url is None:
@@ -32,7 +32,7 @@ class Session:
             self.address = Address(url, api_key)
         self.options = options or ClientOptions()
         self.clock = clock or SystemClock()
-        self.dice = dice or SystemEntropy()
+        self.entropy = entropy or SystemEntropy()
         self.route = find_route(self.address.url, self.options.proxy, env)
         self.reached = False
         """Whether the server ever answered."""

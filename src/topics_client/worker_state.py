@@ -105,11 +105,11 @@ Settlement = tuple[Request[Settled], list[Job]]
 class WorkerState:
     """Of one worker. Whoever calls from several threads holds a lock."""
 
-    def __init__(self, plan: WorkerPlan, dice: Entropy) -> None:
+    def __init__(self, plan: WorkerPlan, entropy: Entropy) -> None:
         self._plan = plan
-        self._dice = dice
+        self._entropy = entropy
         # Two workers must not have one name, or each could speak for the jobs of the other.
-        self.node = plan.node or f"worker-{dice.token(_NODE_BYTES).hex()}"
+        self.node = plan.node or f"worker-{entropy.token(_NODE_BYTES).hex()}"
         self._held: dict[int, Job] = {}
         self._done: list[Job] = []
         self._failed: dict[int, list[Job]] = {}
@@ -135,7 +135,7 @@ class WorkerState:
 
     def failed(self, job: Job, error: BaseException) -> None:
         job = self._held.get(job.seq, job)
-        luck = int.from_bytes(self._dice.token(4)) / 2**32
+        luck = int.from_bytes(self._entropy.token(4)) / 2**32
         usual = self._plan.retry.delay_ms(job.deliveries, luck)
         delay_ms = max(int(error.delay_s * 1000), 0) if isinstance(error, RetryJob) else usual
         self._failed.setdefault(delay_ms, []).append(job)

@@ -72,9 +72,9 @@ _decode_appended = msgspec.json.Decoder(Appended).decode
 class WsSession:
     """The state of a socket; those of both clients drive it."""
 
-    def __init__(self, dice: Entropy, *, idempotent: bool, raise_on_gap: bool) -> None:
+    def __init__(self, entropy: Entropy, *, idempotent: bool, raise_on_gap: bool) -> None:
         self.inbox = Inbox(raise_on_gap)
-        self._dice = dice
+        self._entropy = entropy
         self._idempotent = idempotent
         self._last_id = 0
         self._commands: dict[int, Command] = {}
@@ -95,7 +95,7 @@ class WsSession:
         fields: dict[str, object] = {"topic": unquote(path.rpartition("/")[2]), "return_seqs": not query}
         repeatable = append.repeatable
         if append.wants_key and self._idempotent:
-            fields["idempotency_key"] = new_key(self._dice).decode()
+            fields["idempotency_key"] = new_key(self._entropy).decode()
             fields["idempotency_check"] = True
             repeatable = True
         return self._command("publish", fields, done, repeatable=repeatable, rest="," + append.body.decode()[1:])

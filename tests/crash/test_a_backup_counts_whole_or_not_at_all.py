@@ -70,7 +70,7 @@ def check_all(disk: FakeDisk, clock: ManualClock, first: Dump, second: Dump, cal
         assert not damages(place, manifest.files()), call
         restored, _ = restore(disk, numbered(found, manifest.number), f"back{manifest.number}", clock=clock)
         assert dump(restored) == (first if manifest is found[0] else second), call
-    engine = start(disk, clock, boot="later", dice=7)
+    engine = start(disk, clock, boot="later", entropy=7)
     assert dump(engine) == second, call
     append(engine, "orders", "more")
     back_up(engine)
@@ -103,7 +103,7 @@ def test_a_failure_of_any_call_of_a_backup(part: int) -> None:
         second = dump(engine)
         engine.close_inline()
         faulty = FaultyFileSystem(disk, NO_FAULTS)
-        engine = start(faulty, clock, boot="b", dice=3)
+        engine = start(faulty, clock, boot="b", entropy=3)
         faulty.plan = FaultPlan(call=faulty.calls + number, fault=kinds[part])
         with contextlib.suppress(TopicsError):
             back_up(engine)
@@ -200,7 +200,7 @@ def test_a_stop_at_any_call_of_shipping_leaves_the_log_from_before_or_the_longer
             whole = True
         disk = disk.crash(ENDINGS[ending], call)
         check_shipped(disk, clock, [before] if after is None else [after] if whole else [before, after], call)
-        engine = start(disk, clock, boot="later", dice=7)
+        engine = start(disk, clock, boot="later", entropy=7)
         back_up(engine)
         check_shipped(disk, clock, [dump(engine)], call)
         if whole:
@@ -215,7 +215,7 @@ def test_a_failure_of_any_call_of_shipping_is_made_good_by_the_next_one(fault: F
         disk, clock, engine, _ = prepared()
         engine.close_inline()
         faulty = FaultyFileSystem(disk, NO_FAULTS)
-        engine = start(faulty, clock, boot="b", dice=3)
+        engine = start(faulty, clock, boot="b", entropy=3)
         back_up(engine)
         before = write_and_ship(clock, engine, 40)
         append(engine, "orders", 41)

@@ -60,7 +60,7 @@ def build(shards: int, snapshot: bool) -> FakeDisk:
 
 def places(disk: FakeDisk, seed: int) -> list[tuple[str, int]]:
     """One byte in so many of everything that counts; what may be taken for a torn tail is left out."""
-    dice, found = Random(seed), []
+    rng, found = Random(seed), []
     for path in files(disk):
         data = content(disk, path)
         if path.endswith(".wal"):
@@ -68,7 +68,7 @@ def places(disk: FakeDisk, seed: int) -> list[tuple[str, int]]:
             size = frames[-1].start if frames else 0
         else:
             size = len(data) if "snapshot-" in path else 0
-        found += [(path, start + dice.randrange(STEP)) for start in range(0, max(size - STEP, 0), STEP)]
+        found += [(path, start + rng.randrange(STEP)) for start in range(0, max(size - STEP, 0), STEP)]
     return found
 
 

@@ -22,8 +22,8 @@ from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.log.posix import PosixFileSystem
 from topics.system.clock import SystemClock
-from topics.system.entropy import SystemEntropy as SystemDice
-Engine.recover(PosixFileSystem(), EngineOptions(data_dir=sys.argv[1]), SystemClock(), SystemDice())
+from topics.system.entropy import SystemEntropy
+Engine.recover(PosixFileSystem(), EngineOptions(data_dir=sys.argv[1]), SystemClock(), SystemEntropy())
 print("open", flush=True)
 sys.stdin.read()
 """

@@ -138,12 +138,12 @@ def kind_of(path: str) -> str:
 
 
 def flips(kind: str, step: int, seed: int) -> Iterator[tuple[str, int, int]]:
-    dice = SeededEntropy(seed)
+    entropy = SeededEntropy(seed)
     masks = (0xFF, 0x01, DELETED)
     for path in files(folder().disk):
         if kind_of(path) == kind:
-            for offset in range(dice.below(step), len(content(folder().disk, path)), step):
-                yield path, offset, masks[dice.below(len(masks))]
+            for offset in range(entropy.below(step), len(content(folder().disk, path)), step):
+                yield path, offset, masks[entropy.below(len(masks))]
 
 
 def damage_and_mend(path: str, offset: int, mask: int) -> None:
@@ -186,18 +186,18 @@ def test_every_single_byte(kind: str, seed: int) -> None:
 
 
 def larger_damage(seed: int) -> Iterator[tuple[str, str, Callable[[FakeDisk], None]]]:
-    dice = SeededEntropy(seed)
+    entropy = SeededEntropy(seed)
     for path in files(folder().disk):
         if kind_of(path) == "other" or path in folder().last_frames:
             continue
         size = len(content(folder().disk, path))
         yield path, "removed", lambda disk, path=path: disk.remove(path)  # type: ignore[misc]
         for _ in range(2):
-            length = dice.below(size)
+            length = entropy.below(size)
             yield path, f"cut to {length}", lambda disk, path=path, length=length: cut(disk, path, length)  # type: ignore[misc]
         for width in (64, 512):
-            at = dice.below(size)
-            hole = dice.token(min(width, size - at))
+            at = entropy.below(size)
+            hole = entropy.token(min(width, size - at))
             yield (
                 path,
                 f"garbage from {at} to {at + len(hole)}",

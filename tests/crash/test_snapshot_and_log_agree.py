@@ -1,8 +1,8 @@
 """Recovery from snapshots equals recovery from the log alone.
 
-The same operations are done twice from the same clock and dice, once with the checkpoints that the scenario takes and
-once with none. So after a kill one engine starts from snapshots, segments and a short log, and the other from nothing
-but the log. Both must find the same.
+The same operations are done twice from the same clock and entropy, once with the checkpoints that the scenario takes
+and once with none. So after a kill one engine starts from snapshots, segments and a short log, and the other from
+nothing but the log. Both must find the same.
 
 One thing may differ, and is left out: the head of a topic of class disk. A start without a clean stop raises it to the
 ceiling that was reserved in the log, so that no seq is given out twice; a checkpoint lowers the ceiling to the head,

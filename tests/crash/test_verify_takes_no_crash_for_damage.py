@@ -18,8 +18,8 @@ def expect_sound(disk: FakeDisk, boot: str) -> None:
 
 
 def crash_and_look(survival: Survival, step: int, seed: int) -> None:
-    dice = SeededEntropy(seed)
-    call = 1 + dice.below(step)
+    entropy = SeededEntropy(seed)
+    call = 1 + entropy.below(step)
     while True:
         print(f"{survival.name} after call {call}")
         disk = FakeDisk(stop_after=call)
@@ -34,7 +34,7 @@ def crash_and_look(survival: Survival, step: int, seed: int) -> None:
         if after.exists("data/meta"):
             expect_sound(after, boot)
             # The start that follows is cut short as well.
-            after.stop_after = after.call_count + 1 + dice.below(40)
+            after.stop_after = after.call_count + 1 + entropy.below(40)
             try:
                 Engine.recover(after, OPTIONS, ManualClock(), SeededEntropy(2), boot_id=boot)
             except PowerCut:

@@ -48,7 +48,7 @@ class World:
     def __init__(self, url: str, seed: int, plan: Plan) -> None:
         self.url = url
         self.plan = plan
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.instances = dict.fromkeys(TOPICS, 1)
         self.heads = dict.fromkeys(TOPICS, 0)
         self.busy = {topic: asyncio.Lock() for topic in TOPICS}
@@ -59,15 +59,15 @@ class World:
 
     def config(self, topic: str) -> dict[str, object]:
         cap = {"cap_records": 10} if topic in LOSSY else {}
-        return {"durability": self.dice.choice(["disk", "memory", "ephemeral"]), **cap}
+        return {"durability": self.rng.choice(["disk", "memory", "ephemeral"]), **cap}
 
     async def write(self) -> None:
         """Appends to random topics until it is over."""
         with await Caller.connect(self.url) as caller:
             while not self.closing:
-                topic = self.dice.choice(TOPICS)
+                topic = self.rng.choice(TOPICS)
                 async with self.busy[topic]:
-                    count, head = self.dice.choice([1, 1, 1, 3]), self.heads[topic]
+                    count, head = self.rng.choice([1, 1, 1, 3]), self.heads[topic]
                     values = [
                         [topic, self.instances[topic], head + n + 1, LARGE_PAD if topic in LOSSY else PAD]
                         for n in range(count)
@@ -83,12 +83,12 @@ class World:
         with await Caller.connect(self.url) as caller:
             while not self.closing:
                 await asyncio.sleep(1.5)
-                topic = self.dice.choice(MORTAL)
+                topic = self.rng.choice(MORTAL)
                 async with self.busy[topic]:
                     status, _ = await caller.call("DELETE", f"/v0/topics/{topic}")
                     assert status == 200
                     self.happened["deleted topics"] += 1
-                    await asyncio.sleep(self.dice.choice([0, 0.3]))
+                    await asyncio.sleep(self.rng.choice([0, 0.3]))
                     self.instances[topic] += 1
                     self.heads[topic] = 0
                     await caller.call("PUT", f"/v0/topics/{topic}", self.config(topic))
@@ -126,11 +126,11 @@ class Reader:
             self.cursors[topic] = told["gap_to"]
         self.world.happened[f"tombstone {told['reason']}"] += 1
 
-    async def maybe_nap(self, dice: random.Random, chance: float, lengths: list[float]) -> None:
-        if dice.random() < chance and not self.world.over:
+    async def maybe_nap(self, rng: random.Random, chance: float, lengths: list[float]) -> None:
+        if rng.random() < chance and not self.world.over:
             self.world.happened["naps"] += 1
             self.doing = "napping"
-            await asyncio.sleep(dice.choice(lengths))
+            await asyncio.sleep(rng.choice(lengths))
             self.doing = "reading"
 
     def done(self) -> bool:
@@ -150,10 +150,10 @@ class Reader:
 class StreamReader(Reader):
     """Follows by an event stream; comes back to its session after every end, and makes another when it is gone."""
 
-    async def run(self, dice: random.Random) -> None:
+    async def run(self, rng: random.Random) -> None:
         world = self.world
         path, last = await self.make_session(), None
-        window = dice.choice([None, None, None, 4096])
+        window = rng.choice([None, None, None, 4096])
         opened = time.monotonic()
         while True:
             self.doing = "opening"
@@ -168,7 +168,7 @@ class StreamReader(Reader):
                 continue
             opened = time.monotonic()
             try:
-                await self.follow(follower, dice, chance=0.002 if window is None else 0.02)
+                await self.follow(follower, rng, chance=0.002 if window is None else 0.02)
             except (asyncio.IncompleteReadError, ConnectionError):
                 world.happened["cut off"] += 1
             finally:
@@ -176,7 +176,7 @@ class StreamReader(Reader):
                 follower.close()
             world.happened["streams"] += 1
             self.doing = "between two streams"
-            await asyncio.sleep(dice.random() * 0.2)
+            await asyncio.sleep(rng.random() * 0.2)
 
     async def make_session(self) -> str:
         """A session from where this reader stands. Topics that may be others by now are begun anew."""
@@ -192,13 +192,13 @@ class StreamReader(Reader):
         assert status == 200, made
         return str(made["stream_url"])
 
-    async def follow(self, follower: Follower, dice: random.Random, chance: float) -> None:
+    async def follow(self, follower: Follower, rng: random.Random, chance: float) -> None:
         self.doing = "reading"
-        stay = time.monotonic() + dice.choice([1, 4, 15, 1000])
+        stay = time.monotonic() + rng.choice([1, 4, 15, 1000])
         async for event in follower.events():
             if not self.take(event.name, event.data) or time.monotonic() > stay:
                 return
-            await self.maybe_nap(dice, chance, [0.5, 3, 15])
+            await self.maybe_nap(rng, chance, [0.5, 3, 15])
 
     def take(self, name: str, data: dict[str, Any]) -> bool:
         """Whether to go on with this stream."""
@@ -227,11 +227,11 @@ class StreamReader(Reader):
 class SocketReader(Reader):
     """Follows by a WebSocket; subscribes again from its cursors."""
 
-    async def run(self, dice: random.Random) -> None:
+    async def run(self, rng: random.Random) -> None:
         world = self.world
         target = world.url.replace("http:", "ws:", 1) + "/v0/ws"
         while True:
-            stay = time.monotonic() + dice.choice([1, 4, 15, 1000])
+            stay = time.monotonic() + rng.choice([1, 4, 15, 1000])
             self.doing = "opening"
             # How long opening may take is the guard's to say, and nobody's ping has to be answered while one naps.
             async with connect(target, compression=None, proxy=None, open_timeout=None, ping_interval=None) as socket:
@@ -247,7 +247,7 @@ class SocketReader(Reader):
                         except TimeoutError:
                             continue
                         self.take(json.loads(text))
-                        await self.maybe_nap(dice, 0.002, [0.5, 3])
+                        await self.maybe_nap(rng, 0.002, [0.5, 3])
                 except ConnectionClosed:
                     world.happened["cut off"] += 1
                 self.doing = "closing"
@@ -284,13 +284,13 @@ async def _for_each_topic(url: str, ask: Callable[[Caller, str], Awaitable[tuple
 
 
 async def _follow_and_write(world: World, seed: int) -> None:
-    dice, plan = world.dice, world.plan
+    rng, plan = world.rng, world.plan
     readers: list[StreamReader | SocketReader] = []
     for _ in range(plan.streams):
-        readers.append(StreamReader(world, dice.sample(TOPICS, dice.choice([1, 1, 2, 4]))))
+        readers.append(StreamReader(world, rng.sample(TOPICS, rng.choice([1, 1, 2, 4]))))
     # A cursor of one's own cannot tell two topics of one name apart, so these follow what is never deleted.
     for _ in range(plan.sockets):
-        readers.append(SocketReader(world, dice.sample(KEEPING + LOSSY, dice.choice([1, 2, 4]))))
+        readers.append(SocketReader(world, rng.sample(KEEPING + LOSSY, rng.choice([1, 2, 4]))))
     crew = Crew()
     writers = [crew.start(world.write()) for _ in range(WRITERS)]
     writers.append(crew.start(world.kill()))

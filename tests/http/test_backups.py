@@ -126,7 +126,7 @@ def values(client: httpx.Client) -> list[list[str]]:
 
 
 def test_a_server_under_load_is_restored_at_any_point(tmp_path: Path, seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     place = tmp_path / "place"
     (tmp_path / "one").mkdir()
     with LiveServer(tmp_path / "one", backup_dir=str(place), wal_shards="2", segment_max_events="50") as server:
@@ -157,7 +157,7 @@ def test_a_server_under_load_is_restored_at_any_point(tmp_path: Path, seed: int)
     check(tmp_path / "newest", place, [], writers, at_least=newest, look=look)
     moments = [found["backups"][-1]["moment_ms"] for _, found in taken]  # type: ignore[index]
     for number in range(2):
-        moment = dice.randint(moments[0], moments[-1])
+        moment = rng.randint(moments[0], moments[-1])
         until = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment / 1000))}.{moment % 1000:03d}+00:00"
         # The client heard of what was logged up to then, and perhaps of a little less: answers take their time.
         heard = [sum(ms < moment - 1 for ms, _ in acked) for acked in writers.acked]

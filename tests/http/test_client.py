@@ -240,13 +240,13 @@ def test_one_key_for_two_things_is_told(caller: Caller, topic: str) -> None:
 
 
 def test_the_clients_own_key_is_taken_by_the_server(server: LiveServer, topic: str) -> None:
-    class SameDice:
+    class SameEntropy:
         """Gives every append the same key, as if all were tries of one."""
 
         def token(self, nbytes: int) -> bytes:
             return bytes(nbytes)
 
-    with Client(server.url, dice=SameDice()) as client:
+    with Client(server.url, entropy=SameEntropy()) as client:
         assert [client.append(topic, 1).deduped for _ in range(3)] == [False, True, True]
 
 

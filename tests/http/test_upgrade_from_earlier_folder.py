@@ -1,10 +1,10 @@
 """A data folder that an earlier release wrote is opened, and everything in it is answered as that release answered it.
 
-`earlier_folder.tar.xz` is such a folder: topics of every class, deletes, caps, queues, routers, transactions, streams with
-schemas, forks and producers, in snapshots, in sealed segments here and in the cold folder, and in a log whose server
-was killed. The name of the boot was taken out of it, so every start takes it for a folder of another machine.
-`earlier_folder.expected.json` has requests, and what the release that wrote the folder answered to them when it had opened it.
-Neither is ever made anew: a folder of a later release is another pair of files.
+`earlier_folder.tar.xz` is such a folder: topics of every class, deletes, caps, queues, routers, transactions, streams
+with schemas, forks and producers, in snapshots, in sealed segments here and in the cold folder, and in a log whose
+server was killed. The name of the boot was taken out of it, so every start takes it for a folder of another machine.
+`earlier_folder.expected.json` has requests, and what the release that wrote the folder answered to them when it had
+opened it. Neither is ever made anew: a folder of a later release is another pair of files.
 """
 
 import json

@@ -83,16 +83,16 @@ batches = st.one_of(
 
 def _store() -> list[Record]:
     """Plain records first, because that is what a failing history should shrink to."""
-    dice = Random(20)
+    rng = Random(20)
 
     def odd() -> Record:
-        tag = dice.choice([None, *ODD_TAGS])
-        node, meta = dice.choice([None, *NODES]), dice.choice([None, *ODD_METAS])
-        return Record(dice.choice(ODD_PAYLOADS), tag, node, meta)
+        tag = rng.choice([None, *ODD_TAGS])
+        node, meta = rng.choice([None, *NODES]), rng.choice([None, *ODD_METAS])
+        return Record(rng.choice(ODD_PAYLOADS), tag, node, meta)
 
     plain = [Record(b"%d" % number) for number in range(1, 21)]
-    tagged = [Record(b'"%b"' % (b"y" * dice.randrange(40)), dice.choice(COMMON_TAGS)) for _ in range(60)]
-    return [*plain, *tagged, *[dice.choice([odd(), odd(), *plain[:1], *tagged[:1]]) for _ in range(200)]]
+    tagged = [Record(b'"%b"' % (b"y" * rng.randrange(40)), rng.choice(COMMON_TAGS)) for _ in range(60)]
+    return [*plain, *tagged, *[rng.choice([odd(), odd(), *plain[:1], *tagged[:1]]) for _ in range(200)]]
 
 
 _STORE = _store()

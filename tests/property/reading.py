@@ -70,14 +70,14 @@ def _size(records: list[ModelRecord]) -> int:
     return len(b",".join(record.json() for record in records))
 
 
-def check_scan(topic: ModelTopic, read: Read, cursor: int, dice: Random) -> None:
+def check_scan(topic: ModelTopic, read: Read, cursor: int, rng: Random) -> None:
     """Reads from a cursor until it has caught up. Every live record comes once, in order; every loss is told."""
     # A cursor from another life of the topic is told so, and then gets everything.
     begin, seen, told = cursor if cursor <= topic.head else 0, [], []
     for _ in range(topic.head + len(topic.lost) + 2):
         request = ReadRequest(
-            from_seq=cursor, limit=dice.choice([1, 3, 10, 1000]), include_tags=True,
-            max_bytes=dice.choice([1, 300, 100_000]),
+            from_seq=cursor, limit=rng.choice([1, 3, 10, 1000]), include_tags=True,
+            max_bytes=rng.choice([1, 300, 100_000]),
         )  # fmt: skip
         result = read(request)
         check_read(topic, request, result)

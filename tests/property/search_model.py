@@ -42,7 +42,7 @@ entries: st.SearchStrategy[Any] = st.one_of(
 
 @st.composite
 def configs(draw: st.DrawFn) -> SearchConfig:
-    """Fields of all kinds, with what they can do thrown by dice."""
+    """Fields of all kinds, with randomly chosen options."""
     fields = {}
     for name, kind in zip(NAMES, KINDS, strict=True):
         flags: dict[str, Any] = {"exact": draw(st.booleans()), "exists": draw(st.booleans())}

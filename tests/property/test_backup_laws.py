@@ -19,27 +19,27 @@ from topics.testing import FakeDisk, ManualClock, Survival
 TOPICS = ("a", "b", "c", "d")
 
 
-def do_something(engine: Engine, dice: random.Random) -> None:
-    name = dice.choice(TOPICS)
-    what = dice.random()
+def do_something(engine: Engine, rng: random.Random) -> None:
+    name = rng.choice(TOPICS)
+    what = rng.random()
     if what < 0.6:
-        records = [Record.of(dice.randrange(1000), tag=f"t{dice.randrange(3)}") for _ in range(dice.randrange(1, 6))]
-        ask_append(engine, name, *records, key=f"k{dice.randrange(10**9)}" if dice.random() < 0.3 else None)
+        records = [Record.of(rng.randrange(1000), tag=f"t{rng.randrange(3)}") for _ in range(rng.randrange(1, 6))]
+        ask_append(engine, name, *records, key=f"k{rng.randrange(10**9)}" if rng.random() < 0.3 else None)
     elif what < 0.75 and name in engine.core.by_name:
-        ask_delete(engine, name, match=TagMatch(f"t{dice.randrange(3)}"))
+        ask_delete(engine, name, match=TagMatch(f"t{rng.randrange(3)}"))
     elif what < 0.8 and name in engine.core.by_name:
-        ask_delete(engine, name, before_seq=dice.randrange(1, engine.core.by_name[name].head + 2))
+        ask_delete(engine, name, before_seq=rng.randrange(1, engine.core.by_name[name].head + 2))
     elif what < 0.9:
-        ask_put(engine, name, durability=dice.choice((DISK, FSYNC, MEMORY)), cap_records=dice.choice((0, 5, 20)))
+        ask_put(engine, name, durability=rng.choice((DISK, FSYNC, MEMORY)), cap_records=rng.choice((0, 5, 20)))
     elif what < 0.94:
         ask_drop(engine, name)
 
 
-def move_something(engine: Engine, dice: random.Random) -> None:
+def move_something(engine: Engine, rng: random.Random) -> None:
     """Routers and queues: changes that concern two topics, which may be of two shards."""
-    what = dice.random()
+    what = rng.random()
     if what < 0.4:
-        ask_append(engine, dice.choice(("source", "jobs")), *range(dice.randrange(1, 5)))
+        ask_append(engine, rng.choice(("source", "jobs")), *range(rng.randrange(1, 5)))
     elif what < 0.5:
         wish = RouterWish(source="source", dest="copies", from_seq=0)
         engine.put_router("router", wish, lambda answer: None)
@@ -88,10 +88,10 @@ def lost(disk: FakeDisk) -> FakeDisk:
     return disk.clone().crash(Survival.NOTHING)
 
 
-def keep_the_law(dice: random.Random, prepare: Callable[[Engine], None], do: Doing) -> None:
+def keep_the_law(rng: random.Random, prepare: Callable[[Engine], None], do: Doing) -> None:
     disk, clock = FakeDisk(), ManualClock()
     # Of few topics, too, some sleep in their snapshots.
-    options = msgspec.structs.replace(OPTIONS, awake_topics=dice.choice((1, 10_000)))
+    options = msgspec.structs.replace(OPTIONS, awake_topics=rng.choice((1, 10_000)))
     engine = start(disk, clock, options)
     prepare(engine)
     states: dict[int, State] = {}
@@ -105,19 +105,19 @@ def keep_the_law(dice: random.Random, prepare: Callable[[Engine], None], do: Doi
     """What losing the machine would leave."""
     for _ in range(120):
         clock.advance(1)
-        do(engine, dice)
-        if dice.random() < 0.06:
+        do(engine, rng)
+        if rng.random() < 0.06:
             last_of_run = last_of_run or everything(engine)
-            for _ in range(dice.choice((1, 1, 2))):
-                engine = start(disk := disk.crash(Survival.EVERYTHING), clock, options, dice=dice.randrange(10**6))
-        if dice.random() < 0.1:
+            for _ in range(rng.choice((1, 1, 2))):
+                engine = start(disk := disk.crash(Survival.EVERYTHING), clock, options, entropy=rng.randrange(10**6))
+        if rng.random() < 0.1:
             back_up(engine)
             last_of_run, at_place = None, everything(engine)
-        if dice.random() < 0.15:
+        if rng.random() < 0.15:
             engine.backups.shipping.ship()
             if last_of_run is None and at_place is not None:
                 at_place = everything(engine)
-        if at_place is not None and dice.random() < 0.05:
+        if at_place is not None and rng.random() < 0.05:
             left, _ = restore(lost(disk), clock=clock)
             assert everything(left) == at_place
         if places(disk):
@@ -128,11 +128,11 @@ def keep_the_law(dice: random.Random, prepare: Callable[[Engine], None], do: Doi
     back_up(engine)
     covered = [moment for moment in states if moment not in unreachable]
     assert covered
-    for number, moment in enumerate(dice.sample(covered, min(12, len(covered)))):
+    for number, moment in enumerate(rng.sample(covered, min(12, len(covered)))):
         restored, told = restore(disk, at(disk, moment), f"back{number}", clock=clock)
         assert told.moment <= moment
         assert everything(restored) == states[moment], (moment, told)
-    for number, moment in enumerate(dice.sample([*unreachable], min(4, len(unreachable)))):
+    for number, moment in enumerate(rng.sample([*unreachable], min(4, len(unreachable)))):
         restored, told = restore(disk, at(disk, moment), f"run{number}", clock=clock)
         assert told.moment <= moment
         assert everything(restored) == unreachable[moment], (moment, told)

@@ -107,7 +107,7 @@ class EngineLaws(RuleBasedStateMachine):
         self.disk = FakeDisk()
         self.clock = ManualClock(EPOCH_MS)
         self.model = Model()
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.marks: dict[str, tuple[int, ...]] = {}
         self.overtaken: set[str] = set()
         """Topics of which a delete or a new config was still on its way when the next operation was asked for."""
@@ -383,9 +383,9 @@ class EngineLaws(RuleBasedStateMachine):
                 pass
             self.disk = self.disk.crash(Survival.EVERYTHING)
         # Also from one start to the next: whoever slept is awake with the next, and the other way round.
-        awake = self.dice.choice((0, 2, 10_000))
+        awake = self.rng.choice((0, 2, 10_000))
         self.engine = Engine.recover(self.disk, options(shards, awake), self.clock, SeededEntropy(1), boot_id="boot")
-        self.sealing = PatientRunner(patient=self.dice.random() < 0.5)
+        self.sealing = PatientRunner(patient=self.rng.random() < 0.5)
         self.engine.sealer.use(self.sealing)
 
     def ceilings(self) -> dict[str, int]:
@@ -459,8 +459,8 @@ class EngineLaws(RuleBasedStateMachine):
         check_books(self.engine)
         for name, topic in self.model.items():
             self.read_somewhere(name, topic)
-            cursor = 0 if self.dice.random() < 0.7 else self.dice.randrange(topic.head + 3)
-            check_scan(topic, partial(self.engine.read_now, name), cursor, self.dice)
+            cursor = 0 if self.rng.random() < 0.7 else self.rng.randrange(topic.head + 3)
+            check_scan(topic, partial(self.engine.read_now, name), cursor, self.rng)
 
     def topics_are_those_of_the_model(self) -> None:
         now = self.engine.core.wall()
@@ -480,7 +480,7 @@ class EngineLaws(RuleBasedStateMachine):
             assert topic.evict_floor == self.model[topic.name].evict_floor
 
     def read_somewhere(self, name: str, topic: ModelTopic) -> None:
-        request = ReadRequest(from_seq=self.dice.randrange(topic.head + 3), limit=self.dice.choice([1, 5, 100]))
+        request = ReadRequest(from_seq=self.rng.randrange(topic.head + 3), limit=self.rng.choice([1, 5, 100]))
         check_read(topic, request, self.engine.read_now(name, request))
 
 

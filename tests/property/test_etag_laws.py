@@ -32,14 +32,14 @@ STEPS = (
 
 class Life:
     def __init__(self, seed: int, durability: Durability) -> None:
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.disk = FakeDisk()
         self.clock = ManualClock()
         self.durability = durability
         self.number = self.cuts = 0
         self.seen: dict[tuple[str, str], bytes] = {}
         self.streams = self.opened()
-        self.chunk = self.dice.choice((3, 100))
+        self.chunk = self.rng.choice((3, 100))
         create(self.streams, "s", JSON, body=b"[0]")
         for key in "abab":
             append(self.streams, "s", b'"first"', JSON, key=key)
@@ -54,21 +54,21 @@ class Life:
 
     @property
     def name(self) -> str:
-        return self.dice.choice(("s", "s", "f"))
+        return self.rng.choice(("s", "s", "f"))
 
     def do_append(self) -> None:
         self.number += 1
-        append(self.streams, self.name, b"%d" % self.number, JSON, key=self.dice.choice("ab"))
+        append(self.streams, self.name, b"%d" % self.number, JSON, key=self.rng.choice("ab"))
 
     def do_front(self) -> None:
         name = self.name
-        delete(self.streams.engine, name, before_seq=self.dice.randint(0, self.streams.topic(name).head + 1))
+        delete(self.streams.engine, name, before_seq=self.rng.randint(0, self.streams.topic(name).head + 1))
 
     def do_key(self) -> None:
-        delete(self.streams.engine, self.name, match=eq(self.dice.choice("ab")))
+        delete(self.streams.engine, self.name, match=eq(self.rng.choice("ab")))
 
     def do_cap(self) -> None:
-        put(self.streams.engine, "s", durability=self.durability, cap_records=self.dice.randint(1, 8))
+        put(self.streams.engine, "s", durability=self.durability, cap_records=self.rng.randint(1, 8))
 
     def do_uncap(self) -> None:
         put(self.streams.engine, "s", durability=self.durability)
@@ -95,9 +95,9 @@ class Life:
         self.do_cut()
 
     def do_look(self) -> None:
-        name, key = self.name, self.dice.choice((None, None, "a"))
+        name, key = self.name, self.rng.choice((None, None, "a"))
         topic = self.streams.topic(name)
-        position = Position(self.dice.choice((0, 0, self.dice.randint(0, topic.head))))
+        position = Position(self.rng.choice((0, 0, self.rng.randint(0, topic.head))))
         spec = ReadSpec(position=position, as_json=True, key=key, max_records=self.chunk)
         try:
             found = slice_of(self.streams, name, position, key=key, max_records=self.chunk)

@@ -66,9 +66,9 @@ class World:
     """One topic and its followers; remembers what was deleted on purpose and who wrote what."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.rig = Rig()
-        self.cap = self.dice.choice([0, 0, 7, 40])
+        self.cap = self.rng.choice([0, 0, 7, 40])
         self.head = 0
         self.nodes: dict[int, str | None] = {}
         self.deleted: set[int] = set()
@@ -86,7 +86,7 @@ class World:
         )
 
     def step(self) -> None:
-        action = self.dice.choices(
+        action = self.rng.choices(
             [self.append, self.follow, self.leave, self.delete, self.tick, self.fill, self.drain],
             [8, 2, 1, 1, 10, 3, 4],
         )[0]
@@ -95,7 +95,7 @@ class World:
             books.check(self)
 
     def append(self) -> None:
-        count, node = self.dice.choice([1, 1, 1, 2, 5, 30]), self.dice.choice([None, "a", "b"])
+        count, node = self.rng.choice([1, 1, 1, 2, 5, 30]), self.rng.choice([None, "a", "b"])
         first = self.head + 1
         for seq in range(first, first + count):
             self.nodes[seq] = node
@@ -103,22 +103,22 @@ class World:
         self.rig.append_values("t", list(range(first, first + count)), node)
 
     def follow(self) -> None:
-        start = self.dice.choice([0, self.head, self.dice.randint(0, self.head)])
-        own = self.dice.choice([None, None, "a"])
-        options: dict[str, Any] = {"limit": self.dice.choice([1, 3, 256]), "strong": self.dice.random() < 0.3}
+        start = self.rng.choice([0, self.head, self.rng.randint(0, self.head)])
+        own = self.rng.choice([None, None, "a"])
+        options: dict[str, Any] = {"limit": self.rng.choice([1, 3, 256]), "strong": self.rng.random() < 0.3}
         follower = self.rig.follow("t", start, nodes=(own,) if own else (), **options)
-        if self.dice.random() < 0.3:
-            follower.sink.room = self.dice.randint(1, 4)
+        if self.rng.random() < 0.3:
+            follower.sink.room = self.rng.randint(1, 4)
         self.followers.append(Books(follower, "t", start, own))
 
     def leave(self) -> None:
         if self.followers:
-            books = self.followers.pop(self.dice.randrange(len(self.followers)))
+            books = self.followers.pop(self.rng.randrange(len(self.followers)))
             books.follower.sink.close()
             books.follower.subscription.cancel()
 
     def delete(self) -> None:
-        before = self.dice.randint(0, self.head + 1)
+        before = self.rng.randint(0, self.head + 1)
         self.deleted.update(range(1, before))
         self.rig.delete("t", before)
 
@@ -127,11 +127,11 @@ class World:
 
     def fill(self) -> None:
         if self.followers:
-            self.dice.choice(self.followers).follower.sink.room = self.dice.randint(1, 2)
+            self.rng.choice(self.followers).follower.sink.room = self.rng.randint(1, 2)
 
     def drain(self) -> None:
         if self.followers:
-            self.dice.choice(self.followers).follower.sink.drain(self.dice.choice([1, 3, 1000]))
+            self.rng.choice(self.followers).follower.sink.drain(self.rng.choice([1, 3, 1000]))
 
     def end(self) -> None:
         """Everyone drains, and then everyone must have everything."""

@@ -60,7 +60,7 @@ class QueueLaws(RuleBasedStateMachine):
         cap_records: int,
         seed: int,
     ) -> None:
-        self.disk, self.clock, self.dice = FakeDisk(), ManualClock(), SeededEntropy(seed)
+        self.disk, self.clock, self.entropy = FakeDisk(), ManualClock(), SeededEntropy(seed)
         self.options = EngineOptions(
             data_dir="data", wal_shards=shards, wal_file_bytes=8192, segment_max_events=6, disk_reserve_seqs=4
         )
@@ -81,7 +81,7 @@ class QueueLaws(RuleBasedStateMachine):
             self.engine.put_topic("dead", TopicConfigPatch(type=TopicType.QUEUE, durability=durability), _ignore)
 
     def start(self) -> None:
-        self.engine = Engine.recover(self.disk, self.options, self.clock, self.dice, boot_id="one")
+        self.engine = Engine.recover(self.disk, self.options, self.clock, self.entropy, boot_id="one")
 
     def teardown(self) -> None:
         if hasattr(self, "engine"):

@@ -42,7 +42,7 @@ STEPS = [
 
 class Life:
     def __init__(self, seed: int) -> None:
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.disk = FakeDisk()
         self.engine = open_engine(self.disk, track_removals=True)
         put(self.engine, "t", durability=Durability.FSYNC)
@@ -70,20 +70,20 @@ class Life:
             step()
 
     def append(self) -> None:
-        for _ in range(self.dice.randrange(1, 12)):
-            tag = self.dice.choice("abcd")
+        for _ in range(self.rng.randrange(1, 12)):
+            tag = self.rng.choice("abcd")
             seq = append(self.engine, "t", 1, tag=tag).first_seq
             self.tags[seq] = tag
             self.live.add(seq)
         self._notice_evictions()
 
     def tag(self) -> None:
-        tag = self.dice.choice("abcd")
+        tag = self.rng.choice("abcd")
         self._deleted({seq for seq in self.live if self.tags[seq] == tag})
         delete(self.engine, "t", match=eq(tag))
 
     def front(self) -> None:
-        before = self.dice.randrange(topic(self.engine, "t").head + 2) or 1
+        before = self.rng.randrange(topic(self.engine, "t").head + 2) or 1
         self._deleted({seq for seq in self.live if seq < before})
         delete(self.engine, "t", before_seq=before)
 
@@ -95,7 +95,7 @@ class Life:
         move(self.engine, "t", "sealed")
 
     def cap(self) -> None:
-        put(self.engine, "t", cap_records=self.dice.choice([0, 5, 20]))
+        put(self.engine, "t", cap_records=self.rng.choice([0, 5, 20]))
         self._notice_evictions()
 
     def _notice_evictions(self) -> None:

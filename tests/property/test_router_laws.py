@@ -143,7 +143,7 @@ class Play:
 
     def open(self) -> Engine:
         options = EngineOptions(data_dir="data", wal_shards=self.shards, wal_file_bytes=4096, segment_max_events=7)
-        # Each life throws dice of its own: what is random is never the same twice.
+        # Each life has its own entropy, so that random values never repeat.
         self.lives += 1
         return Engine.recover(self.disk, options, ManualClock(), SeededEntropy(self.lives), boot_id=str(self.boot))
 

@@ -90,7 +90,7 @@ class Model:
 
 class Life:
     def __init__(self, seed: int) -> None:
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.disk = FakeDisk()
         self.clock = ManualClock()
         self.model = Model()
@@ -103,7 +103,7 @@ class Life:
         self.engine = open_engine(self.disk, self.clock, wal_shards=3, segment_max_events=7)
 
     def step(self) -> None:
-        getattr(self, self.dice.choice(STEPS))()
+        getattr(self, self.rng.choice(STEPS))()
         for name, expected in self.model.topics.items():
             assert values(self.engine, name) == expected, name
         core, book = self.engine.core, self.engine.transactions.book
@@ -122,12 +122,12 @@ class Life:
 
     def _whom(self) -> tuple[str, int, str]:
         """Mostly the attempt that is open."""
-        name = self.dice.choice(IDS)
+        name = self.rng.choice(IDS)
         current = self.model.open.get(name)
-        if current is not None and self.dice.random() < 0.8:
+        if current is not None and self.rng.random() < 0.8:
             return name, current[0], current[1]
-        sequence = self.model.known.get(name, 0) + self.dice.randrange(-1, 3)
-        return name, max(sequence, 0), f"attempt-{self.dice.randrange(4)}"
+        sequence = self.model.known.get(name, 0) + self.rng.randrange(-1, 3)
+        return name, max(sequence, 0), f"attempt-{self.rng.randrange(4)}"
 
     def _told(self, answers: Answers, wanted: str) -> None:
         (answer,) = answers
@@ -149,8 +149,8 @@ class Life:
 
     def stage(self) -> None:
         name, sequence, attempt = self._whom()
-        some: list[object] = [self._next() for _ in range(self.dice.randrange(1, 6))]
-        part, topic = f"part-{self.dice.randrange(5)}", self.dice.choice(list(TOPICS))
+        some: list[object] = [self._next() for _ in range(self.rng.randrange(1, 6))]
+        part, topic = f"part-{self.rng.randrange(5)}", self.rng.choice(list(TOPICS))
         request = StageRequest(
             ref=TransactionRef(id=name, sequence=sequence, attempt=attempt), topic=topic, part=part,
             records=[Record.of(value) for value in some],
@@ -163,10 +163,10 @@ class Life:
     def commit(self) -> None:
         name, sequence, attempt = self._whom()
         parts = None
-        if self.dice.random() < 0.4:
+        if self.rng.random() < 0.4:
             known = list(self.model.open[name][2]) if name in self.model.open else []
-            parts = self.dice.sample(known, self.dice.randrange(len(known) + 1))
-            parts += ["part-9"] if self.dice.random() < 0.1 else []
+            parts = self.rng.sample(known, self.rng.randrange(len(known) + 1))
+            parts += ["part-9"] if self.rng.random() < 0.1 else []
         ref = TransactionRef(id=name, sequence=sequence, attempt=attempt)
         wanted = self.model.commit(name, sequence, attempt, parts)
         if wanted != "committed":
@@ -175,7 +175,7 @@ class Life:
         # Others write while it is on its way: they come behind it, or before it where it waits for its next round.
         hold(self.engine)
         answers = _asked(lambda done: self.engine.transactions.commit(ref, parts, _anywhere, done))
-        topic, value = self.dice.choice(["a", "b", "c"]), self._next()
+        topic, value = self.rng.choice(["a", "b", "c"]), self._next()
         behind = _asked(lambda done: self.engine.append(topic, Batch(records=[Record.of(value)]), done))
         for _ in range(30):
             for shard in self.engine.core.shards:
@@ -199,7 +199,7 @@ class Life:
             del self.model.open[name]
 
     def append(self) -> None:
-        topic, value = self.dice.choice(list(TOPICS)), self._next()
+        topic, value = self.rng.choice(list(TOPICS)), self._next()
         append(self.engine, topic, value)
         self.model.topics[topic].append(value)
 

@@ -138,16 +138,16 @@ class World:
     def _run_life(
         self, loop: SimulatedLoop, fs: FileSystem, settings: Settings, luck: Random, end: End, checked: bool
     ) -> None:
-        dice = SeededEntropy(luck.randrange(1 << 32))
+        entropy = SeededEntropy(luck.randrange(1 << 32))
         left, self._left = self._left, None
         place = fs if self.thorough else None
         engine = Engine.recover(
-            fs, engine_options(settings), self.clock, dice, boot_id=f"boot-{self._boot}", backup_fs=place
+            fs, engine_options(settings), self.clock, entropy, boot_id=f"boot-{self._boot}", backup_fs=place
         )
         if left is not None:
             check_same(left, state_of(engine))
         asyncio.set_event_loop(None)
-        life = loop.create_task(self._scene(loop, engine, settings, dice, luck, end, checked))
+        life = loop.create_task(self._scene(loop, engine, settings, entropy, luck, end, checked))
         life.add_done_callback(lambda _: loop.stop())
         loop.run_forever()
         for task in asyncio.all_tasks(loop):
@@ -157,10 +157,10 @@ class World:
             raise error
 
     async def _scene(
-        self, loop: SimulatedLoop, engine: Engine, settings: Settings, dice: SeededEntropy, luck: Random, end: End,
+        self, loop: SimulatedLoop, engine: Engine, settings: Settings, entropy: SeededEntropy, luck: Random, end: End,
         checked: bool,
     ) -> None:  # fmt: skip
-        front = build_front(settings, KeyRing.parse(""), self.clock, dice)
+        front = build_front(settings, KeyRing.parse(""), self.clock, entropy)
         engine.start(loop, SimulatedWorkers(loop, Random(luck.randrange(1 << 32))))
         front.open(engine)
         net = Random(luck.randrange(1 << 32))

@@ -1,4 +1,4 @@
-"""Every random test can be had again: nothing in the tests throws dice that no seed decides."""
+"""Every random test can be repeated: no test uses randomness without a seed."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ TESTS = Path(__file__).parents[1]
 MAY: dict[tuple[str, str], str] = {
     ("http/streams/authority.py", "random_serial_number"): "A certificate's number must be new, and decides nothing.",
 }
-"""Who may throw real dice, which, and why."""
+"""Tests that may use unseeded randomness: which source, and why."""
 
 UNSEEDED = {"SystemRandom", "getrandbits", "random_serial_number", "urandom", "uuid1", "uuid4"}
 KEEPS_SEEDS = {"database": None, "derandomize": True, "use_true_random": False}
@@ -30,7 +30,7 @@ CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_
 
 
 def unseeded(source: str) -> Iterator[tuple[int, str]]:
-    """Each place that throws dice which no seed decides, with the name of the dice."""
+    """Each use of randomness without a seed, with the name of the source."""
     tree = ast.parse(source)
     modules = {
         alias.asname or alias.name
@@ -71,7 +71,7 @@ def _changes(part: ast.AST) -> bool:
     return False
 
 
-def test_no_test_throws_dice_that_no_seed_decides() -> None:
+def test_no_test_uses_randomness_without_a_seed() -> None:
     found = {
         (str(path.relative_to(TESTS)), name): f"{path.relative_to(TESTS)}:{line} uses {name}"
         for path in TESTS.rglob("*.py")
@@ -88,7 +88,7 @@ def test_no_test_throws_dice_that_no_seed_decides() -> None:
     "source",
     [
         "import random; random.random()",
-        "import random as dice; dice.randrange(3)",
+        "import random as rng; rng.randrange(3)",
         "import random; x = random.choice",
         "import random; random.Random()",
         "import random; random.Random(None)",
@@ -108,7 +108,7 @@ def test_no_test_throws_dice_that_no_seed_decides() -> None:
         "settings(database=InMemoryExampleDatabase())",
     ],
 )
-def test_dice_without_a_seed_are_found(source: str) -> None:
+def test_randomness_without_a_seed_is_found(source: str) -> None:
     assert list(unseeded(source))
 
 
@@ -117,12 +117,12 @@ def test_dice_without_a_seed_are_found(source: str) -> None:
     [
         "import random; random.Random(seed).random()",
         "from random import Random; Random(f'{seed}-1').choice('ab')",
-        "import random\ndef roll(dice: random.Random) -> float: return dice.random()",
+        "import random\ndef roll(rng: random.Random) -> float: return rng.random()",
         "import os; os.getpid()",
         "st.randoms(use_true_random=False)",
     ],
 )
-def test_dice_with_a_seed_are_left_alone(source: str) -> None:
+def test_randomness_with_a_seed_is_allowed(source: str) -> None:
     assert not list(unseeded(source))
 
 

@@ -49,7 +49,7 @@ class FakeEngine:
             topic_count=1,
             by_name={},
             added=[],
-            dice=SeededEntropy(1),
+            entropy=SeededEntropy(1),
             scheduler=SimpleNamespace(on_put_off=[], after_tick=[]),
             shards=[],
             applier=SimpleNamespace(appended=[]),

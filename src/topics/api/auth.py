@@ -183,9 +183,9 @@ class Tokens:
         tok_ base64url(u64 moment of its end, in ms | 12 bytes for the key | 16 bytes of HMAC-SHA256 over both)
     """
 
-    def __init__(self, clock: Clock, dice: Entropy) -> None:
+    def __init__(self, clock: Clock, entropy: Entropy) -> None:
         self._clock = clock
-        self._secret = dice.token(32)
+        self._secret = entropy.token(32)
         self._version: object = None
         self._by_tag: dict[bytes, Key] = {}
 

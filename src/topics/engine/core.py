@@ -145,14 +145,14 @@ class EngineCore(Listeners):
         layout: Layout,
         store: SegmentStore,
         clock: Clock,
-        dice: Entropy,
+        entropy: Entropy,
         room: DiskRoom,
         defer: Deferral,
     ) -> None:
         super().__init__()
         self.options, self.limits = options, options.limits
         self.layout, self.store, self.room = layout, store, room
-        self.dice = dice
+        self.entropy = entropy
         self.time = EngineTime(clock)
         self.wall, self.steady = self.time.wall, self.time.steady
         self.reader, self.totals = RunReader(store), Totals()

@@ -141,7 +141,7 @@ class Engine:
         fs: FileSystem,
         options: EngineOptions,
         clock: Clock,
-        dice: Entropy,
+        entropy: Entropy,
         *,
         boot_id: str = "",
         progress: Callable[[float], None] = lambda done: None,
@@ -164,7 +164,7 @@ class Engine:
             def rebuilt() -> Engine:
                 store = SegmentStore(fs, layout, options.map_cache_bytes)
                 engine = cls(
-                    EngineCore(options, layout, store, clock, dice, room, Deferral()), fs, lock, clock, backup_fs
+                    EngineCore(options, layout, store, clock, entropy, room, Deferral()), fs, lock, clock, backup_fs
                 )
                 engine._rebuild(boot_id, progress)
                 return engine

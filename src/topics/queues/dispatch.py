@@ -304,7 +304,7 @@ class Dispatcher:
         lease_ms = queue.jobs.topic.config.lease_ms if demand.lease_ms is None else clamp_lease_ms(demand.lease_ms)
         count, delivered, deadline = len(hand), queue.book.delivered, now + lease_ms
         # Random, so that nobody can speak for a lease that was never given to them.
-        tokens = unpack(f"<{count}Q", self._core.dice.token(8 * count))
+        tokens = unpack(f"<{count}Q", self._core.entropy.token(8 * count))
         holder = demand if isinstance(demand, Worker) else None
         leases = [
             Lease(seq, demand.node, token, deadline, delivered.get(seq, 0) + 1 if delivered else 1, holder)

@@ -246,7 +246,7 @@ class RouterController:
         """An id that no router of the source has: forwards in the log know their router by it."""
         part = part_of(source)
         while True:
-            router_id = int.from_bytes(self._core.dice.token(8), "little")
+            router_id = int.from_bytes(self._core.entropy.token(8), "little")
             if part is None or router_id not in part.routers:
                 return router_id
 

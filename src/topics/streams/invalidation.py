@@ -628,7 +628,7 @@ class InvalidationService:
         if settings is None:
             return None
         if known is None:
-            known = StreamInvalidation(topic, settings, self._core.dice.token(8).hex(), self._around)
+            known = StreamInvalidation(topic, settings, self._core.entropy.token(8).hex(), self._around)
             self._streams[topic] = known
             if self._sweeping is None:
                 self._sweeping = self._later(_SWEEP_S, self._sweep)

@@ -217,15 +217,15 @@ def settle_names(change: _NameChange) -> None:
         _set_name(folder.durable, name, node)
 
 
-def lose_power(root: Folder, survive: Survival, dice: SeededEntropy) -> None:
+def lose_power(root: Folder, survive: Survival, entropy: SeededEntropy) -> None:
     """Turns the tree under `root` into what a machine finds when the power is back."""
     if survive is not Survival.NOTHING:
         # All folders first: one operation may wait in two of them. Those that exist only live have a say as well,
         # since their names may be about to survive.
         for folder in list(_folders(root, set())):
-            for _ in range(dice.below(len(folder.pending) + 1)):
+            for _ in range(entropy.below(len(folder.pending) + 1)):
                 settle_names(folder.pending[0])
-    _forget(root, survive, dice)
+    _forget(root, survive, entropy)
 
 
 def _folders(folder: Folder, seen: set[Folder]) -> Iterator[Folder]:
@@ -238,38 +238,38 @@ def _folders(folder: Folder, seen: set[Folder]) -> Iterator[Folder]:
                 yield from _folders(node, seen)
 
 
-def _forget(folder: Folder, survive: Survival, dice: SeededEntropy) -> None:
+def _forget(folder: Folder, survive: Survival, entropy: SeededEntropy) -> None:
     """Leaves a folder with its durable names, and the files behind them with what survives in them."""
     folder.live = dict(folder.durable)
     folder.pending = []
     for _, node in sorted(folder.durable.items(), key=itemgetter(0)):
         if isinstance(node, Folder):
-            _forget(node, survive, dice)
+            _forget(node, survive, entropy)
         elif node.pending or node.forgot:
-            node.settle(_survivors(node.pending, survive, dice))
+            node.settle(_survivors(node.pending, survive, entropy))
             node.live = copy.deepcopy(node.durable)
             node.forgot = False
 
 
-def _survivors(pending: list[_Operation], survive: Survival, dice: SeededEntropy) -> list[_Operation]:
+def _survivors(pending: list[_Operation], survive: Survival, entropy: SeededEntropy) -> list[_Operation]:
     """What a power loss leaves of the operations that wait on one file."""
     if survive is Survival.SCATTERED:
-        return [kept for operation in pending for kept in _scattered(operation, dice)]
+        return [kept for operation in pending for kept in _scattered(operation, entropy)]
     if survive is Survival.TORN:
         writes = [operation for operation in pending if isinstance(operation, _Write)]
-        return [_torn(write, dice) for write in writes[-1:]]
+        return [_torn(write, entropy) for write in writes[-1:]]
     return []
 
 
-def _torn(write: _Write, dice: SeededEntropy) -> _Write:
-    cut = dice.below(len(write.data))
+def _torn(write: _Write, entropy: SeededEntropy) -> _Write:
+    cut = entropy.below(len(write.data))
     damaged = min(SECTOR_BYTES, len(write.data) - cut)
-    tail = (b"", bytes(damaged), dice.token(damaged))[dice.below(3)]
+    tail = (b"", bytes(damaged), entropy.token(damaged))[entropy.below(3)]
     return _Write(write.offset, write.data[:cut] + tail)
 
 
-def _scattered(operation: _Operation, dice: SeededEntropy) -> Iterator[_Operation]:
-    fate = dice.below(3)
+def _scattered(operation: _Operation, entropy: SeededEntropy) -> Iterator[_Operation]:
+    fate = entropy.below(3)
     if fate == 0:
         return
     if fate == 1 or isinstance(operation, Resize):
@@ -278,7 +278,7 @@ def _scattered(operation: _Operation, dice: SeededEntropy) -> Iterator[_Operatio
     offset, data = operation
     first = SECTOR_BYTES - offset % SECTOR_BYTES  # Sectors are counted from the start of the file, not of the write.
     for start in (0, *range(first, len(data), SECTOR_BYTES)):
-        if dice.below(2):
+        if entropy.below(2):
             stop = first if start == 0 else start + SECTOR_BYTES
             yield _Write(offset + start, data[start:stop])
 

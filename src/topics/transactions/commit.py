@@ -176,7 +176,7 @@ class Commit:
         self._id = transaction_id
         self._sequence = sequence
         self._outcome = outcome
-        self.number = int.from_bytes(core.dice.token(_NUMBER_BYTES), "little")
+        self.number = int.from_bytes(core.entropy.token(_NUMBER_BYTES), "little")
         self.decided = False
         books = feature.topic
         assert books is not None

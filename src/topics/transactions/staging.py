@@ -125,7 +125,7 @@ class Stager:
             done(topic)
             return
         core, limits = self._core, self._core.limits
-        attempt = request.attempt if request.attempt is not None else core.dice.token(_ATTEMPT_BYTES).hex()
+        attempt = request.attempt if request.attempt is not None else core.entropy.token(_ATTEMPT_BYTES).hex()
         timeout_ms = min(request.timeout_ms or limits.transaction_timeout_ms, limits.transaction_timeout_ms)
         begun = Begun(request.name, request.sequence, attempt, request.owner, timeout_ms, core.wall())
 

@@ -88,11 +88,11 @@ class AsyncClient:
         options: ClientOptions | None = None,
         transport: AsyncTransport | None = None,
         clock: Clock | None = None,
-        dice: Entropy | None = None,
+        entropy: Entropy | None = None,
         sleep: Callable[[float], Awaitable[None]] = net_sleep,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self._session = Session(url, api_key, options, clock, dice, env)
+        self._session = Session(url, api_key, options, clock, entropy, env)
         self._transport = transport or AsyncPool(self._session.route, self._session.options)
         self._sleep = sleep
 

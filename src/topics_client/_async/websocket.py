@@ -60,7 +60,7 @@ class AsyncSocket(AsyncIterator[LiveItem]):
         self._client = client
         self._backoff = Backoff(client._session.patient(options.deadline_s), client._session, "a WebSocket")
         self._session = WsSession(
-            client._session.dice, idempotent=client.options.idempotent_appends, raise_on_gap=options.raise_on_gap
+            client._session.entropy, idempotent=client.options.idempotent_appends, raise_on_gap=options.raise_on_gap
         )
         self._connection: WebSocket | None = None
         self._reader: Task | None = None

@@ -25,7 +25,7 @@ class AsyncWorker:
     def __init__(self, client: "AsyncClient", plan: WorkerPlan) -> None:
         self._client = client
         self._plan = plan
-        self._state = WorkerState(plan, client._session.dice)
+        self._state = WorkerState(plan, client._session.entropy)
         self._stopping = False
         self._room = Bell()
         # Guards the state, and what is said of it: jobs end beside each other.

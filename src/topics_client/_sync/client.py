@@ -89,11 +89,11 @@ class Client:
         options: ClientOptions | None = None,
         transport: Transport | None = None,
         clock: Clock | None = None,
-        dice: Entropy | None = None,
+        entropy: Entropy | None = None,
         sleep: Callable[[float], None] = net_sleep,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self._session = Session(url, api_key, options, clock, dice, env)
+        self._session = Session(url, api_key, options, clock, entropy, env)
         self._transport = transport or Pool(self._session.route, self._session.options)
         self._sleep = sleep
 

@@ -23,7 +23,7 @@ class Producer:
     """
 
     def __init__(self, client: "Client", name: str, id: str | None, epoch: int) -> None:
-        self.id = id or f"producer-{client._session.dice.token(_ID_BYTES).hex()}"
+        self.id = id or f"producer-{client._session.entropy.token(_ID_BYTES).hex()}"
         self.epoch = epoch
         self.seq = 0
         """The number of the next request."""

@@ -97,17 +97,17 @@ ROWS = {
 
 def random_rows(seed: int, count: int) -> Iterator[Row]:
     """Appends and reads as they come."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(count):
-        tag = dice.choice(["a", "b", "ü"])
-        records = [{"data": "x" * dice.randrange(3000), "tag": tag} for _ in range(dice.randrange(1, 40))]
-        accept = {"accept_encoding": dice.choice(["gzip", "identity", "gzip;q=0"])}
-        reading = {"from_seq": dice.randrange(200), "limit": dice.randrange(1, 300)}
-        yield dice.choice(
+        tag = rng.choice(["a", "b", "ü"])
+        records = [{"data": "x" * rng.randrange(3000), "tag": tag} for _ in range(rng.randrange(1, 40))]
+        accept = {"accept_encoding": rng.choice(["gzip", "identity", "gzip;q=0"])}
+        reading = {"from_seq": rng.randrange(200), "limit": rng.randrange(1, 300)}
+        yield rng.choice(
             [
                 row("POST", "/v0/topics/T", {"records": records}),
                 row("POST", "/v0/topics/T/diff", reading, **accept),
-                row("POST", "/v0/topics/T/delete", {"before_seq": dice.randrange(50)}),
+                row("POST", "/v0/topics/T/delete", {"before_seq": rng.randrange(50)}),
                 row("POST", "/v1/stream/T", [record["data"] for record in records]),
                 row("GET", "/v1/stream/T?offset=-1", **accept),
                 row("GET", "/v0/topics/T"),

@@ -54,8 +54,8 @@ def test_a_long_batch_is_stored_as_it_was_sent(api: httpx.Client, name: str, sep
 
 
 def test_a_compressed_batch_and_one_of_large_records(api: httpx.Client, name: str) -> None:
-    dice = random.Random(1)
-    texts = ["".join(dice.choices("éa}],{", k=400_000)) for _ in range(3)]
+    rng = random.Random(1)
+    texts = ["".join(rng.choices("éa}],{", k=400_000)) for _ in range(3)]
     records = [{"data": text} for text in texts] + [{"data": [[number] * 300 for number in range(500)]}] * 3
     body = gzip.compress(json.dumps({"records": records}).encode())
     answer = api.post(f"/v0/topics/{name}", content=body, headers={**JSON, "content-encoding": "gzip"})

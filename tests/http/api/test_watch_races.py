@@ -24,10 +24,10 @@ _WORKERS = 12
 class Race:
     """One worker: it makes a follower and an append meet, again and again."""
 
-    def __init__(self, url: str, number: int, dice: random.Random) -> None:
+    def __init__(self, url: str, number: int, rng: random.Random) -> None:
         self.url = url
         self.number = number
-        self.dice = dice
+        self.rng = rng
         self.waits_ms: list[float] = []
 
     async def run(self, rounds: int) -> None:
@@ -44,13 +44,13 @@ class Race:
         raise NotImplementedError
 
     def some_topics(self) -> list[str]:
-        return self.dice.sample([f"race-{n}" for n in range(_TOPICS)], self.dice.choice([1, 1, 2, 3]))
+        return self.rng.sample([f"race-{n}" for n in range(_TOPICS)], self.rng.choice([1, 1, 2, 3]))
 
     async def a_moment(self) -> None:
-        await asyncio.sleep(self.dice.choice([0, 0, 0.0005, 0.002]) * self.dice.random())
+        await asyncio.sleep(self.rng.choice([0, 0, 0.0005, 0.002]) * self.rng.random())
 
     async def append(self, topic: str, word: str) -> tuple[int, float]:
-        await asyncio.sleep(self.dice.choice([0, 0.001, 0.003]) * self.dice.random())
+        await asyncio.sleep(self.rng.choice([0, 0.001, 0.003]) * self.rng.random())
         [seq] = await self.writer.append(topic, word)
         return seq, time.monotonic()
 
@@ -66,7 +66,7 @@ class WatchRace(Race):
     async def once(self, word: str) -> None:
         topics = self.some_topics()
         topic = topics[0]
-        start = self.dice.choice([{"tail": True}, {}])
+        start = self.rng.choice([{"tail": True}, {}])
         made = await self.maker.watch({name: start for name in topics}, consistency=self.consistency())
         since = made["topics"][topic]["head_seq"]
         appended = asyncio.create_task(self.append(topic, word))
@@ -82,7 +82,7 @@ class WatchRace(Race):
         self.waits_ms.append((time.monotonic() - max(opened, answered)) * 1000)
 
     def consistency(self) -> str:
-        return self.dice.choice(["eventual", "eventual", "strong"])
+        return self.rng.choice(["eventual", "eventual", "strong"])
 
     async def find(self, follower: Follower, topic: str, word: str) -> int:
         last = 0

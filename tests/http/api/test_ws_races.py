@@ -22,10 +22,10 @@ _TOPICS = ("race-disk", "race-fsync", "race-memory", "race-ephemeral")
 class Player:
     """One socket that does both, and its notes."""
 
-    def __init__(self, talker: Talker, name: str, dice: random.Random) -> None:
+    def __init__(self, talker: Talker, name: str, rng: random.Random) -> None:
         self.talker = talker
         self.name = name
-        self.dice = dice
+        self.rng = rng
         self.cursors: dict[str, int] = {}
         self.seen: dict[str, list[int]] = {topic: [] for topic in _TOPICS}
         self.following: set[str] = set()
@@ -62,7 +62,7 @@ class Player:
     async def follow(self, topic: str) -> None:
         start = {"from_seq": self.cursors.setdefault(topic, 0)}
         self.following.add(topic)
-        answer = await self.command("subscribe", topic=topic, limit=self.dice.choice([1, 3, 1000]), **start)
+        answer = await self.command("subscribe", topic=topic, limit=self.rng.choice([1, 3, 1000]), **start)
         assert answer["op"] == "subscribed", answer
 
     async def leave(self, topic: str) -> None:
@@ -72,19 +72,19 @@ class Player:
 
     async def play(self, rounds: int) -> None:
         for _ in range(rounds):
-            topic = self.dice.choice(_TOPICS)
-            match self.dice.random():
+            topic = self.rng.choice(_TOPICS)
+            match self.rng.random():
                 case luck if luck < 0.5:
-                    records = [{"data": self.name}] * self.dice.randint(1, 4)
+                    records = [{"data": self.name}] * self.rng.randint(1, 4)
                     answers = [
-                        self.command("publish", topic=topic, records=records) for _ in range(self.dice.randint(1, 5))
+                        self.command("publish", topic=topic, records=records) for _ in range(self.rng.randint(1, 5))
                     ]
                     assert {answer["op"] for answer in await asyncio.gather(*answers)} == {"ack"}
                 case luck if luck < 0.8 and topic not in self.following:
                     await self.follow(topic)
                 case _ if topic in self.following:
                     await self.leave(topic)
-            await asyncio.sleep(self.dice.choice([0, 0, 0.001]))
+            await asyncio.sleep(self.rng.choice([0, 0, 0.001]))
 
     async def catch_up(self, heads: dict[str, int]) -> None:
         for topic in _TOPICS:

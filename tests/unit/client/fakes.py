@@ -152,7 +152,7 @@ class Driver:
         self._handler = handler
         self._options = options
         self.clock = ManualClock()
-        self.dice = SeededEntropy(7)
+        self.entropy = SeededEntropy(7)
         self.sleeps: list[float] = []
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -183,7 +183,7 @@ class Driver:
     def client(self) -> Client:
         return Client(
             "http://server.test", api_key="secret", options=self._options, transport=FakeTransport(self._handler),
-            clock=self.clock, dice=self.dice, sleep=self._sleep,
+            clock=self.clock, entropy=self.entropy, sleep=self._sleep,
         )  # fmt: skip
 
     def async_client(self) -> AsyncClient:
@@ -192,7 +192,7 @@ class Driver:
 
         return AsyncClient(
             "http://server.test", api_key="secret", options=self._options, transport=AsyncFakeTransport(self._handler),
-            clock=self.clock, dice=self.dice, sleep=sleep,
+            clock=self.clock, entropy=self.entropy, sleep=sleep,
         )  # fmt: skip
 
     def _sleep(self, seconds: float) -> None:

@@ -127,9 +127,9 @@ def test_a_job_that_ended_too_late_is_told_to_the_log(state: WorkerState, caplog
 
 
 def test_two_workers_have_two_names() -> None:
-    dice = SeededEntropy(1)
+    entropy = SeededEntropy(1)
     nameless = plan(node=None)
-    assert WorkerState(nameless, dice).node != WorkerState(nameless, dice).node
+    assert WorkerState(nameless, entropy).node != WorkerState(nameless, entropy).node
 
 
 def test_a_worker_needs_a_hand() -> None:

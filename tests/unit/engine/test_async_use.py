@@ -238,7 +238,7 @@ def test_many_topics_created_at_once(tmp_path: Path) -> None:
 def test_no_wake_up_is_lost(tmp_path: Path, new_loop: NewLoop, seed: int) -> None:
     """Readers that wait, writers that write at any moment: everything is delivered, and soon."""
     print(f"seed {seed}")
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     count = 500
 
     async def reader(engine: Engine, name: str) -> list[int]:
@@ -251,19 +251,19 @@ def test_no_wake_up_is_lost(tmp_path: Path, new_loop: NewLoop, seed: int) -> Non
             if result.caught_up and len(found) < count:
                 # Between the read and the watch there is no await, or an append could come in between.
                 await woken(engine, name)
-            for _ in range(dice.randrange(3)):
+            for _ in range(rng.randrange(3)):
                 await asyncio.sleep(0)
         return found
 
     async def writer(engine: Engine, name: str) -> None:
         number = 0
         while number < count:
-            for _ in range(dice.randrange(4)):
+            for _ in range(rng.randrange(4)):
                 await asyncio.sleep(0)
-            size = min(dice.choice((1, 1, 1, 2, 5)), count - number)
+            size = min(rng.choice((1, 1, 1, 2, 5)), count - number)
             answer = append(engine, name, *range(number, number + size))
             number += size
-            if dice.random() < 0.5:
+            if rng.random() < 0.5:
                 await soon(answer)
 
     async def test() -> None:

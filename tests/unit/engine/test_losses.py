@@ -99,7 +99,7 @@ class Lagging:
 
     def __init__(self, disk: FakeDisk, seed: int, patient: bool) -> None:
         self.disk = disk
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.patient = patient
         """Whether one old job is never done, so that nothing ever moves in front."""
         self.engine = open_engine(disk)
@@ -110,12 +110,12 @@ class Lagging:
         self.most = 0
 
     def step(self) -> None:
-        engine, dice = self.engine, self.dice
-        append(engine, "source", *range(dice.choice([1, 3, 4])))
+        engine, rng = self.engine, self.rng
+        append(engine, "source", *range(rng.choice([1, 3, 4])))
         live = self.live()
         self.copied.update(live)
         doable = live[1:] if self.patient else live
-        for seq in dice.sample(doable, min(len(doable), dice.choice([0, 1, 2]))):
+        for seq in rng.sample(doable, min(len(doable), rng.choice([0, 1, 2]))):
             engine.core.applier.delete(topic(engine, "dest"), 0, [(seq, seq)])
             engine.core.wake(topic(engine, "dest"))
         self.copied.update(self.live())

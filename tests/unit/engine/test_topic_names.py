@@ -7,16 +7,16 @@ from topics.engine.topic_directory import SortedNames
 
 
 def test_it_answers_like_one_sorted_list_through_any_changes(seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     plain: list[str] = []
     names = SortedNames()
     for step in range(20_000):
-        name = f"{dice.randrange(12_000):05d}"
+        name = f"{rng.randrange(12_000):05d}"
         # It grows first and shrinks later, so that parts are cut and parts become empty.
-        if name not in names and dice.random() < (0.9 if step < 10_000 else 0.2):
+        if name not in names and rng.random() < (0.9 if step < 10_000 else 0.2):
             names.add(name)
             insort(plain, name)
-        elif dice.random() < (0.2 if step < 10_000 else 0.9):
+        elif rng.random() < (0.2 if step < 10_000 else 0.9):
             names.discard(name)
             if name in plain:
                 plain.remove(name)

@@ -149,19 +149,19 @@ def answered(engine: Engine, disk: FakeDisk, size: int) -> tuple[AppendResult, s
 @pytest.mark.parametrize("seed", range(4))
 def test_no_append_is_gated_on_a_sync(durability: Durability, seed: int) -> None:
     """Batches of 1 to 10,000 records, with checkpoints and kills between them, on the reserve that servers have."""
-    dice, disk = random.Random(seed), FakeDisk()
+    rng, disk = random.Random(seed), FakeDisk()
     engine = started(disk)
     put(engine, "t", durability=durability)
     seen: set[int] = set()
     for _ in range(30):
-        size = int(10 ** dice.uniform(0, 4))
+        size = int(10 ** rng.uniform(0, 4))
         result, last_call = answered(engine, disk, size)
         # What comes before the write of a batch may be a new file of the log; behind it nothing is waited for.
         assert (result.fsync_ms, last_call) == (0.0, "write" if durability.logged else ""), f"seed {seed}"
         new = range(result.first_seq, result.last_seq + 1)
         assert seen.isdisjoint(new), f"seed {seed}"
         seen.update(new)
-        event = dice.random()
+        event = rng.random()
         if event < 0.1:
             checkpoint(engine)
         elif event < 0.2 and durability is not MEMORY:

@@ -38,13 +38,13 @@ def test_the_bytes_by_hand() -> None:
 
 
 def test_it_means_a_forward_for_each_destination(seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(200):
-        widest = dice.choice([1, 200, 60_000, 2**31, 2**60])
+        widest = rng.choice([1, 200, 60_000, 2**31, 2**60])
         destinations = [
-            Destination(dice.randrange(2**63 // widest * widest // 2) % widest + 1, number, dice.randrange(widest) + 1,
-                        dice.randrange(min(widest, 2**32)))
-            for number in dice.sample(range(1, 10_000), dice.randrange(1, 40))
+            Destination(rng.randrange(2**63 // widest * widest // 2) % widest + 1, number, rng.randrange(widest) + 1,
+                        rng.randrange(min(widest, 2**32)))
+            for number in rng.sample(range(1, 10_000), rng.randrange(1, 40))
         ]  # fmt: skip
         frame = framed(destinations)
         assert decode_forwards(frame.body)[1] == destinations

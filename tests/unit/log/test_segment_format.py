@@ -241,13 +241,13 @@ def test_a_text_in_pieces_is_the_text(cuts: list[int]) -> None:
 def test_texts_are_joined_in_pieces_that_nobody_has_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """To join 64 MiB in one go kept the interpreter from everyone else, and the file is the same either way."""
     monkeypatch.setattr(module, "_JOINED_BYTES", 3 * CHUNK_BYTES)
-    dice = random.Random(5)
+    rng = random.Random(5)
     for _ in range(30):
         sizes = [
-            dice.choice((10, 1000, CHUNK_BYTES - 1, CHUNK_BYTES, 4 * CHUNK_BYTES)) for _ in range(dice.randrange(1, 40))
+            rng.choice((10, 1000, CHUNK_BYTES - 1, CHUNK_BYTES, 4 * CHUNK_BYTES)) for _ in range(rng.randrange(1, 40))
         ]
-        texts = [dice.randbytes(size) for size in sizes]
-        views = [cast(bytes, memoryview(text)) if dice.random() < 0.3 else text for text in texts]
+        texts = [rng.randbytes(size) for size in sizes]
+        views = [cast(bytes, memoryview(text)) if rng.random() < 0.3 else text for text in texts]
         pieces = join_texts(views)
         assert b"".join(pieces) == b",".join(texts)
         assert all(len(piece) <= 4 * CHUNK_BYTES for piece in pieces)

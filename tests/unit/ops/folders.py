@@ -19,9 +19,9 @@ OPTIONS = EngineOptions(
 
 
 def start(
-    disk: FileSystem, clock: ManualClock, options: EngineOptions = OPTIONS, boot: str = "a", dice: int = 1
+    disk: FileSystem, clock: ManualClock, options: EngineOptions = OPTIONS, boot: str = "a", entropy: int = 1
 ) -> Engine:
-    return Engine.recover(disk, options, clock, SeededEntropy(dice), boot_id=boot, backup_fs=disk)
+    return Engine.recover(disk, options, clock, SeededEntropy(entropy), boot_id=boot, backup_fs=disk)
 
 
 def back_up(engine: Engine) -> Manifest:

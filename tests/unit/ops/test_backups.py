@@ -78,7 +78,7 @@ def test_a_folder_that_went_back_begins_a_lineage_of_its_own() -> None:
         source = older.open(path)
         file.write_whole([source.read_at(0, source.size())])
         file.sync()
-    engine = start(disk, clock, boot="c", dice=9)
+    engine = start(disk, clock, boot="c", entropy=9)
     append(engine, "orders", 3)
     back_up(engine)
     assert len(places(disk)) == 2
@@ -107,7 +107,7 @@ def test_a_folder_that_was_repaired_begins_a_lineage_of_its_own() -> None:
     segment.close()
     report = Repair(disk, Layout("data"), clock, SeededEntropy(5), "a").run()
     assert not report.found.sound
-    engine = start(disk, clock, boot="b", dice=9)
+    engine = start(disk, clock, boot="b", entropy=9)
     back_up(engine)
     assert len(places(disk)) == 2
 

@@ -52,18 +52,18 @@ def test_what_is_wrong_with_it_is_told_with_its_place(above: tuple[str, ...]) ->
     assert "$ref is not supported" in refusal(wide(5000, {"default": [{"$ref": "#"}]}))
 
 
-def draw_schema(dice: random.Random, depth: int) -> Any:
-    if not depth or dice.random() < 0.2:
-        return dice.choice((True, {}, {"type": "string"}, {"minimum": 3}, {"enum": [1]}, {"pattern": "a+"}))
-    if dice.random() < 0.04:
-        return dice.choice((7, {"type": "nothing"}, {"pattern": "("}, {"required": "a"}, {"minimum": "x"}))
+def draw_schema(rng: random.Random, depth: int) -> Any:
+    if not depth or rng.random() < 0.2:
+        return rng.choice((True, {}, {"type": "string"}, {"minimum": 3}, {"enum": [1]}, {"pattern": "a+"}))
+    if rng.random() < 0.04:
+        return rng.choice((7, {"type": "nothing"}, {"pattern": "("}, {"required": "a"}, {"minimum": "x"}))
     schema: dict[str, Any] = {}
-    for keyword in dice.sample(sorted(validation.MAPS - {"dependentRequired", "patternProperties"}), dice.randrange(3)):
-        schema[keyword] = {f"m{number}": draw_schema(dice, depth - 1) for number in range(dice.randrange(6))}
-    if dice.random() < 0.3:
-        schema["anyOf"] = [draw_schema(dice, depth - 1) for _ in range(1, 3)]
-    if dice.random() < 0.2:
-        schema["items"] = draw_schema(dice, depth - 1)
+    for keyword in rng.sample(sorted(validation.MAPS - {"dependentRequired", "patternProperties"}), rng.randrange(3)):
+        schema[keyword] = {f"m{number}": draw_schema(rng, depth - 1) for number in range(rng.randrange(6))}
+    if rng.random() < 0.3:
+        schema["anyOf"] = [draw_schema(rng, depth - 1) for _ in range(1, 3)]
+    if rng.random() < 0.2:
+        schema["items"] = draw_schema(rng, depth - 1)
     return schema
 
 
@@ -77,9 +77,9 @@ def can_be_compiled(schema: Any) -> bool:
 
 def test_the_pieces_are_right_exactly_where_the_whole_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "_PIECE_NODES", 4)
-    dice, seen = random.Random(3), {True: 0, False: 0}
+    rng, seen = random.Random(3), {True: 0, False: 0}
     while min(seen.values()) < 100:
-        schema = draw_schema(dice, 4)
+        schema = draw_schema(rng, 4)
         if isinstance(schema, dict):
             whole = can_be_compiled(schema)
             seen[whole] += 1

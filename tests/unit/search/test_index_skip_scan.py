@@ -40,10 +40,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(index_skip_scan, "_SEQS_MAX", 5)
     made = World(FakeDisk(), ManualClock())
     made.create("logs")
-    dice = random.Random(SEED)
+    rng = random.Random(SEED)
     for first in range(0, 96, 4):
         for n in range(first, first + 4):
-            key = "rare" if n in (17, 61) else f"k{dice.randrange(3)}"
+            key = "rare" if n in (17, 61) else f"k{rng.randrange(3)}"
             append(made, "logs", n % 11, key)
         if first % 8 == 4:
             made.seal()

@@ -31,8 +31,8 @@ _seeds = count(100)
 def pipeline(fs: FileSystem, folder: Folder, seed: int | None = None, **rules: int) -> Pipeline:
     """A pipeline as a new process would make it."""
     frame = {"group_bytes": 2000, **{name: rules.pop(name) for name in FrameRules.__struct_fields__ if name in rules}}
-    dice = SeededEntropy(next(_seeds) if seed is None else seed)
-    product = ArchiveProduct(fs, ROOT, ArchiveRules(**rules), dice)
+    entropy = SeededEntropy(next(_seeds) if seed is None else seed)
+    product = ArchiveProduct(fs, ROOT, ArchiveRules(**rules), entropy)
     return Pipeline(fs, folder.layout, [product], InlineExecutor(fs), folder.clock, FrameRules(**frame))
 
 

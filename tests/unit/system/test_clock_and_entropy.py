@@ -19,23 +19,23 @@ def test_the_monotonic_clock_counts_seconds_forward() -> None:
 
 
 def test_a_token_has_its_length_and_does_not_repeat() -> None:
-    dice: Entropy = SystemEntropy()
-    assert dice.token(0) == b""
-    tokens = {dice.token(16) for _ in range(1000)}
+    entropy: Entropy = SystemEntropy()
+    assert entropy.token(0) == b""
+    tokens = {entropy.token(16) for _ in range(1000)}
     assert len(tokens) == 1000
     assert {len(token) for token in tokens} == {16}
 
 
 def test_a_fork_gets_other_tokens_than_its_parent() -> None:
-    dice: Entropy = SystemEntropy()
-    dice.token(16)
+    entropy: Entropy = SystemEntropy()
+    entropy.token(16)
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        os.write(writing, dice.token(16))
+        os.write(writing, entropy.token(16))
         os._exit(0)
     os.waitpid(child, 0)
     told = os.read(reading, 16)
     os.close(reading)
     os.close(writing)
-    assert len(told) == 16 and told != dice.token(16)
+    assert len(told) == 16 and told != entropy.token(16)

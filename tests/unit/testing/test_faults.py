@@ -200,10 +200,10 @@ def test_a_manual_clock_moves_when_told() -> None:
     assert ManualClock().now_ms() == 1_700_000_000_000
 
 
-def test_seeded_dice_repeat() -> None:
+def test_seeded_entropy_repeats() -> None:
     first, second, other = (SeededEntropy(seed) for seed in (1, 1, 2))
-    dice: Entropy = first
-    tokens = [dice.token(16) for _ in range(3)]
+    entropy: Entropy = first
+    tokens = [entropy.token(16) for _ in range(3)]
     assert [second.token(16) for _ in range(3)] == tokens
     assert other.token(16) not in tokens
     assert len(set(tokens)) == 3

@@ -30,22 +30,22 @@ def read(text: bytes, of: Kind | None = None, start: int = 1) -> tuple[list[byte
     raise AssertionError("it never ends")
 
 
-def value(dice: random.Random, depth: int = 0) -> object:
-    roll = dice.random()
+def value(rng: random.Random, depth: int = 0) -> object:
+    roll = rng.random()
     if depth < 6 and roll < 0.25:
-        return [value(dice, depth + 1) for _ in range(dice.randrange(4))]
+        return [value(rng, depth + 1) for _ in range(rng.randrange(4))]
     if depth < 6 and roll < 0.5:
-        return {dice.choice(TEXTS) + str(n): value(dice, depth + 1) for n in range(dice.randrange(4))}
-    return dice.choice([dice.choice(TEXTS), dice.randrange(1000), None, True, -1.5e9])
+        return {rng.choice(TEXTS) + str(n): value(rng, depth + 1) for n in range(rng.randrange(4))}
+    return rng.choice([rng.choice(TEXTS), rng.randrange(1000), None, True, -1.5e9])
 
 
 def arrays(seed: int, count: int) -> list[bytes]:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     found = []
     for _ in range(count):
-        values = [value(dice) for _ in range(dice.randrange(30))]
-        separators = dice.choice([(",", ":"), (", ", ": "), (" ,\n", " : ")])
-        found.append(json.dumps(values, separators=separators, ensure_ascii=dice.random() < 0.5).encode())
+        values = [value(rng) for _ in range(rng.randrange(30))]
+        separators = rng.choice([(",", ":"), (", ", ": "), (" ,\n", " : ")])
+        found.append(json.dumps(values, separators=separators, ensure_ascii=rng.random() < 0.5).encode())
     return found
 
 
@@ -63,14 +63,14 @@ def test_portions_are_what_one_parser_makes_of_it(portion_bytes: int, seed: int)
 
 
 def test_what_one_parser_refuses_is_refused(portion_bytes: int, seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     refused = 0
     for text in arrays(seed, 600):
         if len(text) < 4:
             continue
-        place = dice.randrange(1, len(text))
+        place = rng.randrange(1, len(text))
         broken = (
-            text[:place] + dice.choice([b"", b",", b'"', b"]", b"}", b"{", b"\\", b"\xff", b"1"]) + text[place + 1 :]
+            text[:place] + rng.choice([b"", b",", b'"', b"]", b"}", b"{", b"\\", b"\xff", b"1"]) + text[place + 1 :]
         )
         try:
             expected = [bytes(item) for item in decode(broken)]
@@ -184,9 +184,9 @@ def test_the_array_of_a_member_is_found(text: bytes, found: int) -> None:
 
 
 def test_nothing_of_it_raises_anything_else(portion_bytes: int, seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(2_000):
-        text = bytes(dice.choice(b'[]{},:"\\1a \xc3') for _ in range(dice.randrange(80)))
+        text = bytes(rng.choice(b'[]{},:"\\1a \xc3') for _ in range(rng.randrange(80)))
         find_array(memoryview(text), b"records")
         try:
             read(b"[" + text, kind(50, 30))

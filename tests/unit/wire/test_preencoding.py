@@ -12,18 +12,18 @@ from topics.wire.record_encoding import encode_fragments
 TS = 1_748_470_000_123
 
 
-def batch(dice: random.Random, count: int, long_bytes: int) -> list[Record]:
-    plain = dice.random() < 0.3
+def batch(rng: random.Random, count: int, long_bytes: int) -> list[Record]:
+    plain = rng.random() < 0.3
     records = []
     for _ in range(count):
-        size = long_bytes + dice.randrange(3 * long_bytes) if dice.random() < 0.1 else dice.randrange(30)
+        size = long_bytes + rng.randrange(3 * long_bytes) if rng.random() < 0.1 else rng.randrange(30)
         data = b'"%b"' % (b"x" * size)
         if plain:
             records.append(Record(data))
         else:
-            tag = dice.choice([None, "t", 'é"\\\n' * 5])
-            meta = dice.choice([None, b'{"a":1}', b"{}"])
-            records.append(Record(data, tag, dice.choice([None, "own"]), meta))
+            tag = rng.choice([None, "t", 'é"\\\n' * 5])
+            meta = rng.choice([None, b'{"a":1}', b"{}"])
+            records.append(Record(data, tag, rng.choice([None, "own"]), meta))
     return records
 
 
@@ -45,15 +45,15 @@ def small_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_draft_is_the_encoding_of_its_batch(small_steps: int, seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     moved = 0
     for _ in range(300):
-        records = batch(dice, dice.randrange(1, 12), small_steps)
-        node = dice.choice([None, "n", 'é"'])
-        guessed = dice.choice([1, 7, 95, 1234, 99_990])
-        draft = drawn(records, guessed, TS, node, dice.choice([0, 17, 99, 2**31]))
-        first, ts = guessed + dice.choice([0, 0, 1, 8, 5000]), TS + dice.choice([0, 1])
-        base = dice.choice([0, 17, 2**31])
+        records = batch(rng, rng.randrange(1, 12), small_steps)
+        node = rng.choice([None, "n", 'é"'])
+        guessed = rng.choice([1, 7, 95, 1234, 99_990])
+        draft = drawn(records, guessed, TS, node, rng.choice([0, 17, 99, 2**31]))
+        first, ts = guessed + rng.choice([0, 0, 1, 8, 5000]), TS + rng.choice([0, 1])
+        base = rng.choice([0, 17, 2**31])
         expected = encode_fragments(records, first, ts, node, base)
         if draft.fits(len(records), first, ts, node):
             text, rows, payload_bytes, traits = draft.take(first, ts, base)

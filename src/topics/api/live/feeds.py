@@ -176,7 +176,7 @@ class Paced(Protocol):
 class Live:
     """Made with the server, of use once `open` was given the engine."""
 
-    def __init__(self, limits: LiveLimits, keys: KeyRing, clock: Clock, dice: Entropy) -> None:
+    def __init__(self, limits: LiveLimits, keys: KeyRing, clock: Clock, entropy: Entropy) -> None:
         self.limits = limits
         self.keys = keys
         self.clock = clock
@@ -188,7 +188,7 @@ class Live:
         self.sweep = Sweep(self.run_queue, min(_SWEEP_S, shortest_s / 4))
         self.connections = Connections(limits.max_sse_connections, limits.max_sse_connections_per_key)
         self.sessions = Sessions(
-            limits.max_watch_sessions, limits.watch_session_ttl_ms, clock, dice, limits.max_watch_sessions_per_key
+            limits.max_watch_sessions, limits.watch_session_ttl_ms, clock, entropy, limits.max_watch_sessions_per_key
         )
         self._feeds: Feeds | None = None
         self.search: Callable[[Engine], StreamSearch] | None = None

@@ -79,13 +79,13 @@ class Session:
 
 
 class Sessions:
-    def __init__(self, sessions_max: int, ttl_ms: int, clock: Clock, dice: Entropy, per_key_max: int = 0) -> None:
+    def __init__(self, sessions_max: int, ttl_ms: int, clock: Clock, entropy: Entropy, per_key_max: int = 0) -> None:
         self.ttl_ms = ttl_ms
         self._max = sessions_max
         self._per_key_max = per_key_max
         self._of_key: Counter[int] = Counter()
         self._clock = clock
-        self._dice = dice
+        self._entropy = entropy
         self._open: dict[str, Session] = {}
         self._idle: OrderedDict[str, Session] = OrderedDict()
         """Those without a stream, the longest idle first."""
@@ -106,7 +106,7 @@ class Sessions:
         self, key: Key, projection: Projection, heartbeat_ms: int, cursors: dict[str, int], instances: dict[str, int]
     ) -> Session:
         self.check_room(key)
-        word = base64.urlsafe_b64encode(self._dice.token(_WID_BYTES)).rstrip(b"=").decode()
+        word = base64.urlsafe_b64encode(self._entropy.token(_WID_BYTES)).rstrip(b"=").decode()
         session = Session(f"wid_{word}", key, projection, heartbeat_ms, cursors, instances)
         self._of_key[key.number] += 1
         self._rest(session)

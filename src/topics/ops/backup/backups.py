@@ -71,8 +71,8 @@ def read_lineage(fs: FileSystem, layout: Layout) -> Lineage | None:
     return Lineage(words[0], int(words[1]), int(words[2]))
 
 
-def new_lineage(dice: Entropy) -> str:
-    return dice.token(_BYTES).hex()
+def new_lineage(entropy: Entropy) -> str:
+    return entropy.token(_BYTES).hex()
 
 
 def note_lineage(fs: FileSystem, layout: Layout, lineage: Lineage) -> None:
@@ -237,7 +237,7 @@ class Backups:
                 _log.warning("the backups at the place are of another history; a new one begins", extra={"place": root})
                 copier = None
         if copier is None:
-            copier = self._copier(BackupPlace(place_fs, root, new_lineage(self._core.dice)))
+            copier = self._copier(BackupPlace(place_fs, root, new_lineage(self._core.entropy)))
         copier.place.begin_writing()
         if self._checkpointer.number:
             copier.copy_ahead(self._checkpointer.number)

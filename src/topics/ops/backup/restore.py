@@ -259,11 +259,11 @@ class Restore:
         note_stopped(self._fs, layout)
 
     def finish(
-        self, target: Target, wanted: RequestedTopics, gap: int, options: EngineOptions, clock: Clock, dice: Entropy
+        self, target: Target, wanted: RequestedTopics, gap: int, options: EngineOptions, clock: Clock, entropy: Entropy
     ) -> Restored:
         """Steps 3 and 4."""
         options = msgspec.structs.replace(options, restoring=True, backup_dir=None)
-        engine = Engine.recover(self._fs, options, clock, dice)
+        engine = Engine.recover(self._fs, options, clock, entropy)
         topics = _settle(engine, wanted, gap)
         engine.close_inline()
         if wanted == ALL:

@@ -192,11 +192,11 @@ class _Idle:
 class Repair:
     """One repair of a folder whose lock is held."""
 
-    def __init__(self, fs: FileSystem, layout: Layout, clock: Clock, dice: Entropy, boot_id: str) -> None:
+    def __init__(self, fs: FileSystem, layout: Layout, clock: Clock, entropy: Entropy, boot_id: str) -> None:
         self._fs = fs
         self._layout = layout
         self._clock = clock
-        self._dice = dice
+        self._entropy = entropy
         self._boot_id = boot_id
 
     def run(
@@ -263,7 +263,7 @@ class Repair:
         kind = SegmentStore if dry_run else StagedStore
         store = kind(self._fs, self._layout, options.map_cache_bytes)
         room = DiskRoom(self._fs, self._layout.reserve, 0, 0)
-        core = EngineCore(options, self._layout, store, self._clock, self._dice, room, Deferral())
+        core = EngineCore(options, self._layout, store, self._clock, self._entropy, room, Deferral())
         core.features.add(QueueFeature(core))
         StreamFeature(core)
         core.dirty = [set() for _ in range(options.wal_shards)]

@@ -170,7 +170,7 @@ class _Files:
         self._fs = fs
         self._root = root
         self._run = run
-        self._dice = SystemEntropy()
+        self._entropy = SystemEntropy()
         self._begun: list[str] = []
 
     def __enter__(self) -> Self:
@@ -188,7 +188,7 @@ class _Files:
     def put(self, day: int, bucket: int, runs: Sequence[Run], data: memoryview) -> ArchiveFile:
         folder = folder_of(day, bucket)
         # Two attempts of one task may run at the same time, so that not even they may have a name in common.
-        name = f"{folder}/{self._run}-{self._dice.token(8).hex()}.parquet"
+        name = f"{folder}/{self._run}-{self._entropy.token(8).hex()}.parquet"
         self._fs.make_dirs(f"{self._root}/{folder}")
         self._begun.append(f"{self._root}/{name}")
         file = self._fs.open(self._begun[-1], create=True)

@@ -48,7 +48,7 @@ class ArchiveTable:
     """`keep_ms` is how long a snapshot is kept after another has taken its place."""
 
     def __init__(
-        self, fs: FileSystem, root: str, pointer: Pointer, dice: Entropy, keep_ms: int, file_bytes: int = FILE_BYTES,
+        self, fs: FileSystem, root: str, pointer: Pointer, entropy: Entropy, keep_ms: int, file_bytes: int = FILE_BYTES,
         shape: Shape = RECORDS,
     ) -> None:  # fmt: skip
         self.shape = shape
@@ -56,7 +56,7 @@ class ArchiveTable:
         self._fs = fs
         self._root = root
         self._pointer = pointer
-        self._dice = dice
+        self._entropy = entropy
         self._keep_ms = keep_ms
         self._file_bytes = file_bytes
         self._io = TableIO(fs)
@@ -80,7 +80,7 @@ class ArchiveTable:
         if whole:
             self._sweep(version, now_ms)
             changed = {**dict.fromkeys(self._shown.paths()), **changed}
-        change = self._shown.compared(self._fs, f"{self._root}/deletes", self._dice, changed, self.shape)
+        change = self._shown.compared(self._fs, f"{self._root}/deletes", self._entropy, changed, self.shape)
         needed = not change.empty or self._unusable or bool(evolves(version.metadata, self.shape.schema))
         if needed:
             self._commit(version, change, now_ms, same_rows)
@@ -174,7 +174,7 @@ class ArchiveTable:
     def _commit(self, version: Version, change: Change, now_ms: int, same_rows: bool) -> None:
         # Whatever fails from here on, what counts is looked at again before anything else is done.
         self._version = None
-        metadata, token = version.metadata, self._dice.token(16)
+        metadata, token = version.metadata, self._entropy.token(16)
         parent = metadata.current_snapshot()
         snapshot_id = int.from_bytes(token[:8], "big") >> 1
         names = (f"{self._root}/metadata/{token.hex()}-{number}.avro" for number in range(1 << 30))

@@ -87,7 +87,12 @@ class Shown:
                 self._of_deletes[file.file_path] = held
 
     def compared(
-        self, fs: FileSystem, folder: str, dice: Entropy, wanted: Mapping[str, TableFile | None], shape: Shape = RECORDS
+        self,
+        fs: FileSystem,
+        folder: str,
+        entropy: Entropy,
+        wanted: Mapping[str, TableFile | None],
+        shape: Shape = RECORDS,
     ) -> Change:
         """What has to be changed. Files of deletes are written into the folder as they are found to be needed."""
         change = Change()
@@ -96,7 +101,7 @@ class Shown:
             if one is None:
                 _drop(path, held, change)
             elif held is None or held.hash != hash_of(one):
-                _show(fs, folder, dice, one, held, change, shape)
+                _show(fs, folder, entropy, one, held, change, shape)
         return change
 
 
@@ -106,7 +111,7 @@ def _drop(path: str, held: _Held | None, change: Change) -> None:
 
 
 def _show(
-    fs: FileSystem, folder: str, dice: Entropy, wanted: TableFile, held: _Held | None, change: Change, shape: Shape
+    fs: FileSystem, folder: str, entropy: Entropy, wanted: TableFile, held: _Held | None, change: Change, shape: Shape
 ) -> None:
     positions = _positions(fs, wanted)
     if len(positions) == wanted.file.rows:
@@ -118,7 +123,7 @@ def _show(
     elif held.deletes:
         change.removed.add(held.deletes)
     if len(positions):
-        path = f"{folder}/{hash_of(wanted)}-{dice.token(8).hex()}.parquet"
+        path = f"{folder}/{hash_of(wanted)}-{entropy.token(8).hex()}.parquet"
         change.deletes.append(_write_deletes(fs, path, wanted, positions, shape))
 
 

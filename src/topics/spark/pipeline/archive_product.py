@@ -51,11 +51,11 @@ class ArchiveProduct:
     name = NAME
 
     def __init__(
-        self, fs: FileSystem, root: str, rules: ArchiveRules, dice: Entropy, table: Follower | None = None
+        self, fs: FileSystem, root: str, rules: ArchiveRules, entropy: Entropy, table: Follower | None = None
     ) -> None:
         self._store = ArchiveStore(fs, root)
         self._rules = rules
-        self._dice = dice
+        self._entropy = entropy
         self._table = table
         self._begun = False
         self._state: ArchiveState | None = None
@@ -88,7 +88,7 @@ class ArchiveProduct:
         return [Chore(one.subject, 0, msgspec.msgpack.encode(one), one.bytes) for one in found]
 
     def charge(self) -> bytes:
-        return msgspec.msgpack.encode(_Charge(self._store.root, self._dice.token(8).hex()))
+        return msgspec.msgpack.encode(_Charge(self._store.root, self._entropy.token(8).hex()))
 
     def commit(self, outcomes: Sequence[bytes], now_ms: int) -> Gain:
         gain, events = Gain(), []

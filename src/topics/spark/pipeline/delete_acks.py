@@ -72,11 +72,11 @@ class DeleteAcks:
 
 
 class Histories:
-    def __init__(self, fs: FileSystem, layout: Layout, confirmations: DeleteAcks, dice: Entropy) -> None:
+    def __init__(self, fs: FileSystem, layout: Layout, confirmations: DeleteAcks, entropy: Entropy) -> None:
         self._fs = fs
         self._layout = layout
         self._confirmations = confirmations
-        self._dice = dice
+        self._entropy = entropy
 
     def look(self, number: int) -> History:
         """The history of the log whose catalog has this number."""
@@ -84,7 +84,7 @@ class Histories:
         if name == RESTORED or (self._confirmations.is_ahead_of(number) and word != RESTORED):
             name, word = "", RESTORED
         if not name:
-            name = self._dice.token(8).hex()
+            name = self._entropy.token(8).hex()
             self._note(f"{name} {word}".strip())
         return History(name, word == RESTORED, self._confirmations.told())
 

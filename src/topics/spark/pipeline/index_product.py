@@ -87,10 +87,10 @@ class _IndexTransform:
 class IndexProduct:
     name = FAMILIES
 
-    def __init__(self, fs: FileSystem, layout: Layout, rules: IndexRules, dice: Entropy) -> None:
+    def __init__(self, fs: FileSystem, layout: Layout, rules: IndexRules, entropy: Entropy) -> None:
         self._store = IndexStore(fs, layout)
         self._rules = rules
-        self._dice = dice
+        self._entropy = entropy
         self._manifests: dict[int, IndexManifest] = {}
         self._topics: Mapping[int, CatalogTopic] = {}
         self._loaded = False
@@ -195,7 +195,7 @@ class IndexProduct:
         return found
 
     def charge(self) -> bytes:
-        self._run = self._dice.token(8).hex()
+        self._run = self._entropy.token(8).hex()
         return msgspec.msgpack.encode(_Charge(self._run, self._now_ms))
 
     def commit(self, outcomes: Sequence[bytes], now_ms: int) -> Gain:

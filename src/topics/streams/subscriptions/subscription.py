@@ -326,9 +326,9 @@ class Later(Protocol):
 
 class Leases:
     def __init__(
-        self, dice: Entropy, later: Later, mark: Callable[[str], str], over: Callable[[Subscription], None]
+        self, entropy: Entropy, later: Later, mark: Callable[[str], str], over: Callable[[Subscription], None]
     ) -> None:
-        self._dice = dice
+        self._entropy = entropy
         self._mark = mark
         self._later = later
         self._over = over
@@ -337,7 +337,7 @@ class Leases:
     def begin(self, subscription: Subscription, holder: str, snapshot: dict[str, str]) -> Claim:
         subscription.generation += 1
         subscription.notified = False
-        word, wake_id = (urlsafe_b64encode(self._dice.token(_TOKEN_BYTES)).decode() for _ in range(2))
+        word, wake_id = (urlsafe_b64encode(self._entropy.token(_TOKEN_BYTES)).decode() for _ in range(2))
         token = f"{word}.{self._marked(subscription.id, subscription.generation, word)}"
         claim = subscription.claim = Claim(f"wake_{wake_id}", subscription.generation, token, holder, snapshot)
         self.hold(subscription, claim)

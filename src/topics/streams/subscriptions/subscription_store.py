@@ -123,7 +123,7 @@ class SubscriptionTable:
     def signer(self) -> Signer:
         """The key that signs. It is made when it is first needed and kept with the first subscription."""
         if self._signer is None:
-            self._seed = self._core.dice.token(SEED_BYTES)
+            self._seed = self._core.entropy.token(SEED_BYTES)
             self._signer = Signer(self._seed)
         return self._signer
 

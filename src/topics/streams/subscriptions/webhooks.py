@@ -85,7 +85,7 @@ class Wakes:
         self._book = book
         self._deliver = deliver
         self._later = later
-        self.leases = Leases(self._core.dice, later, book.mark, self.consider)
+        self.leases = Leases(self._core.entropy, later, book.mark, self.consider)
         self.links = Links(streams, book, self.consider)
         self._line = CallLine()
         self.finished: Callable[[Subscription, Claim], None] = lambda subscription, claim: None

@@ -17,34 +17,34 @@ def frames_of(rig: Rig, source: Projection, topic: Topic, cursor: int, up_to: in
     return found
 
 
-def write(rig: Rig, dice: random.Random) -> None:
+def write(rig: Rig, rng: random.Random) -> None:
     records = [
         Record.of(
-            "x" * dice.choice([1, 1, 300]), tag=dice.choice([None, "t"]), node=dice.choice([None, "me"]),
-            meta=dice.choice([None, {"a": 1}]),
+            "x" * rng.choice([1, 1, 300]), tag=rng.choice([None, "t"]), node=rng.choice([None, "me"]),
+            meta=rng.choice([None, {"a": 1}]),
         )
-        for _ in range(dice.randrange(1, 5))
+        for _ in range(rng.randrange(1, 5))
     ]  # fmt: skip
     rig.engine.append("t", Batch(records=records), lambda outcome: None)
 
 
-def change(rig: Rig, dice: random.Random) -> None:
+def change(rig: Rig, rng: random.Random) -> None:
     """Something that may make of the last block other than all there is."""
     topic = rig.engine.core.existing("t")
-    match dice.randrange(6):
+    match rng.randrange(6):
         case 0:
-            rig.delete("t", dice.randrange(1, topic.head + 3))
+            rig.delete("t", rng.randrange(1, topic.head + 3))
         case 1:
-            rig.put("t", cap_records=dice.choice([0, 1, 3]))
+            rig.put("t", cap_records=rng.choice([0, 1, 3]))
         case 2:
-            rig.put("t", ttl_ms=dice.choice([0, 50]))
-            rig.clock.advance(dice.choice([0, 100]))
+            rig.put("t", ttl_ms=rng.choice([0, 50]))
+            rig.clock.advance(rng.choice([0, 100]))
             rig.engine.core.expire(topic)
         case 3:
             rig.engine.core.applier.gap(topic, topic.head + 1, topic.head + 2, None)
             topic.staged_head = topic.head
         case 4:
-            rig.put("t", durability=dice.choice(["disk", "memory"]))
+            rig.put("t", durability=rng.choice(["disk", "memory"]))
         case _:
             pass
 
@@ -57,12 +57,12 @@ SOURCES: tuple[dict[str, object], ...] = (
 
 @pytest.mark.parametrize("seed", range(20))
 def test_it_is_the_frame_of_a_read(seed: int) -> None:
-    rig, dice = Rig(segment_max_events=6), random.Random(seed)
+    rig, rng = Rig(segment_max_events=6), random.Random(seed)
     rig.put("t")
     made = 0
     for _ in range(60):
-        write(rig, dice)
-        change(rig, dice)
+        write(rig, rng)
+        change(rig, rng)
         topic = rig.engine.core.existing("t")
         for options in SOURCES:
             source = msgspec.structs.replace(rig.projection, **options)

@@ -7,7 +7,7 @@ from topics.api.v0.websocket_messages import Replies, Reply
 
 
 @given(st.lists(st.booleans(), max_size=30), st.randoms(use_true_random=False))
-def test_answers_keep_their_order(later: list[bool], dice: object) -> None:
+def test_answers_keep_their_order(later: list[bool], rng: object) -> None:
     sent: list[bytes] = []
     replies = Replies(sent.append)
     waiting: list[tuple[Reply, bytes]] = []
@@ -18,7 +18,7 @@ def test_answers_keep_their_order(later: list[bool], dice: object) -> None:
         else:
             replies.now(frame)
         assert len(sent) + len(replies) == number + 1
-    dice.shuffle(waiting)  # type: ignore[attr-defined]
+    rng.shuffle(waiting)  # type: ignore[attr-defined]
     for reply, frame in waiting:
         replies.give(reply, frame)
     assert sent == [b"%d" % number for number in range(len(later))]

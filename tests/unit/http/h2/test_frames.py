@@ -17,12 +17,12 @@ def read_all(reader: FrameReader) -> list[Frame]:
 
 
 def test_frames_are_found_however_they_are_cut(seed: int) -> None:
-    dice = random.Random(seed)
-    sent = [settings(), *[frame(DATA, 1, 2**31 - 1, dice.randbytes(dice.randrange(300))) for _ in range(50)]]
+    rng = random.Random(seed)
+    sent = [settings(), *[frame(DATA, 1, 2**31 - 1, rng.randbytes(rng.randrange(300))) for _ in range(50)]]
     stream = b"".join(sent)
     reader, found = FrameReader(1000), []
     while stream:
-        cut = dice.randrange(1, 200)
+        cut = rng.randrange(1, 200)
         reader.add(stream[:cut])
         stream = stream[cut:]
         found += read_all(reader)

@@ -8,14 +8,14 @@ from topics.http.messages import HttpLimits
 
 
 def test_bytes_come_out_as_they_went_in(seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     out = Outgoing()
     given, taken = b"", b""
     for _ in range(500):
-        part = dice.randbytes(dice.choice([0, 1, 10, 5000]))
+        part = rng.randbytes(rng.choice([0, 1, 10, 5000]))
         given += part
         out.add(part)
-        taken += bytes(out.take(dice.randrange(3000)))
+        taken += bytes(out.take(rng.randrange(3000)))
         assert out.nbytes == len(given) - len(taken)
     assert taken + bytes(out.take(10**9)) == given
     assert (out.nbytes, bytes(out.take(5))) == (0, b"")

@@ -56,17 +56,17 @@ def test_no_pattern_takes_long_on_any_name() -> None:
 
 def test_a_pattern_fits_what_its_expression_fits(seed: int) -> None:
     """Against the plainest expression of each pattern, on names so short that this takes no time."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     parts = {"*": "[^/]*", "**": ".*", "**/": "(?:.*/)?"}
     for _ in range(3000):
-        pattern = "".join(dice.choices(["*", "**", "**/", "a", "b", "/", "ab"], k=dice.randint(1, 6)))
+        pattern = "".join(rng.choices(["*", "**", "**/", "a", "b", "/", "ab"], k=rng.randint(1, 6)))
         tokens = re.findall(r"\*\*/?|\*|[^*]+", re.sub(r"\*{3,}", "**", pattern))
         if sum(token.startswith("**") for token in tokens) > DEEP_MAX:
             continue
         plain = re.compile("".join(parts.get(token, re.escape(token)) for token in tokens), re.DOTALL)
         match = matcher(pattern)
         for _ in range(10):
-            name = "".join(dice.choices("ab/", k=dice.randint(0, 7)))
+            name = "".join(rng.choices("ab/", k=rng.randint(0, 7)))
             assert match(name) == bool(plain.fullmatch(name)), (pattern, name)
 
 
