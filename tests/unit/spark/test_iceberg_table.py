@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
-from tests.unit.spark.archives import ROOT, advance, archived, run_all, state_of, topic_of
+from tests.unit.spark.archives import ROOT, advance, run_all, state_of, topic_of
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import (
     every_file,
@@ -28,7 +28,6 @@ from tests.unit.spark.tables import (
     table_of,
     table_rows,
 )
-from tests.unit.spark.test_legacy import prepared
 from topics.log.fs import read_whole, replace_file
 from topics.log.layout import Layout
 from topics.log.object_store.tiered_fs import tiered
@@ -166,15 +165,6 @@ def test_a_table_is_made_of_an_archive_that_had_none_and_no_file_of_it_is_opened
     version = read_version(folder)
     run_shown(folder.disk, folder, 2)
     assert read_version(folder) == version
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_an_archive_of_before_the_ledger_becomes_a_table_as_it_is(packed: bool) -> None:
-    """Its files are those of single topics, and have no numbers of columns in them."""
-    folder = prepared(packed)
-    run_shown(folder.disk, folder, 1)
-    assert of_topic(table_rows(folder.disk), "orders") == archived(folder.disk, "orders")
-    assert 2 not in archived(folder.disk, "orders") and 1 in archived(folder.disk, "orders")
 
 
 def read_version(folder: Folder) -> str:

@@ -1,8 +1,10 @@
-"""The archive: sealed records as Parquet, one folder a topic, with a manifest that says what counts.
+"""Archive: sealed records as Parquet files that topics share by day and bucket, and a ledger of the files that count.
 
-    <archive>/topic_id=<16 hex digits>/manifest.json
-    <archive>/topic_id=<16 hex digits>/date=<YYYY-MM-DD>/<first seq>-<last seq>-<run>.parquet
+    <archive>/ledger/state-<number>.bin                                 the whole state after a commit
+    <archive>/ledger/commit-<number>.bin                                one commit
+    <archive>/data/day=<YYYY-MM-DD>/topic_bucket=<number>/*.parquet     the rows of one or more topics
 
-`manifest` is what is true, `planning` what has to be done about it, `tasks` what Spark's tasks do, `store` the files,
-`reading` how others get at the records. Everything but `reading` runs without Spark, on any `FileSystem`.
+`ledger` reads and writes commits, `archive_state` applies them, `archive_plan` computes the work to be done,
+`archive_writer` runs it in Spark tasks, and `archive_reader` gives the records to other programs. Only
+`archive_reader` imports pyspark, and only when it is called; everything else runs on any `FileSystem`.
 """

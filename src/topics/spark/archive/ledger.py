@@ -1,6 +1,6 @@
 """The archive on its disk: a ledger of commits, replaced in one step, and data files that count once it names them.
 
-    ledger/state-<number>.bin     the whole state after a commit; number 0 is one that was taken over (`legacy`)
+    ledger/state-<number>.bin     the whole state after a commit
     ledger/commit-<number>.bin    one commit
     data/...                      files (`files`)
 
@@ -31,7 +31,6 @@ from topics.spark.archive.archive_plan import newest_delete
 from topics.spark.archive.archive_state import UNHEARD, ArchivedTopic, ArchiveState, Commit, Dropped, Event, Owned
 from topics.spark.archive.data_files import ArchiveFile
 from topics.spark.archive.delete_masks import Mask
-from topics.spark.archive.legacy import legacy_files, legacy_state, legacy_topics, remove_manifests
 from topics.spark.segment_reader import History
 
 T = TypeVar("T")
@@ -90,15 +89,6 @@ class ArchiveStore:
                 continue
         raise ArchiveDamagedError(f"{self.root}/ledger: it changes faster than it can be read")
 
-    def adopt(self) -> ArchiveState:
-        """The state for whoever is to change it: an archive of before is taken over."""
-        state = self.load()
-        if legacy_topics(self._fs, self.root):
-            if not self._names():
-                self.save(state)
-            remove_manifests(self._fs, self.root)
-        return state
-
     def commit(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> None:
         """Applies events to a state and makes the result the one that counts. What they name must be on disk."""
         commit = Commit(state.number + 1, now_ms, list(events))
@@ -126,7 +116,7 @@ class ArchiveStore:
         """Removes data files that the state does not name: what killed runs left. Only whoever has the pipeline may."""
         named = state.named()
         removed = 0
-        for path in [*self._data_files("data"), *legacy_files(self._fs, self.root)]:
+        for path in list(self._data_files("data")):
             if path not in named:
                 # A task of a driver that died may be removing what it wrote at this very moment.
                 self._remove(self.path_of(path))
@@ -149,8 +139,6 @@ class ArchiveStore:
         names = self._names()
         wholes = [number for kind, number in names if kind == "state"]
         newest = max(wholes, default=0)
-        if not names:
-            return self._legacy()
         state = ArchiveState()
         if wholes:
             data = self._read("state", newest)
@@ -168,12 +156,6 @@ class ArchiveStore:
                     raise FileNotFoundError from error
                 raise ArchiveDamagedError(f"{self._ledger('commit', number)}: {error}") from error
         return state
-
-    def _legacy(self) -> ArchiveState:
-        try:
-            return legacy_state(self._fs, self.root)
-        except ValueError as error:
-            raise ArchiveDamagedError(str(error)) from error
 
     def _decoded(self, kind: str, number: int, data: bytes, form: type[T]) -> T:
         path = self._ledger(kind, number)

@@ -65,7 +65,7 @@ class ArchiveProduct:
     def state(self) -> ArchiveState:
         """Read once: this process holds the pipeline, so nobody else changes it."""
         if self._state is None:
-            self._state = self._store.adopt()
+            self._state = self._store.load()
         return self._state
 
     def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
