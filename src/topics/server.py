@@ -1,8 +1,9 @@
-"""The composition root: the only place that puts the real clock, entropy, disk, engine and network together.
+"""The composition root: the only module that wires the clock, the disk, the engine, its services and the network.
 
 The port opens first and the log is replayed behind it, so that a probe can tell a server that replays from one that
-hangs. Stopping goes the same way back: the answer to "ready" changes first, then the engine finishes what it has
-accepted, and the port closes last.
+hangs. The API is therefore built in two steps: `build_front` makes the routes, `Front.open` gives them the services of
+the recovered engine. Stopping goes the same way back: the answer to "ready" changes first, then the engine finishes
+what it has accepted, and the port closes last.
 """
 
 import asyncio
@@ -13,7 +14,6 @@ import signal
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 import uvloop
@@ -28,11 +28,14 @@ from topics.api.request_logs import AccessLog, Audit, BadProxyError, TrustedProx
 from topics.api.tracing import Tracing
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.api.v1.server_details import ServerRoutes
+from topics.api.v1.subscriptions import WebhookCaller
 from topics.console.site import console_site, reference_site
+from topics.engine.background_jobs import ThreadRunner
 from topics.engine.core import EngineOptions
 from topics.engine.disk_threads import ThreadWorkers
 from topics.engine.engine import Engine
 from topics.engine.sealing import Unlisted
+from topics.engine.topic import Topic
 from topics.http.messages import HttpLimits
 from topics.http.server import HttpServer
 from topics.http.tls import Certificate
@@ -42,10 +45,17 @@ from topics.log.posix import PosixFileSystem, make_private
 from topics.model.key_file import KeyFileError
 from topics.model.limits import Limits
 from topics.model.settings import Settings, SettingsError
-from topics.search.service.index_coverage import HeldUp
+from topics.model.topic_config import Durability
+from topics.search.service.index_coverage import FamilyCoverage, HeldUp
+from topics.search.service.index_file_cache import IndexFileCache, IndexFiles
+from topics.search.service.search_service import StreamSearch
+from topics.search.worker.messages import Close
+from topics.search.worker.process import SearchProcess
 from topics.spark.pipeline.status import FAMILIES
 from topics.spark.pipeline.supervisor import FAILING, INSTALL, Supervisor
-from topics.streams.system_streams.system_streams import Around, SystemOptions
+from topics.streams.streams import Streams
+from topics.streams.subscriptions.subscriptions import SubscriptionLimits, Subscriptions
+from topics.streams.system_streams.system_streams import Around, SystemOptions, SystemStreams
 from topics.system.clock import Clock, SystemClock
 from topics.system.entropy import Entropy, SystemEntropy
 from topics.system.line_file import write_whole
@@ -101,24 +111,114 @@ def run(settings: Settings, on_ready: Callable[[str], None] | None = None) -> No
     uvloop.run(_serve_until_signalled(settings, on_ready))
 
 
-class Front(NamedTuple):
-    """Everything of a server but its engine."""
+class StreamServices:
+    """The services of streams that an engine has once: search, streams, subscriptions and the system streams."""
 
-    api: Api
-    ops: OpsHandlers
-    live: Live
-    streams: StreamsApi
-    http: HttpServer
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        webhooks: WebhookCaller,
+        around: Callable[[], Around],
+        held_up: Callable[[Topic], HeldUp | None],
+    ) -> None:
+        """`around` tells what is known outside of the engine, `held_up` why the pipeline does not index a stream."""
+        self.searcher = SearchProcess(is_committing=lambda: engine.committing)
+        self._files = _index_files(engine, settings, self.searcher)
+        self.search = StreamSearch(
+            engine, self.searcher, _later, SystemClock.monotonic, settings.search_stream_bytes,
+            settings.search_memory_bytes, settings.search_scan_bytes, settings.max_searches,
+            settings.max_searches_per_key, self._files,
+        )  # fmt: skip
+        self.streams = Streams(
+            engine, self.search, Durability(settings.streams_durability), _later, FamilyCoverage(self._files, held_up)
+        )
+        limits = msgspec.convert(settings, SubscriptionLimits, from_attributes=True)
+        self.subscriptions = Subscriptions(
+            self.streams, webhooks.deliver, _later, _webhook_loopback(settings), limits
+        )  # fmt: skip
+        self._system = SystemStreams(self.streams, _system_options(settings), _later, around)
+        for shard in engine.core.shards:
+            shard.settled.append(self.searcher.turns.committed)
 
-    def open(self, engine: Engine) -> None:
+    def start(self) -> None:
+        """Begins the background work: watching for subscriptions, and writing the system streams."""
+        self.subscriptions.start()
+        self._system.start()
+
+    async def close(self) -> None:
+        """Ends the search process and the fetches of index files."""
+        await self.searcher.close()
+        cache = self._files.cache
+        if cache is not None:
+            # A piece of an index file may be on its way: waiting for it would block the loop.
+            await asyncio.get_running_loop().run_in_executor(None, cache.close)
+
+
+def _index_files(engine: Engine, settings: Settings, searcher: SearchProcess) -> IndexFiles:
+    """The index files of an engine, with a cache on the local disk where they are in an object store."""
+    layout, far = engine.core.layout, engine.core.store.far
+
+    def let_go(path: str) -> None:
+        if searcher.child_pid is not None:
+            searcher.send(Close(path))
+
+    cache = None
+    if far is not None:
+        runner = ThreadRunner("companions", asyncio.get_running_loop().call_soon_threadsafe)
+        cache = IndexFileCache(far, layout, settings.search_cache_bytes, runner, let_go)
+    return IndexFiles(PosixFileSystem(), layout, SystemClock.monotonic, cache, let_go)
+
+
+def _later(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+    return asyncio.get_running_loop().call_later(seconds, function).cancel
+
+
+class Front:
+    """The server without its engine: routes, live delivery, webhooks and the port."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        api: Api,
+        ops: OpsHandlers,
+        live: Live,
+        routes: StreamsApi,
+        webhooks: WebhookCaller,
+        http: HttpServer,
+    ) -> None:
+        self.api = api
+        self.ops = ops
+        self.http = http
+        self._settings = settings
+        self._live = live
+        self._routes = routes
+        self._webhooks = webhooks
+        self._services: StreamServices | None = None
+
+    def open(self, engine: Engine, held_up: Callable[[Topic], HeldUp | None] = lambda topic: None) -> None:
         """Serves an engine that was started."""
-        self.http.sleep_while(lambda: engine.committing or self.streams.searching)
-        self.live.open(engine)
-        self.streams.start(engine, self._around)
+        services = StreamServices(engine, self._settings, self._webhooks, self._around, held_up)
+        self._services = services
+        self.http.sleep_while(lambda: engine.committing or services.searcher.is_asked)
+        self._live.open(engine, services.search)
+        self._routes.open(services.streams, services.subscriptions)
+        services.start()
         self.api.engine = engine
 
+    async def close(self) -> None:
+        """Ends webhook calls that are on their way, the search process and the port."""
+        await self._webhooks.close()
+        if self._services is not None:
+            await self._services.close()
+        await self.http.drain(0.0)
+        if self.api.tracing is not None:
+            await self.api.tracing.close()
+        if self.api.audit is not None:
+            self.api.audit.close()
+
     def _around(self) -> Around:
-        """What the engine does not know, for the metrics that it keeps."""
+        """The server's own numbers, for the metrics stream of the engine."""
         counters, pipeline = self.http.counters, self.ops.pipeline_state()
         return Around(
             requests=counters.requests, received_bytes=counters.bytes_in, sent_bytes=counters.bytes_out,
@@ -129,27 +229,28 @@ class Front(NamedTuple):
 
 
 def build_front(settings: Settings, keys: KeyRing, clock: Clock, entropy: Entropy) -> Front:
-    streams = _streams_api(settings)
+    tracing = _tracing(settings, clock)
+    webhooks = _webhook_caller(settings, tracing)
+    streams = stream_routes(settings)
     keys.tokens = Tokens(clock, entropy)
-    ops = OpsHandlers(clock, streams)
+    ops = OpsHandlers(clock, streams, webhooks)
     ops.console.files = console_site()
     ops.reference.files = reference_site()
     ops.limits = {name: value for name, value in msgspec.structs.asdict(settings).items() if name.startswith("max_")}
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
     live = ops.live = Live(live_limits, keys, clock, entropy)
-    live.search = lambda engine: streams.streams(engine).search
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
-    api.tracing = streams.webhooks.tracing = _tracing(settings, clock)
-    if settings.tracing == "export" and api.tracing is not None:
-        api.tallies.tell(api.tracing.answered)
+    api.tracing = tracing
+    if settings.tracing == "export" and tracing is not None:
+        api.tallies.tell(tracing.answered)
     access_log = AccessLog(_trusted_proxies(settings))
     if _is_on(settings.access_log):
         api.tallies.tell(access_log.answered)
     api.browsers = _browser_rules(settings, with_keys=not keys.is_open)
     ops.api = api
     http = ops.http = HttpServer(api, _http_limits(settings), clock)
-    return Front(api, ops, live, streams, http)
+    return Front(settings, api, ops, live, streams, webhooks, http)
 
 
 async def serve(
@@ -177,12 +278,7 @@ async def serve(
         shown = _announce(addresses[0], settings, with_keys=not store.ring.is_open)
         await _run_engine(settings, front, stop, None if on_ready is None else partial(on_ready, shown))
     finally:
-        await front.streams.close()
-        await front.http.drain(0.0)
-        if front.api.tracing is not None:
-            await front.api.tracing.close()
-        if front.api.audit is not None:
-            front.api.audit.close()
+        await front.close()
 
 
 def _http_limits(settings: Settings) -> HttpLimits:
@@ -199,14 +295,16 @@ def _http_limits(settings: Settings) -> HttpLimits:
     )
 
 
-def _streams_api(settings: Settings) -> StreamsApi:
-    values = {
-        **msgspec.structs.asdict(settings), "webhook_loopback": _webhook_loopback(settings),
-        "immutable": _is_on(settings.streams_immutable), "system": _system_options(settings),
-    }  # fmt: skip
+def stream_routes(settings: Settings) -> StreamsApi:
+    """The routes of /v1, for an engine that is given later."""
+    values = {**msgspec.structs.asdict(settings), "immutable": _is_on(settings.streams_immutable)}
+    inspection = ServerRoutes(settings, engine_options(settings).wal_shards)
+    return StreamsApi(msgspec.convert(values, StreamOptions), inspection)
+
+
+def _webhook_caller(settings: Settings, tracing: Tracing | None) -> WebhookCaller:
     try:
-        inspection = ServerRoutes(settings, engine_options(settings).wal_shards)
-        return StreamsApi(msgspec.convert(values, StreamOptions), inspection)
+        return WebhookCaller(_webhook_loopback(settings), settings.streams_webhook_ca_file, tracing)
     except OSError as error:
         # Found at the start, and not when the first webhook fails.
         raise SettingsError(
@@ -366,10 +464,9 @@ async def _run_engine(
     loop, counters = asyncio.get_running_loop(), front.http.counters
     engine.start(loop, ThreadWorkers(loop, lambda: counters.heard))
     tune_collector()
-    front.open(engine)
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: _work_number(engine, settings))
+    front.open(engine, lambda topic: held_up(supervisor, topic.name))
     ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.core.wall())
-    front.streams.tell_held_up(lambda topic: held_up(supervisor, topic.name))
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.core.topic_count})
     if on_ready is not None:

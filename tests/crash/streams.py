@@ -28,7 +28,7 @@ from topics.streams.offsets import Position
 from topics.streams.read import ReadSpec, StreamSlice
 from topics.streams.stream_frames import Producer
 from topics.streams.stream_state import JSON_TYPE
-from topics.streams.streams import Streams
+from topics.streams.streams import inline_streams
 from topics.testing import (
     NO_FAULTS,
     FakeDisk,
@@ -73,7 +73,7 @@ class Player:
         self.boots += restarted
         self.engine = Engine.recover(disk, self.options, self.clock, SeededEntropy(1), boot_id=f"boot-{self.boots}")
         check_totals(self.engine)
-        self.streams = Streams(self.engine)
+        self.streams = inline_streams(self.engine)
 
     def create(self, name: str, **settings: object) -> None:
         request = CreateRequest(content_type="text/plain", **settings)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from topics.streams.lifecycle import CreateRequest, ForkFrom
 from topics.streams.offsets import Position
 from topics.streams.read import ReadSpec, StreamSlice
 from topics.streams.stream_frames import Producer
-from topics.streams.streams import Streams
+from topics.streams.streams import Streams, inline_streams
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 ONE_SHARD = msgspec.structs.replace(OPTIONS, wal_shards=1, wal_file_bytes=65536, segment_max_events=100)
@@ -20,7 +20,7 @@ VALUES = [f"<{number}>" for number in range(6)]
 
 
 def open_streams(disk: FakeDisk) -> Streams:
-    return Streams(Engine.recover(disk, ONE_SHARD, ManualClock(), SeededEntropy(1), boot_id=BOOT))
+    return inline_streams(Engine.recover(disk, ONE_SHARD, ManualClock(), SeededEntropy(1), boot_id=BOOT))
 
 
 def build() -> FakeDisk:

@@ -18,6 +18,8 @@ from topics.http.server import HttpServer
 from topics.log.commit_thread import CommitThread
 from topics.log.fs import FileSystem
 from topics.log.posix import PosixFileSystem
+from topics.model.settings import Settings
+from topics.server import stream_routes
 from topics.system.clock import Clock, SystemClock
 from topics.testing import SeededEntropy
 
@@ -73,7 +75,7 @@ class PressedServer:
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         clock = self._clock
-        ops = OpsHandlers(clock)
+        ops = OpsHandlers(clock, stream_routes(Settings()))
         keys = KeyRing.parse("")
         live = self.live = ops.live = Live(LiveLimits(), keys, clock, SeededEntropy(2))
         api = self.api = ops.api = Api(ops.routes(), keys, clock, _BODY_BYTES, 0, live)

@@ -20,7 +20,7 @@ from topics.model.errors import TopicsError
 from topics.model.topic_config import Durability
 from topics.streams.offsets import Position
 from topics.streams.read import ReadSpec
-from topics.streams.streams import Streams
+from topics.streams.streams import Streams, inline_streams
 from topics.testing import FakeDisk, ManualClock, Survival
 
 JSON = "application/json"
@@ -47,7 +47,7 @@ class Life:
 
     def opened(self) -> Streams:
         engine = open_engine(self.disk, self.clock, boot_id=f"boot-{self.cuts}", segment_max_events=4)
-        return Streams(engine, self.durability)
+        return inline_streams(engine, self.durability)
 
     def step(self, word: str) -> None:
         getattr(self, f"do_{word}")()

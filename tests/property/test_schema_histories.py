@@ -26,7 +26,7 @@ from topics.streams.lifecycle import CreateRequest, ForkFrom
 from topics.streams.offsets import Position, offset_of
 from topics.streams.read import ReadSpec, StreamSlice
 from topics.streams.stream_state import JSON_TYPE
-from topics.streams.streams import Streams
+from topics.streams.streams import inline_streams
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 OPTIONS = EngineOptions(
@@ -84,7 +84,7 @@ class DescribedLives(RuleBasedStateMachine):
     def _open(self) -> None:
         self.engine = Engine.recover(self.disk, OPTIONS, self.clock, SeededEntropy(1), boot_id="boot")
         check_totals(self.engine)
-        self.streams = Streams(self.engine)
+        self.streams = inline_streams(self.engine)
         self.engine.routing.kick()
 
     def _ask(self, asked: Any, *given: Any) -> Any:

@@ -27,7 +27,7 @@ from topics.streams.lifecycle import Created, CreateRequest, ForkFrom
 from topics.streams.offsets import Position, offset_of, read_offset
 from topics.streams.read import ReadSpec, StreamSlice
 from topics.streams.stream_frames import Producer
-from topics.streams.streams import Streams
+from topics.streams.streams import inline_streams
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 NAMES = st.sampled_from(["a", "b", "c", "d/e"])
@@ -58,7 +58,7 @@ class StreamLives(RuleBasedStateMachine):
 
     def _open(self) -> None:
         self.engine = Engine.recover(self.disk, OPTIONS, self.clock, SeededEntropy(1), boot_id="a")
-        self.streams = Streams(self.engine)
+        self.streams = inline_streams(self.engine)
 
     def _ask(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:
         answers: list[Any] = []

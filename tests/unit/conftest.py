@@ -23,7 +23,7 @@ from topics.model.errors import TopicsError
 from topics.model.records import Batch, Record
 from topics.model.router_rules import DeleteSelector, TagMatch
 from topics.model.topic_config import Durability, TopicConfigPatch
-from topics.streams.streams import Streams
+from topics.streams.streams import Streams, inline_streams
 from topics.system.clock import Clock
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
@@ -265,4 +265,4 @@ def open_with_cold(disk: FileSystem | None = None, clock: Clock | None = None, *
 
 @pytest.fixture
 def streams(disk: FakeDisk, clock: ManualClock) -> Streams:
-    return Streams(open_engine(disk, clock, wal_shards=2, segment_max_events=4))
+    return inline_streams(open_engine(disk, clock, wal_shards=2, segment_max_events=4))

@@ -20,7 +20,8 @@ from topics.api.v0.search import TopicSearches
 from topics.api.v0.transactions import TRANSACTION_ROUTES
 from topics.api.v0.watch import WATCH_ROUTES
 from topics.api.v1.openapi import described_types, stream_paths
-from topics.api.v1.routes import StreamOptions, StreamsApi
+from topics.api.v1.routes import StreamsApi
+from topics.api.v1.subscriptions import WebhookCaller
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
 from topics.model.errors import NotReadyError, ShuttingDownError, quoted
@@ -104,8 +105,9 @@ _PLAIN_PAGE = (
 class OpsHandlers:
     """The handlers that answer without an engine, too."""
 
-    def __init__(self, clock: Clock, streams: StreamsApi | None = None) -> None:
-        self._streams = streams or StreamsApi(StreamOptions())
+    def __init__(self, clock: Clock, streams: StreamsApi, webhooks: WebhookCaller | None = None) -> None:
+        self._streams = streams
+        self._webhooks = webhooks
         self._clock = clock
         self._scrapes = Scrapes(clock.monotonic)
         self._started = clock.monotonic()
@@ -190,8 +192,8 @@ class OpsHandlers:
             sse_connections=0 if self.live is None else self.live.connections.open,
             watch_sessions=0 if self.live is None else len(self.live.sessions),
             queue_leases_in_flight=0 if engine is None else engine.queues.in_flight(),
-            webhook_calls=self._streams.webhooks.calls,
-            webhook_failures=self._streams.webhooks.failures,
+            webhook_calls=0 if self._webhooks is None else self._webhooks.calls,
+            webhook_failures=0 if self._webhooks is None else self._webhooks.failures,
             search=self._streams.search_stats(),
         )
         prefixes = match_of(exchange.head).key.prefixes

@@ -13,9 +13,8 @@ from topics.model.topic_config import Durability
 from topics.schema.contract import Contract
 from topics.schema.promotion import Promoter
 from topics.schema.registry import SchemaUpdate
-from topics.search.service.backend import InlineSearcher, at_once
-from topics.search.service.index_coverage import FamilyCoverage, IndexCoverage, NothingIndexed
-from topics.search.service.search_service import StreamSearch
+from topics.search.service.index_coverage import IndexCoverage, NothingIndexed
+from topics.search.service.search_service import StreamSearch, inline_search
 from topics.streams.append import AppendedDone, AppendRequest, StreamAppender
 from topics.streams.contracts import ContractDone, Contracts, contract_of
 from topics.streams.invalidation import InvalidationService, StreamInvalidation
@@ -34,7 +33,6 @@ from topics.streams.offsets import NOW, START, Position, read_offset
 from topics.streams.producers import Later
 from topics.streams.read import ReadSpec, StreamSlice, cutter, joined
 from topics.streams.stream_state import JSON_TYPE, StreamState, check_visible, stream_of
-from topics.system.clock import SystemClock
 
 _LISTED_MAX = 1000
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
@@ -44,24 +42,22 @@ class Streams:
     def __init__(
         self,
         engine: Engine,
+        search: StreamSearch,
         durability: Durability = Durability.FSYNC,
         later: Later | None = None,
-        search: StreamSearch | None = None,
+        coverage: IndexCoverage | None = None,
     ) -> None:
-        """`later` lets batches that come too early wait a moment; without it they are refused at once. Without `search`
-        queries are answered on the caller's stack."""
+        """`durability` is that of streams that are created. `later` sets a timer: batches of a producer that come
+        before their turn wait for it, and are refused at once without it. `coverage` tells how far index files cover
+        streams; without it there are none."""
         self.engine = engine
-        self.search = search or StreamSearch(
-            engine, InlineSearcher(SystemClock.monotonic), at_once, SystemClock.monotonic
-        )
+        self.search = search
         self._lifecycle = Lifecycle(engine, durability)
         self._appender = StreamAppender(engine, later)
         self._contracts = Contracts(engine)
         self._later = later
         self._touches: InvalidationService | None = None
-        companions = self.search.companions
-        self.coverage: IndexCoverage = NothingIndexed() if companions is None else FamilyCoverage(companions)
-        """How far indexes on the disk cover streams; whoever builds some says so here."""
+        self.coverage: IndexCoverage = NothingIndexed() if coverage is None else coverage
 
     def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
         self._check_writable(name)
@@ -222,6 +218,11 @@ class Streams:
         """Whether a topic that is there is there for users of streams."""
         guard = topic.guard
         return guard is None or (guard is self.engine.streams and not self.engine.streams.over(topic))
+
+
+def inline_streams(engine: Engine, durability: Durability = Durability.FSYNC, later: Later | None = None) -> Streams:
+    """The streams of an engine with searches on the caller's stack: for tests and tools, without a search process."""
+    return Streams(engine, inline_search(engine), durability, later)
 
 
 def _promoter(topic: Topic) -> Promoter | None:

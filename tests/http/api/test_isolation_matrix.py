@@ -18,6 +18,8 @@ from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
 from topics.api.operator_routes import OpsHandlers
 from topics.api.v0.watch_events import encode_map
+from topics.model.settings import Settings
+from topics.server import stream_routes
 from topics.streams.subscriptions.subscription import SubscriptionRequest
 from topics.testing import ManualClock
 from topics_protocol.websocket_frames import Command
@@ -25,7 +27,7 @@ from topics_protocol.websocket_frames import Command
 KEYS = "boss,acme::acme:,zeta::zeta:"
 SECRET = "hush-hush"
 """What the other tenant's records hold."""
-_ROUTES = OpsHandlers(ManualClock()).routes()
+_ROUTES = OpsHandlers(ManualClock(), stream_routes(Settings())).routes()
 _LISTED = sorted({f"{method} {path}" for method, path in _ROUTES.listed()})
 _ADVICE = (
     "{} is in no row of the matrix of isolation. Add one to tests/http/api/isolation_rows.py: a request for each place "

@@ -19,6 +19,8 @@ from tests.unit.search.helpers import LOGS
 from topics.api.error_responses import STATUS_BY_CODE, V1_STATUS_BY_CODE
 from topics.api.operator_routes import OpsHandlers
 from topics.model import errors
+from topics.model.settings import Settings
+from topics.server import stream_routes
 from topics.system.clock import SystemClock
 
 
@@ -47,7 +49,7 @@ QUERIES = ("", "status:>=3", "card", 'message:"card declined" -service:a', "has:
 SORTS: tuple[list[str], ...] = (["status:asc"], ["_score", "eventTime"], ["offset:asc"], ["message"])
 STREAMS = {"a": "application/json", "b/c": "text/plain", "b/d": "application/json"}
 """Streams that are there; of other names most requests could only hear that there is nothing."""
-OPS = OpsHandlers(SystemClock())
+OPS = OpsHandlers(SystemClock(), stream_routes(Settings()))
 ROUTES = OPS.routes()
 DOCUMENT: dict[str, Any] = msgspec.json.decode(OPS.description)
 schema = schemathesis.openapi.from_dict(DOCUMENT, config=SchemathesisConfig(seed=SEED))

@@ -30,8 +30,9 @@ from topics.log.object_store.tiered_fs import tiered_for_server
 from topics.model.limits import Limits
 from topics.model.records import Batch, Record
 from topics.model.seq_ranges import LossReason, Tombstone
-from topics.model.settings import SETTINGS
+from topics.model.settings import SETTINGS, Settings
 from topics.model.topic_config import DEFAULT_CONFIG, TopicConfig, TopicConfigPatch, TopicType
+from topics.server import stream_routes
 from topics.system.clock import SystemClock
 from topics.system.process import process_numbers
 from topics.testing import FakeDisk, FolderStore, ManualClock, SeededEntropy
@@ -39,6 +40,7 @@ from topics_protocol import queues, v0, watch
 
 PAGE = read("docs/api.md")
 BASE = "http://127.0.0.1:4000"
+ROUTES = OpsHandlers(SystemClock(), stream_routes(Settings())).routes()
 
 
 def first_cells(heading: str) -> list[str]:
@@ -51,7 +53,7 @@ def first_cells(heading: str) -> list[str]:
 
 def test_every_route_is_on_the_page_with_its_scopes() -> None:
     listed = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(section(PAGE, "## Base and versions"))}
-    routes = OpsHandlers(SystemClock()).routes().all
+    routes = ROUTES.all
     pages = {"GET /console": "none"}
     assert listed == {f"{route.method} {route.path}": words(route.scopes) for route in routes} | pages
 
@@ -60,7 +62,7 @@ def words(scopes: Scope) -> str:
     return " and ".join(str(scope.name).lower() for scope in Scope if scope in scopes) or "none"
 
 
-@pytest.mark.parametrize("route", [route for route in OpsHandlers(SystemClock()).routes().all if route.operation])
+@pytest.mark.parametrize("route", [route for route in ROUTES.all if route.operation])
 def test_every_query_parameter_is_described(route: Any) -> None:
     # A section begins with its route.
     for parameter in route.operation.query:
@@ -231,7 +233,7 @@ def snapshot() -> Snapshot:
     engine.put_topic("jobs", TopicConfigPatch(type=TopicType.QUEUE), lambda outcome: None)
     engine.append("events", Batch(records=[Record.of(1)]), lambda outcome: None)
     clock = SystemClock()
-    api = Api(OpsHandlers(clock).routes(), KeyRing([]), clock, 1, 0)
+    api = Api(OpsHandlers(clock, stream_routes(Settings())).routes(), KeyRing([]), clock, 1, 0)
     state = ServerState(ready=True, recovery_progress=1.0, uptime_ms=1)
     measured = Snapshot(state, engine, HttpServer(api, HttpLimits(), clock), no_pipeline())
     measured.tallies, measured.process = api.tallies, process_numbers()
@@ -375,7 +377,7 @@ def test_the_examples_with_keys_are_answered_as_shown(run: Runner, tmp_path: Pat
 
 def test_every_route_has_an_example() -> None:
     """But the short names of the probes, which answer what the long ones do."""
-    routes = OpsHandlers(SystemClock()).routes()
+    routes = ROUTES
     shown = set()
     for command, _ in examples(PAGE):
         [path] = [word.removeprefix(BASE).partition("?")[0] for word in command if word.startswith(BASE)]

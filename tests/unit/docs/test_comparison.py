@@ -10,7 +10,9 @@ from tests.unit.docs.pages import read, rows, section
 from topics.api.operator_routes import OpsHandlers
 from topics.model.router_rules import Guarantee, RouterRules
 from topics.model.seq_ranges import Tombstone
+from topics.model.settings import Settings
 from topics.model.topic_config import Durability, TopicConfig
+from topics.server import stream_routes
 from topics.system.clock import SystemClock
 
 TABLE = {cells[0]: cells[1:] for cells in rows(section(read("README.md"), "## How it compares"))}
@@ -21,7 +23,7 @@ def fields(kind: type) -> set[str]:
 
 
 def routed(path: str) -> bool:
-    return any(route.path == path for route in OpsHandlers(SystemClock()).routes().all)
+    return any(route.path == path for route in OpsHandlers(SystemClock(), stream_routes(Settings())).routes().all)
 
 
 CLAIMS: dict[str, tuple[str, Callable[[], bool]]] = {
@@ -36,7 +38,7 @@ CLAIMS: dict[str, tuple[str, Callable[[], bool]]] = {
         "routers, exactly once if asked", lambda: RouterRules(guarantee=Guarantee("exactly_once")).exactly_once
     ),
     "several topics at one moment": ("transactions", lambda: routed("/v0/transactions")),
-    "a console": ("yes, in the server", lambda: bool(OpsHandlers(SystemClock()).console)),
+    "a console": ("yes, in the server", lambda: bool(OpsHandlers(SystemClock(), stream_routes(Settings())).console)),
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from tests.unit.streams.conftest import create, fork
 from topics.engine.engine import Engine
 from topics.engine.watermarks import is_whole, removed_count
 from topics.model.topic_config import Durability
-from topics.streams.streams import Streams
+from topics.streams.streams import inline_streams
 from topics.testing import FakeDisk
 
 
@@ -68,7 +68,7 @@ def test_flags_that_are_only_in_a_file_are_not_read() -> None:
 
 def test_a_fork_lacks_what_its_source_lacks_and_what_was_deleted_in_itself() -> None:
     engine = open_engine()
-    streams = Streams(engine)
+    streams = inline_streams(engine)
     create(streams, "s", "application/json", body=b"[1,2,3,4]")
     fork(streams, "f", "s")
     fork(streams, "g", "f")

@@ -15,7 +15,7 @@ from topics.queues.leases import LeaseTable
 from topics.queues.queue_state import find_queue
 from topics.streams.lifecycle import CreateRequest
 from topics.streams.stream_state import stream_of
-from topics.streams.streams import Streams
+from topics.streams.streams import inline_streams
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
 JSON = "application/json"
@@ -43,7 +43,7 @@ class World:
     def _open(self) -> None:
         self.fs = FaultyFileSystem(self.disk)
         self.engine = open_engine(self.fs, self.clock, wal_shards=2, limits=self.limits)
-        self.streams = Streams(self.engine)
+        self.streams = inline_streams(self.engine)
 
     def restart(self) -> None:
         """What an operator does about a log that takes no more writes."""

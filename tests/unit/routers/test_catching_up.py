@@ -14,7 +14,7 @@ from topics.engine.read import ReadRequest, ReadResult
 from topics.engine.scheduler import Scheduler
 from topics.model.topic_config import Discard, Durability, TopicConfigPatch
 from topics.streams.read import ReadSpec, StreamSlice
-from topics.streams.streams import Streams
+from topics.streams.streams import inline_streams
 from topics.testing import FakeDisk
 
 
@@ -43,7 +43,7 @@ def _read(engine: Engine) -> int:
 
 def _stream_read(engine: Engine) -> int:
     answers: list[object] = []
-    Streams(engine).read(engine.core.by_name["b"], ReadSpec(), answers.append)
+    inline_streams(engine).read(engine.core.by_name["b"], ReadSpec(), answers.append)
     assert isinstance(answers[0], StreamSlice)
     return answers[0].count
 
@@ -57,8 +57,8 @@ LOOKS: dict[str, Callable[[Engine], int]] = {
     "router": lambda engine: engine.router("a->b").forwarded_total,
     "routers": lambda engine: engine.list_routers()[0].forwarded_total,
     "stream": _stream_read,
-    "stream's state": lambda engine: Streams(engine).info("b").head,
-    "stream's end": lambda engine: Streams(engine).locate(engine.core.by_name["b"], "now").counter,
+    "stream's state": lambda engine: inline_streams(engine).info("b").head,
+    "stream's end": lambda engine: inline_streams(engine).locate(engine.core.by_name["b"], "now").counter,
 }
 
 

@@ -14,7 +14,7 @@ from topics.model.router_rules import TagMatch
 from topics.search.service.hit_fetch import EntryCache, Fetched, nearby
 from topics.search.service.search_service import description_of
 from topics.streams.offsets import Position
-from topics.streams.streams import Streams
+from topics.streams.streams import Streams, inline_streams
 
 SEARCH = {
     "primaryTimestampField": "time",
@@ -43,7 +43,7 @@ def fill(streams: Streams, name: str, first: int) -> None:
 
 @pytest.fixture
 def streams() -> Streams:
-    made = Streams(open_with_cold(segment_max_events=100))
+    made = inline_streams(open_with_cold(segment_max_events=100))
     create(made, "a", JSON)
     update(made, "a", schema={"type": "object"}, search=SEARCH, routingKey={"jsonPointer": "/k", "required": False})
     return made

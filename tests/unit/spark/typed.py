@@ -22,7 +22,7 @@ from topics.spark.pipeline.typed_product import TypedProduct
 from topics.streams.append import AppendRequest
 from topics.streams.contracts import contract_of
 from topics.streams.lifecycle import CreateRequest
-from topics.streams.streams import Streams
+from topics.streams.streams import inline_streams
 from topics.testing import SeededEntropy
 
 JSON = "application/json"
@@ -45,7 +45,7 @@ class Described:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self.streams = Streams(folder.engine)
+        self.streams = inline_streams(folder.engine)
 
     def create(self, name: str, schema: Mapping[str, Any] = ORDER) -> None:
         self._done(lambda done: self.streams.create(name, CreateRequest(content_type=JSON), done))

@@ -10,7 +10,7 @@ from topics.streams.lifecycle import Created, CreateRequest, Deleted, ForkFrom
 from topics.streams.offsets import Position
 from topics.streams.read import ReadSpec, StreamSlice
 from topics.streams.stream_frames import Producer
-from topics.streams.streams import Streams
+from topics.streams.streams import Streams, inline_streams
 from topics.testing import FakeDisk, ManualClock, Survival
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ START = Position(0)
 def reopened(disk: FakeDisk, clock: ManualClock) -> Streams:
     """The same streams after the process was killed."""
     engine: Engine = open_engine(disk.crash(Survival.EVERYTHING), clock, wal_shards=2, segment_max_events=4)
-    return Streams(engine)
+    return inline_streams(engine)
 
 
 def create(streams: Streams, name: str, content_type: str = "text/plain", **settings: object) -> Created:

@@ -20,7 +20,7 @@ from topics.model.topic_config import Discard, TopicConfigPatch
 from topics.streams.append import Appended, AppendRequest
 from topics.streams.stream_frames import Producer, StreamMark
 from topics.streams.stream_state import PRODUCERS_MAX, stream_of
-from topics.streams.streams import Streams
+from topics.streams.streams import Streams, inline_streams
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem
 
 
@@ -58,7 +58,7 @@ def test_a_repetition_is_not_told_of_what_may_still_fail(streams: Streams) -> No
 def test_a_repetition_of_what_failed_fails_too() -> None:
     disk = FakeDisk()
     fs = FaultyFileSystem(disk, FaultPlan(None, Fault.EIO, lasting=True))
-    streams = Streams(open_engine(fs))
+    streams = inline_streams(open_engine(fs))
     create(streams, "a")
     hold(streams.engine)
     first, again = ask(streams, b"1", 0), ask(streams, b"1", 0)

@@ -21,7 +21,7 @@ from topics.schema.contract import Contract
 from topics.streams.append import AppendRequest
 from topics.streams.offsets import Position
 from topics.streams.stream_state import stream_of
-from topics.streams.streams import Streams
+from topics.streams.streams import Streams, inline_streams
 from topics.testing import FakeDisk, ManualClock, Survival
 
 
@@ -197,7 +197,7 @@ def test_a_boundary_holds_for_every_class_whatever_is_lost(
     evolve(streams, "t")
     write(streams.engine, "t", {"number": 2})
     crashed = disk.clone().crash(survival)
-    again = Streams(open_engine(crashed, clock, boot_id="other", wal_shards=2, segment_max_events=4))
+    again = inline_streams(open_engine(crashed, clock, boot_id="other", wal_shards=2, segment_max_events=4))
     assert boundaries(again, "t") == [0, 2]
     topic = again.topic("t")
     assert topic.staged_head >= 2, "no entry of the second version may come before its boundary"

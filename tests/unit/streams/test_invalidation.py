@@ -20,7 +20,7 @@ from topics.schema.invalidation_keys import (
     watch_key,
 )
 from topics.streams.invalidation import Journal, Waiter
-from topics.streams.streams import Streams
+from topics.streams.streams import Streams, inline_streams
 from topics.testing import ManualClock
 
 POSTS, USERS = table_key("posts"), table_key("users")
@@ -35,7 +35,7 @@ def timers(clock: ManualClock) -> Timers:
 @pytest.fixture
 def streams(streams: Streams, timers: Timers) -> Streams:
     """The streams of other tests, and somebody who calls later."""
-    return Streams(streams.engine, later=timers.later)
+    return inline_streams(streams.engine, later=timers.later)
 
 
 def test_touches_are_on_where_the_profile_says_so(streams: Streams) -> None:
@@ -243,7 +243,7 @@ def test_a_cursor_of_another_epoch_is_stale(streams: Streams, timers: Timers) ->
     for cursor in ("later", "a:b", f"{touch.journal.epoch}:-1", f"{touch.journal.epoch}:" + "9" * 30):
         with pytest.raises(InvalidRequestError):
             Waiting(touch, POSTS, cursor=cursor)
-    again = Streams(streams.engine, later=timers.later)
+    again = inline_streams(streams.engine, later=timers.later)
     assert Waiting(touch_of(again), POSTS, cursor=touch.journal.cursor).stale, "a restart begins another epoch"
 
 

@@ -18,7 +18,7 @@ from topics.model.errors import (
 from topics.model.limits import Limits
 from topics.streams import lifecycle
 from topics.streams.lifecycle import CONTENT_TYPE_BYTES_MAX, TTL_S_MAX, Created, CreateRequest, Deleted
-from topics.streams.streams import Streams
+from topics.streams.streams import Streams, inline_streams
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
 
 
@@ -61,7 +61,7 @@ def test_a_name_is_free_when_the_deletion_is_safe(streams: Streams) -> None:
 
 
 def test_a_server_at_its_limit_creates_no_more() -> None:
-    streams = Streams(open_engine(limits=Limits(max_topics=1)))
+    streams = inline_streams(open_engine(limits=Limits(max_topics=1)))
     create(streams, "a")
     with pytest.raises(ThrottledError):
         create(streams, "b")
@@ -113,7 +113,7 @@ def test_restarts_do_not_keep_a_stream_alive(streams: Streams, disk: FakeDisk, c
         clock.advance(20_000)
         checkpoint(streams.engine)
         disk = killed(disk)
-        streams = Streams(open_engine(disk, clock, wal_shards=2))
+        streams = inline_streams(open_engine(disk, clock, wal_shards=2))
     clock.advance(15_000)
     with pytest.raises(TopicNotFoundError):
         streams.info("a")
@@ -186,7 +186,7 @@ def test_a_lifetime_that_began_while_the_clock_ran_ahead_is_mended_by_the_next_u
 
 def test_what_is_over_while_the_log_takes_no_writes_goes_when_it_does(clock: ManualClock) -> None:
     fs = FaultyFileSystem(FakeDisk())
-    streams = Streams(open_engine(fs, clock, full_disk_reserve_bytes=0))
+    streams = inline_streams(open_engine(fs, clock, full_disk_reserve_bytes=0))
     for name in ("seen", "unseen", "source"):
         create(streams, name, ttl_s=10, body=b"x")
     create(streams, "other")
@@ -208,7 +208,7 @@ def test_what_is_over_while_the_log_takes_no_writes_goes_when_it_does(clock: Man
 
 def test_a_deletion_that_fails_on_its_way_is_tried_again(clock: ManualClock) -> None:
     fs = FaultyFileSystem(FakeDisk())
-    streams = Streams(open_engine(fs, clock, full_disk_reserve_bytes=0))
+    streams = inline_streams(open_engine(fs, clock, full_disk_reserve_bytes=0))
     create(streams, "a", ttl_s=10)
     clock.advance(10_000)
     hold(streams.engine)

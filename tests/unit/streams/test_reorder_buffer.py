@@ -8,7 +8,7 @@ from topics.model.errors import ProducerGapError, TopicsError
 from topics.streams.append import Appended, AppendRequest
 from topics.streams.producers import AHEAD_MAX
 from topics.streams.stream_frames import Producer
-from topics.streams.streams import Streams
+from topics.streams.streams import Streams, inline_streams
 
 
 class Timers:
@@ -27,7 +27,7 @@ def timers() -> Timers:
 
 @pytest.fixture
 def streams(timers: Timers) -> Streams:
-    made = Streams(open_engine(), later=timers)
+    made = inline_streams(open_engine(), later=timers)
     create(made, "a")
     return made
 

@@ -16,7 +16,7 @@ from topics.model.names import METRICS_STREAM, REGISTRY_STREAM
 from topics.model.topic_config import TopicConfig, TopicConfigPatch
 from topics.streams.append import AppendRequest
 from topics.streams.lifecycle import CreateRequest
-from topics.streams.streams import Streams
+from topics.streams.streams import Streams, inline_streams
 from topics.streams.system_streams import registry_stream
 from topics.streams.system_streams import registry_stream as log_module
 from topics.streams.system_streams.registry_stream import LifecycleLog
@@ -88,7 +88,7 @@ def test_many_changes_of_one_turn_are_one_batch(streams: Streams) -> None:
 
 
 def test_what_happened_while_nobody_wrote_is_told_by_the_next_start(disk: FakeDisk, clock: ManualClock) -> None:
-    streams = Streams(open_engine(disk, clock, wal_shards=2, segment_max_events=4))
+    streams = inline_streams(open_engine(disk, clock, wal_shards=2, segment_max_events=4))
     _, turns = opened(streams)
     for name in ("stays", "goes", "changes", "again"):
         create(streams, name, "application/json")
@@ -146,7 +146,7 @@ def test_more_than_can_be_kept_is_found_by_comparing(streams: Streams, monkeypat
 
 def test_what_was_not_told_of_streams_that_sleep_is_told_and_they_sleep_on(disk: FakeDisk, clock: ManualClock) -> None:
     def start(disk: FakeDisk) -> Streams:
-        return Streams(open_engine(disk, clock, wal_shards=2, awake_topics=0))
+        return inline_streams(open_engine(disk, clock, wal_shards=2, awake_topics=0))
 
     streams = start(disk)
     create(streams, "old")
@@ -173,7 +173,7 @@ def test_streams_are_compared_in_short_steps_with_a_pause_behind_each(
 ) -> None:
     for setting, size in (("STEP", 2), ("_ENTRIES_A_STEP", 2), ("_NUMBERS_A_STEP", 5)):
         monkeypatch.setattr(registry_stream, setting, size)
-    streams = Streams(open_engine(disk, clock, wal_shards=2))
+    streams = inline_streams(open_engine(disk, clock, wal_shards=2))
     _, turns = opened(streams)
     for number in range(7):
         create(streams, f"told{number}")
@@ -263,7 +263,7 @@ def test_a_stream_that_had_the_name_before_is_left_alone(
 
 
 def test_they_count_against_no_limit_and_are_archived_by_nobody(disk: FakeDisk, clock: ManualClock) -> None:
-    streams = Streams(open_engine(disk, clock, limits=Limits(max_topics=2), segment_max_events=1))
+    streams = inline_streams(open_engine(disk, clock, limits=Limits(max_topics=2), segment_max_events=1))
     turns = Turns()
     SystemStreams(streams, SystemOptions(streams_metrics=False), turns.later, Around).start()
     create(streams, "one")
@@ -340,12 +340,12 @@ def test_a_clock_that_is_set_back_makes_no_interval_that_ends_before_it_begins(m
 
 
 def test_other_settings_after_a_restart_are_what_counts(disk: FakeDisk, clock: ManualClock) -> None:
-    streams = Streams(open_engine(disk, clock))
+    streams = inline_streams(open_engine(disk, clock))
     SystemStreams(streams, SystemOptions(streams_metrics_retention_ms=1000), Turns().later, Around).start()
     assert streams.topic(METRICS_STREAM).config.ttl_ms == 1000
     again = reopened(disk, clock)
     SystemStreams(again, SystemOptions(streams_metrics_retention_ms=2000), Turns().later, Around).start()
     assert again.topic(METRICS_STREAM).config.ttl_ms == 2000
-    off = Streams(open_engine(FakeDisk(), clock))
+    off = inline_streams(open_engine(FakeDisk(), clock))
     SystemStreams(off, SystemOptions(streams_metrics=False, streams_registry=False), Turns().later, Around).start()
     assert not off.engine.core.by_name

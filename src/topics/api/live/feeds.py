@@ -191,13 +191,15 @@ class Live:
             limits.max_watch_sessions, limits.watch_session_ttl_ms, clock, entropy, limits.max_watch_sessions_per_key
         )
         self._feeds: Feeds | None = None
-        self.search: Callable[[Engine], StreamSearch] | None = None
-        """Whoever finds what matches a filter."""
+        self.search: StreamSearch | None = None
+        """Finds the records that match a filter."""
         self.paced: dict[int, set[Paced]] = {}
         """Connections besides those of feeds that are told when pressure puts their topic off, by its id."""
 
-    def open(self, engine: Engine) -> None:
+    def open(self, engine: Engine, search: StreamSearch | None = None) -> None:
+        """Delivers from an engine that was started. Without `search`, reads with a filter are not possible."""
         self._feeds = feeds = Feeds(engine, self.run_queue)
+        self.search = search
 
         def put_off(topic: Topic) -> None:
             feeds.put_off(topic)

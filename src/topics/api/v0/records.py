@@ -1,6 +1,5 @@
 """Records: append, diff with long-poll, delete."""
 
-from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -100,7 +99,7 @@ class DiffSource(Projection, frozen=True, kw_only=True):
     streams: bool = False
     """Whether the topic may have a name that only streams can have."""
     filter: str | None = None
-    search: Callable[[Engine], StreamSearch] | None = None
+    search: StreamSearch | None = None
     """Whoever finds what matches it."""
 
     def sees(self, topic: Topic) -> bool:
@@ -162,14 +161,14 @@ def _read(
     request: ReadRequest,
     streams: bool,
     text: str | None,
-    search: Callable[[Engine], StreamSearch] | None,
+    search: StreamSearch | None,
     done: Done,
 ) -> None:
     if text is not None:
-        assert search is not None, "this server was made without anyone who searches"
+        assert search is not None, "this server was opened without a search service"
         topic = _topic(engine, name, streams)
         engine.catch_up(topic)
-        search(engine).diff(topic, request, text, done)
+        search.diff(topic, request, text, done)
     elif streams:
         engine.read_as(engine.core.readable(name), request, execute_read, done)
     else:

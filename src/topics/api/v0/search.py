@@ -115,7 +115,7 @@ class TopicSearches:
         core = call.engine.core
         topic = core.readable(call.topic) if call.flag("streams", False) else core.existing(call.topic)
         asked = parse_search_call(call, topic, search_config_of(topic), SEARCH_TIMEOUT_MS, _seq)
-        search = self._streams.streams(call.engine).search
+        search = self._streams.streams.search
         call.engine.consumed(topic)
         pending = Pending()
 

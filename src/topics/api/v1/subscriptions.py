@@ -24,7 +24,6 @@ from topics.api.chunked_response import Work, do_in_turns
 from topics.api.error_responses import MethodNotAllowedError, NotFoundError, error_headers, status_of
 from topics.api.tracing import Tracing
 from topics.api.v1.protocol import NO_STORE, REFUSED, ROOT, SUBSCRIPTIONS, answer, base_url, decode
-from topics.engine.engine import Engine
 from topics.model.errors import InvalidRequestError, TopicsError, quoted
 from topics.model.timestamps import write_time
 from topics.streams.subscriptions.subscription import BadTokenError, Subscription, SubscriptionRequest, literal_prefix
@@ -54,8 +53,9 @@ class ReleaseRequest(msgspec.Struct, frozen=True):
 
 
 class SubscriptionsApi:
-    def __init__(self, of: Callable[[Engine], Subscriptions]) -> None:
-        self._of = of
+    def __init__(self, service: Callable[[], Subscriptions]) -> None:
+        """`service` returns the subscriptions, which exist once the log is replayed."""
+        self._service = service
         one = "/v1/stream/__ds/subscriptions/{id}"
         self._tables: dict[str, dict[str, Route]] = {
             "": {
@@ -100,7 +100,7 @@ class SubscriptionsApi:
         for name in (*named, *([literal_prefix(request.pattern)] if request.pattern else [])):
             call.key.check(Scope(0), name)
         root = base_url(call) + ROOT
-        self._of(call.engine).put(
+        self._service().put(
             _id(call), request, root,
             lambda found, created: self._tell(call, found, 201 if created else 200), lambda error: refuse(call, error),
             call.key.prefixes,
@@ -111,17 +111,17 @@ class SubscriptionsApi:
 
     def _reachable(self, call: Call) -> Subscription:
         """The subscription of the path, if the key may have to do with it. Raises SubscriptionNotFoundError."""
-        return self._of(call.engine).get(_id(call), call.key.prefixes)
+        return self._service().get(_id(call), call.key.prefixes)
 
     def _tell(self, call: Call, found: Subscription, status: int) -> None:
         if len(found.links) > _DESCRIBED_AT_ONCE:
             do_in_turns(call, self._describe(call, found, status), lambda error: refuse(call, error))
         else:
-            self._answer(call, found, status, self._of(call.engine).describe_streams(found))
+            self._answer(call, found, status, self._service().describe_streams(found))
 
     def _describe(self, call: Call, found: Subscription, status: int) -> Work:
         """Of very many streams some at a time."""
-        service, names = self._of(call.engine), list(found.links)
+        service, names = self._service(), list(found.links)
         streams: list[dict[str, object]] = []
         for begin in range(0, len(names), _DESCRIBED_AT_ONCE):
             streams += service.describe_streams(found, names[begin : begin + _DESCRIBED_AT_ONCE])
@@ -129,7 +129,7 @@ class SubscriptionsApi:
         self._answer(call, found, status, streams)
 
     def _answer(self, call: Call, found: Subscription, status: int, streams: list[dict[str, object]]) -> None:
-        service, request = self._of(call.engine), found.request
+        service, request = self._service(), found.request
         told: dict[str, object] = {
             "id": found.id, "type": request.type, "pattern": request.pattern, "lease_ttl_ms": request.lease_ttl_ms,
             "description": request.description, "created_at": write_time(found.created_ms),
@@ -147,20 +147,20 @@ class SubscriptionsApi:
         answer(call, status, (NO_STORE,), _encode(told), "application/json")
 
     def _delete(self, call: Call) -> None:
-        self._of(call.engine).drop(self._reachable(call).id, _done(call))
+        self._service().drop(self._reachable(call).id, _done(call))
 
     def _link(self, call: Call) -> None:
         names = _read(call, LinkRequest).streams
         for name in names:
             call.key.check(Scope(0), name)
-        self._of(call.engine).link(self._reachable(call).id, names, _done(call))
+        self._service().link(self._reachable(call).id, names, _done(call))
 
     def _unlink(self, call: Call) -> None:
         name = decode(_segments(call)[2]) if len(_segments(call)) > 2 else ""
         if not name:
             raise InvalidRequestError("the path names no stream")
         call.key.check(Scope(0), name)
-        self._of(call.engine).unlink(self._reachable(call).id, name, _done(call))
+        self._service().unlink(self._reachable(call).id, name, _done(call))
 
     def _claim(self, call: Call) -> None:
         worker = _read(call, ClaimRequest).worker if call.exchange.body else ""
@@ -171,7 +171,7 @@ class SubscriptionsApi:
             else:
                 answer(call, 200, (NO_STORE,), _encode(outcome), "application/json")
 
-        self._of(call.engine).claim(self._reachable(call).id, worker, done)
+        self._service().claim(self._reachable(call).id, worker, done)
 
     def _ack(self, call: Call) -> None:
         def done(outcome: bool | TopicsError) -> None:
@@ -180,15 +180,15 @@ class SubscriptionsApi:
             else:
                 answer(call, 200, (NO_STORE,), _encode({"ok": True, "next_wake": outcome}), "application/json")
 
-        self._of(call.engine).ack(_id(call), _token(call), _read(call, Acks), done)
+        self._service().ack(_id(call), _token(call), _read(call, Acks), done)
 
     def _release(self, call: Call) -> None:
         said = _read(call, ReleaseRequest)
-        self._of(call.engine).release(_id(call), _token(call), said.wake_id, said.generation)
+        self._service().release(_id(call), _token(call), said.wake_id, said.generation)
         answer(call, 204, (NO_STORE,))
 
     def _jwks(self, call: Call) -> None:
-        body = _encode(self._of(call.engine).signer.jwks())
+        body = _encode(self._service().signer.jwks())
         answer(call, 200, (("cache-control", "public, max-age=300"),), body, "application/jwk-set+json")
 
 
@@ -253,13 +253,13 @@ _log = logging.getLogger(__name__)
 
 
 class WebhookCaller:
-    def __init__(self, allow_loopback: bool, ca_file: str | None = None) -> None:
+    def __init__(self, allow_loopback: bool, ca_file: str | None = None, tracing: Tracing | None = None) -> None:
         """`ca_file` names authorities that are trusted besides the public ones. Raises `OSError` if it holds none."""
         self._allow_loopback = allow_loopback
         # The public authorities take a moment to read, which a server without webhooks need not spend.
         self._trust = _trust(ca_file) if ca_file is not None else None
         self._calls: set[asyncio.Task[None]] = set()
-        self.tracing: Tracing | None = None
+        self._tracing = tracing
         self.calls = 0
         """Calls that ended."""
         self.failures = 0
@@ -277,7 +277,7 @@ class WebhookCaller:
         await asyncio.gather(*self._calls, return_exceptions=True)
 
     async def _call(self, url: str, body: bytes, signature: str, done: Callable[[Any], None]) -> None:
-        headers, span = ({}, None) if self.tracing is None else self.tracing.call(url, body)
+        headers, span = ({}, None) if self._tracing is None else self._tracing.call(url, body)
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 headers["webhook-signature"] = signature

@@ -1,8 +1,8 @@
 """How far indexes on the disk cover a stream, as inspection tells it: the one place to ask.
 
-A server without indexes on the disk answers with `NothingIndexed`. Whoever builds some implements `IndexCoverage`, sets
-it as `Streams.coverage`, and calls `core.wake(topic)` when what it would answer for a topic has changed, so that those
-who wait for news of its status are told.
+A server without indexes on the disk answers with `NothingIndexed`. A builder of indexes implements `IndexCoverage`,
+which `Streams` takes as an argument, and calls `core.wake(topic)` when its answer for a topic has changed, so that
+those who wait for news of its status are told.
 """
 
 from collections.abc import Callable
@@ -118,13 +118,13 @@ def families_of(predicate: Predicate, sorted_by: tuple[str, ...], config: Search
 class FamilyCoverage(NothingIndexed):
     """Implements `IndexCoverage`. All families are in the same companions, so they cover the same."""
 
-    def __init__(self, companions: IndexFiles) -> None:
+    def __init__(self, companions: IndexFiles, held_up: Callable[[Topic], HeldUp | None] = lambda topic: None) -> None:
+        """`held_up` asks the pipeline why indexing of a stream does not go on."""
         self._companions = companions
-        self.ask_held_up: Callable[[Topic], HeldUp | None] = lambda topic: None
-        """Told by whoever knows how the pipeline stands."""
+        self._held_up = held_up
 
     def held_up(self, topic: Topic) -> HeldUp | None:
-        return self.ask_held_up(topic)
+        return self._held_up(topic)
 
     def generation(self, topic: Topic) -> int:
         manifest = self._companions.manifest(topic)

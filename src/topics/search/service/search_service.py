@@ -8,7 +8,7 @@ from topics.engine.topic import Topic
 from topics.model.errors import InvalidRequestError, ThrottledError, TopicsError
 from topics.schema.search_fields import SearchConfig
 from topics.search.query.predicates import bind_filter
-from topics.search.service.backend import Later, Searcher, SearchStats
+from topics.search.service.backend import InlineSearcher, Later, Searcher, SearchStats, at_once
 from topics.search.service.filtered_read import FilteredDiff, FilteredRead
 from topics.search.service.hit_fetch import EntryCache, Fetch, Fetched
 from topics.search.service.index_feed import IndexFeed, IndexPrefetch
@@ -25,6 +25,7 @@ from topics.search.worker.messages import NO_INDEX, Query, SearchQuery
 from topics.streams.chunked_validation import Description
 from topics.streams.read import ReadSpec, StreamSlice
 from topics.streams.stream_state import stream_of
+from topics.system.clock import SystemClock
 
 SCAN_BYTES = 512 * 1024 * 1024
 STREAM_BYTES = 128 * 1024 * 1024
@@ -171,6 +172,11 @@ class StreamSearch:
     ) -> None:
         """A read of a topic's records that a filter restricts; `topics.search.query.schemaless_filter` says which."""
         FilteredDiff(self._engine, self._searcher, self._later, self._stats, topic, request, text, done).run()
+
+
+def inline_search(engine: Engine) -> StreamSearch:
+    """A search service that answers on the caller's stack: for tests and tools, which have no search process."""
+    return StreamSearch(engine, InlineSearcher(SystemClock.monotonic), at_once, SystemClock.monotonic)
 
 
 def _no_index() -> int:

@@ -19,6 +19,8 @@ from topics.http import HttpLimits, WebSocket
 from topics.http.h1.connection import Connection
 from topics.http.server_state import ServerState
 from topics.model.limits import Limits
+from topics.model.settings import Settings
+from topics.server import stream_routes
 from topics.system.clock import SystemClock
 from topics.testing import FakeDisk, SeededEntropy
 
@@ -32,7 +34,7 @@ class Site:
         options = EngineOptions(data_dir="data", wal_shards=1, limits=limits or Limits())
         self.engine = Engine.recover(FakeDisk(), options, clock, SeededEntropy(1), boot_id="a")
         self.engine.start(asyncio.get_running_loop())
-        operations = OpsHandlers(clock)
+        operations = OpsHandlers(clock, stream_routes(Settings()))
         self.live = Live(LiveLimits(), ring, clock, SeededEntropy(2))
         self.live.open(self.engine)
         self.api = operations.api = Api(operations.routes(), ring, clock, 10**6, 0, self.live)

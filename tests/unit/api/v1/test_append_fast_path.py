@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,16 +14,18 @@ from tests.unit.timeless import run
 from topics.api.app import Api, Routes, match_of
 from topics.api.auth import KeyRing
 from topics.api.request_batching import APART
-from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.engine.engine import Engine
 from topics.http.exchange import Exchange
 from topics.http.messages import Headers, RequestHead
 from topics.log.commit_policy import COMPANY
+from topics.model.settings import Settings
 from topics.model.topic_config import Durability
+from topics.server import stream_routes
 from topics.streams.lifecycle import CreateRequest
 from topics.streams.offsets import decode_offset
 from topics.streams.stream_state import StreamState, stream_of
-from topics.streams.streams import Streams
+from topics.streams.streams import inline_streams
+from topics.streams.subscriptions.subscriptions import Subscriptions
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
 
@@ -33,6 +36,14 @@ def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def _no_deliver(url: str, body: bytes, signature: str, done: Callable[[Any], None]) -> None:
+    raise AssertionError("no webhook is called here")
+
+
+def _no_timer(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+    raise AssertionError("nothing is put off here")
+
+
 class World:
     """A stream in an engine that gathers until `flush`, behind the API."""
 
@@ -41,13 +52,13 @@ class World:
     def __init__(self, engine: Engine | None = None) -> None:
         self.engine = engine or open_engine()
         self.clock = ManualClock()
-        self.api = Api(Routes((), (StreamsApi(StreamOptions()),)), KeyRing.parse(""), self.clock, 10**6, 0)
+        routes, streams = stream_routes(Settings()), inline_streams(self.engine, Durability.DISK)
+        routes.open(streams, Subscriptions(streams, _no_deliver, _no_timer, allow_loopback=True))
+        self.api = Api(Routes((), (routes,)), KeyRing.parse(""), self.clock, 10**6, 0)
         self.api.engine = self.engine
         self.client = Client()
         outcomes: list[object] = []
-        Streams(self.engine, Durability.DISK).create(
-            "a", CreateRequest(content_type="application/json"), outcomes.append
-        )
+        streams.create("a", CreateRequest(content_type="application/json"), outcomes.append)
         assert outcomes
         for committer in committers(self.engine):
             committer.hold = committer.coalesces = True

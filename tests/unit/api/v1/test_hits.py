@@ -15,7 +15,7 @@ from topics.search.service import hit_fetch
 from topics.search.service.hit_fetch import Fetched
 from topics.search.service.query_execution import Outcome
 from topics.search.service.search_service import search_config_of
-from topics.streams.streams import Streams
+from topics.streams.streams import Streams, inline_streams
 from topics.testing import FakeDisk, ManualClock
 
 FIELDS = {
@@ -52,7 +52,7 @@ def page(streams: Streams, make: Make, **asked: Any) -> tuple[bytes, int]:
 
 @pytest.fixture
 def filled() -> Streams:
-    streams = Streams(open_engine(FakeDisk(), ManualClock(), segment_max_events=4))
+    streams = inline_streams(open_engine(FakeDisk(), ManualClock(), segment_max_events=4))
     create(streams, "a", JSON)
     update(streams, "a", schema={"type": "object"}, search=SEARCH)
     for begin in range(0, 12, 3):

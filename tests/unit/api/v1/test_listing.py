@@ -13,7 +13,7 @@ from tests.unit.streams.describing import profile
 from topics.api.call import Call
 from topics.api.v1 import schemas
 from topics.model.topic_config import TopicType
-from topics.streams.streams import Streams
+from topics.streams.streams import inline_streams
 from topics.testing import ManualClock
 
 
@@ -21,7 +21,7 @@ def test_a_list_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a look at a million streams would leave all of them in memory."""
     answers: list[Any] = []
     monkeypatch.setattr(schemas, "answer", lambda call, status, headers, body, kind: answers.append(json.loads(body)))
-    streams = Streams(open_engine(awake_topics=0))
+    streams = inline_streams(open_engine(awake_topics=0))
     for name in "ab":
         create(streams, name, body=b"x")
     checkpoint(streams.engine)
@@ -41,7 +41,7 @@ def test_a_list_says_the_same_of_streams_that_sleep(monkeypatch: pytest.MonkeyPa
     pages: list[bytes] = []
     monkeypatch.setattr(schemas, "answer", lambda call, status, headers, body, kind: pages.append(body))
     clock = ManualClock()
-    streams = Streams(open_engine(clock=clock, awake_topics=0, segment_max_events=4))
+    streams = inline_streams(open_engine(clock=clock, awake_topics=0, segment_max_events=4))
     engine = streams.engine
     for name in ("again", "bytes", "closed", "gone", "kept", "sealed", "source"):
         clock.advance(1_234)
@@ -80,7 +80,7 @@ def test_a_page_is_full_where_some_are_not_listed(monkeypatch: pytest.MonkeyPatc
         schemas, "answer", lambda call, status, headers, body, kind: pages.append([s["name"] for s in json.loads(body)])
     )
     clock = ManualClock()
-    streams = Streams(open_engine(clock=clock, awake_topics=0))
+    streams = inline_streams(open_engine(clock=clock, awake_topics=0))
     for number in range(8):
         create(streams, f"t/{number}", ttl_s=10 if number in (1, 2, 5) else None)
     create(streams, "u")

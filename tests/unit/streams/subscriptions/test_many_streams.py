@@ -9,7 +9,7 @@ from tests.unit.conftest import append, killed, open_engine
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.names import SUBSCRIPTIONS_TOPIC
 from topics.streams.offsets import START
-from topics.streams.streams import Streams
+from topics.streams.streams import inline_streams
 from topics.streams.subscriptions import subscription_store
 from topics.streams.subscriptions.subscription import Subscription, SubscriptionRequest
 from topics.streams.subscriptions.subscriptions import Subscriptions
@@ -24,7 +24,7 @@ class World:
         self.made: list[Subscription] = []
         self.failed: list[TopicsError] = []
         self.subscriptions = Subscriptions(
-            Streams(self.engine),
+            inline_streams(self.engine),
             lambda *args: None,
             lambda s, f: lambda: None,
             True,
