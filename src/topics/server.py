@@ -243,10 +243,10 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, entropy: Entrop
     api.probe_auth = _is_on(settings.probe_auth)
     api.tracing = tracing
     if settings.tracing == "export" and tracing is not None:
-        api.tallies.tell(tracing.answered)
+        api.route_counters.tell(tracing.answered)
     access_log = AccessLog(_trusted_proxies(settings))
     if _is_on(settings.access_log):
-        api.tallies.tell(access_log.answered)
+        api.route_counters.tell(access_log.answered)
     api.browsers = _browser_rules(settings, with_keys=not keys.is_open)
     ops.api = api
     http = ops.http = HttpServer(api, _http_limits(settings), clock)

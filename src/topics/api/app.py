@@ -231,7 +231,7 @@ class Api:
         self.browsers: BrowserRules | None = None
         """What pages may do; None where there is no browser, as in tests."""
         self.waits: set[Waiting] = set()
-        self.tallies = RouteCounters(clock.monotonic)
+        self.route_counters = RouteCounters(clock.monotonic)
         self._fast_paths: dict[Handler | OpsHandler, FastPath] = {}
         """Those of the routes that were asked for, by their handlers."""
 
@@ -279,13 +279,13 @@ class Api:
         return match.fast_path.gatherer(self._engine, match)
 
     def _match(self, head: RequestHead) -> Match:
-        head.tally = self.tallies.nowhere
+        head.counter = self.route_counters.nowhere
         if self.browsers is not None:
             self.browsers.admit(head)
         if is_preflight(head) and head.path.startswith(_PREFLIGHTED):
             return Match(_PREFLIGHT, "", ANYONE, None, None)
         route, topic = self._routes.find(head.method, head.path)
-        head.tally = self.tallies.of(route.method, route.path)
+        head.counter = self.route_counters.of(route.method, route.path)
         open_to_all = route.guards_itself or (route.open and not (self.probe_auth and route.probe))
         key = ANYONE if open_to_all else self._authenticate(route, head)
         if key is not ANYONE:

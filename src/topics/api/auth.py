@@ -51,7 +51,8 @@ class Key:
     """One key's rights."""
 
     __slots__ = (
-        "_bits", "digest", "inflight", "name", "number", "owner", "prefixes", "revoked", "scopes", "tenant", "unread",
+        "_bits", "digest", "inflight", "name", "number", "output_account", "owner", "prefixes", "revoked", "scopes",
+        "tenant",
     )  # fmt: skip
 
     def __init__(self, number: int, digest: bytes, scopes: Scope, prefixes: tuple[str, ...], name: str = "") -> None:
@@ -69,8 +70,8 @@ class Key:
         """Keys with the same prefixes are one tenant; the one without any has no name."""
         self.inflight = 0
         """Requests of this key being worked on."""
-        self.unread = Account()
-        """What those who have it left unread."""
+        self.output_account = Account()
+        """Output that clients with this key have not read yet (`http.output_backpressure`)."""
         self.revoked = False
 
     def revoke(self) -> None:

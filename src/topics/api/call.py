@@ -79,7 +79,7 @@ class Call(msgspec.Struct, eq=False):
 
     def room(self, wanted: int) -> int:
         """How many bytes of what is wanted the answer may have."""
-        return min(wanted, self.exchange.room(self.key.unread))
+        return min(wanted, self.exchange.room(self.key.output_account))
 
     def flag(self, name: str, default: bool) -> bool:
         """A boolean of the query; anything that is none counts as not given."""

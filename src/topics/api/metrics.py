@@ -186,7 +186,7 @@ class Snapshot(Collector):
         self._http = http
         self._pipeline = pipeline
         self._prefixes = prefixes
-        self.tallies: RouteCounters | None = None
+        self.route_counters: RouteCounters | None = None
         self.process: ProcessNumbers | None = None
         self.by_topic = True
         """Whether each topic has series of its own."""
@@ -242,8 +242,8 @@ class Snapshot(Collector):
         yield from _search_metrics(state.search)
         if self._http is not None:
             yield from _http_metrics(self._http)
-        if self.tallies is not None:
-            yield from _route_metrics(self.tallies)
+        if self.route_counters is not None:
+            yield from _route_metrics(self.route_counters)
         if self.process is not None:
             yield from _process_metrics(self.process)
         if self._pipeline is not None:
@@ -309,18 +309,18 @@ def _http_metrics(http: HttpServer) -> Iterator[Metric]:
     yield _counter("topics_http_sent_bytes", "Bytes sent.", counters.bytes_out)
 
 
-def _route_metrics(tallies: RouteCounters) -> Iterator[Metric]:
+def _route_metrics(route_counters: RouteCounters) -> Iterator[Metric]:
     said = "Answers by route and status; without a route where none was found."
     answers = CounterMetricFamily("topics_http_route_requests", said, labels=["method", "route", "status"])
     said = "How long answers took: each of the first thousand of a route, then one in sixteen."
     took = HistogramMetricFamily("topics_http_request_duration_seconds", said, labels=["method", "route"])
-    for method, path, tally in tallies:
-        for status, count in tally.answers():
+    for method, path, counter in route_counters:
+        for status, count in counter.answers():
             answers.add_metric([method, path, str(status)], count)
-        if tally.looked:
+        if counter.looked:
             bounds = [*(str(bound) for bound in BOUNDS_S), "+Inf"]
-            below = list(zip(bounds, accumulate(map(float, tally.buckets)), strict=True))
-            took.add_metric([method, path], below, tally.spent_s)
+            below = list(zip(bounds, accumulate(map(float, counter.buckets)), strict=True))
+            took.add_metric([method, path], below, counter.spent_s)
     yield answers
     yield took
 

@@ -198,7 +198,7 @@ class OpsHandlers:
         )
         prefixes = match_of(exchange.head).key.prefixes
         snapshot = Snapshot(state, engine, self.http, self.pipeline_state(), prefixes)
-        snapshot.tallies, snapshot.process = self.api.tallies, process_numbers()
+        snapshot.route_counters, snapshot.process = self.api.route_counters, process_numbers()
         snapshot.by_topic = parse_query(exchange.head.query).get("topics", "").lower() not in ("false", "0")
         if "application/json" in (exchange.head.headers.get("accept") or ""):
             self._scrapes.begin(exchange, snapshot.json_pieces(), "application/json")

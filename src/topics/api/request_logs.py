@@ -158,7 +158,7 @@ def _line(entry: Entry) -> bytes:
     return _encode(entry) + b"\n"
 
 
-# Who is answered what: a tally a route, and whoever wants to be told of each answer.
+# Who is answered what: a counter a route, and whoever wants to be told of each answer.
 
 _NOWHERE = ("", "")
 """Requests that were refused before their route was known, or have none."""
@@ -196,6 +196,6 @@ class RouteCounters:
         return self.of(*_NOWHERE)
 
     def __iter__(self) -> Iterator[tuple[str, str, RequestCounter]]:
-        """Method, path and tally of each route that was asked for, in the order of their paths."""
-        for (method, path), tally in sorted(self._by_route.items(), key=lambda one: (one[0][1], one[0][0])):
-            yield method, path, tally
+        """Method, path and counter of each route that was asked for, in the order of their paths."""
+        for (method, path), counter in sorted(self._by_route.items(), key=lambda one: (one[0][1], one[0][0])):
+            yield method, path, counter

@@ -133,11 +133,11 @@ class Exchange(msgspec.Struct, eq=False):
         if channel is None or self.answered:
             self._drop_answer()
             return
-        tally = self.head.tally
-        if tally is not None:
-            number = tally.by_status[status] = tally.by_status[status] + 1
-            if not number & tally.mask:
-                tally.look(self, status)
+        counter = self.head.counter
+        if counter is not None:
+            number = counter.by_status[status] = counter.by_status[status] + 1
+            if not number & counter.mask:
+                counter.look(self, status)
         nbytes = len(body)
         if self.plain and not headers:
             prefix = channel.renderer.prefixes.get((status, content_type))
@@ -212,8 +212,8 @@ class Exchange(msgspec.Struct, eq=False):
         chunked = chunked and self.head.http_version == "1.1"
         if not chunked or channel.is_last(self):
             self.keep = False
-        if self.head.tally is not None:
-            self.head.tally.count(self, status)
+        if self.head.counter is not None:
+            self.head.counter.count(self, status)
         stream = Stream(chunked=chunked, muted=self.head.method == "HEAD")
         line = connection_line(self.head.http_version, keep=self.keep)
         payload = channel.renderer.stream_head(status, self._headers(headers), line, chunked=chunked)
@@ -230,8 +230,8 @@ class Exchange(msgspec.Struct, eq=False):
         channel = self.channel
         if channel is None or self.answered or not self.head.upgrade:
             raise RuntimeError("this exchange cannot be upgraded")
-        if self.head.tally is not None:
-            self.head.tally.count(self, 101)
+        if self.head.counter is not None:
+            self.head.counter.count(self, 101)
         self.answered = True
         self.channel = None
         self.gone_callback = None
@@ -273,8 +273,8 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
 
     One that cannot be answered does not keep the answers of the others.
     """
-    tally, head, told, others = exchanges[0].head.tally, b"", -1, 0
-    each = tally if tally is not None and not tally.mask else None
+    counter, head, told, others = exchanges[0].head.counter, b"", -1, 0
+    each = counter if counter is not None and not counter.mask else None
     run: list[Exchange] = []
     answers: list[bytes] = []
     channel: Channel | None = None
@@ -301,8 +301,8 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
             _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
     if channel is not None and run:
         _deliver(channel, run, answers)
-    if tally is not None and each is None:
-        tally.count_many(exchanges[-1], 200, len(exchanges) - others)
+    if counter is not None and each is None:
+        counter.count_many(exchanges[-1], 200, len(exchanges) - others)
 
 
 def _deliver(channel: Channel, run: list[Exchange], answers: list[bytes]) -> None:
@@ -320,8 +320,8 @@ def respond_bodiless(
 ) -> None:
     """The same for answers without a body, each with its header lines and the empty one behind them. `otherwise`
     answers one that takes more than that; it is told its number."""
-    tally, prefix, others = exchanges[0].head.tally, b"", 0
-    each = tally if tally is not None and not tally.mask else None
+    counter, prefix, others = exchanges[0].head.counter, b"", 0
+    each = counter if counter is not None and not counter.mask else None
     for number, exchange in enumerate(exchanges):
         channel = exchange.channel
         try:
@@ -337,8 +337,8 @@ def respond_bodiless(
             channel.deliver_plain(exchange, prefix + lines[number])
         except Exception:
             _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
-    if tally is not None and each is None:
-        tally.count_many(exchanges[-1], status, len(exchanges) - others)
+    if counter is not None and each is None:
+        counter.count_many(exchanges[-1], status, len(exchanges) - others)
 
 
 def for_origin(origin: str, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:

@@ -228,11 +228,11 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
         return min(1.0, shortest / 4)
 
 
-# Counts what is answered, by whoever the application says a request belongs to: a route, usually.
+# Request counters. The application gives each request the counter of its route.
 #
-# Every answer is counted, by its status. How long answers took is looked at for each of the first thousand of a tally,
-# and from then on for one in sixteen: to look at each would cost a small request more than a hundredth of its time, and
-# which ones are looked at has nothing to do with how long they take.
+# Every answer is counted by its status. Latency is measured for each of the first 1024 answers of a counter, and from
+# then on for one in sixteen: measuring each would cost a small request more than 1 percent of its time, and which
+# answers are sampled does not depend on how long they take.
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _EACH = 1024
@@ -312,7 +312,7 @@ class RequestHead(msgspec.Struct, eq=False, gc=False):
     # Whether the application takes a long body as a `LargeBody`, as it decided.
     takes_large: bool = False
     # Where the application wants the answer counted.
-    tally: RequestCounter | None = None
+    counter: RequestCounter | None = None
 
 
 class Answer(NamedTuple):

@@ -42,15 +42,15 @@ NOBODY = Account()
 class Meter:
     """What is counted as unread for one sender, and whom it belongs to."""
 
-    __slots__ = ("_unread", "account", "nbytes")
+    __slots__ = ("_backpressure", "account", "nbytes")
 
-    def __init__(self, unread: "OutputBackpressure") -> None:
-        self._unread = unread
+    def __init__(self, backpressure: "OutputBackpressure") -> None:
+        self._backpressure = backpressure
         self.account = NOBODY
         self.nbytes = 0
 
     def set(self, nbytes: int) -> None:
-        self._unread.change(self.account, nbytes - self.nbytes)
+        self._backpressure.change(self.account, nbytes - self.nbytes)
         self.nbytes = nbytes
 
     def charge(self, account: Account) -> None:

@@ -27,7 +27,7 @@ class HttpServer:
 
     def __init__(self, application: Application, limits: HttpLimits | None = None, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._hub = ServerState(application, limits or HttpLimits(), self._clock)
+        self._server_state = ServerState(application, limits or HttpLimits(), self._clock)
         self._listener: asyncio.Server | TlsListener | None = None
         self._timer: asyncio.TimerHandle | None = None
         # The connections that the round of sweeping under way has yet to look at.
@@ -35,33 +35,33 @@ class HttpServer:
 
     @property
     def counters(self) -> Counters:
-        return self._hub.counters
+        return self._server_state.counters
 
     @property
     def connections_max(self) -> int:
-        return self._hub.limits.connections_max
+        return self._server_state.limits.connections_max
 
     @property
     def connections(self) -> frozenset[Served]:
-        return frozenset(self._hub.connections)
+        return frozenset(self._server_state.connections)
 
     def sleep_while(self, busy: Callable[[], bool]) -> None:
         """Somebody is at work on what was asked while `busy` says so, and the loop leaves the processor to them."""
-        self._hub.spin.busy.append(busy)
+        self._server_state.spin.busy.append(busy)
 
     @property
     def unread_bytes(self) -> int:
         """What clients have left unread, all of them together."""
-        return self._hub.unread.held_bytes
+        return self._server_state.output_backpressure.held_bytes
 
     @property
     def held_body_bytes(self) -> int:
         """What the large bodies on their way hold in memory together."""
-        return self._hub.budget.held_bytes
+        return self._server_state.budget.held_bytes
 
     def connection(self) -> Connection:
         """The protocol of one more connection, for whoever brings its transport."""
-        return Connection(self._hub)
+        return Connection(self._server_state)
 
     async def start(self, host: str, port: int, certificate: Certificate | None = None) -> list[tuple[str, int]]:
         """Listens, and returns the addresses bound: a name such as localhost may have several. Raises `OSError`."""
@@ -70,12 +70,12 @@ class HttpServer:
             server = self._listener = await loop.create_server(self.connection, host, port, backlog=_BACKLOG)
             addresses = [listening.getsockname()[:2] for listening in server.sockets]
         else:
-            if self._hub.limits.http2:
+            if self._server_state.limits.http2:
                 # Browsers will speak it: better now than while the first of them waits.
                 import_module("topics.http.h2.connection")
-            secure = self._listener = TlsListener(self._hub, certificate, self.connection)
+            secure = self._listener = TlsListener(self._server_state, certificate, self.connection)
             addresses = await secure.start(host, port, _BACKLOG)
-        self._timer = loop.call_later(self._hub.limits.sweep_s, self._tick, loop)
+        self._timer = loop.call_later(self._server_state.limits.sweep_s, self._tick, loop)
         return addresses
 
     async def drain(self, timeout_s: float) -> bool:
@@ -83,18 +83,18 @@ class HttpServer:
 
         What is not done after `timeout_s` is cut off. Returns whether nothing had to be.
         """
-        hub = self._hub
-        hub.draining = True
+        server_state = self._server_state
+        server_state.draining = True
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-        for connection in hub.connections:
+        for connection in server_state.connections:
             connection.expect_end()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._until_quiet()
         except TimeoutError:
-            _logger.warning("connections cut off", extra={"count": len(hub.connections)})
+            _logger.warning("connections cut off", extra={"count": len(server_state.connections)})
             await self._cut_off()
             return False
         finally:
@@ -103,7 +103,7 @@ class HttpServer:
         return True
 
     async def _until_quiet(self) -> None:
-        connections = self._hub.connections
+        connections = self._server_state.connections
         owing = tuple(connections)
         while owing := tuple(connection for connection in owing if connection in connections and connection.owes):
             await self._change()
@@ -113,24 +113,24 @@ class HttpServer:
             await self._change()
 
     async def _cut_off(self) -> None:
-        for connection in tuple(self._hub.connections):
+        for connection in tuple(self._server_state.connections):
             connection.abort()
-        while self._hub.connections:
+        while self._server_state.connections:
             await self._change()
 
     async def _change(self) -> None:
         """Waits until a connection is closed or owes no answer any more."""
-        self._hub.changed.clear()
-        await self._hub.changed.wait()
+        self._server_state.changed.clear()
+        await self._server_state.changed.wait()
 
     def sweep(self) -> None:
         """Ends the connections that have not moved for too long, and moves the Date header on."""
-        self._unswept = list(self._hub.connections)
+        self._unswept = list(self._server_state.connections)
         while self._unswept:
             self._sweep_some()
 
     def _sweep_some(self) -> None:
-        self._hub.renderer.set_time(self._clock.now_ms())
+        self._server_state.renderer.set_time(self._clock.now_ms())
         now = self._clock.monotonic()
         some, self._unswept = self._unswept[:_SWEPT_AT_ONCE], self._unswept[_SWEPT_AT_ONCE:]
         for connection in some:
@@ -138,7 +138,7 @@ class HttpServer:
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._unswept:
-            self._unswept = list(self._hub.connections)
-        ticks = math.ceil(len(self._hub.connections) / _SWEPT_AT_ONCE)
-        self._timer = loop.call_later(self._hub.limits.sweep_s / max(1, ticks), self._tick, loop)
+            self._unswept = list(self._server_state.connections)
+        ticks = math.ceil(len(self._server_state.connections) / _SWEPT_AT_ONCE)
+        self._timer = loop.call_later(self._server_state.limits.sweep_s / max(1, ticks), self._tick, loop)
         self._sweep_some()

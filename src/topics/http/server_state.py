@@ -183,11 +183,11 @@ class ServerState:
         "draining",
         "limits",
         "monotonic",
+        "output_backpressure",
         "renderer",
+        "scheduler",
         "silent",
         "spin",
-        "turns",
-        "unread",
     )
 
     def __init__(self, application: Application, limits: HttpLimits, clock: Clock) -> None:
@@ -203,8 +203,8 @@ class ServerState:
         # Those that have not sent a whole head yet, the oldest first: where there is no room for more, they go.
         self.silent: dict[Served, None] = {}
         self.spin = AdaptiveSpin(self._soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
-        self.turns = FairScheduler(clock.monotonic)
-        self.unread = OutputBackpressure(limits.unread_bytes)
+        self.scheduler = FairScheduler(clock.monotonic)
+        self.output_backpressure = OutputBackpressure(limits.unread_bytes)
         self.draining = False
         # While draining: set whenever a connection is closed or owes no answer any more.
         self.changed = asyncio.Event()
@@ -223,21 +223,21 @@ class ServerState:
 
     def wait_in_line(self, connection: Waiting) -> None:
         """Gives a connection another turn when those before it had theirs."""
-        if self.turns.add(connection):
+        if self.scheduler.add(connection):
             self.call_soon(self._serve_line)
 
     def _serve_line(self) -> None:
-        if self.turns.serve():
+        if self.scheduler.serve():
             self.call_soon(self._serve_line)
 
     def recount_soon(self, sender: Sender) -> None:
         """A connection was given much to send: what the system took of it is known after this turn of the loop."""
-        self.unread.uncertain.append(sender)
-        if len(self.unread.uncertain) == 1:
+        self.output_backpressure.uncertain.append(sender)
+        if len(self.output_backpressure.uncertain) == 1:
             self.call_soon(self._recount)
 
     def _recount(self) -> None:
-        uncertain, self.unread.uncertain = self.unread.uncertain, []
+        uncertain, self.output_backpressure.uncertain = self.output_backpressure.uncertain, []
         for sender in uncertain:
             sender.recount()
 

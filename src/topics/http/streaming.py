@@ -16,12 +16,12 @@ _logger = logging.getLogger(__name__)
 class Upgrade(NamedTuple):
     """A connection that is no longer HTTP. `leftover` came after the request and belongs to the new protocol.
 
-    `hub` is the server's, for a new owner that wants to be swept and stopped together with the other connections.
+    `server_state` lets the new owner register, so that it is swept and stopped together with the other connections.
     """
 
     transport: asyncio.Transport
     leftover: bytes
-    hub: "ServerState"
+    server_state: "ServerState"
 
 
 class StreamChannel(Protocol):

@@ -51,20 +51,20 @@ def _no_password() -> str:
 
 
 class Handshaking:
-    """A connection before its handshake is through (`hub.Served`)."""
+    """A connection before its handshake is through (`server_state.Served`)."""
 
     owes = False
     buffered_bytes = 0
 
-    def __init__(self, hub: ServerState, task: asyncio.Task[None]) -> None:
-        self._hub = hub
+    def __init__(self, server_state: ServerState, task: asyncio.Task[None]) -> None:
+        self._server_state = server_state
         self._task = task
-        hub.adopt(self)
-        hub.silent[self] = None
+        server_state.adopt(self)
+        server_state.silent[self] = None
         task.add_done_callback(self._leave)
 
     def _leave(self, task: asyncio.Task[None]) -> None:
-        self._hub.abandon(self)
+        self._server_state.abandon(self)
 
     # What the server calls.
 
@@ -79,15 +79,17 @@ class Handshaking:
 
     def abort(self) -> None:
         # What it waits for ends, and its socket is closed.
-        self._hub.silent.pop(self, None)
+        self._server_state.silent.pop(self, None)
         self._task.cancel()
 
 
 class TlsListener:
     """Takes connections itself, as those of the loop are not to be seen before their handshake is through."""
 
-    def __init__(self, hub: ServerState, certificate: Certificate, make: Callable[[], asyncio.Protocol]) -> None:
-        self._hub = hub
+    def __init__(
+        self, server_state: ServerState, certificate: Certificate, make: Callable[[], asyncio.Protocol]
+    ) -> None:
+        self._server_state = server_state
         self._certificate = certificate
         self._make = make
         self._sockets: list[socket.socket] = []
@@ -113,7 +115,7 @@ class TlsListener:
             listening.close()
 
     async def _accept(self, listening: socket.socket) -> None:
-        loop, hub = asyncio.get_running_loop(), self._hub
+        loop, server_state = asyncio.get_running_loop(), self._server_state
         while True:
             try:
                 accepted, _ = await loop.sock_accept(listening)
@@ -122,10 +124,10 @@ class TlsListener:
                 _logger.debug("a connection was not taken", extra={"error": str(error)})
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
                 continue
-            if len(hub.connections) >= hub.limits.connections_max and not hub.make_room():
+            if len(server_state.connections) >= server_state.limits.connections_max and not server_state.make_room():
                 accepted.close()
                 continue
-            Handshaking(hub, loop.create_task(self._shake_hands(accepted)))
+            Handshaking(server_state, loop.create_task(self._shake_hands(accepted)))
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -134,7 +136,7 @@ class TlsListener:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.connect_accepted_socket(
                 self._make, accepted, ssl=self._certificate.context,
-                ssl_handshake_timeout=self._hub.limits.handshake_timeout_s,
+                ssl_handshake_timeout=self._server_state.limits.handshake_timeout_s,
             )  # fmt: skip
         except (OSError, TimeoutError) as error:
             # A port that is open meets much that is no TLS; it is no news.

@@ -74,7 +74,7 @@ class Wire(asyncio.Transport):
 
 
 class Turns(ServerState):
-    """A hub without a loop: what is put off waits until the test goes on."""
+    """A server_state without a loop: what is put off waits until the test goes on."""
 
     def __init__(self, app: App, limits: HttpLimits, clock: ManualClock) -> None:
         super().__init__(app, limits, clock)
@@ -90,8 +90,8 @@ class Memory:
     def __init__(self, app: App, **limits: Any) -> None:
         self.app = app
         self.clock = ManualClock()
-        self.hub = Turns(app, HttpLimits(**limits), self.clock)
-        self.connection = Connection(self.hub)
+        self.server_state = Turns(app, HttpLimits(**limits), self.clock)
+        self.connection = Connection(self.server_state)
         self.wire = Wire(self.connection)
         self._unread: deque[bytes] = deque()
         self.connection.connection_made(self.wire)
@@ -104,8 +104,8 @@ class Memory:
     def deliver(self) -> None:
         """Goes on handing over, after the server has made room."""
         while not self.wire.closing:
-            if self.hub.put_off:
-                self.hub.put_off.popleft()()
+            if self.server_state.put_off:
+                self.server_state.put_off.popleft()()
             elif self._unread and self.wire.reading:
                 self.wire.protocol.data_received(self._unread.popleft())
             else:
@@ -120,14 +120,14 @@ class Memory:
         if not self.wire.closing and not self.wire.protocol.eof_received():
             self.wire.close()
         for _ in range(4):
-            for connection in tuple(self.hub.connections):
+            for connection in tuple(self.server_state.connections):
                 connection.sweep(self.clock.monotonic())
             self.clock.advance(100_000)
         assert self.wire.closing, "the connection never ends"
         self.wire.lose()
-        assert self.hub.connections == set()
-        assert self.hub.counters.connections_open == 0
-        assert self.hub.budget.held_bytes == 0
+        assert self.server_state.connections == set()
+        assert self.server_state.counters.connections_open == 0
+        assert self.server_state.budget.held_bytes == 0
 
 
 def cut(data: bytes, places: Iterable[int]) -> list[bytes]:

@@ -236,7 +236,7 @@ def snapshot() -> Snapshot:
     api = Api(OpsHandlers(clock, stream_routes(Settings())).routes(), KeyRing([]), clock, 1, 0)
     state = ServerState(ready=True, recovery_progress=1.0, uptime_ms=1)
     measured = Snapshot(state, engine, HttpServer(api, HttpLimits(), clock), no_pipeline())
-    measured.tallies, measured.process = api.tallies, process_numbers()
+    measured.route_counters, measured.process = api.route_counters, process_numbers()
     return measured
 
 

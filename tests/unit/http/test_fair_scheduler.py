@@ -69,7 +69,7 @@ def test_who_asks_for_little_is_served_before_the_rest_of_what_another_asked_for
     """Thousands of requests at once on one connection, then one on another: it is not behind them."""
     memory = slow_memory()
     app = memory.app
-    modest = Connection(memory.hub)
+    modest = Connection(memory.server_state)
     wire = Wire(modest)
     modest.connection_made(wire)
     memory.connection.data_received(get("/much") * 1_000)
@@ -77,7 +77,7 @@ def test_who_asks_for_little_is_served_before_the_rest_of_what_another_asked_for
     assert not memory.wire.reading
     modest.data_received(get("/little"))
     assert [exchange.head.path for exchange in app.exchanges] == ["/much", "/little"]
-    memory.hub.put_off.popleft()()
+    memory.server_state.put_off.popleft()()
     assert [exchange.head.path for exchange in app.exchanges[2:]] == ["/much"], "one more each turn"
     memory.deliver()
     assert len(app.exchanges) == 1_001 and memory.wire.reading
@@ -105,6 +105,6 @@ def test_a_connection_that_is_lost_in_line_is_passed_over() -> None:
     app = memory.app
     memory.connection.data_received(get("/") * 100)
     memory.wire.lose()
-    while memory.hub.put_off:
-        memory.hub.put_off.popleft()()
-    assert len(app.exchanges) == 2 and len(memory.hub.turns) == 0
+    while memory.server_state.put_off:
+        memory.server_state.put_off.popleft()()
+    assert len(app.exchanges) == 2 and len(memory.server_state.scheduler) == 0

@@ -81,7 +81,7 @@ def test_a_head_that_may_have_short_bodies_only_is_not_known() -> None:
     for asked in (1, 2, 3):
         memory.send(post("/", b"x" * 10))
         assert app.asked == asked
-    assert len(memory.connection._heads) == 0
+    assert len(memory.connection._framer) == 0
     app.verdict, app.admission = 1_000_000, "more"
     for asked in (4, 5, 5):
         memory.send(post("/", b"x" * 10))
@@ -382,7 +382,7 @@ def test_a_repeat_waits_for_the_answer_before_it() -> None:
 def test_a_head_with_a_wish_of_its_own_is_never_known(head: bytes) -> None:
     memory = Memory(App())
     memory.send(head + b"x")
-    assert len(memory.connection._heads) == 0
+    assert len(memory.connection._framer) == 0
     memory.leave()
 
 
@@ -428,7 +428,7 @@ def test_ever_new_heads_cost_bounded_memory() -> None:
     most = 0
     for number in range(60):
         memory.send(post(f"/{number}", b"x"))
-        most = max(most, len(memory.connection._heads))
+        most = max(most, len(memory.connection._framer))
     assert most == 8
     memory.leave()
 
@@ -436,7 +436,7 @@ def test_ever_new_heads_cost_bounded_memory() -> None:
 def test_a_long_head_is_not_kept() -> None:
     memory = Memory(App())
     memory.send(post("/" + "y" * 3000, b"x"))
-    assert len(memory.connection._heads) == 0
+    assert len(memory.connection._framer) == 0
     memory.leave()
 
 
@@ -444,7 +444,7 @@ def test_a_connection_that_never_repeats_itself_is_given_up() -> None:
     memory = Memory(App())
     for number in range(70):
         memory.send(post(f"/{number}", b"x"))
-    assert len(memory.connection._heads) == 0
+    assert len(memory.connection._framer) == 0
     for _ in range(2):
         memory.send(post("/", b"x"))
     assert len(memory.app.admitted) == 72
@@ -483,7 +483,7 @@ def test_what_was_found_for_a_request_stays_while_it_is_under_way() -> None:
 def test_a_stopping_server_refuses_what_it_used_to_admit() -> None:
     memory = Memory(App())
     memory.send(post("/", b"1"))
-    memory.hub.draining = True
+    memory.server_state.draining = True
     memory.connection.expect_end()
     memory.send(post("/", b"2"))
     assert [answer.status for answer in split_answers(memory.answered)] == [200, 503]

@@ -51,8 +51,8 @@ class Reader(App):
 
     def turn(self) -> None:
         """One turn of the loop."""
-        for _ in range(len(self.memory.hub.put_off)):
-            self.memory.hub.put_off.popleft()()
+        for _ in range(len(self.memory.server_state.put_off)):
+            self.memory.server_state.put_off.popleft()()
 
 
 def post(path: str, body: bytes = LONG, extra: bytes = b"") -> bytes:
@@ -62,7 +62,7 @@ def post(path: str, body: bytes = LONG, extra: bytes = b"") -> bytes:
 def test_others_are_served_between_any_two_steps() -> None:
     app = Reader()
     memory = app.memory
-    modest = Connection(memory.hub)
+    modest = Connection(memory.server_state)
     wire = Wire(modest)
     modest.connection_made(wire)
     memory.connection.data_received(post("/long"))
@@ -91,9 +91,9 @@ def test_it_counts_in_the_budget_until_it_is_read() -> None:
     memory.connection.data_received(post("/long"))
     for _ in range(5):
         app.turn()
-    assert memory.hub.budget.held_bytes == len(LONG)
+    assert memory.server_state.budget.held_bytes == len(LONG)
     memory.deliver()
-    assert memory.hub.budget.held_bytes == 0
+    assert memory.server_state.budget.held_bytes == 0
     memory.leave()
 
 
@@ -108,8 +108,8 @@ def test_a_client_that_goes_away_ends_the_work() -> None:
     app.exchanges.clear()
     for _ in range(5):
         app.turn()
-    assert len(app.seen) == steps < 10 and len(memory.hub.turns) == 0
-    assert memory.hub.budget.held_bytes == 0
+    assert len(app.seen) == steps < 10 and len(memory.server_state.scheduler) == 0
+    assert memory.server_state.budget.held_bytes == 0
 
 
 def test_a_pause_takes_no_turns_and_keeps_the_order() -> None:
@@ -133,7 +133,7 @@ def test_a_pause_takes_no_turns_and_keeps_the_order() -> None:
 
     app._handler = work
     app.memory.send(post("/long") + get("/next"))
-    assert app.seen == ["/long 3", "/long 2"] and len(app.memory.hub.turns) == 0
+    assert app.seen == ["/long 3", "/long 2"] and len(app.memory.server_state.scheduler) == 0
     (resume,) = resumed
     resume()
     app.memory.deliver()
@@ -152,8 +152,8 @@ def test_a_client_that_goes_away_in_a_pause_ends_the_work() -> None:
     app.exchanges.clear()
     resumed[0]()
     app.turn()
-    assert len(resumed) == 1 and len(memory.hub.turns) == 0
-    assert memory.hub.budget.held_bytes == 0
+    assert len(resumed) == 1 and len(memory.server_state.scheduler) == 0
+    assert memory.server_state.budget.held_bytes == 0
 
 
 def test_a_step_that_fails_is_answered() -> None:

@@ -59,7 +59,7 @@ def served(app: App, **limits: Any) -> Memory:
 
 
 def connect(memory: Memory) -> FullWire:
-    connection = Connection(memory.hub)
+    connection = Connection(memory.server_state)
     wire = FullWire(connection)
     connection.connection_made(wire)
     return wire
@@ -72,14 +72,14 @@ def test_many_clients_that_read_nothing_cost_no_more_than_the_budget() -> None:
     for wire in wires:
         wire.protocol.data_received(get("/"))
     held = sum(wire.get_write_buffer_size() for wire in wires)
-    assert held == memory.hub.unread.held_bytes == app.account.unread_bytes
+    assert held == memory.server_state.output_backpressure.held_bytes == app.account.unread_bytes
     assert held < 8 * MIB // 2 + 200 * (FLOOR_BYTES + 1024), (
         "half of the budget for the account, and the floor for each"
     )
     assert app.given[0] == MIB and app.given[-1] == FLOOR_BYTES
     for wire in wires:
         wire.lose()
-    assert (memory.hub.unread.held_bytes, app.account.unread_bytes) == (0, 0)
+    assert (memory.server_state.output_backpressure.held_bytes, app.account.unread_bytes) == (0, 0)
 
 
 def test_who_has_read_everything_is_served_while_who_has_not_waits() -> None:
@@ -88,7 +88,7 @@ def test_who_has_read_everything_is_served_while_who_has_not_waits() -> None:
     greedy = [connect(memory) for _ in range(20)]
     for wire in greedy:
         wire.protocol.data_received(get("/"))
-    assert memory.hub.unread.exhausted
+    assert memory.server_state.output_backpressure.exhausted
     given = len(app.given)
     greedy[0].protocol.data_received(get("/more"))
     assert len(app.given) == given, "it reads first what it has"
@@ -97,7 +97,7 @@ def test_who_has_read_everything_is_served_while_who_has_not_waits() -> None:
     greedy[0].writes.clear()
     for wire in greedy[1:]:
         wire.lose()
-    for connection in tuple(memory.hub.connections):
+    for connection in tuple(memory.server_state.connections):
         connection.sweep(memory.clock.monotonic())
     memory.deliver()
     assert len(app.given) == given + 2, "what was kept waiting goes on"
@@ -116,11 +116,11 @@ def test_answers_that_wait_for_one_before_them_are_bounded_too() -> None:
     memory = Memory(App(handle), gzip_min_bytes=1 << 40)
     memory.send(get("/wait") + get("/") * 15)
     assert len(memory.app.exchanges) == 3, "two of them are more than a client may leave unread"
-    assert 400 * 1024 < memory.hub.unread.held_bytes < 402 * 1024
+    assert 400 * 1024 < memory.server_state.output_backpressure.held_bytes < 402 * 1024
     held[0].respond(200, b"{}")
     memory.deliver()
     assert len(memory.app.exchanges) == 16
-    assert memory.hub.unread.held_bytes == 0
+    assert memory.server_state.output_backpressure.held_bytes == 0
     memory.leave()
 
 
@@ -131,11 +131,11 @@ def test_what_was_held_for_a_client_that_went_away_is_given_back() -> None:
 
     memory = Memory(App(handle))
     memory.send(get("/wait") + get("/"))
-    assert memory.hub.unread.held_bytes
+    assert memory.server_state.output_backpressure.held_bytes
     memory.wire.lose()
-    while memory.hub.put_off:
-        memory.hub.put_off.popleft()()
-    assert memory.hub.unread.held_bytes == 0
+    while memory.server_state.put_off:
+        memory.server_state.put_off.popleft()()
+    assert memory.server_state.output_backpressure.held_bytes == 0
 
 
 class BufferedWire(FullWire):
@@ -192,7 +192,7 @@ class Followers(App):
             self.writers.append((stream.write, partial(stream.room, self.account)))
 
     def connect(self) -> BufferedWire:
-        connection = Connection(self.memory.hub)
+        connection = Connection(self.memory.server_state)
         wire = BufferedWire(connection)
         connection.connection_made(wire)
         connection.data_received(UPGRADE if self.kind == "socket" else get("/"))
@@ -208,8 +208,8 @@ class Followers(App):
 
     def turn(self) -> None:
         for _ in range(10):
-            while self.memory.hub.put_off:
-                self.memory.hub.put_off.popleft()()
+            while self.memory.server_state.put_off:
+                self.memory.server_state.put_off.popleft()()
 
 
 @pytest.mark.parametrize("kind", ["stream", "socket"])
@@ -218,19 +218,19 @@ def test_followers_that_read_nothing_cost_no_more_than_the_budget(kind: str) -> 
     app = Followers(kind)
     wires = [app.connect() for _ in range(100)]
     app.write(wires, 20)
-    hub = app.memory.hub
+    server_state = app.memory.server_state
     held = sum(wire.get_write_buffer_size() for wire in wires)
-    assert held == hub.unread.held_bytes == app.account.unread_bytes
+    assert held == server_state.output_backpressure.held_bytes == app.account.unread_bytes
     assert held < 8 * MIB + 100 * (FLOOR_BYTES + 1024)
     for wire in wires:
         wire.read_all()
     app.turn()
-    assert hub.unread.held_bytes == 0
+    assert server_state.output_backpressure.held_bytes == 0
     app.write(wires, 1)
-    assert hub.unread.held_bytes, "whoever has read gets more"
+    assert server_state.output_backpressure.held_bytes, "whoever has read gets more"
     for wire in wires:
         wire.lose()
-    assert (hub.unread.held_bytes, app.account.unread_bytes) == (0, 0)
+    assert (server_state.output_backpressure.held_bytes, app.account.unread_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("kind", ["stream", "socket"])
@@ -240,9 +240,9 @@ def test_small_frames_are_counted_by_the_sweep_and_wait_for_an_empty_buffer_when
     for _ in range(18):
         for write, _ in app.writers:
             write(bytes(10_000))
-    for connection in tuple(app.memory.hub.connections):
+    for connection in tuple(app.memory.server_state.connections):
         connection.sweep(app.memory.clock.monotonic())
-    assert app.memory.hub.unread.tight
+    assert app.memory.server_state.output_backpressure.tight
     assert any(wire.paused for wire in wires), "the buffers are not full, and yet they take no more"
     for wire in wires:
         wire.lose()

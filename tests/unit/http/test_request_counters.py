@@ -7,35 +7,35 @@ from topics.http.exchange import Exchange
 from topics.http.messages import BOUNDS_S, RequestCounter
 
 
-def answered(tally: RequestCounter, status: int, started: float, times: int = 1) -> None:
+def answered(counter: RequestCounter, status: int, started: float, times: int = 1) -> None:
     exchange = FakeExchange()
     exchange.started = started
     for _ in range(times):
-        tally.count(cast(Exchange, exchange), status)
+        counter.count(cast(Exchange, exchange), status)
 
 
 def test_answers_are_counted_by_status_and_by_how_long_they_took() -> None:
-    tally = RequestCounter(lambda: 10.0)
-    answered(tally, 200, 9.9999)
-    answered(tally, 200, 9.0)
-    answered(tally, 503, -100.0)
-    assert tally.answers() == [(200, 2), (503, 1)]
+    counter = RequestCounter(lambda: 10.0)
+    answered(counter, 200, 9.9999)
+    answered(counter, 200, 9.0)
+    answered(counter, 503, -100.0)
+    assert counter.answers() == [(200, 2), (503, 1)]
     at = {bound: place for place, bound in enumerate(BOUNDS_S)}
-    assert [count for count in tally.buckets if count] == [1, 1, 1]
-    assert tally.buckets[0] == tally.buckets[at[1.0]] == tally.buckets[-1] == 1
-    assert abs(tally.spent_s - 111.0001) < 1e-9
+    assert [count for count in counter.buckets if count] == [1, 1, 1]
+    assert counter.buckets[0] == counter.buckets[at[1.0]] == counter.buckets[-1] == 1
+    assert abs(counter.spent_s - 111.0001) < 1e-9
 
 
 def test_of_many_answers_one_in_sixteen_is_looked_at() -> None:
-    tally = RequestCounter(lambda: 1.0)
-    answered(tally, 200, 0.0, 1024)
-    assert tally.looked == 1024
-    answered(tally, 200, 0.0, 1600)
-    assert tally.looked == 1124
-    tally.count_many(cast(Exchange, timed()), 200, 15)
-    tally.count_many(cast(Exchange, timed()), 200, 17)
-    assert tally.answers() == [(200, 1024 + 1600 + 32)]
-    assert sum(tally.buckets) == tally.looked == 1124 + 1
+    counter = RequestCounter(lambda: 1.0)
+    answered(counter, 200, 0.0, 1024)
+    assert counter.looked == 1024
+    answered(counter, 200, 0.0, 1600)
+    assert counter.looked == 1124
+    counter.count_many(cast(Exchange, timed()), 200, 15)
+    counter.count_many(cast(Exchange, timed()), 200, 17)
+    assert counter.answers() == [(200, 1024 + 1600 + 32)]
+    assert sum(counter.buckets) == counter.looked == 1124 + 1
 
 
 def timed() -> FakeExchange:
@@ -46,12 +46,12 @@ def timed() -> FakeExchange:
 
 def test_whoever_wants_to_know_of_each_is_told_of_each() -> None:
     told: list[tuple[int, float]] = []
-    tally = RequestCounter(lambda: 1.0, lambda exchange, status, spent_s: told.append((status, spent_s)))
-    answered(tally, 204, 0.5, 3000)
+    counter = RequestCounter(lambda: 1.0, lambda exchange, status, spent_s: told.append((status, spent_s)))
+    answered(counter, 204, 0.5, 3000)
     assert told == [(204, 0.5)] * 3000
 
 
 def test_a_clock_that_stands_makes_no_negative_time() -> None:
-    tally = RequestCounter(lambda: 1.0)
-    answered(tally, 200, 2.0)
-    assert tally.spent_s == 0.0
+    counter = RequestCounter(lambda: 1.0)
+    answered(counter, 200, 2.0)
+    assert counter.spent_s == 0.0

@@ -35,7 +35,7 @@ class Timers:
 
 def crowd(server: HttpServer, count: int) -> list[Swept]:
     swept = [Swept() for _ in range(count)]
-    server._hub.connections.update(cast(list[Connection], swept))
+    server._server_state.connections.update(cast(list[Connection], swept))
     return swept
 
 

@@ -183,7 +183,7 @@ def test_a_lost_connection_is_gone_without_the_garbage_collector() -> None:
         memory = Memory(App())
         memory.send(get("/"), b"GET / HTTP/1.1\r\n")
         memory.leave()
-        # The connection holds its hub, and the hub the application: nothing else holds it here.
+        # The connection holds its server_state, and the server_state the application: nothing else holds it here.
         app = weakref.ref(memory.app)
         memory.app.exchanges.clear()
         del memory

@@ -66,7 +66,7 @@ class EventSink(Sink):
         return self._stream.buffered_bytes
 
     def frame_room(self) -> int:
-        return self._stream.room(self.key.unread)
+        return self._stream.room(self.key.output_account)
 
     def end_with(self, text: bytes) -> None:
         """Says a last word and ends the connection too, as its client may not read on."""

@@ -169,7 +169,7 @@ def open_socket(call: Call) -> None:
             raise UpgradeRequiredError(error.message, tuple(error.headers)) from error
         raise InvalidRequestError(error.message) from error
     leave = call.live.connections.enter(call.key)
-    socket = WebSocket(call.detach(), handshake, call.key.unread)
+    socket = WebSocket(call.detach(), handshake, call.key.output_account)
     strict = call.flag("strict", call.engine.core.limits.strict_config)
     session = Session(socket, call.engine, call.live, call.key, leave, call.waits, strict)
     session.audited = call.audited

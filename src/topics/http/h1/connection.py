@@ -40,17 +40,32 @@ class Connection(asyncio.Protocol):
     """The protocol of one connection, for asyncio and uvloop alike."""
 
     __slots__ = (
-        "_discarded_bytes", "_eof", "_heads", "_hub", "_input_over", "_lingering", "_modest_from", "_must_linger",
-        "_pipeline", "_progress", "_put_off", "_reader", "_reading", "_requests", "_scheduled", "_slice_end",
-        "_transport", "_unparsed",
+        "_discarded_bytes",
+        "_eof",
+        "_framer",
+        "_input_over",
+        "_lingering",
+        "_modest_from",
+        "_must_linger",
+        "_pipeline",
+        "_progress",
+        "_put_off",
+        "_reader",
+        "_reading",
+        "_requests",
+        "_scheduled",
+        "_server_state",
+        "_slice_end",
+        "_transport",
+        "_unparsed",
     )  # fmt: skip
 
     _pipeline: Pipeline
 
-    def __init__(self, hub: ServerState) -> None:
-        self._hub = hub
+    def __init__(self, server_state: ServerState) -> None:
+        self._server_state = server_state
         self._transport: asyncio.Transport | None = None
-        self._reader = RequestReader(self, hub.limits, hub.budget)
+        self._reader = RequestReader(self, server_state.limits, server_state.budget)
         self._progress = Progress()
         self._requests = 0
         # Until when requests are started in this turn, and whether the connection is in line for another one.
@@ -62,7 +77,7 @@ class Connection(asyncio.Protocol):
         self._modest_from = 0.0
         self._reading = True
         self._unparsed: bytes | memoryview = b""
-        self._heads = RequestFramer(hub.limits.body_bytes)
+        self._framer = RequestFramer(server_state.limits.body_bytes)
         # Whether what still comes is dropped: the connection ends after the answers that are due.
         self._input_over = False
         self._discarded_bytes = 0
@@ -76,18 +91,18 @@ class Connection(asyncio.Protocol):
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        hub = self._hub
+        server_state = self._server_state
         # A cast and no check: the transports of uvloop do not derive from asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=hub.limits.write_buffer_bytes)
-        self._pipeline = Pipeline(self, hub, self._transport)
-        hub.adopt(self)
-        hub.counters.connections_total += 1
-        if len(hub.connections) > hub.limits.connections_max and not hub.make_room():
+        self._transport.set_write_buffer_limits(high=server_state.limits.write_buffer_bytes)
+        self._pipeline = Pipeline(self, server_state, self._transport)
+        server_state.adopt(self)
+        server_state.counters.connections_total += 1
+        if len(server_state.connections) > server_state.limits.connections_max and not server_state.make_room():
             # No lingering: whoever opens connections without end should not have us keep them.
-            self._refuse(HttpError(Fault.TOO_MANY_CONNECTIONS, most=hub.limits.connections_max), linger=False)
+            self._refuse(HttpError(Fault.TOO_MANY_CONNECTIONS, most=server_state.limits.connections_max), linger=False)
             return
-        hub.silent[self] = None
+        server_state.silent[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
@@ -95,35 +110,37 @@ class Connection(asyncio.Protocol):
             self._pipeline.release()
 
     def data_received(self, data: bytes) -> None:
-        nbytes, hub = len(data), self._hub
-        hub.counters.bytes_in += nbytes
-        if not hub.spin.awake:
-            hub.spin.rouse()
+        nbytes, server_state = len(data), self._server_state
+        server_state.counters.bytes_in += nbytes
+        if not server_state.spin.awake:
+            server_state.spin.rouse()
         if self._input_over:
             self._discard(nbytes)
             return
-        pipeline, heads = self._pipeline, self._heads
-        between = heads.since_bytes == heads.due_bytes
+        pipeline, framer = self._pipeline, self._framer
+        between = framer.since_bytes == framer.due_bytes
         at_rest, several = not pipeline.exchanges and not self._unparsed, False
         if between and at_rest:
-            body = data.removeprefix(heads.lead) if heads.nbytes == nbytes else data
+            body = data.removeprefix(framer.lead) if framer.nbytes == nbytes else data
             if body is data:
                 # Without the lead it is the same object.
-                body = heads.find(data, nbytes)
+                body = framer.find(data, nbytes)
             several = body is data
-            if not several and (heads.admission is hub.application.admission or heads.are_admitted(hub.application)):
-                # Not called as a method of the hub, which it is not: the interpreter would look for one each time.
-                monotonic = hub.monotonic
+            if not several and (
+                framer.admission is server_state.application.admission or framer.are_admitted(server_state.application)
+            ):
+                # A plain local: called as an attribute, the interpreter would look for a method each time.
+                monotonic = server_state.monotonic
                 pipeline.corked = True
-                self._start_known(heads.head, body, monotonic())
+                self._start_known(framer.head, body, monotonic())
                 pipeline.corked = False
                 if not pipeline.exchanges:
                     pipeline.flush()
                 return
         if between and not self._unparsed:
-            heads.begin(data)
-        heads.since_bytes += nbytes
-        now = hub.monotonic()
+            framer.begin(data)
+        framer.since_bytes += nbytes
+        now = server_state.monotonic()
         modest = now >= self._modest_from
         if at_rest and modest and (nbytes <= PIECE_BYTES or several):
             # The usual case, a connection at rest, in fewer steps than `go_on` would take.
@@ -155,7 +172,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._pipeline.write_paused = True
-        self._hub.recount_soon(self._pipeline)
+        self._server_state.recount_soon(self._pipeline)
         self._throttle()
 
     def resume_writing(self) -> None:
@@ -167,25 +184,25 @@ class Connection(asyncio.Protocol):
     def on_head(self, head: RequestHead, length: int | None) -> int | None:
         if self._input_over:
             raise InputOver
-        hub = self._hub
-        hub.counters.requests += 1
+        server_state = self._server_state
+        server_state.counters.requests += 1
         if not self._requests:
-            hub.silent.pop(self, None)
+            server_state.silent.pop(self, None)
         self._requests += 1
-        candidate = self._heads.candidate(head, length)
+        candidate = self._framer.candidate(head, length)
         exchange = self._pipeline.receiving = self._pipeline.enter(head)
         head.peer = self._pipeline.peer
-        verdict = hub.admit(head)
+        verdict = server_state.admit(head)
         if head.allow_origin is not None or head.answer_headers:
             # The answer says more, such as which page may read it, so it is none of the usual ones.
             exchange.plain = False
         if isinstance(verdict, int):
             if candidate and exchange.plain:
-                self._heads.remember(candidate, head, length, verdict)
+                self._framer.remember(candidate, head, length, verdict)
             return verdict
-        hub.counters.refused += 1
+        server_state.counters.refused += 1
         self._pipeline.receiving = None
-        if length != 0 and not can_drop_body(head, length, hub.limits.discard_bytes):
+        if length != 0 and not can_drop_body(head, length, server_state.limits.discard_bytes):
             exchange.keep = exchange.plain = False
             self._input_over = self._must_linger = True
         exchange.respond(*verdict)
@@ -219,7 +236,7 @@ class Connection(asyncio.Protocol):
         if pipeline.waiting or late or not pipeline.may_start(exchange, len(pipeline.exchanges) - 1):
             pipeline.waiting.append(exchange)
         else:
-            self._hub.handle(exchange)
+            self._server_state.handle(exchange)
 
     # What the pipeline calls.
 
@@ -235,7 +252,7 @@ class Connection(asyncio.Protocol):
 
     def take_turn(self) -> None:
         """Does what can be done, for a slice of time. What is left then is put off."""
-        pipeline, monotonic = self._pipeline, self._hub.monotonic
+        pipeline, monotonic = self._pipeline, self._server_state.monotonic
         self._put_off = False
         end = self._slice_end = monotonic() + SLICE_S
         pipeline.corked = True
@@ -252,7 +269,7 @@ class Connection(asyncio.Protocol):
 
     def _wait_in_line(self) -> None:
         self._put_off = True
-        self._hub.wait_in_line(self)
+        self._server_state.wait_in_line(self)
         self._throttle()
 
     def after_answer(self) -> None:
@@ -260,7 +277,7 @@ class Connection(asyncio.Protocol):
         waited = self._unparsed or self._pipeline.waiting or not self._reading or self._input_over
         if waited and not self._scheduled:
             self._scheduled = True
-            self._hub.call_soon(self._go_on_soon)
+            self._server_state.call_soon(self._go_on_soon)
 
     def _go_on_soon(self) -> None:
         self._scheduled = False
@@ -294,7 +311,7 @@ class Connection(asyncio.Protocol):
         self._forget()
         if not self._reading:
             transport.resume_reading()
-        return Upgrade(transport, leftover, self._hub)
+        return Upgrade(transport, leftover, self._server_state)
 
     # What the server calls.
 
@@ -315,9 +332,9 @@ class Connection(asyncio.Protocol):
             return
         self._pipeline.recount()
         phase, progress = self._phase(transport)
-        step = self._hub.limits.body_step_bytes if phase is Phase.BODY else 1
+        step = self._server_state.limits.body_step_bytes if phase is Phase.BODY else 1
         stuck_s = self._progress.look(phase, progress, now, step)
-        if phase is Phase.ANSWERING or stuck_s < limit_s(phase, self._hub.limits, bool(self._requests)):
+        if phase is Phase.ANSWERING or stuck_s < limit_s(phase, self._server_state.limits, bool(self._requests)):
             if not self._reading or self._pipeline.waiting:
                 # It may only have been kept from going on by what others had left unread.
                 self.go_on()
@@ -334,7 +351,7 @@ class Connection(asyncio.Protocol):
 
     def expect_end(self) -> None:
         """The server stops: answers from now on may have to say that they are the last."""
-        self._heads.close()
+        self._framer.close()
         for exchange in self._pipeline.exchanges:
             exchange.plain = False
 
@@ -346,7 +363,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         if self._transport is not None:
-            self._hub.silent.pop(self, None)
+            self._server_state.silent.pop(self, None)
             self._transport.abort()
 
     # Reading on.
@@ -357,7 +374,7 @@ class Connection(asyncio.Protocol):
             return False
         exchange = pipeline.next_waiting()
         if exchange is not None:
-            self._hub.handle(exchange)
+            self._server_state.handle(exchange)
         elif self._unparsed and not self._input_over and not pipeline.is_full():
             self._read_on()
         elif not pipeline.flush():
@@ -367,8 +384,8 @@ class Connection(asyncio.Protocol):
     def _read_on(self) -> None:
         """Takes requests whose heads are known, or the next piece for the parser."""
         unparsed = self._unparsed
-        left = self._heads.left_of_request(len(unparsed))
-        if not left and len(self._heads):
+        left = self._framer.left_of_request(len(unparsed))
+        if not left and len(self._framer):
             whole = bytes(unparsed)
             self._unparsed = self._start_several(whole)
             if len(self._unparsed) < len(whole):
@@ -408,41 +425,41 @@ class Connection(asyncio.Protocol):
 
     def _start_known(self, head: RequestHead, body: bytes, now: float) -> None:
         """Starts a request that is there whole, with a head that was read before and is admitted."""
-        hub, pipeline, gather = self._hub, self._pipeline, self._heads.gather
-        hub.counters.requests += 1
+        server_state, pipeline, gather = self._server_state, self._pipeline, self._framer.gather
+        server_state.counters.requests += 1
         self._requests += 1
         exchange = Exchange(head, pipeline, now, True, True, body)
         pipeline.exchanges.append(exchange)
         if gather is not None and gather((exchange,), len(body)):
             return
         try:
-            hub.application.handle(exchange)
+            server_state.application.handle(exchange)
         except Exception:
-            hub.failed(exchange)
+            server_state.failed(exchange)
 
     def _start_several(self, data: bytes) -> bytes:
         """Starts the requests that a piece begins with, as far as their heads are known and there is time and room for
         them; what is left of it then. Only where the parser stands between two requests."""
-        hub, pipeline, heads, at = self._hub, self._pipeline, self._heads, 0
-        application, monotonic = hub.application, hub.monotonic
-        if heads.gather is not None and heads.admission is application.admission and pipeline.takes_more():
+        server_state, pipeline, framer, at = self._server_state, self._pipeline, self._framer, 0
+        application, monotonic = server_state.application, server_state.monotonic
+        if framer.gather is not None and framer.admission is application.admission and pipeline.takes_more():
             # Those with the same head, length and all: nothing is done for each of them now, so they need no time.
-            bodies = heads.cut_run(data, pipeline.room_left)
-            if bodies and pipeline.start_run(heads.head, bodies, monotonic(), heads.gather):
-                at = len(bodies) * heads.cut_bytes
-                hub.counters.requests += len(bodies)
+            bodies = framer.cut_run(data, pipeline.room_left)
+            if bodies and pipeline.start_run(framer.head, bodies, monotonic(), framer.gather):
+                at = len(bodies) * framer.cut_bytes
+                server_state.counters.requests += len(bodies)
                 self._requests += len(bodies)
         end = len(data)
-        while at < end and not self._input_over and pipeline.takes_more() and (cut := heads.cut(data, at)) is not None:
-            if heads.admission is not application.admission and not heads.are_admitted(application):
+        while at < end and not self._input_over and pipeline.takes_more() and (cut := framer.cut(data, at)) is not None:
+            if framer.admission is not application.admission and not framer.are_admitted(application):
                 break
             now = monotonic()
             if now >= self._slice_end:
                 break
             begin, at = cut
-            self._start_known(heads.head, data[begin:at], now)
+            self._start_known(framer.head, data[begin:at], now)
         data = data[at:]
-        heads.begin(data, len(data))
+        framer.begin(data, len(data))
         return data
 
     def _throttle(self) -> None:
@@ -451,7 +468,7 @@ class Connection(asyncio.Protocol):
             return
         if self._input_over:
             # Only by reading on do we learn that the client went away.
-            wanted = self._lingering or self._discarded_bytes <= self._hub.limits.linger_bytes
+            wanted = self._lingering or self._discarded_bytes <= self._server_state.limits.linger_bytes
         else:
             # One that has no room for more goes on reading until more comes: most that send so many then wait.
             wanted = not self._unparsed and not self._put_off and not self._pipeline.write_paused
@@ -465,7 +482,7 @@ class Connection(asyncio.Protocol):
 
     def _discard(self, nbytes: int) -> None:
         self._discarded_bytes += nbytes
-        if self._transport is None or self._discarded_bytes <= self._hub.limits.linger_bytes:
+        if self._transport is None or self._discarded_bytes <= self._server_state.limits.linger_bytes:
             return
         if self._lingering or self._pipeline.streaming:
             self._transport.abort()
@@ -478,7 +495,7 @@ class Connection(asyncio.Protocol):
         """Refuses what is being received and ends the connection, after the answers that are due before it."""
         if self._input_over or self._transport is None:
             return
-        self._hub.counters.refused += 1
+        self._server_state.counters.refused += 1
         self.end_input()
         self._reader.release()
         exchange, self._pipeline.receiving = self._pipeline.receiving, None
@@ -486,13 +503,13 @@ class Connection(asyncio.Protocol):
             exchange = self._pipeline.enter(UNREAD_HEAD)
         exchange.keep = exchange.plain = False
         self._must_linger = linger
-        exchange.respond(*self._hub.refusal(error, exchange.head.path))
+        exchange.respond(*self._server_state.refusal(error, exchange.head.path))
 
     def _forget(self) -> None:
         """The connection is no longer ours."""
         self._transport = None
         self._reader.release()
-        self._hub.abandon(self)
+        self._server_state.abandon(self)
 
     def _phase(self, transport: asyncio.Transport) -> tuple[Phase, int]:
         if self._lingering or transport.is_closing():

@@ -117,10 +117,10 @@ class Pipeline:
         "_counters",
         "_going_on",
         "_held_bytes",
-        "_hub",
         "_owner",
         "_pieces",
         "_released",
+        "_server_state",
         "_tight",
         "_transport",
         "corked",
@@ -137,10 +137,10 @@ class Pipeline:
         "write_paused",
     )
 
-    def __init__(self, owner: Owner, hub: ServerState, transport: asyncio.Transport) -> None:
+    def __init__(self, owner: Owner, server_state: ServerState, transport: asyncio.Transport) -> None:
         self._owner = owner
-        self._hub = hub
-        self._counters = hub.counters
+        self._server_state = server_state
+        self._counters = server_state.counters
         self._transport = transport
         self._pieces: list[bytes] = []
         # Whether the connection goes on in the next turn of the loop, where nothing makes it do so before.
@@ -150,9 +150,9 @@ class Pipeline:
         self._counted = 0
         self._held_bytes = 0
         self._released = self._tight = False
-        self.renderer = hub.renderer
-        self.gzip_min_bytes = hub.limits.gzip_min_bytes
-        self.gzip_inline_bytes = hub.limits.gzip_inline_bytes
+        self.renderer = server_state.renderer
+        self.gzip_min_bytes = server_state.limits.gzip_min_bytes
+        self.gzip_inline_bytes = server_state.limits.gzip_inline_bytes
         self.small_bytes = min(len(LENGTH_LINES), self.gzip_min_bytes)
         self.peer = address_of(transport.get_extra_info("peername"))
         self.corked = False
@@ -173,14 +173,14 @@ class Pipeline:
         """Gives a request its place: the head is complete."""
         keep = head.keep_alive
         plain = keep and head.http_version == "1.1" and head.method != "HEAD" and not head.upgrade
-        exchange = Exchange(head, self, self._hub.monotonic(), plain, keep)
+        exchange = Exchange(head, self, self._server_state.monotonic(), plain, keep)
         self.exchanges.append(exchange)
         return exchange
 
     @property
     def room_left(self) -> int:
         """How many more requests may be under way."""
-        return self._hub.limits.pipeline_depth - len(self.exchanges)
+        return self._server_state.limits.pipeline_depth - len(self.exchanges)
 
     def start_run(self, head: RequestHead, bodies: Sequence[bytes], now: float, gather: Gather) -> bool:
         """Starts requests with one head and bodies of one length, all of them or none."""
@@ -195,10 +195,10 @@ class Pipeline:
         """Whether no more requests are to be read for now."""
         if self.write_paused or self.upgrading is not None or self.occupied:
             return True
-        if self._counted and self._hub.unread.exhausted:
+        if self._counted and self._server_state.output_backpressure.exhausted:
             return True
         # A request whose body is on the way must be read on, or it would never make room.
-        return len(self.exchanges) - (self.receiving is not None) >= self._hub.limits.pipeline_depth
+        return len(self.exchanges) - (self.receiving is not None) >= self._server_state.limits.pipeline_depth
 
     def may_start(self, exchange: Exchange, before: int) -> bool:
         """Whether an exchange that has `before` others before it can be given to the application now."""
@@ -210,11 +210,14 @@ class Pipeline:
         return not self.waiting and self.upgrading is None and self._has_room(len(self.exchanges))
 
     def _has_room(self, before: int) -> bool:
-        if self.write_paused or self.occupied or before >= self._hub.limits.pipeline_depth:
+        if self.write_paused or self.occupied or before >= self._server_state.limits.pipeline_depth:
             return False
-        if self._counted and (self._hub.unread.exhausted or self._held_bytes > self._hub.limits.write_buffer_bytes):
+        if self._counted and (
+            self._server_state.output_backpressure.exhausted
+            or self._held_bytes > self._server_state.limits.write_buffer_bytes
+        ):
             # What is unread comes first; what only waits for its turn must not grow without end.
-            return before == 0 and not self._hub.unread.exhausted
+            return before == 0 and not self._server_state.output_backpressure.exhausted
         return True
 
     def next_waiting(self) -> Exchange | None:
@@ -269,7 +272,7 @@ class Pipeline:
             return False
         if not self._going_on:
             self._going_on = True
-            self._hub.call_soon(self._go_on)
+            self._server_state.call_soon(self._go_on)
         return True
 
     def _go_on(self) -> None:
@@ -294,14 +297,14 @@ class Pipeline:
         """An answer that waited for those before it goes out, or nowhere."""
         self._held_bytes -= exchange.held_bytes
         exchange.held_bytes = 0
-        self._hub.recount_soon(self)
+        self._server_state.recount_soon(self)
 
     def room(self, account: Account) -> int:
         if account is not self._account:
-            self._hub.unread.change(self._account, -self._counted)
-            self._hub.unread.change(account, self._counted)
+            self._server_state.output_backpressure.change(self._account, -self._counted)
+            self._server_state.output_backpressure.change(account, self._counted)
             self._account = account
-        return self._hub.unread.room(account)
+        return self._server_state.output_backpressure.room(account)
 
     def recount(self) -> None:
         """Counts what is unread."""
@@ -309,15 +312,15 @@ class Pipeline:
             return
         unread = self._transport.get_write_buffer_size() + self._held_bytes
         if unread != self._counted:
-            self._hub.unread.change(self._account, unread - self._counted)
+            self._server_state.output_backpressure.change(self._account, unread - self._counted)
             self._counted = unread
-        tight = self._hub.unread.tight
+        tight = self._server_state.output_backpressure.tight
         if tight is not self._tight:
             self._tight = tight
-            self._transport.set_write_buffer_limits(high=0 if tight else self._hub.limits.write_buffer_bytes)
+            self._transport.set_write_buffer_limits(high=0 if tight else self._server_state.limits.write_buffer_bytes)
 
     def is_last(self, exchange: Exchange) -> bool:
-        return self._hub.draining and self.exchanges[-1] is exchange
+        return self._server_state.draining and self.exchanges[-1] is exchange
 
     def open_stream(self, exchange: Exchange, payload: tuple[bytes, ...], stream: Stream) -> None:
         exchange.stream = stream
@@ -335,8 +338,10 @@ class Pipeline:
 
     def work_in_turns(self, exchange: Exchange, step: Step) -> None:
         self.occupied = True
-        self._hub.wait_in_line(
-            IncrementalResponse(exchange, step, self._hub.monotonic, self._hub.wait_in_line, self._work_done)
+        self._server_state.wait_in_line(
+            IncrementalResponse(
+                exchange, step, self._server_state.monotonic, self._server_state.wait_in_line, self._work_done
+            )
         )
 
     def _work_done(self) -> None:
@@ -352,7 +357,7 @@ class Pipeline:
         self._transport.write(data)
         if nbytes > MUCH_BYTES:
             self.recount()
-            self._hub.recount_soon(self)
+            self._server_state.recount_soon(self)
         return not self.write_paused
 
     @property
@@ -397,7 +402,7 @@ class Pipeline:
         self._counters.bytes_out += nbytes
         if nbytes > MUCH_BYTES:
             self.recount()
-            self._hub.recount_soon(self)
+            self._server_state.recount_soon(self)
         return True
 
     def drained(self) -> None:
@@ -441,7 +446,7 @@ class Pipeline:
     def release(self) -> None:
         """The connection is lost: nothing will ever be sent again."""
         self.lose_from(0)
-        self._hub.unread.change(self._account, -self._counted)
+        self._server_state.output_backpressure.change(self._account, -self._counted)
         self._counted = self._held_bytes = 0
         self._released = True
         # A lost connection should not wait for a collection of garbage.
@@ -480,7 +485,7 @@ class Pipeline:
         if not exchange.keep:
             self._owner.finish()
         if not self.exchanges:
-            self._hub.changed.set()
+            self._server_state.changed.set()
 
 
 def address_of(peername: object) -> str:

@@ -42,25 +42,46 @@ _logger = logging.getLogger(__name__)
 
 
 class Http2Connection(asyncio.Protocol):
-    """The protocol of one connection, and one of those that a server serves (`hub.Served`)."""
+    """The protocol of one connection, and one of those that a server serves (`server_state.Served`)."""
 
     __slots__ = (
-        "_closing", "_discarded_bytes", "_ending", "_frames", "_gathered_bytes", "_hub", "_leaving", "_leftover",
-        "_meter", "_modest_from", "_outbox", "_progress", "_put_off", "_reading", "_requests", "_running",
-        "_scheduled", "_session", "_tight", "_transport", "_works", "held_bytes", "peer", "write_paused",
+        "_closing",
+        "_discarded_bytes",
+        "_ending",
+        "_frames",
+        "_gathered_bytes",
+        "_leaving",
+        "_leftover",
+        "_meter",
+        "_modest_from",
+        "_outbox",
+        "_progress",
+        "_put_off",
+        "_reading",
+        "_requests",
+        "_running",
+        "_scheduled",
+        "_server_state",
+        "_session",
+        "_tight",
+        "_transport",
+        "_works",
+        "held_bytes",
+        "peer",
+        "write_paused",
     )  # fmt: skip
 
     def __init__(self, taken: Upgrade) -> None:
-        transport, leftover, hub = taken
-        self._hub = hub
+        transport, leftover, server_state = taken
+        self._server_state = server_state
         self._transport: asyncio.Transport | None = transport
         self._leftover = leftover
         self.peer = address_of(transport.get_extra_info("peername"))
         # Compressed they are shorter as a rule, and can be a little longer.
-        self._frames = FrameReader(2 * hub.limits.head_bytes)
-        self._session = Session(hub.limits)
+        self._frames = FrameReader(2 * server_state.limits.head_bytes)
+        self._session = Session(server_state.limits)
         self._outbox = Outbox(self._session)
-        self._requests = Requests(self, hub, self._session, self._outbox)
+        self._requests = Requests(self, server_state, self._session, self._outbox)
         self._progress = Progress()
         # Whether a turn is being taken, asked for, or waited for in line.
         self._running = self._scheduled = self._put_off = False
@@ -69,9 +90,9 @@ class Http2Connection(asyncio.Protocol):
         self._reading = True
         self._gathered_bytes = 0
         # Whether the client has left so much unread that the transport asked for no more.
-        self.write_paused = transport.get_write_buffer_size() > hub.limits.write_buffer_bytes
+        self.write_paused = transport.get_write_buffer_size() > server_state.limits.write_buffer_bytes
         self.held_bytes = 0
-        self._meter = Meter(hub.unread)
+        self._meter = Meter(server_state.output_backpressure)
         self._tight = False
         # Long requests whose work is done bit by bit, one after the other.
         self._works: deque[IncrementalResponse] = deque()
@@ -83,14 +104,14 @@ class Http2Connection(asyncio.Protocol):
         self._discarded_bytes = 0
 
         transport.set_protocol(self)
-        hub.adopt(self)
-        hub.silent[self] = None
-        hub.counters.http2_connections_open += 1
-        hub.counters.http2_connections_total += 1
+        server_state.adopt(self)
+        server_state.silent[self] = None
+        server_state.counters.http2_connections_open += 1
+        server_state.counters.http2_connections_total += 1
 
     def begin(self) -> None:
         """Says hello, and reads what came behind the preface."""
-        if self._hub.draining:
+        if self._server_state.draining:
             self.expect_end()
         leftover, self._leftover = self._leftover, b""
         self._frames.add(leftover)
@@ -106,21 +127,21 @@ class Http2Connection(asyncio.Protocol):
             self._closing.cancel()
         self._requests.lose_all()
         self._meter.set(0)
-        self._hub.counters.http2_connections_open -= 1
-        self._hub.abandon(self)
+        self._server_state.counters.http2_connections_open -= 1
+        self._server_state.abandon(self)
 
     def data_received(self, data: bytes) -> None:
-        hub = self._hub
-        hub.counters.bytes_in += len(data)
-        if not hub.spin.awake:
-            hub.spin.rouse()
+        server_state = self._server_state
+        server_state.counters.bytes_in += len(data)
+        if not server_state.spin.awake:
+            server_state.spin.rouse()
         if self._ending:
             self._discard(len(data))
             return
         self._frames.add(data)
         if self._put_off:
             return
-        if hub.monotonic() >= self._modest_from:
+        if server_state.monotonic() >= self._modest_from:
             self.take_turn()
         else:
             self._wait_in_line()
@@ -131,7 +152,7 @@ class Http2Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.write_paused = True
-        self._hub.recount_soon(self)
+        self._server_state.recount_soon(self)
 
     def resume_writing(self) -> None:
         self.write_paused = False
@@ -144,7 +165,7 @@ class Http2Connection(asyncio.Protocol):
 
     def take_turn(self) -> None:
         """Does what can be done, for a slice of time. What is left then is put off."""
-        monotonic = self._hub.monotonic
+        monotonic = self._server_state.monotonic
         self._put_off, self._running = False, True
         end = monotonic() + SLICE_S
         steps = 0
@@ -168,10 +189,10 @@ class Http2Connection(asyncio.Protocol):
 
     def _may_start(self) -> bool:
         """Whether a request may be given to the application."""
-        unread = self._hub.unread
-        if self.write_paused or self.held_bytes > unread.max_bytes // _HELD_PART:
+        backpressure = self._server_state.output_backpressure
+        if self.write_paused or self.held_bytes > backpressure.max_bytes // _HELD_PART:
             return False
-        return not (unread.exhausted and (self.held_bytes or self._meter.nbytes))
+        return not (backpressure.exhausted and (self.held_bytes or self._meter.nbytes))
 
     def _read_frame(self) -> bool:
         try:
@@ -185,7 +206,7 @@ class Http2Connection(asyncio.Protocol):
             else:
                 self._requests.receive(frame)
                 if self._requests.count:
-                    self._hub.silent.pop(self, None)
+                    self._server_state.silent.pop(self, None)
         except ConnectionFault as fault:
             _logger.debug("a connection of HTTP/2 is ended", extra={"peer": self.peer, "error": str(fault)})
             self._fail(fault.code)
@@ -211,14 +232,14 @@ class Http2Connection(asyncio.Protocol):
 
     def _wait_in_line(self) -> None:
         self._put_off = True
-        self._hub.wait_in_line(self)
+        self._server_state.wait_in_line(self)
         self._throttle()
 
     def _wake(self) -> None:
         """There is something to do, from now on or again."""
         if not (self._running or self._scheduled or self._put_off):
             self._scheduled = True
-            self._hub.call_soon(self._woken)
+            self._server_state.call_soon(self._woken)
 
     def _woken(self) -> None:
         self._scheduled = False
@@ -231,11 +252,11 @@ class Http2Connection(asyncio.Protocol):
         data = self._session.data_to_send()
         if not data or self._transport is None:
             return
-        self._hub.counters.bytes_out += len(data)
+        self._server_state.counters.bytes_out += len(data)
         self._transport.write(data)
         if len(data) > MUCH_BYTES:
             self.recount()
-            self._hub.recount_soon(self)
+            self._server_state.recount_soon(self)
 
     def _throttle(self) -> None:
         """Tells the transport whether to read."""
@@ -269,15 +290,17 @@ class Http2Connection(asyncio.Protocol):
 
     def work_in_turns(self, exchange: Exchange, step: Step) -> None:
         """One after the other: with a hundred at once a connection would have a hundred turns."""
-        steps = IncrementalResponse(exchange, step, self._hub.monotonic, self._hub.wait_in_line, self._work_done)
+        steps = IncrementalResponse(
+            exchange, step, self._server_state.monotonic, self._server_state.wait_in_line, self._work_done
+        )
         self._works.append(steps)
         if len(self._works) == 1:
-            self._hub.wait_in_line(steps)
+            self._server_state.wait_in_line(steps)
 
     def _work_done(self) -> None:
         self._works.popleft()
         if self._works:
-            self._hub.wait_in_line(self._works[0])
+            self._server_state.wait_in_line(self._works[0])
 
     # What the server calls.
 
@@ -291,13 +314,13 @@ class Http2Connection(asyncio.Protocol):
 
     def recount(self) -> None:
         """Counts what the system has not taken. What streams hold back is counted by themselves."""
-        transport, unread = self._transport, self._hub.unread
+        transport, backpressure = self._transport, self._server_state.output_backpressure
         if transport is None:
             return
         self._meter.set(transport.get_write_buffer_size())
-        if unread.tight is not self._tight:
-            self._tight = unread.tight
-            transport.set_write_buffer_limits(high=0 if self._tight else self._hub.limits.write_buffer_bytes)
+        if backpressure.tight is not self._tight:
+            self._tight = backpressure.tight
+            transport.set_write_buffer_limits(high=0 if self._tight else self._server_state.limits.write_buffer_bytes)
 
     def sweep(self, now: float) -> None:
         """Ends the connection, or streams of it, when they have been in one place for too long."""
@@ -316,7 +339,7 @@ class Http2Connection(asyncio.Protocol):
             transport.abort()
 
     def _phase(self, transport: asyncio.Transport) -> tuple[Phase, int, float]:
-        limits, count = self._hub.limits, self._requests.count
+        limits, count = self._server_state.limits, self._requests.count
         if self._ending or transport.is_closing():
             return Phase.CLOSING, transport.get_write_buffer_size(), limits.linger_timeout_s
         if self.write_paused:
@@ -337,7 +360,7 @@ class Http2Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         if self._transport is not None:
-            self._hub.silent.pop(self, None)
+            self._server_state.silent.pop(self, None)
             self._transport.abort()
 
     # Ending.
@@ -356,7 +379,7 @@ class Http2Connection(asyncio.Protocol):
         """The client has broken the rules. It is told, and everything it waits for ends."""
         if self._transport is None or self._ending:
             return
-        self._hub.counters.refused += 1
+        self._server_state.counters.refused += 1
         self._end(code)
 
     def _end(self, code: ErrorCodes | None) -> None:
@@ -376,5 +399,5 @@ class Http2Connection(asyncio.Protocol):
     def _discard(self, nbytes: int) -> None:
         """Drops what comes behind the end."""
         self._discarded_bytes += nbytes
-        if self._discarded_bytes > self._hub.limits.linger_bytes and self._transport is not None:
+        if self._discarded_bytes > self._server_state.limits.linger_bytes and self._transport is not None:
             self._transport.abort()

@@ -24,14 +24,24 @@ from topics.http.server_state import ServerState
 class Requests:
     """Makes exchanges of frames. What it is given may raise `ConnectionFault`, and the library's `ProtocolError`."""
 
-    __slots__ = ("_floods", "_handlers", "_hub", "_outbox", "_owner", "_session", "count", "streams", "waiting")
+    __slots__ = (
+        "_floods",
+        "_handlers",
+        "_outbox",
+        "_owner",
+        "_server_state",
+        "_session",
+        "count",
+        "streams",
+        "waiting",
+    )
 
-    def __init__(self, owner: Owner, hub: ServerState, session: Session, outbox: Outbox) -> None:
+    def __init__(self, owner: Owner, server_state: ServerState, session: Session, outbox: Outbox) -> None:
         self._owner = owner
-        self._hub = hub
+        self._server_state = server_state
         self._session = session
         self._outbox = outbox
-        self._floods = Floods(hub.limits, hub.monotonic())
+        self._floods = Floods(server_state.limits, server_state.monotonic())
         self.streams: dict[int, Http2Stream] = {}
         # Those that are complete and not yet given to the application.
         self.waiting: deque[Http2Stream] = deque()
@@ -46,7 +56,7 @@ class Requests:
         }
 
     def receive(self, frame: Frame) -> None:
-        self._floods.check(frame, self._hub.monotonic())
+        self._floods.check(frame, self._server_state.monotonic())
         if frame.kind == RST_STREAM and frame.stream_id > self._session.highest_inbound_stream_id:
             # The library lets it pass.
             raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "a stream is reset that never began")
@@ -70,7 +80,7 @@ class Requests:
             except HttpError as error:
                 self._refuse(stream, error)
             else:
-                self._hub.handle(exchange)
+                self._server_state.handle(exchange)
             return True
         return False
 
@@ -105,30 +115,30 @@ class Requests:
     # What the library tells.
 
     def _on_request(self, event: RequestReceived) -> None:
-        hub, ended = self._hub, event.stream_ended is not None
-        if len(self.streams) >= hub.limits.http2_streams:
+        server_state, ended = self._server_state, event.stream_ended is not None
+        if len(self.streams) >= server_state.limits.http2_streams:
             self._reset(event.stream_id, ErrorCodes.REFUSED_STREAM)
             return
         try:
-            head, length = read_head(event.headers, hub.limits, ended=ended)
+            head, length = read_head(event.headers, server_state.limits, ended=ended)
         except StreamFault:
             self._reset(event.stream_id, ErrorCodes.PROTOCOL_ERROR)
         except HttpError as error:
             self._refuse(self._open(event.stream_id, UNREAD_HEAD, 0 if ended else None), error)
         else:
-            hub.counters.requests += 1
+            server_state.counters.requests += 1
             self.count += 1
             self._admit(self._open(event.stream_id, head, length), length)
 
     def _open(self, stream_id: int, head: RequestHead, length: int | None) -> Http2Stream:
-        stream = self.streams[stream_id] = Http2Stream(self._owner, self._hub, stream_id, head)
+        stream = self.streams[stream_id] = Http2Stream(self._owner, self._server_state, stream_id, head)
         stream.body_bytes = length or 0
         return stream
 
     def _admit(self, stream: Http2Stream, length: int | None) -> None:
         exchange = stream.exchange
         try:
-            verdict = self._hub.admit(exchange.head)
+            verdict = self._server_state.admit(exchange.head)
             if exchange.head.allow_origin is not None or exchange.head.answer_headers:
                 # The answer says more, such as which page may read it, so it is none of the usual ones.
                 exchange.plain = False
@@ -177,25 +187,25 @@ class Requests:
     # The parts of the above.
 
     def _refuse(self, stream: Http2Stream, error: HttpError) -> None:
-        self._respond_early(stream, self._hub.refusal(error, stream.exchange.head.path))
+        self._respond_early(stream, self._server_state.refusal(error, stream.exchange.head.path))
 
     def _respond_early(self, stream: Http2Stream, refusal: Refusal) -> None:
         """Answers a request that no handler gets."""
-        self._hub.counters.refused += 1
+        self._server_state.counters.refused += 1
         stream.drop_body()
         stream.exchange.respond(*refusal)
 
     def _stop_if_long(self, stream: Http2Stream) -> None:
         """A request that was refused has its answer. What is left of it is read over, as not every client looks for an
         answer before it is through; where that is too much, the client is told to stop."""
-        if max(stream.body_bytes, stream.received_bytes) > self._hub.limits.linger_bytes:
+        if max(stream.body_bytes, stream.received_bytes) > self._server_state.limits.linger_bytes:
             self._session.reset_stream(stream.stream_id, ErrorCodes.NO_ERROR)
             self._forget(stream)
 
     def _reset(self, stream_id: int, code: ErrorCodes) -> None:
-        self._hub.counters.refused += 1
+        self._server_state.counters.refused += 1
         self._session.reset_stream(stream_id, code)
-        self._floods.reset(self._hub.monotonic())
+        self._floods.reset(self._server_state.monotonic())
 
     def _lose(self, stream: Http2Stream) -> None:
         stream.lose()
@@ -205,4 +215,4 @@ class Requests:
         self._outbox.discard(stream)
         self.streams.pop(stream.stream_id, None)
         if not self.streams:
-            self._hub.changed.set()
+            self._server_state.changed.set()

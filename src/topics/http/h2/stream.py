@@ -255,21 +255,39 @@ class Http2Stream:
     """Implements `Channel`, `StreamChannel` and `outgoing.Sender`."""
 
     __slots__ = (
-        "_full", "_hub", "_meter", "_owner", "_progress", "_sent_bytes", "body", "body_bytes", "discards", "dropping",
-        "exchange", "gzip_inline_bytes", "gzip_min_bytes", "lost", "out", "peer", "received_bytes", "receiving",
-        "renderer", "small_bytes", "stream_id",
+        "_full",
+        "_meter",
+        "_owner",
+        "_progress",
+        "_sent_bytes",
+        "_server_state",
+        "body",
+        "body_bytes",
+        "discards",
+        "dropping",
+        "exchange",
+        "gzip_inline_bytes",
+        "gzip_min_bytes",
+        "lost",
+        "out",
+        "peer",
+        "received_bytes",
+        "receiving",
+        "renderer",
+        "small_bytes",
+        "stream_id",
     )  # fmt: skip
 
-    def __init__(self, owner: Owner, hub: ServerState, stream_id: int, head: RequestHead) -> None:
+    def __init__(self, owner: Owner, server_state: ServerState, stream_id: int, head: RequestHead) -> None:
         self._owner = owner
-        self._hub = hub
+        self._server_state = server_state
         self.stream_id = stream_id
         self.peer = head.peer = owner.peer
-        self.renderer = hub.renderer
-        self.gzip_min_bytes = hub.limits.gzip_min_bytes
-        self.gzip_inline_bytes = hub.limits.gzip_inline_bytes
+        self.renderer = server_state.renderer
+        self.gzip_min_bytes = server_state.limits.gzip_min_bytes
+        self.gzip_inline_bytes = server_state.limits.gzip_inline_bytes
         self.small_bytes = min(len(LENGTH_LINES), self.gzip_min_bytes)
-        self.exchange = Exchange(head, self, hub.monotonic(), head.method != "HEAD", True)
+        self.exchange = Exchange(head, self, server_state.monotonic(), head.method != "HEAD", True)
         self.out = Outgoing()
         self.body: Body | None = None
         # Whether the client has not ended the request.
@@ -280,7 +298,7 @@ class Http2Stream:
         self.body_bytes = self.received_bytes = 0
         self.lost = False
         self._full = False
-        self._meter = Meter(hub.unread)
+        self._meter = Meter(server_state.output_backpressure)
         self._progress = Progress()
         self._sent_bytes = 0
 
@@ -288,11 +306,11 @@ class Http2Stream:
 
     def expect(self, length: int | None, limit: int) -> None:
         """A body is on its way. Raises `HttpError` for one that cannot be taken."""
-        head, limits = self.exchange.head, self._hub.limits
+        head, limits = self.exchange.head, self._server_state.limits
         encoding = head.headers.get_list("content-encoding")
         limit = min(limit, limits.body_bytes)
         self.body = open_body(
-            encoding, length, limit, limits, self._hub.budget, head.takes_large, free_bytes=_UNCOUNTED_BYTES
+            encoding, length, limit, limits, self._server_state.budget, head.takes_large, free_bytes=_UNCOUNTED_BYTES
         )
 
     def receive(self, data: bytes) -> None:
@@ -360,10 +378,10 @@ class Http2Stream:
         if account is not self._meter.account:
             self._meter.charge(account)
         self._owner.charge(account)
-        if self._owner.held_bytes > self._hub.limits.write_buffer_bytes:
+        if self._owner.held_bytes > self._server_state.limits.write_buffer_bytes:
             # The others of this connection have yet to be read.
             return FLOOR_BYTES
-        return self._hub.unread.room(account)
+        return self._server_state.output_backpressure.room(account)
 
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
         compress_later(body, done)
@@ -379,7 +397,7 @@ class Http2Stream:
 
     def write(self, data: bytes) -> bool:
         self._queue(data)
-        most = 0 if self._hub.unread.tight else self._hub.limits.write_buffer_bytes
+        most = 0 if self._server_state.output_backpressure.tight else self._server_state.limits.write_buffer_bytes
         if self.out.nbytes > most:
             self._full = True
         return not self.write_paused
@@ -407,7 +425,7 @@ class Http2Stream:
         self._meter.set(self.out.nbytes)
         if self.is_sent:
             self._owner.finished(self)
-        elif self._full and self.out.nbytes <= self._hub.limits.write_buffer_bytes // 4:
+        elif self._full and self.out.nbytes <= self._server_state.limits.write_buffer_bytes // 4:
             self._full = False
             self.drained()
 
@@ -427,7 +445,7 @@ class Http2Stream:
 
     def idle_phase(self, now: float) -> Phase | None:
         """What the stream is stuck in for longer than it may be, if it is."""
-        limits = self._hub.limits
+        limits = self._server_state.limits
         if self.out.nbytes:
             stuck_s = self._progress.look(Phase.WRITING, self._sent_bytes, now)
             return Phase.WRITING if stuck_s >= limits.write_idle_timeout_s else None

@@ -95,12 +95,12 @@ class WebSocket(asyncio.Protocol):
         "_gathered_bytes",
         "_heard",
         "_held",
-        "_hub",
         "_messages",
         "_pinged",
         "_protocol",
         "_reading",
         "_receiver",
+        "_server_state",
         "_since",
         "_stage",
         "_stuck_at",
@@ -114,15 +114,15 @@ class WebSocket(asyncio.Protocol):
     def __init__(self, exchange: Exchange, handshake: Handshake, account: Account | None = None) -> None:
         """Takes the connection of `exchange` over and answers the handshake. `begin` starts the reading. What the peer
         leaves unread is counted for `account`."""
-        transport, leftover, hub = exchange.upgrade()
+        transport, leftover, server_state = exchange.upgrade()
         self._account = account or Account()
         self._counted = 0
         self._tight = False
         self._transport = transport
-        self._hub = hub
+        self._server_state = server_state
         self._protocol = handshake.protocol
-        self._protocol.max_message_size = min(hub.limits.body_bytes, hub.limits.message_bytes)
-        self._messages = MessageReader(self._protocol, hub.budget, leftover)
+        self._protocol.max_message_size = min(server_state.limits.body_bytes, server_state.limits.message_bytes)
+        self._messages = MessageReader(self._protocol, server_state.budget, leftover)
         self._stage = Stage.OPEN
         self._discarded_bytes = 0
 
@@ -130,7 +130,7 @@ class WebSocket(asyncio.Protocol):
         self._reading = True
         # Whether the receiver wants no messages for now.
         self._held = False
-        self._write_paused = transport.get_write_buffer_size() > hub.limits.write_buffer_bytes
+        self._write_paused = transport.get_write_buffer_size() > server_state.limits.write_buffer_bytes
         # While messages are given out, what is written is gathered for one write.
         self._corked = False
         self._gathered: list[bytes] = []
@@ -143,7 +143,7 @@ class WebSocket(asyncio.Protocol):
         self._stuck_at = _QUIET
 
         transport.set_protocol(self)
-        hub.adopt(self)
+        server_state.adopt(self)
         self._send(handshake.answer)
 
     def begin(self, receiver: Receiver) -> None:
@@ -160,11 +160,11 @@ class WebSocket(asyncio.Protocol):
             return False
         if not self._corked:
             nbytes = len(frame)
-            self._hub.counters.bytes_out += nbytes
+            self._server_state.counters.bytes_out += nbytes
             self._transport.write(frame)
             if nbytes > MUCH_BYTES:
                 self.recount()
-                self._hub.recount_soon(self)
+                self._server_state.recount_soon(self)
         else:
             self._gathered.append(frame)
             self._gathered_bytes += len(frame)
@@ -191,19 +191,19 @@ class WebSocket(asyncio.Protocol):
 
     def room(self) -> int:
         """How many bytes may be written at once; less, the more of its account's and of all lie unread."""
-        return self._hub.unread.room(self._account)
+        return self._server_state.output_backpressure.room(self._account)
 
     def recount(self) -> None:
         """Counts what is unread."""
         if self._stage is Stage.GONE:
             return
         unread = self.buffered_bytes
-        self._hub.unread.change(self._account, unread - self._counted)
+        self._server_state.output_backpressure.change(self._account, unread - self._counted)
         self._counted = unread
-        tight = self._hub.unread.tight
+        tight = self._server_state.output_backpressure.tight
         if tight is not self._tight:
             self._tight = tight
-            self._transport.set_write_buffer_limits(high=0 if tight else self._hub.limits.write_buffer_bytes)
+            self._transport.set_write_buffer_limits(high=0 if tight else self._server_state.limits.write_buffer_bytes)
 
     def hold(self) -> None:
         """No messages for now: the receiver has enough. More than one call needs only one `release`."""
@@ -216,7 +216,7 @@ class WebSocket(asyncio.Protocol):
         if self._held:
             self._held = False
             if not self._corked:
-                self._hub.call_soon(self._read_on)
+                self._server_state.call_soon(self._read_on)
 
     def finish(self) -> None:
         """Everything is sent that the peer will get: completes the closing that the peer began."""
@@ -235,7 +235,7 @@ class WebSocket(asyncio.Protocol):
             self._protocol.send_close(code, reason)
             self._send_control()
             if not self._corked:
-                self._hub.call_soon(self._read_on)
+                self._server_state.call_soon(self._read_on)
 
     def abort(self) -> None:
         """Ends it at once."""
@@ -258,7 +258,7 @@ class WebSocket(asyncio.Protocol):
         if self._stage is Stage.GONE:
             return
         self.recount()
-        limits = self._hub.limits
+        limits = self._server_state.limits
         if self._stage is not Stage.OPEN:
             if self._stuck_s(now, _CLOSING) >= limits.linger_timeout_s:
                 self._transport.abort()
@@ -274,14 +274,14 @@ class WebSocket(asyncio.Protocol):
     # What the event loop calls.
 
     def data_received(self, data: bytes) -> None:
-        self._hub.counters.bytes_in += len(data)
-        self._hub.counters.messages += 1
-        if not self._hub.spin.awake:
-            self._hub.spin.rouse()
+        self._server_state.counters.bytes_in += len(data)
+        self._server_state.counters.messages += 1
+        if not self._server_state.spin.awake:
+            self._server_state.spin.rouse()
         self._heard = True
         if self._stage is Stage.FINISHING or self._stage is Stage.ENDING:
             self._discarded_bytes += len(data)
-            if self._discarded_bytes > self._hub.limits.linger_bytes:
+            if self._discarded_bytes > self._server_state.limits.linger_bytes:
                 self._transport.abort()
             return
         self._messages.feed(data)
@@ -292,7 +292,7 @@ class WebSocket(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
-        self._hub.recount_soon(self)
+        self._server_state.recount_soon(self)
         self._throttle()
 
     def resume_writing(self) -> None:
@@ -306,10 +306,10 @@ class WebSocket(asyncio.Protocol):
         if self._stage is Stage.GONE:
             return
         self._stage = Stage.GONE
-        self._hub.unread.change(self._account, -self._counted)
+        self._server_state.output_backpressure.change(self._account, -self._counted)
         self._gathered = []
         self._messages.release()
-        self._hub.abandon(self)
+        self._server_state.abandon(self)
         if hasattr(self, "_receiver"):
             self._call(self._receiver.on_gone)
             del self._receiver
@@ -368,11 +368,11 @@ class WebSocket(asyncio.Protocol):
     # Writing.
 
     def _send(self, data: bytes) -> None:
-        self._hub.counters.bytes_out += len(data)
+        self._server_state.counters.bytes_out += len(data)
         self._transport.write(data)
         if len(data) > MUCH_BYTES:
             self.recount()
-            self._hub.recount_soon(self)
+            self._server_state.recount_soon(self)
 
     def _flush(self) -> None:
         gathered = self._gathered
@@ -397,7 +397,7 @@ class WebSocket(asyncio.Protocol):
         self._flush()
         self._messages.drop()
         self._stage = Stage.ENDING
-        self._since, self._stuck_at = self._hub.monotonic(), _CLOSING
+        self._since, self._stuck_at = self._server_state.monotonic(), _CLOSING
         self._send_control()
         end_sending(self._transport)
         self._throttle()

@@ -39,10 +39,10 @@ class Site:
         self.live.open(self.engine)
         self.api = operations.api = Api(operations.routes(), ring, clock, 10**6, 0, self.live)
         self.api.engine = self.engine
-        self.hub = ServerState(self.api, HttpLimits(), clock)
+        self.server_state = ServerState(self.api, HttpLimits(), clock)
 
     def open(self, *headers: bytes) -> Wire:
-        connection = Connection(self.hub)
+        connection = Connection(self.server_state)
         wire = Wire(connection)
         connection.connection_made(wire)
         wire.protocol.data_received(
@@ -91,7 +91,7 @@ def test_a_session_that_is_over_leaves_nothing_behind(ending: str) -> None:
         wire.lose()
         del wire
         assert (site.live.connections.open, len(site.live.feeds), len(site.api.waits)) == (0, 0, 0)
-        assert (len(site.live.sweep), site.hub.connections) == (0, set())
+        assert (len(site.live.sweep), site.server_state.connections) == (0, set())
         await asyncio.sleep(0.05)
         await site.engine.close()
         assert alive() - before == set(), "it waits for a collection of garbage"
