@@ -1,9 +1,14 @@
-"""What the packaging promises, read from the files."""
+"""The layout of the repository: pinned requirements, packages, and the shape of the source."""
 
 import ast
 import re
 import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -85,3 +90,210 @@ def test_one_module_numbers_frames_and_submits_them() -> None:
                 if called in ("frame", "submit") and "shard" in of:
                     callers.add(path.relative_to(ROOT).as_posix())
     assert callers == {"src/topics/engine/write_path.py"}
+
+
+# Shape of the source: one idea, one module. CONTRIBUTING.md has the rules for people.
+
+# Breaches of the rules that exist today. A test fails when an entry is no longer needed, so the lists only shrink.
+KNOWN_LONG_FUNCTIONS: set[str] = {"topics.engine.topic.Topic.__init__"}
+KNOWN_GETREFCOUNT: set[str] = {"topics.engine.topic_paging", "topics.system.reserved_memory"}
+KNOWN_DOCSTRINGS: set[str] = {
+    "topics.api.auth",
+    "topics.api.cors",
+    "topics.api.live.frames",
+    "topics.api.live.run_queue",
+    "topics.api.metrics",
+    "topics.api.operator_routes",
+    "topics.api.request_batching",
+    "topics.api.v1.openapi",
+    "topics.api.v1.search_requests",
+    "topics.cli.failures",
+    "topics.cli.output",
+    "topics.engine.core",
+    "topics.engine.disk_threads",
+    "topics.engine.quotas",
+    "topics.engine.results",
+    "topics.engine.retention",
+    "topics.engine.scheduler",
+    "topics.engine.stats",
+    "topics.http.messages",
+    "topics.http.output_backpressure",
+    "topics.http.server_state",
+    "topics.log.commit_requests",
+    "topics.log.fs",
+    "topics.log.object_store.store",
+    "topics.model.bounded_cache",
+    "topics.model.names",
+    "topics.ops.backup.backup_files",
+    "topics.queues.queue_frames",
+    "topics.queues.queue_messages",
+    "topics.routers.router_frames",
+    "topics.schema",
+    "topics.schema.contract",
+    "topics.schema.invalidation_keys",
+    "topics.schema.profiles.profile",
+    "topics.search.service.backend",
+    "topics.search.worker.messages",
+    "topics.search.worker.search_worker",
+    "topics.spark.archive.archive_plan",
+    "topics.spark.archive.archive_writer",
+    "topics.spark.connector.origins",
+    "topics.spark.connector.sink",
+    "topics.spark.connector.source",
+    "topics.spark.connector.spark_versions",
+    "topics.spark.iceberg.table_diff",
+    "topics.spark.index_builds.index_plan",
+    "topics.spark.index_builds.index_tasks",
+    "topics.spark.pipeline.delete_acks",
+    "topics.spark.pipeline.segment_scan",
+    "topics.spark.pipeline.status",
+    "topics.spark.pipeline.task_packing",
+    "topics.streams.chunked_validation",
+    "topics.streams.contracts",
+    "topics.streams.entry_encoding",
+    "topics.streams.stream_state",
+    "topics.streams.subscriptions.subscriptions",
+    "topics.system.process",
+    "topics_client._async.net",
+    "topics_client._sync.net",
+    "topics_client.answers",
+    "topics_client.inbox",
+    "topics_client.session",
+    "topics_client.streams.contracts",
+}
+
+MODULE_LINES_MAX = 800
+FUNCTION_BODY_LINES_MAX = 60
+SMALL_MODULE_LINES = 25
+SMALL_MODULES_MAX = 8
+MODULES_MAX = 380
+SAME_NAME_MAX = 2
+# A sentence of this kind does not name its subject, so that a search for the subject does not find the module.
+VAGUE_OPENING = re.compile(r"(What|Who|Whoever|Those|One that)\b")
+
+
+class Module(NamedTuple):
+    """A parsed source file and its dotted name."""
+
+    name: str
+    path: Path
+    text: str
+    tree: ast.Module
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+
+@cache
+def modules() -> dict[str, Module]:
+    """Every module below src, by its dotted name."""
+    found = {}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        parts = path.relative_to(ROOT / "src").with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        text = path.read_text(encoding="utf-8")
+        found[name] = Module(name, path, text, ast.parse(text))
+    return found
+
+
+def imports_at_import_time(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The import statements that run when the module is imported, without TYPE_CHECKING blocks and function bodies."""
+    waiting: list[ast.stmt] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If):
+            waiting += node.orelse if "TYPE_CHECKING" in ast.dump(node.test) else [*node.body, *node.orelse]
+        elif isinstance(node, ast.Try):
+            waiting += [
+                *node.body,
+                *node.orelse,
+                *node.finalbody,
+                *(line for one in node.handlers for line in one.body),
+            ]
+
+
+def imported(module: Module) -> set[str]:
+    """The modules of src that a module imports when it is imported."""
+    found = set()
+    for node in imports_at_import_time(module.tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+            continue
+        package = module.name.split(".") if module.is_package else module.name.split(".")[:-1]
+        start = package[: len(package) - node.level + 1] if node.level else []
+        source = ".".join([*start, *([node.module] if node.module else [])])
+        for alias in node.names:
+            full = f"{source}.{alias.name}"
+            found.add(full if full in modules() else source)
+    return (found & modules().keys()) - {module.name}
+
+
+def test_modules_do_not_import_each_other_in_a_cycle() -> None:
+    with pytest.raises(CycleError):
+        TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()
+    graph = {name: imported(module) for name, module in modules().items()}
+    assert sum(map(len, graph.values())) > 1000
+    TopologicalSorter(graph).prepare()
+
+
+def test_there_are_at_most_380_modules_in_topics() -> None:
+    assert len([name for name in modules() if name.split(".")[0] == "topics"]) <= MODULES_MAX
+
+
+def test_no_module_has_more_than_800_lines() -> None:
+    lines = {name: module.text.count("\n") for name, module in modules().items()}
+    assert {name: count for name, count in lines.items() if count > MODULE_LINES_MAX} == {}
+
+
+def test_at_most_8_modules_have_fewer_than_25_lines() -> None:
+    small = [
+        name
+        for name, module in modules().items()
+        if not module.is_package and module.text.count("\n") < SMALL_MODULE_LINES
+    ]
+    assert len(small) <= SMALL_MODULES_MAX, small
+
+
+def test_a_module_name_is_used_at_most_twice() -> None:
+    names = Counter(
+        module.path.stem
+        for module in modules().values()
+        if module.path.stem not in ("__init__", "__main__") and not {"v0", "v1"}.intersection(module.path.parts)
+    )
+    assert {name: count for name, count in names.items() if count > SAME_NAME_MAX} == {}
+
+
+def functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function below a node, with its dotted name."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{prefix}.{child.name}"
+            if not isinstance(child, ast.ClassDef):
+                yield name, child
+            yield from functions(child, name)
+        else:
+            yield from functions(child, prefix)
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function's body, without its signature and its docstring."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return (function.end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_no_function_body_has_more_than_60_lines() -> None:
+    found = [pair for name, module in modules().items() for pair in functions(module.tree, name)]
+    assert len(found) > 5000
+    assert {name for name, function in found if body_lines(function) > FUNCTION_BODY_LINES_MAX} == KNOWN_LONG_FUNCTIONS
+
+
+def test_module_docstrings_begin_with_the_subject() -> None:
+    vague = {name for name, one in modules().items() if VAGUE_OPENING.match(ast.get_docstring(one.tree) or "")}
+    assert vague == KNOWN_DOCSTRINGS
+
+
+def test_reference_counts_decide_nothing() -> None:
+    assert {name for name, module in modules().items() if "getrefcount" in module.text} == KNOWN_GETREFCOUNT
