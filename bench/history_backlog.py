@@ -76,7 +76,7 @@ def _streams(folder: Path) -> Iterator[Streams]:
     engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     searcher = InlineSearcher(time.monotonic)
     yield Streams(engine, search=StreamSearch(engine, searcher, at_once, time.monotonic, stream_bytes=0))
-    for topic in list(engine.core.by_name.values()):
+    for topic in list(engine.core.directory.resident.values()):
         engine.core.before_change(topic)
         engine.sealer.cut(topic)
     engine.close_inline()

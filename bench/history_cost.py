@@ -67,7 +67,7 @@ class Asker:
         self._search = StreamSearch(
             self._engine, InlineSearcher(time.monotonic), at_once, time.monotonic, stream_bytes=0, companions=companions
         )
-        self._topic = max(self._engine.core.by_name.values(), key=lambda topic: topic.head)
+        self._topic = max(self._engine.core.directory.resident.values(), key=lambda topic: topic.head)
 
     def ask(self, query: SearchQuery) -> list[Any]:
         """The hits of a query, whose entries are fetched as well."""

@@ -54,7 +54,7 @@ def _engine(folder: Path) -> Iterator[Engine]:
     options = EngineOptions(data_dir=str(folder), wal_shards=1)
     engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     yield engine
-    for topic in list(engine.core.by_name.values()):
+    for topic in list(engine.core.directory.resident.values()):
         engine.core.before_change(topic)
         engine.sealer.cut(topic)
     engine.close_inline()

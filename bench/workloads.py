@@ -113,7 +113,7 @@ async def measure_read(folder: Path, sealed: bool, total: int, limit: int, tags:
 
 
 async def _sealed(engine: Engine) -> None:
-    topic = engine.core.by_name[_TOPIC]
+    topic = engine.core.directory.load(_TOPIC)
     engine.core.before_change(topic)
     engine.sealer.cut(topic)
     finished = asyncio.get_running_loop().create_future()

@@ -341,7 +341,7 @@ class World:
 
     def delete(self, name: str, *, before: int | None = None, tag: str | None = None) -> Answer | None:
         self.heal()
-        topic = self.engine.core.by_name.get(name)
+        topic = self.engine.core.directory.find(name)
         below = topic.head + 1 if topic is not None else 0
         step = Delete(name, self.clock.now_ms(), below=min(below, before or below), tag=tag)
         selector = DeleteSelector(before, None if tag is None else TagMatch(tag))
@@ -350,7 +350,7 @@ class World:
     def put(self, name: str, **config: object) -> Answer | None:
         self.heal()
         patch, now = _patch(config), self.clock.now_ms()
-        topic = self.engine.core.by_name.get(name)
+        topic = self.engine.core.directory.find(name)
         if topic is not None and resolve_config(patch, name, topic.staged_config) == topic.staged_config:
             return None  # A config that changes nothing is not logged, so its answer promises nothing.
         step = Configure(name, now, patch=patch) if self._exists(name) else Create(name, now, patch=patch)
@@ -369,13 +369,13 @@ class World:
 
     def seal(self, name: str) -> None:
         """Cuts a topic's tail as housekeeping does with an old one."""
-        topic = self.engine.core.by_name.get(name)
+        topic = self.engine.core.directory.find(name)
         if topic is not None:
             self.engine.core.before_change(topic)
             self.engine.sealer.cut(topic)
 
     def relocate(self, name: str) -> None:
-        topic = self.engine.core.by_name.get(name)
+        topic = self.engine.core.directory.find(name)
         if topic is not None:
             self.engine.run_job(self.engine.housekeeper.relocate(topic))
 
@@ -465,7 +465,7 @@ class World:
 
     def _answered(self, steps: list[Operation], answer: Answer) -> None:
         name = steps[0].name
-        topic = self.engine.core.by_name.get(name)
+        topic = self.engine.core.directory.find(name)
         durability = topic.config.durability if topic is not None else Durability.FSYNC
         for step in steps:
             step.answer = answer
@@ -485,7 +485,7 @@ class World:
                 operation.durable = operation.durable or operation.acked
 
     def _exists(self, name: str) -> bool:
-        topic = self.engine.core.by_name.get(name)
+        topic = self.engine.core.directory.find(name)
         return topic is not None and not topic.closing
 
     def _next_value(self, size: int) -> object:

@@ -70,7 +70,7 @@ def examine(world: QueueWorld, disk: FakeDisk, ending: Ending) -> Iterator[str]:
         found = look(twin.engine)
         yield from _changes("a power cut", found, twin, disk.clone().crash(Survival.NOTHING), restarted=True)
         yield from _changes("a kill", found, twin, disk.crash(Survival.EVERYTHING), restarted=False)
-        if "jobs" in twin.engine.core.by_name:
+        if "jobs" in twin.engine.core.directory:
             yield from nothing_is_stranded(twin)
     except Exception as error:  # An engine that does not start is one more finding of the sweep.
         yield f"fails: {error!r}"

@@ -140,7 +140,7 @@ class RouterWorld:
         self._ask(lambda: self.engine.append(name, batch, lambda answer: None))
 
     def delete(self, name: str, before: int | None = None, tag: str | None = None) -> None:
-        topic = self.engine.core.by_name.get(name)
+        topic = self.engine.core.directory.find(name)
         if topic is None:
             return
         seqs = self._matching(topic, before, tag)
@@ -155,7 +155,7 @@ class RouterWorld:
 
     def work(self, name: str, count: int, acked: int) -> None:
         """Claims jobs of a queue and acknowledges the first of them; the others wait for their lease to end."""
-        topic = self.engine.core.by_name.get(name)
+        topic = self.engine.core.directory.find(name)
         if topic is None or topic.config.type is not TopicType.QUEUE:
             return
         seqs: list[int] = []
@@ -185,7 +185,7 @@ class RouterWorld:
         }
 
     def drop(self, name: str) -> None:
-        topic = self.engine.core.by_name.get(name)
+        topic = self.engine.core.directory.find(name)
         if topic is not None:
             self.dropped.add(topic.id)
             self._ask(lambda: self.engine.drop_topic(name, False, lambda answer: None))
@@ -194,7 +194,7 @@ class RouterWorld:
         self.engine.run_job(self.engine.checkpointer.job(full=full))
 
     def seal(self, name: str) -> None:
-        topic = self.engine.core.by_name.get(name)
+        topic = self.engine.core.directory.find(name)
         if topic is not None:
             self.engine.core.before_change(topic)
             self.engine.sealer.cut(topic)

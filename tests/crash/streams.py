@@ -321,7 +321,7 @@ def _version_update(name: str, version: int) -> bytes:
 def check_described(player: Player) -> Iterator[str]:
     """Every boundary is where its answer said, every entry is on its side, and reads show the current version."""
     for name in {change.stream for change in player.changed}:
-        topic = player.engine.core.by_name.get(name)
+        topic = player.engine.core.directory.find(name)
         if topic is None:
             if any(change.stream == name and change.boundary is not None for change in player.changed):
                 yield f"{name} is gone"

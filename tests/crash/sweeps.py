@@ -214,7 +214,7 @@ def _poison_is_visible(world: World, fs: FaultyFileSystem) -> Iterator[str]:
     if world.poisoned and not fs.plan.lasting and "/wal/" not in fs.trace[(fs.plan.call or 1) - 1][1]:
         yield "a shard was poisoned by a failure outside of the log"
     core = world.engine.core
-    for name, topic in core.by_name.items():
+    for name, topic in core.directory.resident.items():
         if not core.shards[topic.shard].writer.broken or not topic.config.durability.logged or core.closed:
             continue
         try:

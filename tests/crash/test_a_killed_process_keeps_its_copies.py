@@ -87,7 +87,7 @@ def check(folder: Path, oracle: Oracle) -> None:
     options = msgspec.convert({"data_dir": str(folder), **child_module.OPTIONS}, EngineOptions)
     engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     for name, seen in oracle.seen.items():
-        if name in engine.core.by_name:
+        if name in engine.core.directory:
             found = read_all(engine, name)
             floor = oracle.deleted_below if name == "b" else 0
             for seq, value in seen.items():
@@ -100,7 +100,7 @@ def check(folder: Path, oracle: Oracle) -> None:
     engine.housekeeper.tick()
     for router in engine.routing.registry.by_name.values():
         assert router.cursor == router.source.head, router.name
-    held = {name: read_all(engine, name) for name in engine.core.by_name}
+    held = {name: read_all(engine, name) for name in engine.core.directory.resident}
     twice = {name: [v for v, n in Counter(found.values()).items() if n > 1] for name, found in held.items()}
     assert not any(twice.values()), f"copied twice: {twice}"
     if "d" in held:

@@ -89,7 +89,7 @@ def check(folder: Path, oracle: Oracle) -> None:
     options = msgspec.convert({"data_dir": str(folder), **killed_child.OPTIONS}, EngineOptions)
     engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     for topic in killed_child.TOPICS:
-        if topic not in engine.core.by_name:
+        if topic not in engine.core.directory:
             assert not oracle.records[topic]
             continue
         found: dict[int, str] = {}

@@ -69,7 +69,7 @@ class Life:
             self.ask(lambda done: self.engine.queues.nack(JOBS, NackRequest(node="a", seqs=seqs), done))
 
     def redrive(self) -> object:
-        if DEAD not in self.engine.core.by_name:
+        if DEAD not in self.engine.core.directory:
             return None  # The first one that is buried makes it.
         return self.ask(lambda done: self.engine.queues.redrive(JOBS, RedriveRequest(max=100), done))
 
@@ -101,7 +101,7 @@ class Life:
 
 
 def values(engine: Engine, name: str) -> Counter[object]:
-    if name not in engine.core.by_name:
+    if name not in engine.core.directory:
         return Counter()
     return Counter(record["data"] for record in engine.read_now(name, ReadRequest(from_seq=0, limit=1000)).records())
 

@@ -248,8 +248,8 @@ def sweep_doubts() -> Iterator[str]:
     world = TransactionWorld(counted, options)
     doubting(world)
     core = world.engine.core
-    books = core.by_name[TOPIC_NAME].shard
-    assert books not in {core.by_name[name].shard for name in ("a", "b")}, "the scenario has to be another"
+    books = core.directory.load(TOPIC_NAME).shard
+    assert books not in {core.directory.load(name).shard for name in ("a", "b")}, "the scenario has to be another"
     folder = core.layout.shard(books)
     for call, (operation, path) in enumerate(list(counted.trace), start=1):
         if not path.startswith(folder):

@@ -101,13 +101,13 @@ def assert_mended(disk: FakeDisk, shards: int, before: dict[int, list[str]], whe
     assert report.after is not None and report.after.sound, f"{where}: {report.after}"
     engine = start(disk, shards)
     names = [name for name in engine.core.names if name.startswith("recovered-")]
-    after = jobs_of(engine) if QUEUE in engine.core.by_name or DEAD in engine.core.by_name else {}
+    after = jobs_of(engine) if QUEUE in engine.core.directory or DEAD in engine.core.directory else {}
     if missing := before.keys() - after.keys():
         assert report.losses or names, f"{where}: {sorted(missing)} are lost and nobody is told"
     if doubled := [value for value, topics in after.items() if len(topics) > 1]:
         # Only where the frame that would take it away is the damaged one.
         assert any("deletes" in action for action in report.actions), f"{where}: {doubled} are in two places"
-    topic = engine.core.by_name.get(QUEUE)
+    topic = engine.core.directory.find(QUEUE)
     if topic is None or topic.config.type is not TopicType.QUEUE:
         return
     answers: list[object] = []

@@ -51,7 +51,7 @@ def frames(disk: FakeDisk) -> list[tuple[str, Frame]]:
 def read(streams: Streams, name: str) -> tuple[str, list[tuple[int, int]]]:
     """Everything a stream still has, and the ranges it tells to be lost."""
     found, lost, position = "", [], Position(0)
-    topic = streams.engine.core.by_name[name]
+    topic = streams.engine.core.directory.load(name)
     while True:
         answers: list[StreamSlice | TopicsError] = []
         streams.read(topic, ReadSpec(position=position, as_json=False), answers.append)
@@ -100,7 +100,7 @@ def test_a_lost_append_is_told_with_its_seq_and_its_neighbours_are_there() -> No
     assert [(loss.topic, loss.from_seq, loss.to_seq) for loss in report.losses] == [("a", 4, 4)]
     streams = open_streams(disk)
     assert read(streams, "f") == ("<0><1><2><4><5>own", [(4, 4)]), "the fork reads around the loss and tells it"
-    state = streams.state(streams.engine.core.by_name["a"])
+    state = streams.state(streams.engine.core.directory.load("a"))
     assert state is not None and state.producers == {"p": Producer("p", 0, 4)}
 
 
@@ -120,6 +120,6 @@ def test_no_flipped_byte_loses_anything_in_silence(step: int) -> None:
         streams = open_streams(disk)
         told = {loss.topic for loss in report.losses}
         for name, text in (("f", "<0><1><2><3><4><5>own"), ("b", "123")):
-            topic = streams.engine.core.by_name.get(name)
+            topic = streams.engine.core.directory.find(name)
             found = read(streams, name)[0] if topic is not None else ""
             assert found == text or told or report.actions, f"byte {offset}: {name} is {found!r} and nothing is said"

@@ -60,10 +60,10 @@ class ColdWorld(World):
         super().__init__(disk, clock, Layout("data", cold), options, fs, cache_bytes)
 
     def relocate(self) -> None:
-        for topic in self.engine.core.by_name.values():
+        for topic in self.engine.core.directory.resident.values():
             self.engine.run_job(self.engine.housekeeper.relocate(topic))
         self.seal()
-        assert all(segment.cold for topic in self.engine.core.by_name.values() for segment in topic.segments)
+        assert all(segment.cold for topic in self.engine.core.directory.resident.values() for segment in topic.segments)
 
     def run(self, seed: int) -> Pipeline:
         return run_all(guest(self.disk, self.cold), self.clock, seed, self.cold)

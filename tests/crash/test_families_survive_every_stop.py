@@ -105,7 +105,7 @@ class World:
         self.ask(lambda done: self.streams.append(name, request, done))
 
     def seal(self) -> None:
-        for topic in self.engine.core.by_name.values():
+        for topic in self.engine.core.directory.resident.values():
             self.engine.core.before_change(topic)
             self.engine.sealer.cut(topic)
         self.engine.run_job(self.engine.checkpointer.job())

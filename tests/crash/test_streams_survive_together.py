@@ -124,7 +124,7 @@ def check_ttl(player: Player) -> Iterator[str]:
     name = "short"
     if name not in player.created:
         return
-    state = player.streams.state(player.engine.core.by_name[name])
+    state = player.streams.state(player.engine.core.directory.load(name))
     if state is None or state.ttl_s != 60:
         yield "the time to live is lost"
     if sum(sent.acked for sent in player.sent) == 2:

@@ -51,7 +51,7 @@ def prepare(files: Files) -> tuple[Folder, Rows, Rows]:
         folder.seal()
     wanted: Rows = {}
     for name in ("orders", "late"):
-        epoch = folder.engine.core.by_name[name].epoch
+        epoch = folder.engine.core.directory.load(name).epoch
         for record in folder.diff(name):
             wanted[name, epoch, int(str(record["$seq"]))] = str(record["data"])
     assert len(wanted) == 48 - 8 - 3 + 2

@@ -49,7 +49,7 @@ class Builder:
 
     def write(self, name: str, count: int, size: int = 10, key: str | None = None) -> None:
         """A batch in which every third record has a tag, every fourth a node and every fifth meta."""
-        topic = self.engine.core.by_name[name]
+        topic = self.engine.core.directory.load(name)
         first = topic.staged_head + 1
         records = [
             Record.of(
@@ -73,7 +73,7 @@ class Builder:
         self.engine.run_job(self.engine.checkpointer.job(full=full))
 
     def to_cold(self, name: str) -> None:
-        self.engine.run_job(self.engine.housekeeper.relocate(self.engine.core.by_name[name]))
+        self.engine.run_job(self.engine.housekeeper.relocate(self.engine.core.directory.load(name)))
 
 
 def build() -> tuple[FakeDisk, dict[int, dict[int, str]]]:

@@ -113,7 +113,7 @@ class Site:
         return self.server.on_loop(lambda: function(self.server.engine))
 
     def find(self, name: str) -> Topic | None:
-        found: Topic | None = self.look(lambda engine: engine.core.by_name.get(name))
+        found: Topic | None = self.look(lambda engine: engine.core.directory.find(name))
         return found
 
     def books(self, blind: frozenset[str]) -> Books:

@@ -14,8 +14,8 @@ from topics.queues.queue_state import find_queue
 
 def all_topics(engine: Engine) -> list[Topic]:
     """Every topic there is; those that sleep are woken."""
-    for name in list(engine.core.sleepers.names):
-        engine.core.by_name[name]
+    for name in list(engine.core.pager.names):
+        engine.core.directory.load(name)
     return list(engine.core.topics.values())
 
 
@@ -32,7 +32,7 @@ def check_totals(engine: Engine) -> None:
     """What is kept count of is what a look at every topic would find."""
     stats, awake = engine.stats(), list(engine.core.topics.values())
     assert stats.tail_bytes == sum(topic.tail_bytes for topic in awake)
-    topics = [*awake, *map(engine.core.sleepers.look, engine.core.sleepers.names)]
+    topics = [*awake, *map(engine.core.pager.peek, engine.core.pager.names)]
     classes = Counter(topic.config.durability.value for topic in topics)
     assert stats.topics == sum(not is_server_name(topic.name) for topic in topics)
     assert stats.topics_by_class == {durability.value: classes[durability.value] for durability in Durability}

@@ -25,10 +25,10 @@ def do_something(engine: Engine, rng: random.Random) -> None:
     if what < 0.6:
         records = [Record.of(rng.randrange(1000), tag=f"t{rng.randrange(3)}") for _ in range(rng.randrange(1, 6))]
         ask_append(engine, name, *records, key=f"k{rng.randrange(10**9)}" if rng.random() < 0.3 else None)
-    elif what < 0.75 and name in engine.core.by_name:
+    elif what < 0.75 and name in engine.core.directory:
         ask_delete(engine, name, match=TagMatch(f"t{rng.randrange(3)}"))
-    elif what < 0.8 and name in engine.core.by_name:
-        ask_delete(engine, name, before_seq=rng.randrange(1, engine.core.by_name[name].head + 2))
+    elif what < 0.8 and name in engine.core.directory:
+        ask_delete(engine, name, before_seq=rng.randrange(1, engine.core.directory.load(name).head + 2))
     elif what < 0.9:
         ask_put(engine, name, durability=rng.choice((DISK, FSYNC, MEMORY)), cap_records=rng.choice((0, 5, 20)))
     elif what < 0.94:
@@ -49,7 +49,7 @@ def move_something(engine: Engine, rng: random.Random) -> None:
         engine.queues.ack("jobs", HeldRequest(node="w", seqs=held(engine)[:2]), lambda answer: None)
     elif what < 0.95:
         engine.queues.nack("jobs", NackRequest(node="w", seqs=held(engine)[:2]), lambda answer: None)
-    engine.catch_up(engine.core.by_name["source"])
+    engine.catch_up(engine.core.directory.load("source"))
 
 
 def held(engine: Engine) -> list[int]:
@@ -58,7 +58,7 @@ def held(engine: Engine) -> list[int]:
 
 def everything(engine: Engine) -> "State":
     routers = [(r.router, r.source, r.dest, r.cursor, r.forwarded_total) for r in engine.list_routers()]
-    known = [name for name in ("jobs", "dead") if name in engine.core.by_name]
+    known = [name for name in ("jobs", "dead") if name in engine.core.directory]
     leases = {name: [(one.seq, one.node) for one in engine.queues.list_leases(name).leases] for name in known}
     return dump(engine), routers, (leases, {name: engine.info(name).queue for name in known})
 

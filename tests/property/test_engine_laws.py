@@ -175,7 +175,7 @@ class EngineLaws(RuleBasedStateMachine):
     def ask(self, operation: Operation) -> tuple[int | None, Answers]:
         """Hands an operation to the engine; the head that its readers see at that moment, and where the answer goes."""
         kind, name, argument = operation
-        topic = self.engine.core.by_name.get(name)
+        topic = self.engine.core.directory.find(name)
         head = topic.head if topic is not None and topic.created else None
         self.model.expire(self.engine.core.wall())
         answers: Answers = []
@@ -248,7 +248,7 @@ class EngineLaws(RuleBasedStateMachine):
             assert isinstance(answer, TopicNotFoundError)
             return
         deleted = topic.delete(selector.before_seq, selector.match, head)
-        if name in self.overtaken and self.engine.core.by_name[name].unlogged:
+        if name in self.overtaken and self.engine.core.directory.load(name).unlogged:
             # What the new caps take is decided behind the delete; the model took it before.
             assert isinstance(answer, DeleteResult)
             self.overtaken.add(name)
@@ -323,7 +323,7 @@ class EngineLaws(RuleBasedStateMachine):
 
     @rule(name=batches.names)
     def cut(self, name: str) -> None:
-        topic = self.engine.core.by_name.get(name)
+        topic = self.engine.core.directory.find(name)
         if topic is not None and topic.config.durability.logged:
             self.engine.core.before_change(topic)
             self.engine.sealer.cut(topic)

@@ -101,7 +101,7 @@ class IndexedLife(Life):
 
     def relocate(self) -> None:
         """Moves segments to the store, and the companions behind them; those in the data folder go."""
-        for topic in list(self.engine.core.by_name.values()):
+        for topic in list(self.engine.core.directory.resident.values()):
             self.engine.run_job(self.engine.housekeeper.relocate(topic))
         self.index()
         self.clock.advance(RETIRE_MS)

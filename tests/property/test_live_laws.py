@@ -77,7 +77,7 @@ class World:
 
     @property
     def evicted(self) -> int:
-        return self.rig.engine.core.by_name["t"].earliest - 1
+        return self.rig.engine.core.directory.load("t").earliest - 1
 
     def silent(self, after: int, to: int, own: str | None) -> bool:
         """Whether nothing in this range had to be delivered."""
@@ -157,7 +157,7 @@ def test_everyone_gets_everything_once_and_in_order(seed: int) -> None:
     for books in world.followers:
         books.follower.subscription.cancel()
     assert len(world.rig.feeds) == 0
-    assert not world.rig.engine.core.by_name["t"].waiters
+    assert not world.rig.engine.core.directory.load("t").waiters
 
 
 @effort(50)

@@ -189,7 +189,7 @@ class DescribedLives(RuleBasedStateMachine):
     def the_router_says_where_it_stands(self) -> None:
         info = self.engine.router("router")
         assert info.lag == len(self.queued)
-        head = self.engine.core.by_name[SOURCE].head
+        head = self.engine.core.directory.load(SOURCE).head
         expected = ("schema", head - len(self.queued) + 1) if self.queued else ("", 0)
         assert (info.blocked_by, info.blocked_seq) == expected
 

@@ -143,7 +143,7 @@ class Life:
 
     def index(self) -> None:
         """Seals everything, and lets the pipeline make companions of it and merge them."""
-        for topic in self.engine.core.by_name.values():
+        for topic in self.engine.core.directory.resident.values():
             self.engine.core.before_change(topic)
             self.engine.sealer.cut(topic)
         self.engine.run_job(self.engine.checkpointer.job())

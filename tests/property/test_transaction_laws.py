@@ -112,7 +112,7 @@ class Life:
         for entry in book.open.values():
             assert entry.records == sum(part.count for part in entry.parts.values())
         staged = sum(entry.records for entry in book.open.values())
-        books = core.by_name.get("__ds/transactions")
+        books = core.directory.find("__ds/transactions")
         assert staged == (books.live_count if books is not None else 0)
         assert {name: entry.sequence for name, entry in book.open.items()} == {
             name: current[0] for name, current in self.model.open.items()

@@ -43,7 +43,7 @@ def _check(disk: FakeDisk, clock: ManualClock, story: Story, place: BackupPlace,
         raise Broken(f"backup {target.base.number} is damaged where it is restored: {findings[:3]}")
     engine = Engine.recover(disk, options, clock, SeededEntropy(2), boot_id="boot")
     for log in story.logs[:1]:
-        if log.name in engine.core.by_name:
+        if log.name in engine.core.directory:
             found: dict[object, object] = {}
             answer = engine.read_now(log.name, ReadRequest(from_seq=0, limit=1000))
             while True:

@@ -13,7 +13,7 @@ State = dict[str, tuple[Any, ...]]
 def state_of(engine: Engine) -> State:
     """Every topic whose records a stop keeps."""
     core = engine.core
-    topics = {**core.topics, **{i: core.glance_at(i) for i in core.sleepers.places.by_id if core.sleepers.sleeps(i)}}
+    topics = {**core.topics, **{i: core.peek_at(i) for i in core.pager.places.by_id if core.pager.is_paged_out(i)}}
     return {t.name: _of(engine, t) for t in topics.values() if t is not None and t.config.durability.logged}
 
 

@@ -152,7 +152,7 @@ def times(engine: Engine, name: str) -> list[object]:
 
 
 def topic(engine: Engine, name: str) -> Topic:
-    return engine.core.by_name[name]
+    return engine.core.directory.load(name)
 
 
 def keys_on_their_way(topic: Topic) -> list[str]:

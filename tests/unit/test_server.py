@@ -52,7 +52,7 @@ class FakeEngine:
             scheduler=SimpleNamespace(on_put_off=[], after_tick=[]),
             shards=[],
             applier=SimpleNamespace(appended=[]),
-            sleepers=SimpleNamespace(names={}),
+            pager=SimpleNamespace(names={}),
             room=SimpleNamespace(short=None),
             layout=Layout("nowhere"),
             store=SimpleNamespace(far=None),

@@ -142,7 +142,7 @@ def drafted(
             yield None
     core, sealer = call.engine.core, call.engine.sealer
     pauses = 0
-    while pauses < _PAUSES_MAX and sealer.is_behind(core.by_name.get(topic), nbytes):
+    while pauses < _PAUSES_MAX and sealer.is_behind(core.directory.find(topic), nbytes):
         pauses += 1
         yield sealer.when_written
     drafting = core.drafting

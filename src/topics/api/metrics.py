@@ -137,7 +137,7 @@ def _first(engine: Engine, prefixes: tuple[str, ...], count: int) -> list[Topic]
     """The first topics by name, at the cost of those that are found. The server's own topics are nobody's to see."""
     core = engine.core
     names = chain.from_iterable(core.names_from(prefix, "") for prefix in allowed_prefixes("", prefixes))
-    topics = (core.sleepers.look(name) for name in names)
+    topics = (core.pager.peek(name) for name in names)
     return list(islice((one for one in topics if one.guard is None or not one.guard.hides(one)), count))
 
 

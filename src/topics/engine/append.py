@@ -102,8 +102,8 @@ class Append(LogOperation):
     def undo(self, error: TopicsError) -> None:
         topic, block = self.topic, self.block
         assert block is not None
-        if self._created and self._core.by_name.get(topic.name) is topic:
-            del self._core.by_name[topic.name]
+        if self._created:
+            self._core.directory.discard(topic)
         if block.key is not None and topic.keys is not None:
             topic.keys.release(block.key)
             if not topic.keys:
@@ -152,8 +152,8 @@ class Appender:
         `streams` says that it is asked by a user of streams, to whom the names that topics cannot have are open.
         """
         core = self._core
-        # Those that are awake alone: this is asked more often than anything else.
-        topic = dict.get(core.by_name, name)
+        # Resident topics only: nothing is looked up more often.
+        topic = core.directory.resident.get(name)
         if topic is None:
             return False
         limits, rules = core.limits, topic.rules
@@ -174,7 +174,7 @@ class Appender:
         """Takes those who bring a single record each that nobody has read yet, if the topic is plain and nothing in
         the way of appends. All of one tick are read, and decided on, together; False where these are to be looked at
         one by one."""
-        topic = dict.get(self._core.by_name, name)
+        topic = self._core.directory.resident.get(name)
         if topic is None or self._core.closed:
             return False
         rules = topic.rules
@@ -262,7 +262,7 @@ class Appender:
     def _append_again(self, name: str, batch: Batch, done: AppendDone, prepared: object) -> None:
         """Appends what the guard of its topic had wait: nobody is left to be told by an exception."""
         try:
-            self.append(self._core.by_name.get(name), name, batch, done, prepared)
+            self.append(self._core.directory.find(name), name, batch, done, prepared)
         except TopicsError as error:
             done(error)
 
@@ -325,7 +325,7 @@ class Appender:
             # Who encodes them needs it as well.
             plain = find_plain(batch.records)
         block = stage_block(core, topic, batch.records, batch.node, keys, given_ts, plain)
-        created = not rules.created and core.by_name.get(topic.name) is not topic
+        created = not rules.created and core.directory.find(topic.name) is not topic
         append = Append(core, topic, block, created, done, extension, callers)
         frames: list[FrameDraft] = []
         if created and extension is None:
@@ -483,6 +483,6 @@ def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
 
 def creation_body(core: EngineCore, topic: Topic) -> bytes:
     """Gives a new topic its name and its number for good; a frame with this must be logged."""
-    core.by_name[topic.name] = topic
+    core.directory.add(topic)
     core.next_topic_id = topic.id + 1
     return encode_create(topic.epoch, topic.created_ts, topic.name, encode_config(topic.config))

@@ -244,12 +244,12 @@ class Admission:
     def _lets_in(self, name: str) -> bool:
         if not self.refusing:
             return True
-        topic = self._core.by_name.get(name)
+        topic = self._core.directory.find(name)
         return topic is not None and band_of(self._core.scheduler.priority(topic)) == TOP
 
     def _has_room(self, name: str) -> bool:
         core = self._core
-        topic = core.by_name.get(name)
+        topic = core.directory.find(name)
         number = topic.shard if topic is not None else core.shard_number(core.next_topic_id)
         needs_log = topic is None or not topic.created or topic.staged_config.durability.logged
         return not needs_log or not core.shards[number].full

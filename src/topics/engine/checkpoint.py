@@ -164,7 +164,7 @@ class Checkpointer:
         succeeded = False
         # Before the turn: what is given out behind it is not in the snapshot, also if the engine is closed meanwhile.
         quiet = self._core.quiet
-        self._core.sleepers.hold()
+        self._core.pager.begin_checkpoint()
         try:
             try:
                 for shard in self._core.shards:
@@ -187,7 +187,7 @@ class Checkpointer:
             yield OffLoop(lambda: self._clean_up(head, trash))
             trash = []
             self._sealer.listed()
-            self._core.sleepers.let_go()
+            self._core.pager.end_checkpoint()
             settling = self._settle_places(head, written)
             while next(settling, None) is not None:
                 yield Until(self._next_tick)
@@ -198,7 +198,7 @@ class Checkpointer:
         finally:
             self._core.trash += trash
             self._captures = []
-            self._core.sleepers.let_go()
+            self._core.pager.end_checkpoint()
             self.running = False
             then(succeeded)
 
@@ -206,13 +206,13 @@ class Checkpointer:
         """Whether every topic that is awake is captured, and the snapshots that the new one adds to."""
         # On a full disk one that rewrites everything would need more room than there is, and it is the small one that
         # makes room.
-        sleepers = self._core.sleepers
+        pager = self._core.pager
         if not self.chain or (self.weight.is_mostly_dead and self._core.room.short is None):
             return True, []
         if full:
             # Those that sleep are as the snapshots have them, whatever a recovery found.
-            return True, self.chain if sleepers.places.by_id else []
-        if sleepers.places.by_id and len(self.chain) > _CHAIN_MAX:
+            return True, self.chain if pager.places.by_id else []
+        if pager.places.by_id and len(self.chain) > _CHAIN_MAX:
             return True, self.chain[:1]
         return False, self.chain
 
@@ -272,7 +272,7 @@ class Checkpointer:
             segment.named = True
         # Above a head that the snapshot has, whoever recovers adds the reserve.
         ceiling = topic.ceiling if topic.staged_head > topic.head else 0
-        entry = self._core.sleepers.entry(topic) if self._core.sleepers.indexed else None
+        entry = self._core.pager.entry(topic) if self._core.pager.indexed else None
         state = encode_topic(topic_state(topic, ceiling, tail, self._core.features.save(topic)))
         self._captures.append(Capture(topic, topic.head, state, tail, entry, unsynced, flips))
 
@@ -295,8 +295,8 @@ class Checkpointer:
                 store.sync(SegmentKey(capture.topic.id, segment.first_seq))
             if capture.unsynced:
                 store.sync_folder(capture.topic.id)
-        sleepers = self._core.sleepers
-        writer = SnapshotWriter(self._fs, self._core.layout, head, indexed=sleepers.indexed)
+        pager = self._core.pager
+        writer = SnapshotWriter(self._fs, self._core.layout, head, indexed=pager.indexed)
         try:
             for capture in self._captures:
                 tail = [(block_head(block), block.text) for block in capture.tail]
@@ -305,9 +305,9 @@ class Checkpointer:
                 if capture.topic.id >= self._known_before:
                     self._new += 1
                     self._new_bytes += writer.size - before
-            if sleepers.places.by_id:
+            if pager.places.by_id:
                 captured = {capture.topic.id for capture in self._captures}
-                copy_topics(sleepers.places, writer, captured, set(sleepers.places.files) - set(head.chain))
+                copy_topics(pager.places, writer, captured, set(pager.places.files) - set(head.chain))
             writer.finish()
             return writer
         finally:
@@ -391,8 +391,8 @@ class Checkpointer:
 
     def _settle_places(self, head: SnapshotHead, written: SnapshotWriter) -> Iterator[bool]:
         """Notes where the topics are now, and lets those sleep that may; some of them before each tick."""
-        sleepers, taken = self._core.sleepers, self._captures
-        if not sleepers.indexed:
+        pager, taken = self._core.pager, self._captures
+        if not pager.indexed:
             return
         # Whoever holds a topic keeps it awake, also who only captured it.
         ids, self._captures = [capture.topic.id for capture in taken], []
@@ -400,18 +400,18 @@ class Checkpointer:
         if self._core.closed:
             # Nobody goes to sleep any more, but what they were before must not be copied into the last snapshot.
             for topic_id in ids:
-                sleepers.forget(topic_id)
+                pager.forget(topic_id)
             return
         try:
             file = SnapshotFile(self._fs, self._core.layout, head.number)
         except (OSError, DamageError):
             # Nothing is wrong with the snapshot, but nobody can sleep in it.
             for topic_id in ids:
-                sleepers.forget(topic_id)
+                pager.forget(topic_id)
             raise
-        for _ in sleepers.settle(file, written, ids):
+        for _ in pager.add_snapshot(file, written, ids):
             yield True
-        sleepers.places.keep({*head.chain, head.number})
+        pager.places.keep({*head.chain, head.number})
 
     def _give_up(self, error: Exception, written: bool) -> None:
         self.failures += 1

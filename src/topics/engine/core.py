@@ -15,7 +15,7 @@ from topics.engine.retention import Retention
 from topics.engine.scheduler import Scheduler
 from topics.engine.topic import Topic
 from topics.engine.topic_directory import SortedNames, Totals
-from topics.engine.topic_paging import TopicPager, TopicsByName
+from topics.engine.topic_paging import TopicDirectory, TopicPager
 from topics.engine.write_path import WritePath
 from topics.log.block import BASE_MAX
 from topics.log.control_frames import encode_evict
@@ -164,12 +164,11 @@ class EngineCore(Listeners):
         self.features, self.cross_shard_gate = Features(), CrossShardGate()
         self.shards: list[Shard] = []
         self.topics: dict[int, Topic] = {}
-        """Every topic that exists and is awake, by id."""
-        # A restore looks at every topic once, before anybody else does.
-        self.sleepers = TopicPager(self, maxsize if options.restoring else options.awake_topics)
-        """Those that are left in their snapshot until somebody asks for them."""
-        self.by_name = TopicsByName(self.sleepers)
-        """Every topic by name, also one whose creation is still on its way to the disk."""
+        """Every topic that exists and is resident, by id."""
+        # A restore reads every topic once, before it serves requests, so it pages none out.
+        self.pager = TopicPager(self, maxsize if options.restoring else options.awake_topics)
+        """The topics that are left in their snapshot until they are used."""
+        self.directory = TopicDirectory(self.pager)
         self.names = SortedNames()
         """The names of the topics that exist."""
         self.next_topic_id = 1
@@ -195,14 +194,14 @@ class EngineCore(Listeners):
 
     def existing(self, name: str) -> Topic:
         """The topic of that name as readers see it."""
-        topic = self.by_name.get(name)
+        topic = self.directory.find(name)
         if topic is None or not topic.created or (topic.guard is not None and topic.guard.hides(topic)):
             raise TopicNotFoundError(name)
         return topic
 
     def readable(self, name: str) -> Topic:
         """The topic of that name for those who read streams as well: also one whose name topics cannot have."""
-        topic = self.by_name.get(name)
+        topic = self.directory.find(name)
         if topic is None or not topic.created or (topic.guard is not None and topic.guard.over(topic)):
             raise TopicNotFoundError(name)
         return topic
@@ -210,50 +209,50 @@ class EngineCore(Listeners):
     @property
     def topic_count(self) -> int:
         """How many topics there are besides the server's own."""
-        return len(self.topics) + len(self.sleepers) - sum([name in self.names for name in SERVER_TOPICS])
+        return len(self.topics) + len(self.pager) - sum([name in self.names for name in SERVER_TOPICS])
 
     @property
     def name_count(self) -> int:
         """The same with those that are on their way."""
-        return len(self.by_name) + len(self.sleepers) - sum([name in self.by_name for name in SERVER_TOPICS])
+        return len(self.directory) - sum([name in self.directory for name in SERVER_TOPICS])
 
     @property
     def coming_count(self) -> int:
         """How many topics are on their way."""
-        return len(self.by_name) + len(self.sleepers) - len(self.names)
+        return len(self.directory) - len(self.names)
 
-    def glance(self, name: str) -> Topic | None:
-        """The topic of that name for one who only looks at what it says of itself: one that sleeps goes on to."""
-        return self.sleepers.look(name) if name in self.by_name else None
+    def peek(self, name: str) -> Topic | None:
+        """The topic of that name for reading its properties: one that is paged out stays so."""
+        return self.pager.peek(name) if name in self.directory else None
 
-    def glance_at(self, topic_id: int) -> Topic | None:
-        """The same by its number."""
+    def peek_at(self, topic_id: int) -> Topic | None:
+        """The same by id."""
         topic = self.topics.get(topic_id)
-        return self.sleepers.look_at(topic_id) if topic is None and self.sleepers.sleeps(topic_id) else topic
+        return self.pager.peek_at(topic_id) if topic is None and self.pager.is_paged_out(topic_id) else topic
 
     def topic_at(self, topic_id: int) -> Topic | None:
-        """The topic of that number, awake; None where there is none."""
+        """The topic of that id, paged in if necessary; None if there is none."""
         topic = self.topics.get(topic_id)
-        if topic is None and self.sleepers.sleeps(topic_id):
-            return self.sleepers.wake(topic_id)
+        if topic is None and self.pager.is_paged_out(topic_id):
+            return self.pager.page_in(topic_id)
         return topic
 
     @property
     def used_bytes(self) -> int:
         """What counts against the quota: everything live and everything on its way, but for the streams that nobody
         asked for. Those have caps of their own."""
-        own = [topic.live_bytes for name in SYSTEM_STREAMS if (topic := self.by_name.get(name)) is not None]
+        own = [topic.live_bytes for name in SYSTEM_STREAMS if (topic := self.directory.find(name)) is not None]
         return self.total_bytes + self.staged_bytes - sum(own)
 
     def next_numbers(self, name: str, ts: int | None = None) -> tuple[int, int]:
         """The seq and the ts that a batch for a topic would get now, for whoever prepares one with that ts."""
-        topic = self.by_name.get(name)
+        topic = self.directory.find(name)
         ts = self.wall() if ts is None else ts
         return (1, ts) if topic is None else (topic.staged_head + 1, max(ts, topic.staged_ts))
 
     def next_base(self, name: str) -> int:
         """Where the text of such a batch would begin in the topic's coordinate."""
-        topic = self.by_name.get(name)
+        topic = self.directory.find(name)
         return topic.next_base if topic is not None and topic.next_base < BASE_MAX else 0
 
     def check_accepting(self) -> None:
@@ -272,7 +271,7 @@ class EngineCore(Listeners):
         """Makes a topic exist."""
         topic.created = True
         self.topics[topic.id] = topic
-        self.by_name[topic.name] = topic
+        self.directory.add(topic)
         self.names.add(topic.name)
         self.totals.came(topic)
         for told in self.added:
@@ -282,12 +281,12 @@ class EngineCore(Listeners):
         """Gives a topic another name, before anybody uses it; the next checkpoint has it."""
         if name == topic.name:
             return
-        if name in self.by_name:
+        if name in self.directory:
             raise BackupTargetError(f"two topics would have the name {name}")
-        del self.by_name[topic.name]
+        self.directory.discard(topic)
         self.names.discard(topic.name)
         topic.name = name
-        self.by_name[name] = topic
+        self.directory.add(topic)
         self.names.add(name)
 
     def remove_routers(self, topic: Topic) -> list[str]:
@@ -298,9 +297,8 @@ class EngineCore(Listeners):
         # For good: whoever still holds it sees by its rules that it is not to be taken for granted.
         topic.closing = True
         del self.topics[topic.id]
-        self.sleepers.forget(topic.id)
-        if self.by_name.get(topic.name) is topic:
-            del self.by_name[topic.name]
+        self.pager.forget(topic.id)
+        self.directory.discard(topic)
         self.names.discard(topic.name)
         self.total_bytes -= topic.live_bytes
         self.retention.tail_bytes -= topic.tail_bytes
@@ -314,10 +312,10 @@ class EngineCore(Listeners):
 
     def count_all(self) -> None:
         """Counts everything that is kept count of anew: recovery has put the topics together."""
-        topics, sleepers = self.topics.values(), self.sleepers
+        topics, pager = self.topics.values(), self.pager
         self.totals.begin(topics)
-        self.totals.add(sleepers.by_class, sleepers.records)
-        self.total_bytes = sum([topic.live_bytes for topic in topics]) + sleepers.bytes
+        self.totals.add(pager.by_class, pager.records)
+        self.total_bytes = sum([topic.live_bytes for topic in topics]) + pager.bytes
         self.retention.tail_bytes = sum([topic.tail_bytes for topic in topics])
 
     # Changes
@@ -348,8 +346,8 @@ class EngineCore(Listeners):
     def consumed(self, topic: Topic) -> None:
         """Somebody takes records of the topic, or has come to follow it or to work on it: that raises its priority."""
         topic.last_read_ts = topic.last_consumed_ts = now = self.wall()
-        if self.topics.get(topic.id) is not topic and topic.name in self.sleepers.names:
-            self.sleepers.consumed(topic, now)
+        if self.topics.get(topic.id) is not topic and topic.name in self.pager.names:
+            self.pager.note_read(topic, now)
 
     def expire(self, topic: Topic) -> None:
         """Lets time do its work before anyone looks. Readers never wait for the log here, and never fail.

@@ -93,7 +93,7 @@ class DeleteExport:
             return  # There is no archive any more, so nobody will ever ask.
         topic.parts = {**(topic.parts or {}), self.name: TopicDeletes(decode_packed(part))}
 
-    def may_sleep(self, topic: Topic) -> bool:
+    def may_page_out(self, topic: Topic) -> bool:
         return False
 
     def settle(self) -> None:

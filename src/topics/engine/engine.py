@@ -315,11 +315,11 @@ class Engine:
 
     def append(self, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends a batch atomically, creating the topic where that is allowed."""
-        topic = self.core.by_name.get(name)
+        topic = self.core.directory.find(name)
         if topic is not None and not topic.rules.usual:
             if wait_for_drop(self.core, name, lambda: self.append(name, batch, done), done):
                 return
-            topic = self.core.by_name.get(name)
+            topic = self.core.directory.find(name)
         if self.sealer.failures:
             self.sealer.check_room()
         hard_pressed = self.admission.refusing or batch.disable_backpressure
@@ -330,7 +330,7 @@ class Engine:
     def _append_admitted(self, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends a batch that had to wait before it was let in."""
         if not wait_for_drop(self.core, name, lambda: self._append_admitted(name, batch, done), done):
-            self._appender.append(self.core.by_name.get(name), name, batch, done)
+            self._appender.append(self.core.directory.find(name), name, batch, done)
 
     def write(
         self,
@@ -457,7 +457,7 @@ class Engine:
         for name in self.core.names_from(prefix, after):
             if len(topics) == limit:
                 break
-            topic = self.core.sleepers.look(name)
+            topic = self.core.pager.peek(name)
             guard = topic.guard
             if guard is not None and (guard.over(topic) if streams else guard.hides(topic)):
                 continue

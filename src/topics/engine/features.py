@@ -49,7 +49,7 @@ class Feature(Protocol):
         """Recovery has read everything: finish what concerns several topics at once."""
         ...
 
-    def may_sleep(self, topic: Topic) -> bool:
+    def may_page_out(self, topic: Topic) -> bool:
         """Whether a topic with a part of it may be left in a snapshot until somebody asks for it: `load` brings all of
         it back, and neither `settle` nor anything the feature keeps would miss it (`engine.topic_paging`)."""
         ...
@@ -80,8 +80,8 @@ class Features:
         for name, part in parts.items():
             self._by_name[name].load(topic, part)
 
-    def let_sleep(self, topic: Topic) -> bool:
-        return all([self._by_name[name].may_sleep(topic) for name in topic.parts or ()])
+    def may_page_out(self, topic: Topic) -> bool:
+        return all([self._by_name[name].may_page_out(topic) for name in topic.parts or ()])
 
     def settle(self) -> None:
         for feature in self._by_name.values():

@@ -118,7 +118,7 @@ class Housekeeper:
                 self._moving = True
                 self._run_job(self.relocate(topic))
         del topic
-        if core.sleepers.wanted:
+        if core.pager.needed:
             self._look_at_sleepers(topics, now)
 
     def _look_at_sleepers(self, awake: list[Topic], now: int) -> None:
@@ -128,11 +128,11 @@ class Housekeeper:
         awake.clear()
         # One that the checkpoint has taken is no longer as its place has it, and has its new one when that is through.
         for topic_id in quiet if not self._checkpointer.running else ():
-            if not core.sleepers.crowded:
+            if not core.pager.over_limit:
                 break
-            core.sleepers.rest(topic_id)
+            core.pager.page_out(topic_id)
         if options.segment_max_age_ms:
-            overdue = core.sleepers.overdue(now - options.segment_max_age_ms)
+            overdue = core.pager.overdue(now - options.segment_max_age_ms)
             for topic_id in list(islice(overdue, _OVERDUE_A_TICK)):
                 topic = core.topic_at(topic_id)
                 if topic is not None:
@@ -147,7 +147,7 @@ class Housekeeper:
             # Usually it ends here, and that must not cost a look at each of a million topics every second.
             self._pressed = False
             return
-        if core.sleepers.wanted and held < _PRESSED_MAX * core.options.tail_memory_bytes:
+        if core.pager.needed and held < _PRESSED_MAX * core.options.tail_memory_bytes:
             # Small tails by the hundred thousand: as segments they would be as many files. A checkpoint takes them into
             # one, where they can be left.
             if self._checkpointer.running:

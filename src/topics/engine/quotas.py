@@ -97,7 +97,7 @@ class Quotas:
         wait_ms = max(_RECOUNT_MS, tenant.topics // _COUNTED_TOPICS_MS)
         # Half of the room is far enough away from the limit for a number that only grows.
         if known is None or (tenant.used_bytes + wanted > most // 2 and now - known >= wait_ms):
-            topics = [self._core.sleepers.look(name) for name in self._names(tenant)]
+            topics = [self._core.pager.peek(name) for name in self._names(tenant)]
             tenant.topics = len(topics)
             tenant.used_bytes = sum([topic.live_bytes + topic.staged_bytes for topic in topics])
             tenant.counted_at = now
@@ -112,7 +112,7 @@ class Quotas:
         there = sum(core.names.count(prefix) for prefix in tenant.prefixes)
         # And those on their way, which are among the last that got a name.
         coming, found = core.coming_count, 0
-        for topic in reversed(core.by_name.values()) if coming else ():
+        for topic in reversed(core.directory.resident.values()) if coming else ():
             if not coming:
                 break
             if not topic.created:

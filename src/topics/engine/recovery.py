@@ -223,8 +223,8 @@ class Recovery:
             self.weight.found(file.size, told, self._known - before)
             self.dropped += head.dropped if head.chain else []
             if not found:
-                self._core.sleepers.places.files.pop(number)
-        for topic_id in doubtful if self._core.sleepers.wanted else list(self._core.sleepers.names.values()):
+                self._core.pager.places.files.pop(number)
+        for topic_id in doubtful if self._core.pager.needed else list(self._core.pager.names.values()):
             self._core.topic_at(topic_id)
         self._core.next_topic_id = newest.next_topic_id
         return newest
@@ -232,10 +232,10 @@ class Recovery:
     @property
     def _known(self) -> int:
         """The topics that were found so far."""
-        return len(self._core.topics) + len(self._core.sleepers.places.by_id)
+        return len(self._core.topics) + len(self._core.pager.places.by_id)
 
     def _open_snapshot(self, number: int) -> SnapshotFile:
-        files = self._core.sleepers.places.files
+        files = self._core.pager.places.files
         if number not in files:
             files[number] = SnapshotFile(self._fs, self._core.layout, number)
         return files[number]
@@ -243,12 +243,12 @@ class Recovery:
     def _leave(self, number: int, at: int, end: int, directory: Directory, gone: set[int]) -> list[int]:
         """Leaves the topics of a directory asleep; those that have to wake before a client comes."""
         core, ids = self._core, directory.ids
-        places = core.sleepers.places
+        places = core.pager.places
         known: set[int] = set()
         for others in (core.topics.keys(), places.by_id.keys(), gone):
             known |= others & set(ids) if not others.isdisjoint(ids) else set()
         taken = places.add(number, at, end, directory, known)
-        core.sleepers.take(directory, taken)
+        core.pager.add_directory(directory, taken)
         if self._same_boot or self._log_is_whole:
             return []
         # After a power cut, class disk goes on above what may have been given out (`_settle`).
@@ -258,7 +258,7 @@ class Recovery:
 
     def _load_topic(self, stored: StoredTopic, gone: set[int]) -> None:
         core, topic_id = self._core, stored.state.topic_id
-        if topic_id in core.topics or topic_id in core.sleepers.places.by_id or topic_id in gone:
+        if topic_id in core.topics or topic_id in core.pager.places.by_id or topic_id in gone:
             return
         state = decode_topic(stored.state.body)
         topic = load_state(state, core.applier.reserve, core.features)
@@ -396,10 +396,10 @@ class Recovery:
         """A topic is no more; where the checkpoint at the end adds to the snapshots, it has to say so."""
         core = self._core
         del core.topics[topic.id]
-        if topic.id in core.sleepers.places.by_id:
-            dict.pop(core.by_name, topic.name, None)
-            core.sleepers.forget(topic.id)
-        if core.sleepers.indexed:
+        if topic.id in core.pager.places.by_id:
+            core.directory.resident.pop(topic.name, None)
+            core.pager.forget(topic.id)
+        if core.pager.indexed:
             core.dropped[0].append(topic.id)
 
     def _delete(self, topic: Topic, frame: Frame) -> None:
@@ -468,14 +468,14 @@ class Recovery:
         core = self._core
         for topic_id in sorted(core.topics):
             topic = core.topics[topic_id]
-            other = core.by_name.get(topic.name)
+            other = core.directory.find(topic.name)
             if other is not None and other is not topic:
                 _log.warning("a topic whose creation had failed is left out", extra={"topic": other.name})
                 older, topic = sorted((topic, other), key=lambda one: one.id)
                 self._leave_out(older)
                 self.changed = True
-            core.by_name[topic.name] = topic
-        core.names = SortedNames([*core.by_name, *core.sleepers.names])
+            core.directory.add(topic)
+        core.names = SortedNames([*core.directory.resident, *core.pager.names])
 
     def _check_segments(self) -> None:
         """Every segment the state names must be there. Its content is checked when it is read, or by verify."""

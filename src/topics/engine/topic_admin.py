@@ -43,8 +43,8 @@ class Put(LogOperation):
     def undo(self, error: TopicsError) -> None:
         topic = self.topic
         topic.staged_config = topic.config
-        if not topic.created and self._core.by_name.get(topic.name) is topic:
-            del self._core.by_name[topic.name]
+        if not topic.created:
+            self._core.directory.discard(topic)
         self._done(error)
 
 
@@ -88,7 +88,7 @@ class Controller:
         core = self._core
         core.check_accepting()
         check_topic_name(name)
-        topic = core.by_name.get(name)
+        topic = core.directory.find(name)
         if topic is None:
             self._create(name, resolve_config(patch, name, None), done)
             return
@@ -116,7 +116,7 @@ class Controller:
     def drop(self, name: str, if_empty: bool, done: DropDone) -> None:
         core = self._core
         core.check_accepting()
-        topic = core.by_name.get(name)
+        topic = core.directory.find(name)
         if topic is None or (topic.guard is not None and topic.guard.hides(topic)):
             done(DropResult(name, False))
             return
@@ -142,11 +142,11 @@ def wait_for_drop(
     core: EngineCore, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None] | Callable[..., None]
 ) -> bool:
     """Puts an operation off while the topic of its name is being deleted."""
-    topic = core.by_name.get(name)
+    topic = core.directory.find(name)
     if topic is not None and topic.guard is not None:
         topic.guard.sweep(topic)
         # Without a loop it is gone by now.
-        topic = core.by_name.get(name)
+        topic = core.directory.find(name)
     if topic is None or not topic.closing:
         return False
 

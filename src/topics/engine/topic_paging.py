@@ -23,16 +23,15 @@ from topics.engine.retention import Retention
 from topics.engine.topic import Topic
 from topics.log.block import decode_block
 from topics.log.frame import Frame, FrameKind, read_body
-from topics.log.snapshot import CLASSES, Directory, TopicPeek, decode_glance, decode_topic
+from topics.log.snapshot import CLASSES, Directory, TopicPeek, decode_peek, decode_topic
 from topics.log.snapshot_files import SnapshotFile, SnapshotWriter, StoredTopic, TopicEntry
 from topics.model.errors import DamageError, Finding
 from topics.model.names import is_server_name
 from topics.model.topic_config import Durability, TopicType
 
-# Where the topics are that have a place in a snapshot: the index of those who sleep.
+# The places of topics in snapshots.
 #
-# It is built for a million of them: a place is one number, and everything that is done for all of them at a start is
-# done by the thousand.
+# Built for a million topics: a place is one number, and recovery handles them by the thousand.
 
 SIZE_BITS, _OFFSET_BITS = 24, 44
 _SIZE_MASK, OFFSET_MASK = (1 << SIZE_BITS) - 1, (1 << _OFFSET_BITS) - 1
@@ -58,14 +57,14 @@ class ListedTopic(NamedTuple):
 
 
 class DirectoryRange:
-    """A directory that is left in its file."""
+    """A directory that was left in its file."""
 
     __slots__ = ("at", "end", "number", "oldest")
 
     def __init__(self, number: int, at: int, end: int, oldest: int) -> None:
         self.number, self.at, self.end = number, at, end
         self.oldest = oldest
-        """When the oldest block of a tail in it was written; 0 where there is none."""
+        """When the oldest block of a tail in it was written; 0 if there is none."""
 
 
 class SnapshotPlaces:
@@ -73,10 +72,10 @@ class SnapshotPlaces:
         self.by_id: dict[int, int] = {}
         self.files: dict[int, SnapshotFile] = {}
         """The snapshots that places point into, by number."""
-        self.stretches: list[DirectoryRange] = []
+        self.spans: list[DirectoryRange] = []
 
     def add(self, number: int, at: int, end: int, directory: Directory, known: Collection[int]) -> Collection[int]:
-        """Takes a directory in, but for topics of which something newer is known; the ids that were taken."""
+        """Adds a directory, except for topics with newer state; returns the ids that were added."""
         ids = directory.ids
         base = number << FILE_SHIFT
         found = [base | o << SIZE_BITS | s for o, s in zip(directory.offsets, directory.sizes, strict=True)]
@@ -91,10 +90,10 @@ class SnapshotPlaces:
         return ids
 
     def note(self, number: int, at: int, end: int, written: Collection[int]) -> None:
-        self.stretches.append(DirectoryRange(number, at, end, min(filter(None, written), default=0)))
+        self.spans.append(DirectoryRange(number, at, end, min(filter(None, written), default=0)))
 
     def stored(self, place: int) -> StoredTopic:
-        """The topic at a place. Raises ValueError or OSError where it cannot be read."""
+        """The topic at a place. Raises ValueError or OSError if it cannot be read."""
         return self.files[place >> FILE_SHIFT].topic(place >> SIZE_BITS & OFFSET_MASK, place & _SIZE_MASK)
 
     def state(self, place: int) -> Frame:
@@ -104,10 +103,10 @@ class SnapshotPlaces:
     def path(self, place: int) -> str:
         return self.files[place >> FILE_SHIFT].path
 
-    def listed(self, stretch: DirectoryRange) -> Iterator[ListedTopic]:
-        """The topics of a stretch that are still there: no newer snapshot has them."""
-        file, by_id, base = self.files[stretch.number], self.by_id, stretch.number << FILE_SHIFT
-        one = file.directory(stretch.at, stretch.end)
+    def listed(self, span: DirectoryRange) -> Iterator[ListedTopic]:
+        """The topics of a directory that no newer snapshot has."""
+        file, by_id, base = self.files[span.number], self.by_id, span.number << FILE_SHIFT
+        one = file.directory(span.at, span.end)
         rows = zip(
             one.ids, one.offsets, one.sizes, one.names, one.classes, one.live, one.live_bytes, one.written, strict=True
         )
@@ -117,23 +116,23 @@ class SnapshotPlaces:
                 yield ListedTopic(topic_id, place, *rest)
 
     def keep(self, numbers: Collection[int]) -> None:
-        """Lets go of all other snapshots: nothing is there any more."""
+        """Closes all other snapshots: no place points into them any more."""
         self.files = {number: file for number, file in self.files.items() if number in numbers}
-        self.stretches = [stretch for stretch in self.stretches if stretch.number in numbers]
+        self.spans = [span for span in self.spans if span.number in numbers]
 
 
-# What a list says of topics that sleep, read from their snapshots without making topics of them.
+# Peeks: the listed properties of paged out topics, read from their snapshots without building topics.
 #
-# With a million topics nothing that a page asks for is in a cache of the processor, and most of what it costs is to
-# wait for memory. So a page is looked up as a whole: all numbers, then all places, and then the frames. Only a loop as
-# short as that of `map` lets the processor wait for several at once.
+# With a million topics every lookup of a page misses the processor's caches, and most of the cost is waiting for them.
+# So a page is looked up as a whole: all ids, then all places, then the frames. Only a loop as short as that of `map`
+# lets the processor wait for several at once.
 
 _TOPIC = FrameKind.TOPIC
-"""A name of its own: to find a member of an enum takes longer than to compare it."""
+"""Looking up a member of an enum takes longer than comparing it."""
 
 
 def read_peeks(places: SnapshotPlaces, ids: Sequence[int | None]) -> list[TopicPeek | None]:
-    """The topics of these numbers; None where there is none, as for one that is awake. DamageError."""
+    """The topics of these ids; None where there is none, or where it is resident. Raises DamageError."""
     found: list[TopicPeek | None] = []
     files = places.files
     for topic_id, place in zip(ids, list(map(places.by_id.get, ids)), strict=True):  # type: ignore[arg-type]
@@ -143,12 +142,12 @@ def read_peeks(places: SnapshotPlaces, ids: Sequence[int | None]) -> list[TopicP
         try:
             # Taken apart here: a call for each part would cost as much as the decoding.
             view, offset = files[place >> FILE_SHIFT].view, place >> SIZE_BITS & OFFSET_MASK
-            glance = decode_glance(read_body(view, offset, _TOPIC))
-            if glance.topic_id != topic_id:
-                raise ValueError(f"topic {glance.topic_id} is where topic {topic_id} should be")
+            peek = decode_peek(read_body(view, offset, _TOPIC))
+            if peek.topic_id != topic_id:
+                raise ValueError(f"topic {peek.topic_id} is where topic {topic_id} should be")
         except ValueError as error:
             raise unreadable(places, place, error) from error
-        found.append(glance)
+        found.append(peek)
     return found
 
 
@@ -157,9 +156,9 @@ def unreadable(places: SnapshotPlaces, place: int, error: ValueError) -> DamageE
 
 
 _PLACES_A_STEP = 10_000
-_RESTS_A_STEP = 1_000
+_PAGE_OUTS_A_STEP = 1_000
 _ENTRY_BYTES_MAX = SIZE_MAX // 16
-"""A larger tail stays awake; its frames must fit into a place, with whatever else the state is."""
+"""A topic with a larger tail stays resident: its frames and the rest of its state must fit into a place."""
 
 
 def _holders(objects: Mapping[int, object], number: int) -> int:
@@ -179,10 +178,10 @@ _UNHELD = _unheld()
 
 
 class PagerView(Protocol):
-    """What of the engine's core this needs to know."""
+    """The parts of the engine's core that paging uses."""
 
     topics: dict[int, Topic]
-    by_name: "TopicsByName"
+    directory: "TopicDirectory"
     dirty: list[set[Topic]]
     features: Features
     applier: Applier
@@ -192,68 +191,82 @@ class PagerView(Protocol):
     def shard_number(self, topic_id: int) -> int: ...
 
 
-class TopicsByName(dict[str, Topic]):
-    """The topics that are awake, by name; asked for one that sleeps, it wakes it.
+class TopicDirectory:
+    """The topics by name, resident and paged out; also those whose creation is still on its way to the disk."""
 
-    Where speed counts and a sleeping topic is not the usual case, `dict.get` asks for those that are awake alone.
-    """
+    __slots__ = ("_paged_out", "_pager", "resident")
 
-    def __init__(self, sleepers: "TopicPager") -> None:
-        super().__init__()
-        self._sleepers = sleepers
+    def __init__(self, pager: "TopicPager") -> None:
+        self._pager, self._paged_out = pager, pager.names
+        self.resident: dict[str, Topic] = {}
+        """The topics in memory. A lookup here never pages a topic in: the hot path of an append uses it."""
 
-    def get(self, name: str, default: None = None) -> Topic | None:  # type: ignore[override]
-        topic = dict.get(self, name)
-        if topic is None and name in self._sleepers.names:
-            return self._sleepers.wake_named(name)
+    def find(self, name: str) -> Topic | None:
+        """The topic of that name, paged in if necessary; None if there is none."""
+        topic = self.resident.get(name)
+        if topic is None and name in self._paged_out:
+            return self._pager.page_in_named(name)
         return topic
 
-    def __missing__(self, name: str) -> Topic:
-        if name in self._sleepers.names:
-            return self._sleepers.wake_named(name)
-        raise KeyError(name)
+    def load(self, name: str) -> Topic:
+        """The same for a name that must exist; KeyError if it does not."""
+        topic = self.find(name)
+        if topic is None:
+            raise KeyError(name)
+        return topic
 
     def __contains__(self, name: object) -> bool:
-        return dict.__contains__(self, name) or name in self._sleepers.names
+        return name in self.resident or name in self._paged_out
+
+    def __len__(self) -> int:
+        return len(self.resident) + len(self._paged_out)
+
+    def add(self, topic: Topic) -> None:
+        self.resident[topic.name] = topic
+
+    def discard(self, topic: Topic) -> None:
+        """Removes a topic, unless another one has its name by now."""
+        if self.resident.get(topic.name) is topic:
+            del self.resident[topic.name]
 
 
 class TopicPager:
-    def __init__(self, books: PagerView, awake_topics: int) -> None:
-        self._books = books
-        self._awake_topics = awake_topics
+    def __init__(self, view: PagerView, resident_max: int) -> None:
+        self._view = view
+        self._resident_max = resident_max
         self.names: dict[str, int] = {}
-        """The topics that sleep, by name."""
+        """The topics that are paged out, by name."""
         self.places = SnapshotPlaces()
         self._read_at: dict[int, int] = {}
-        """When topics were last read that sleep; for those that ever were."""
-        self.held: set[int] | None = None
-        """While a checkpoint is on its way: the topics whose places are to be forgotten behind it."""
+        """When topics that are paged out were last read; only for those that ever were."""
+        self.forgotten: set[int] | None = None
+        """During a checkpoint: the topics whose places are forgotten when it has ended."""
         self.by_class = dict.fromkeys(Durability, 0)
         self.records = self.bytes = 0
-        """What they hold together."""
+        """Live records and bytes of all topics that are paged out."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
-    def wanted(self) -> bool:
-        """Whether there are so many topics that some should sleep."""
-        return len(self._books.by_name) + len(self.names) > self._awake_topics
+    def needed(self) -> bool:
+        """Whether there are more topics than may be resident."""
+        return len(self._view.directory) > self._resident_max
 
     @property
     def indexed(self) -> bool:
         """Whether the next snapshot has to have directories."""
-        return self.wanted or bool(self.places.by_id)
+        return self.needed or bool(self.places.by_id)
 
     @property
-    def crowded(self) -> bool:
-        """Whether more are awake than should be."""
-        return len(self._books.topics) > self._awake_topics
+    def over_limit(self) -> bool:
+        """Whether more topics are resident than should be."""
+        return len(self._view.topics) > self._resident_max
 
-    # A start
+    # Recovery
 
-    def take(self, directory: Directory, taken: Iterable[int]) -> None:
-        """Topics of a directory sleep: all of them, or those that are said."""
+    def add_directory(self, directory: Directory, taken: Iterable[int]) -> None:
+        """Leaves topics of a snapshot's directory paged out: all of them, or those with the given ids."""
         ids = directory.ids
         rows: Iterable[tuple[int, str, int, int, int]] = zip(
             ids, directory.names, directory.classes, directory.live, directory.live_bytes, strict=True
@@ -271,70 +284,70 @@ class TopicPager:
         self.records += sum(live)
         self.bytes += sum(live_bytes)
 
-    # Waking
+    # Paging in
 
-    def wake_named(self, name: str) -> Topic:
-        return self.wake(self.names[name])
+    def page_in_named(self, name: str) -> Topic:
+        return self.page_in(self.names[name])
 
-    def wake(self, topic_id: int) -> Topic:
-        """Makes a sleeping topic be as it was."""
-        books, place = self._books, self.places.by_id[topic_id]
+    def page_in(self, topic_id: int) -> Topic:
+        """Loads a topic into memory as it was."""
+        view, place = self._view, self.places.by_id[topic_id]
         topic = self._loaded(topic_id, place, whole=True)
-        held = books.retention.tail_bytes
-        books.retention.settle_front(topic)
+        tail_bytes = view.retention.tail_bytes
+        view.retention.settle_front(topic)
         del self.names[topic.name]
         self._count(topic, -1)
-        books.topics[topic_id] = topic
-        books.by_name[topic.name] = topic
-        books.retention.tail_bytes = held + topic.tail_bytes
+        view.topics[topic_id] = topic
+        view.directory.add(topic)
+        view.retention.tail_bytes = tail_bytes + topic.tail_bytes
         topic.last_read_ts = topic.last_consumed_ts = self._read_at.pop(topic_id, 0)
         return topic
 
-    def look(self, name: str) -> Topic:
-        """A topic for one who only looks at what it says of itself: one that sleeps goes on to, and its tail is left
-        where it is."""
+    def peek(self, name: str) -> Topic:
+        """The topic of that name for reading its properties: one that is paged out stays so, and the object has no
+        records."""
         topic_id = self.names.get(name)
-        return self._books.by_name[name] if topic_id is None else self.look_at(topic_id)
+        return self._view.directory.load(name) if topic_id is None else self.peek_at(topic_id)
 
-    def look_at(self, topic_id: int) -> Topic:
-        """The same for the number of one that sleeps."""
+    def peek_at(self, topic_id: int) -> Topic:
+        """The same for the id of a topic that is paged out."""
         topic = self._loaded(topic_id, self.places.by_id[topic_id], whole=False)
         topic.last_read_ts = topic.last_consumed_ts = self._read_at.get(topic_id, 0)
         return topic
 
-    def glances(self, names: Iterable[str]) -> list[TopicPeek | None]:
-        """What a list says of topics that sleep; None for each that is awake. Nobody needs to look further: one that
-        sleeps is a log without segments and without an end, and nothing else is special about it, or it would not."""
+    def peek_many(self, names: Iterable[str]) -> list[TopicPeek | None]:
+        """The listed properties of topics that are paged out; None for each that is resident. They are all a list
+        needs: a topic that is paged out is a plain log without segments and without an end (`entry`)."""
         return read_peeks(self.places, list(map(self.names.get, names)))
 
-    def consumed(self, topic: Topic, now: int) -> None:
-        """Somebody looked at a topic that sleeps."""
+    def note_read(self, topic: Topic, now: int) -> None:
+        """A topic that is paged out was read, by its properties."""
         self._read_at[topic.id] = now
 
     def _loaded(self, topic_id: int, place: int, whole: bool) -> Topic:
-        books = self._books
+        view = self._view
         try:
             stored = self.places.stored(place) if whole else None
             state = decode_topic((stored.state if stored is not None else self.places.state(place)).body)
             if state.topic_id != topic_id:
                 raise ValueError(f"topic {state.topic_id} is where topic {topic_id} should be")
-            topic = load_state(state, books.applier.reserve, books.features)
+            topic = load_state(state, view.applier.reserve, view.features)
             if stored is None:
                 topic.live_count, topic.live_bytes = state.tail_live, state.tail_live_bytes
             else:
                 for frame, flags in zip(stored.tail, state.tail_flags, strict=True):
-                    load_block(topic, Block.of(decode_block(frame.body)), flags, books.reader)
+                    load_block(topic, Block.of(decode_block(frame.body)), flags, view.reader)
         except ValueError as error:
             raise unreadable(self.places, place, error) from error
         topic.staged_head, topic.staged_ts = topic.head, topic.last_ts
-        topic.shard = books.shard_number(topic_id)
+        topic.shard = view.shard_number(topic_id)
         return topic
 
-    # Sleeping
+    # Paging out
 
     def entry(self, topic: Topic) -> TopicEntry | None:
-        """What a directory says of a topic that may sleep as it is now; None where it may not. Lists rely on what
-        may not (`glances`)."""
+        """The directory entry of a topic that may be paged out as it is now; None if it may not. `peek_many` relies on
+        these conditions."""
         config = topic.config
         if (
             topic.segments
@@ -345,87 +358,88 @@ class TopicPager:
             or topic.unlogged
             or topic.staged_head != topic.head
             or topic.tail_bytes > _ENTRY_BYTES_MAX
-            or (topic.parts and not self._books.features.let_sleep(topic))
+            or (topic.parts and not self._view.features.may_page_out(topic))
             or is_server_name(topic.name)
         ):
             return None
         written = topic.tail[0].written if topic.tail else 0
         return TopicEntry(topic.name, config.durability.value, topic.live_count, topic.live_bytes, written)
 
-    def rest(self, topic_id: int) -> bool:
-        """Lets go of a topic that its place has whole, if nobody would miss it."""
-        books = self._books
-        topic = books.topics.get(topic_id)
-        if topic is None or topic_id not in self.places.by_id or topic in books.dirty[topic.shard]:
+    def page_out(self, topic_id: int) -> bool:
+        """Drops a topic from memory if a snapshot has it whole and nothing uses it; whether it did."""
+        view = self._view
+        topic = view.topics.get(topic_id)
+        if topic is None or topic_id not in self.places.by_id or topic in view.dirty[topic.shard]:
             return False
         idle = not (
             topic.capture_due or topic.closing or topic.evicting or topic.sync_inflight or topic.waiters
             or topic.when_gone or topic.staged_count
         )  # fmt: skip
-        if not idle or self.entry(topic) is None or dict.get(books.by_name, topic.name) is not topic:
+        if not idle or self.entry(topic) is None or view.directory.resident.get(topic.name) is not topic:
             return False
-        if _holders(books.topics, topic_id) > _UNHELD:
+        if _holders(view.topics, topic_id) > _UNHELD:
             return False
-        del books.topics[topic_id], books.by_name[topic.name]
-        books.retention.tail_bytes -= topic.tail_bytes
+        del view.topics[topic_id]
+        view.directory.discard(topic)
+        view.retention.tail_bytes -= topic.tail_bytes
         self.names[topic.name] = topic_id
         self._count(topic, 1)
         if topic.last_read_ts:
             self._read_at[topic_id] = topic.last_read_ts
         return True
 
-    def settle(self, file: SnapshotFile, written: SnapshotWriter, captured: list[int]) -> Iterator[int]:
-        """A snapshot was written: notes the places in it, and lets what was captured sleep, some of it a step."""
+    def add_snapshot(self, file: SnapshotFile, written: SnapshotWriter, captured: list[int]) -> Iterator[int]:
+        """Records the places of a snapshot that was written, and pages out what it captured; in steps."""
         places, number = self.places, file.number
         places.files[number] = file
         for at, end, oldest in written.directories:
             places.note(number, at, end, oldest)
         news = iter(written.places.items())
         while some := list(islice(news, _PLACES_A_STEP)):
-            # One that is not there any more was deleted while its frames were written.
+            # A topic that is in neither was deleted while its frames were written.
             places.by_id.update(
-                [(i, place_of(number, *place)) for i, place in some if i in places.by_id or i in self._books.topics]
+                [(i, place_of(number, *place)) for i, place in some if i in places.by_id or i in self._view.topics]
             )
             yield len(some)
-        for first in range(0, len(captured), _RESTS_A_STEP):
-            for topic_id in captured[first : first + _RESTS_A_STEP]:
+        for first in range(0, len(captured), _PAGE_OUTS_A_STEP):
+            for topic_id in captured[first : first + _PAGE_OUTS_A_STEP]:
                 if topic_id not in written.places:
                     places.by_id.pop(topic_id, None)
-                elif self.crowded:
-                    self.rest(topic_id)
+                elif self.over_limit:
+                    self.page_out(topic_id)
             yield first
 
     def forget(self, topic_id: int) -> None:
-        """A topic, which is awake, is no more. A checkpoint on its way has it all the same: what the log says of it
-        behind the turn is about a topic that the snapshot must have."""
-        if self.held is not None:
-            self.held.add(topic_id)
+        """Forgets the place of a resident topic that was deleted. A running checkpoint keeps it until its end: frames
+        behind the rotation of the log are about a topic that the snapshot must have."""
+        if self.forgotten is not None:
+            self.forgotten.add(topic_id)
         else:
             self.places.by_id.pop(topic_id, None)
 
-    def hold(self) -> None:
-        """A checkpoint begins: every place stays what it is until `let_go`."""
-        self.held = set()
+    def begin_checkpoint(self) -> None:
+        """Keeps every place as it is until `end_checkpoint`."""
+        self.forgotten = set()
 
-    def let_go(self) -> None:
-        forgotten, self.held = self.held, None
+    def end_checkpoint(self) -> None:
+        forgotten, self.forgotten = self.forgotten, None
         for topic_id in forgotten or ():
             self.places.by_id.pop(topic_id, None)
 
-    def sleeps(self, topic_id: int) -> bool:
+    def is_paged_out(self, topic_id: int) -> bool:
         return (
             topic_id in self.places.by_id
-            and topic_id not in self._books.topics
-            and (self.held is None or topic_id not in self.held)
+            and topic_id not in self._view.topics
+            and (self.forgotten is None or topic_id not in self.forgotten)
         )
 
     def overdue(self, oldest: int) -> Iterator[int]:
-        """Sleeping topics with something in the tail that was written before a moment."""
-        for stretch in self.places.stretches:
-            if 0 < stretch.oldest < oldest:
-                rest = [one for one in self.places.listed(stretch) if self.sleeps(one.topic_id)]
-                yield from [one.topic_id for one in rest if 0 < one.written < oldest]
-                stretch.oldest = min([one.written for one in rest if one.written >= oldest], default=0)
+        """The ids of paged out topics with a block in the tail that was written before a moment."""
+        for span in self.places.spans:
+            if 0 < span.oldest < oldest:
+                left = [one for one in self.places.listed(span) if self.is_paged_out(one.topic_id)]
+                yield from [one.topic_id for one in left if 0 < one.written < oldest]
+                span.oldest = min([one.written for one in left if one.written >= oldest], default=0)
 
     def _count(self, topic: Topic, change: int) -> None:
         self.by_class[topic.config.durability] += change
@@ -433,20 +447,20 @@ class TopicPager:
         self.bytes += change * topic.live_bytes
 
 
-# Copies topics that sleep from older snapshots into a new one; runs off the loop.
+# Copying paged out topics from older snapshots into a new one; runs off the loop.
 #
-# The loop goes on meanwhile, and changes no place until the checkpoint is through (`Sleepers.hold`): whatever happens
-# to a topic now happens behind the turn, and its frames are what it was then.
+# The loop goes on meanwhile and changes no place until the checkpoint has ended (`begin_checkpoint`): a change of a
+# topic is now logged behind the rotation, and its frames are the state before it.
 
 
 def copy_topics(
     places: SnapshotPlaces, writer: SnapshotWriter, captured: Collection[int], replaced: Collection[int]
 ) -> None:
-    """Copies what has its place in a snapshot that is replaced, but for what was captured."""
-    for stretch in list(places.stretches):
-        if stretch.number not in replaced:
+    """Copies the topics with a place in a replaced snapshot, except those that were captured."""
+    for span in list(places.spans):
+        if span.number not in replaced:
             continue
-        for one in places.listed(stretch):
+        for one in places.listed(span):
             if one.topic_id in captured:
                 continue
             stored = places.stored(one.place)

@@ -192,7 +192,7 @@ def decode_topic(body: memoryview) -> TopicState:
     return _topic_decoder.decode(body)
 
 
-decode_glance = msgspec.msgpack.Decoder(TopicPeek).decode
+decode_peek = msgspec.msgpack.Decoder(TopicPeek).decode
 """The first fields of what `encode_topic` wrote; the rest is skipped."""
 
 

@@ -212,7 +212,7 @@ class DeadLetters:
         if name is None:
             queue.book.stay(seqs, self._core.steady())
             return
-        dest = self._core.by_name.get(name)
+        dest = self._core.directory.find(name)
         if dest is None or name in self._creating:
             self._create_and_bury(name, topic, queue, seqs)
             return

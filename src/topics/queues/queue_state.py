@@ -323,7 +323,7 @@ class QueueFeature:
         else:
             book.release(seqs, time)
 
-    def may_sleep(self, topic: Topic) -> bool:
+    def may_page_out(self, topic: Topic) -> bool:
         return False
 
     def settle(self) -> None:

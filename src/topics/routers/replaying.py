@@ -329,7 +329,7 @@ class RouterFeature:
 
     # The end
 
-    def may_sleep(self, topic: Topic) -> bool:
+    def may_page_out(self, topic: Topic) -> bool:
         return False
 
     def settle(self) -> None:

@@ -152,7 +152,7 @@ class RouterController:
         core = self._core
         core.check_accepting()
         again: Begin = lambda: self._try(lambda: self._put(name, wish, finish), finish)  # noqa: E731
-        source, dest = core.by_name.get(wish.source), core.by_name.get(wish.dest)
+        source, dest = core.directory.find(wish.source), core.directory.find(wish.dest)
         for topic in (source, dest):
             if topic is not None and wait_while_in_motion(core, topic, again, finish):
                 return

@@ -103,7 +103,7 @@ class StreamAppender:
                 raise
             return
         if request.producer is not None and self._early is not None:
-            topic = self._engine.core.by_name.get(name)
+            topic = self._engine.core.directory.find(name)
             if topic is not None:
                 self._early.accepted(topic.id, request.producer)
 
@@ -116,7 +116,7 @@ class StreamAppender:
                 raise InvalidRequestError(f"{field}: at most {most} characters are allowed", field=field, max=most)
 
     def _hold(self, name: str, request: AppendRequest, gap: ProducerGapError, done: AppendedDone) -> bool:
-        topic, producer = self._engine.core.by_name.get(name), request.producer
+        topic, producer = self._engine.core.directory.find(name), request.producer
         if self._early is None or topic is None or producer is None:
             return False
 
@@ -137,7 +137,7 @@ class StreamAppender:
     def _append(self, name: str, request: AppendRequest, done: AppendedDone, prepared: Prepared | None) -> None:
         core = self._engine.core
         core.check_accepting()
-        topic = check_visible(core.by_name.get(name), name)
+        topic = check_visible(core.directory.find(name), name)
         if prepared is None and self._feature.waits(topic, self._retry(name, request, done)):
             return
         state = stream_of(topic)

@@ -69,7 +69,7 @@ class Contracts:
     def _change(self, name: str, decide: Decide, change: StreamChange, done: ContractDone) -> None:
         core = self._engine.core
         core.check_accepting()
-        topic = check_visible(core.by_name.get(name), name)
+        topic = check_visible(core.directory.find(name), name)
         known = stream_of(topic)
         if known is not None and (known.closed or (known.staged is not None and known.staged.closed)):
             raise StreamClosedError(name)

@@ -152,7 +152,7 @@ class ListedInfo(msgspec.Struct, frozen=True, gc=False):
     profile: str = "generic"
 
 
-def listed_awake(topic: Topic) -> ListedInfo:
+def listed_resident(topic: Topic) -> ListedInfo:
     state, sealed = stream_of(topic), sealed_through(topic)
     if state is None:
         return ListedInfo(topic.name, topic.created_ts, None, topic.epoch, topic.head, sealed)
@@ -162,8 +162,8 @@ def listed_awake(topic: Topic) -> ListedInfo:
     )  # fmt: skip
 
 
-def listed_asleep(glance: TopicPeek) -> ListedInfo:
-    """The same of one that sleeps: it has no segments (`Sleepers.entry`), no end and no profile (`may_sleep`)."""
+def listed_paged_out(glance: TopicPeek) -> ListedInfo:
+    """The same of one that sleeps: it has no segments (`Sleepers.entry`), no end and no profile (`may_page_out`)."""
     return ListedInfo(glance.name, glance.created_ts, None, glance.epoch, glance.head, -1)
 
 
@@ -249,8 +249,7 @@ class _Birth:
         self._engine.streams.watch_deadline(topic)
 
     def undone(self, topic: Topic, error: TopicsError) -> None:
-        if self._engine.core.by_name.get(topic.name) is topic:
-            del self._engine.core.by_name[topic.name]
+        self._engine.core.directory.discard(topic)
         if self._source is not None:
             self._engine.streams.release(self._source)
 
@@ -269,7 +268,7 @@ class Lifecycle:
         _check_settings(request)
         if self._engine.when_free(name, lambda: self.create(name, request, done), done):
             return
-        topic = core.by_name.get(name)
+        topic = core.directory.find(name)
         if topic is not None:
             self._confirm(topic, request, done)
             return
@@ -315,7 +314,7 @@ class Lifecycle:
         fork = request.fork
         if fork is None:
             return None, None
-        found = self._engine.core.by_name.get(fork.source)
+        found = self._engine.core.directory.find(fork.source)
         try:
             source = check_visible(found, fork.source)
         except StreamGoneError as error:
@@ -418,7 +417,7 @@ class Lifecycle:
         if fork is not None and asked is not None:
             pairs.append(("fork sub-offset", fork.sub_offset, asked.sub_offset))
             if asked.offset is not None:
-                source = self._engine.core.by_name.get(asked.source)
+                source = self._engine.core.directory.find(asked.source)
                 place = asked.place(source) if source is not None else None
                 pairs.append(("fork offset", (fork.counter, fork.in_block), place))
         if not inherits or request.ttl_s is not None or request.expires_ms is not None:
@@ -429,14 +428,14 @@ class Lifecycle:
     # The others
 
     def info(self, name: str) -> StreamInfo:
-        return describe(check_visible(self._engine.core.by_name.get(name), name))
+        return describe(check_visible(self._engine.core.directory.find(name), name))
 
     def delete(self, name: str, done: DeletedDone) -> None:
         core = self._engine.core
         core.check_accepting()
         if self._engine.when_free(name, lambda: self.delete(name, done), done):
             return
-        topic = check_visible(core.by_name.get(name), name)
+        topic = check_visible(core.directory.find(name), name)
         if topic.config.type is not TopicType.LOG:
             raise StreamConflictError(f"{quoted(name)} is a queue; delete it as a topic", stream=name)
         core.expire(topic)

@@ -294,7 +294,7 @@ class StreamFeature:
     def load(self, topic: Topic, part: bytes) -> None:
         self.adopt(topic, decode_part(part))
 
-    def may_sleep(self, topic: Topic) -> bool:
+    def may_page_out(self, topic: Topic) -> bool:
         """A stream that time does nothing to, that nobody forks and that promises nothing of its entries."""
         state = stream_of(topic)
         return state is None or not (

@@ -26,8 +26,8 @@ from topics.streams.lifecycle import (
     ListedInfo,
     StreamInfo,
     is_own_stream,
-    listed_asleep,
-    listed_awake,
+    listed_paged_out,
+    listed_resident,
 )
 from topics.streams.offsets import NOW, START, Position, read_offset
 from topics.streams.producers import Later
@@ -88,7 +88,7 @@ class Streams:
     def _check_writable(self, name: str) -> None:
         """Whatever comes from outside and changes a stream comes by here."""
         if name in SYSTEM_STREAMS:
-            topic = self.engine.core.by_name.get(name)
+            topic = self.engine.core.directory.find(name)
             if topic is not None and is_own_stream(topic):
                 raise SystemStreamError(name)
 
@@ -106,7 +106,7 @@ class Streams:
 
     def topic(self, name: str) -> Topic:
         """The topic behind a stream that is there for users."""
-        return check_visible(self.engine.core.by_name.get(name), name)
+        return check_visible(self.engine.core.directory.find(name), name)
 
     def content_type(self, topic: Topic) -> str:
         state = stream_of(topic)
@@ -163,7 +163,7 @@ class Streams:
 
     def check_there(self, topic: Topic) -> None:
         """Raises when a stream that was found before is no longer there, or when another one has its name."""
-        now = self.engine.core.by_name.get(topic.name)
+        now = self.engine.core.directory.find(topic.name)
         check_visible(now if now is topic else None, topic.name)
 
     def check_kept(self, topic: Topic, offset: str, found: StreamSlice) -> None:
@@ -190,11 +190,11 @@ class Streams:
         core, found = self.engine.core, list[ListedInfo]()
         names = self._names(prefix, after, skip, allowed)
         while some := list(islice(names, limit - len(found))):
-            for name, asleep in zip(some, core.sleepers.glances(some), strict=True):
+            for name, asleep in zip(some, core.pager.peek_many(some), strict=True):
                 if asleep is not None:
-                    found.append(listed_asleep(asleep))
-                elif self.is_listed(topic := core.by_name[name]):
-                    found.append(listed_awake(topic))
+                    found.append(listed_paged_out(asleep))
+                elif self.is_listed(topic := core.directory.load(name)):
+                    found.append(listed_resident(topic))
         return found
 
     def topics(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[Topic]:
@@ -203,7 +203,7 @@ class Streams:
 
         `allowed` are the prefixes that may be seen; none means all.
         """
-        look = self.engine.core.sleepers.look
+        look = self.engine.core.pager.peek
         return filter(self.is_listed, map(look, self._names(prefix, after, skip, allowed)))
 
     def _names(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[str]:

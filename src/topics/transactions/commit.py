@@ -215,7 +215,7 @@ class Commit:
             sums[part.topic] = count + part.count, size + part.size
         path.check(self._books)
         for name, (count, size) in sums.items():
-            topic = core.by_name.get(name)
+            topic = core.directory.find(name)
             if topic is None or not topic.created:
                 raise TopicNotFoundError(name)
             core.expire(topic)

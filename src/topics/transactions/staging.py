@@ -208,7 +208,7 @@ class Stager:
         """Refuses what a commit would refuse for certain; the commit looks again. Whether the topic has the records
         wait until it has looked at all of them."""
         core = self._core
-        topic = core.by_name.get(request.topic)
+        topic = core.directory.find(request.topic)
         if is_missing(topic):
             check_creatable(request.topic, request.create, request.config)
             return False

@@ -229,11 +229,11 @@ class TransactionFeature:
         self.book.load(decode_part(part))
         self._adopt(topic)
 
-    def may_sleep(self, topic: Topic) -> bool:
+    def may_page_out(self, topic: Topic) -> bool:
         return False
 
     def settle(self) -> None:
-        topic = self._core.by_name.get(TOPIC_NAME)
+        topic = self._core.directory.find(TOPIC_NAME)
         if topic is not None:
             self._adopt(topic)
         for entry in self.book.open.values():

@@ -116,7 +116,7 @@ class Transactions:
             permit(name)
         firsts = list({part.topic: part for part in reversed(chosen)}.values())
         for part in firsts:
-            if is_missing(self._core.by_name.get(part.topic)):
+            if is_missing(self._core.directory.find(part.topic)):
                 _config_of(part)
         entry.committing = [done]
         self._make(firsts, entry, chosen)
@@ -136,7 +136,7 @@ class Transactions:
         try:
             while wanted:
                 part = wanted[-1]
-                topic = core.by_name.get(part.topic)
+                topic = core.directory.find(part.topic)
                 if topic is None:
                     self._put_topic(part.topic, _config_of(part), made)
                     return

@@ -64,7 +64,7 @@ def long_poll(pressed: PressedServer, pool: ThreadPoolExecutor, topic: str, from
     """A reader that waits on a connection of its own."""
     body = {"from_seq": from_seq, "wait_ms": 30_000}
     asked = pool.submit(httpx.post, f"{pressed.url}/v0/topics/{topic}/diff", json=body, timeout=PATIENCE_S)
-    while not pressed.on_loop(lambda: pressed.engine.core.by_name[topic].waiters):
+    while not pressed.on_loop(lambda: pressed.engine.core.directory.load(topic).waiters):
         assert not asked.done(), asked.result().text
         time.sleep(0.002)
     return asked
@@ -143,7 +143,7 @@ def test_an_event_stream_is_told_that_pressure_makes_it_wait(pressed: PressedSer
 def test_a_work_stream_is_told_that_pressure_makes_jobs_late(pressed: PressedServer, api: httpx.Client) -> None:
     api.put("/v0/topics/jobs", json={"type": "queue", "priority": -500})
     with EventStream(pressed.url, "/v0/topics/jobs/work?node=w&max=2") as stream:
-        while not pressed.on_loop(lambda: pressed.engine.core.by_name["jobs"].waiters):
+        while not pressed.on_loop(lambda: pressed.engine.core.directory.load("jobs").waiters):
             time.sleep(0.002)
         pressed.press(DEFERRING)
         post(api, "jobs", 1)

@@ -91,7 +91,7 @@ def _fill_server(site: Site, way: Way) -> None:
 
 def _guard(site: Site, way: Way) -> None:
     _ensure(site, way)
-    site.look(lambda engine: setattr(engine.core.by_name[way.target], "guard", UnwillingGuard(engine)))
+    site.look(lambda engine: setattr(engine.core.directory.load(way.target), "guard", UnwillingGuard(engine)))
 
 
 def _unguard(site: Site, way: Way) -> None:

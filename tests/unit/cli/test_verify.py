@@ -111,7 +111,7 @@ def test_the_cold_folder_is_an_option_or_a_variable(
         data_dir=str(folder), cold_dir=str(cold), wal_shards=1, hot_retain_segments=0, segment_max_events=4
     )
     engine = Engine.recover(PosixFileSystem(), options, ManualClock(), SeededEntropy(1))
-    engine.run_job(engine.housekeeper.relocate(engine.core.by_name["orders"]))
+    engine.run_job(engine.housekeeper.relocate(engine.core.directory.load("orders")))
     engine.close_inline()
     monkeypatch.delenv("TOPICS_COLD_DIR", raising=False)
     assert main(["verify", str(folder)]) == 2

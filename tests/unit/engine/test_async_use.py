@@ -328,12 +328,12 @@ async def with_cold_segments(folder: Path) -> Engine:
     moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def move() -> Job:
-        yield from engine.housekeeper.relocate(engine.core.by_name["t"])
+        yield from engine.housekeeper.relocate(engine.core.directory.load("t"))
         moved.set_result(None)
 
     engine.run_job(move())
     await soon(moved)
-    assert all(segment.cold for segment in engine.core.by_name["t"].segments)
+    assert all(segment.cold for segment in engine.core.directory.load("t").segments)
     return engine
 
 
@@ -664,12 +664,12 @@ def test_the_loop_never_waits_for_an_object_store(tmp_path: Path) -> None:
         moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def move() -> Job:
-            yield from engine.housekeeper.relocate(engine.core.by_name["t"])
+            yield from engine.housekeeper.relocate(engine.core.directory.load("t"))
             moved.set_result(None)
 
         engine.run_job(move())
         await soon(moved)
-        assert all(segment.cold for segment in engine.core.by_name["t"].segments)
+        assert all(segment.cold for segment in engine.core.directory.load("t").segments)
 
         store.answers.clear()
         answer = read(engine, "t")

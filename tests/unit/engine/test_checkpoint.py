@@ -583,7 +583,7 @@ def test_a_topic_dropped_before_its_segment_is_written_does_not_stop_it(disk: Fa
     append(engine, "t", 1)
     append(engine, "u", 1)
     for step in driven(engine.checkpointer.job()):
-        if isinstance(step, OffLoop) and "t" in engine.core.by_name:
+        if isinstance(step, OffLoop) and "t" in engine.core.directory:
             drop(engine, "t")
     assert engine.checkpointer.completed == 1
     assert [info.topic for info in open_engine(killed(disk), snapshot_inline_bytes=0).list_topics()] == ["u"]
@@ -594,7 +594,7 @@ def test_what_is_done_to_a_topic_before_it_is_dropped_can_be_replayed_after_a_po
     append(engine, "t", Record.of(1), Record.of(2, tag="x"), Record.of(3))
     append(engine, "u", 1)
     for step in driven(engine.checkpointer.job()):
-        if isinstance(step, OffLoop) and "t" in engine.core.by_name:
+        if isinstance(step, OffLoop) and "t" in engine.core.directory:
             # Marked in a segment that the snapshot names: whoever goes through the log needs its files for it.
             delete(engine, "t", match=eq("x"))
             drop(engine, "t")
@@ -719,7 +719,7 @@ def test_nobody_goes_to_sleep_where_they_were_before_the_checkpoint(monkeypatch:
     slept: set[str] = set()
     for _ in driven(engine.checkpointer.job()):
         engine.housekeeper._look_at_some_topics()
-        slept.update(engine.core.sleepers.names)
-        for name in sorted(engine.core.sleepers.names):
+        slept.update(engine.core.pager.names)
+        for name in sorted(engine.core.pager.names):
             assert values(engine, name) == [1, 2]
     assert slept == {"a", "b", "c"}

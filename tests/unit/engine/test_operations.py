@@ -201,11 +201,11 @@ def test_a_read_during_a_drop_still_sees_the_topic(engine: Engine) -> None:
 
 def test_a_dropped_topic_is_never_taken_for_one_that_is_there(engine: Engine) -> None:
     append(engine, "t", 1)
-    topic = engine.core.by_name["t"]
+    topic = engine.core.directory.load("t")
     assert topic.rules.usual
     drop(engine, "t")
     append(engine, "t", 2)
-    assert not topic.rules.usual and engine.core.by_name["t"].rules.usual
+    assert not topic.rules.usual and engine.core.directory.load("t").rules.usual
 
 
 def test_what_waits_for_a_drop_keeps_its_order(engine: Engine) -> None:
@@ -279,7 +279,7 @@ def test_a_failed_creation_leaves_no_topic(faulty: FaultyFileSystem) -> None:
     flush(engine)
     assert [type(answers[0]) for answers in (first, second, created)] == [ReadOnlyError] * 3
     assert [info.topic for info in engine.list_topics()] == ["other"]
-    assert set(engine.core.by_name) == {"other"}
+    assert set(engine.core.directory.resident) == {"other"}
 
 
 def test_a_failed_put_leaves_the_old_config(faulty: FaultyFileSystem) -> None:
@@ -349,7 +349,7 @@ def test_a_poisoned_shard_creates_no_topic_whatever_its_class(faulty: FaultyFile
     ask_append(engine, "t", 2)
     with pytest.raises(ReadOnlyError):
         ask_append(engine, "e", 1, config=TopicConfigPatch(durability=EPHEMERAL))
-    assert set(engine.core.by_name) == {"t"}
+    assert set(engine.core.directory.resident) == {"t"}
 
 
 def test_expiry_on_a_poisoned_shard_goes_on_in_memory(faulty: FaultyFileSystem) -> None:

@@ -30,8 +30,8 @@ def start(disk: FakeDisk, clock: ManualClock | None = None, **options: object) -
     return open_engine(disk, clock, **{"awake_topics": 0, **options})  # type: ignore[arg-type]
 
 
-def asleep(engine: Engine) -> list[str]:
-    return sorted(engine.core.sleepers.names)
+def paged_out(engine: Engine) -> list[str]:
+    return sorted(engine.core.pager.names)
 
 
 @pytest.fixture
@@ -39,43 +39,43 @@ def disk() -> FakeDisk:
     return FakeDisk()
 
 
-def test_what_a_checkpoint_took_and_nobody_uses_sleeps(disk: FakeDisk) -> None:
+def test_an_unused_topic_is_paged_out_after_a_checkpoint(disk: FakeDisk) -> None:
     engine = start(disk)
     append(engine, "a", 1, 2, key="k")
     append(engine, "b", 3)
-    assert asleep(engine) == []
+    assert paged_out(engine) == []
     held = engine.core.retention.tail_bytes
     assert checkpoint(engine)
-    assert asleep(engine) == ["a", "b"]
+    assert paged_out(engine) == ["a", "b"]
     assert held > engine.core.retention.tail_bytes == 0
     check_totals(engine)
     assert values(engine, "a") == [1, 2]
-    assert asleep(engine) == ["b"]
+    assert paged_out(engine) == ["b"]
     assert append(engine, "a", 1, 2, key="k").deduped
     assert append(engine, "a", 4).last_seq == 3
     check_books(engine)
 
 
-def test_few_topics_stay_awake(disk: FakeDisk) -> None:
+def test_few_topics_stay_resident(disk: FakeDisk) -> None:
     engine = start(disk, awake_topics=2)
     for name in "ab":
         append(engine, name, 1)
     checkpoint(engine)
-    assert asleep(engine) == []
+    assert paged_out(engine) == []
     for name in "abcd":
         append(engine, name, 1)
     checkpoint(engine)
-    assert len(asleep(engine)) == 2
+    assert len(paged_out(engine)) == 2
 
 
-def test_a_start_leaves_them_asleep(disk: FakeDisk) -> None:
+def test_a_start_leaves_them_paged_out(disk: FakeDisk) -> None:
     engine = start(disk)
     append(engine, "a", 1)
     append(engine, "b", 2)
     delete(engine, "b", before_seq=2)
     engine.close_inline()
     again = start(disk.clone())
-    assert asleep(again) == ["a", "b"]
+    assert paged_out(again) == ["a", "b"]
     check_totals(again)
     assert values(again, "b") == []
     assert topic(again, "b").head == 1
@@ -87,7 +87,7 @@ def test_a_start_with_few_topics_wakes_them(disk: FakeDisk) -> None:
     append(engine, "a", 1)
     engine.close_inline()
     again = start(disk.clone(), awake_topics=5)
-    assert asleep(again) == []
+    assert paged_out(again) == []
     assert values(again, "a") == [1]
 
 
@@ -112,7 +112,7 @@ def test_a_name_is_not_given_twice(disk: FakeDisk) -> None:
     put(engine, "a", durability=FSYNC)
     append(engine, "a", 1)
     checkpoint(engine)
-    assert asleep(engine) == ["a"]
+    assert paged_out(engine) == ["a"]
     assert not put(engine, "a", durability=FSYNC).created
     assert values(engine, "a") == [1]
 
@@ -127,7 +127,7 @@ def test_one_that_is_made_again_is_another(disk: FakeDisk) -> None:
     assert values(start(killed(disk)), "a") == [2]
 
 
-def test_lists_leave_them_asleep(disk: FakeDisk) -> None:
+def test_lists_leave_them_paged_out(disk: FakeDisk) -> None:
     engine = start(disk, ManualClock())
     append(engine, "a", 1, 2)
     append(engine, "b", 3)
@@ -135,20 +135,20 @@ def test_lists_leave_them_asleep(disk: FakeDisk) -> None:
     before = engine.list_topics()
     checkpoint(engine)
     assert engine.list_topics() == before
-    assert asleep(engine) == ["a", "b"]
+    assert paged_out(engine) == ["a", "b"]
 
 
-def test_a_look_by_number_leaves_them_asleep(disk: FakeDisk) -> None:
+def test_a_peek_by_id_leaves_them_paged_out(disk: FakeDisk) -> None:
     engine = start(disk)
     append(engine, "a", 1, 2)
     number = topic(engine, "a").id
     checkpoint(engine)
     append(engine, "b", 3)
     core = engine.core
-    assert [one and (one.name, one.head) for one in map(core.glance_at, (number, number + 1, number + 2))] == [
+    assert [one and (one.name, one.head) for one in map(core.peek_at, (number, number + 1, number + 2))] == [
         ("a", 2), ("b", 1), None,
     ]  # fmt: skip
-    assert asleep(engine) == ["a"]
+    assert paged_out(engine) == ["a"]
 
 
 def test_a_look_that_counts_as_reading_is_remembered(disk: FakeDisk) -> None:
@@ -157,7 +157,7 @@ def test_a_look_that_counts_as_reading_is_remembered(disk: FakeDisk) -> None:
     checkpoint(engine)
     clock.advance(5000)
     engine.list_topics(touch=True)
-    assert asleep(engine) == ["a"]
+    assert paged_out(engine) == ["a"]
     assert topic(engine, "a").last_read_ts == engine.core.wall()
 
 
@@ -166,20 +166,20 @@ def test_whoever_holds_a_topic_keeps_it_awake(disk: FakeDisk) -> None:
     append(engine, "a", 1)
     held = topic(engine, "a")
     checkpoint(engine)
-    assert asleep(engine) == []
+    assert paged_out(engine) == []
     assert engine.core.topics[held.id] is held
     number = held.id
     del held
-    assert engine.core.sleepers.rest(number)
+    assert engine.core.pager.page_out(number)
 
 
-def test_who_waits_keeps_it_awake(disk: FakeDisk) -> None:
+def test_a_waiter_keeps_it_resident(disk: FakeDisk) -> None:
     engine = start(disk)
     append(engine, "a", 1)
     woken: list[int] = []
     cancel = engine.watch_topic(topic(engine, "a"), lambda: woken.append(1))
     checkpoint(engine)
-    assert asleep(engine) == []
+    assert paged_out(engine) == []
     append(engine, "a", 2)
     assert woken
     cancel()
@@ -190,20 +190,20 @@ def test_who_waits_keeps_it_awake(disk: FakeDisk) -> None:
     [{"durability": EPHEMERAL}, {"type": TopicType.QUEUE}, {"ttl_ms": 60_000}],
     ids=["ephemeral", "queue", "expires"],
 )
-def test_some_never_sleep(disk: FakeDisk, config: dict[str, object]) -> None:
+def test_some_are_never_paged_out(disk: FakeDisk, config: dict[str, object]) -> None:
     engine = start(disk)
     put(engine, "a", **config)
     append(engine, "a", 1)
     append(engine, "plain", 1)
     checkpoint(engine)
-    assert asleep(engine) == ["plain"]
+    assert paged_out(engine) == ["plain"]
 
 
-def test_one_with_segments_does_not_sleep(disk: FakeDisk) -> None:
+def test_one_with_segments_is_not_paged_out(disk: FakeDisk) -> None:
     engine = start(disk, segment_max_events=2)
     append(engine, "a", 1, 2, 3)
     checkpoint(engine)
-    assert asleep(engine) == []
+    assert paged_out(engine) == []
 
 
 def test_a_changed_one_does_not_go_back_to_what_it_was(disk: FakeDisk) -> None:
@@ -212,9 +212,9 @@ def test_a_changed_one_does_not_go_back_to_what_it_was(disk: FakeDisk) -> None:
     checkpoint(engine)
     append(engine, "a", 2)
     number = topic(engine, "a").id
-    assert not engine.core.sleepers.rest(number)
+    assert not engine.core.pager.page_out(number)
     checkpoint(engine)
-    assert asleep(engine) == ["a"]
+    assert paged_out(engine) == ["a"]
     assert values(engine, "a") == [1, 2]
 
 
@@ -224,10 +224,10 @@ def test_one_that_was_only_read_goes_back_by_itself(disk: FakeDisk) -> None:
     checkpoint(engine)
     assert values(engine, "a") == [1]
     engine.housekeeper.tick()
-    assert asleep(engine) == []
+    assert paged_out(engine) == []
     clock.advance(60_001)
     engine.housekeeper.tick()
-    assert asleep(engine) == ["a"]
+    assert paged_out(engine) == ["a"]
     assert values(engine, "a") == [1]
 
 
@@ -240,7 +240,7 @@ def test_a_full_snapshot_takes_them_along(disk: FakeDisk) -> None:
     append(engine, "b", "more")
     checkpoint(engine)
     assert engine.checkpointer.chain == [engine.checkpointer.number]
-    assert asleep(engine) == ["a", "b", "c"]
+    assert paged_out(engine) == ["a", "b", "c"]
     expected = {"a": ["a" * 20], "b": ["b" * 20, "more"], "c": ["c" * 20]}
     assert {name: values(engine, name) for name in "abc"} == expected
     again = start(killed(disk))
@@ -311,7 +311,7 @@ def test_old_tails_are_sealed_all_the_same(disk: FakeDisk) -> None:
     checkpoint(engine)
     clock.advance(3_000_000)
     engine.housekeeper.tick()
-    assert (len(topic(engine, "a").segments), asleep(engine)) == (1, ["b"])
+    assert (len(topic(engine, "a").segments), paged_out(engine)) == (1, ["b"])
     clock.advance(1_000_000)
     engine.housekeeper.tick()
     assert len(topic(engine, "b").segments) == 1
@@ -322,7 +322,7 @@ def test_when_tails_hold_too_much_a_checkpoint_lets_them_go(disk: FakeDisk) -> N
     for number in range(20):
         append(engine, f"t{number}", "x" * 100)
     engine.housekeeper.bound_memory()
-    assert len(asleep(engine)) == 20
+    assert len(paged_out(engine)) == 20
     assert engine.core.retention.tail_bytes == 0
 
 
@@ -347,7 +347,7 @@ def test_one_that_cannot_be_read_any_more_is_told(disk: FakeDisk) -> None:
 def test_a_list_tells_of_it_as_well(disk: FakeDisk, hit: bytes) -> None:
     again = damaged(disk, hit, b"?")
     with pytest.raises(DamageError, match="a topic cannot be read"):
-        again.core.sleepers.glances(["a", "named"])
+        again.core.pager.peek_many(["a", "named"])
 
 
 def test_a_list_tells_of_one_that_is_not_where_it_should_be(disk: FakeDisk) -> None:
@@ -355,12 +355,12 @@ def test_a_list_tells_of_one_that_is_not_where_it_should_be(disk: FakeDisk) -> N
     for name in "ab":
         append(engine, name, 1)
     checkpoint(engine)
-    places, names = engine.core.sleepers.places, engine.core.sleepers.names
-    found = engine.core.sleepers.glances("bca")
-    assert [glance and glance.name for glance in found] == ["b", None, "a"]
+    places, names = engine.core.pager.places, engine.core.pager.names
+    found = engine.core.pager.peek_many("bca")
+    assert [peek and peek.name for peek in found] == ["b", None, "a"]
     places.by_id[names["a"]] = places.by_id[names["b"]]
     with pytest.raises(DamageError, match="topic 2 is where topic 1 should be"):
-        engine.core.sleepers.glances("a")
+        engine.core.pager.peek_many("a")
 
 
 def test_one_that_a_start_wakes_gives_out_no_more_than_that_run_says(disk: FakeDisk) -> None:
@@ -372,7 +372,7 @@ def test_one_that_a_start_wakes_gives_out_no_more_than_that_run_says(disk: FakeD
     append(engine, "dest", 1)
     engine.close_inline()
     engine = start(disk, disk_reserve_seqs=1)
-    assert "dest" not in asleep(engine)
+    assert "dest" not in paged_out(engine)
     shown = append(engine, "dest", *range(100)).last_seq
     again = start(after_power_cut(disk), boot_id="b", disk_reserve_seqs=1)
     assert append(again, "dest", "new").first_seq > shown
@@ -386,10 +386,10 @@ def damaged(disk: FakeDisk, found: bytes, written: bytes) -> Engine:
     engine.close_inline()
     again = start(disk := disk.clone())
     number = again.checkpointer.number
-    places = again.core.sleepers.places
+    places = again.core.pager.places
     file = disk.open(Layout("data").snapshot(number), write=True)
     whole = bytes(file.map())
-    place = places.by_id[again.core.sleepers.names["a"]]
+    place = places.by_id[again.core.pager.names["a"]]
     file.write_at(whole.index(found, place >> SIZE_BITS & OFFSET_MASK), written)
     file.close()
     places.files.clear()

@@ -367,7 +367,7 @@ def _check_settled(world: World) -> None:
     core = world.engine.core
     assert core.staged_bytes == 0
     assert core.total_bytes == sum(topic.live_bytes for topic in core.topics.values())
-    assert sorted(core.by_name) == sorted(topic.name for topic in core.topics.values())
+    assert sorted(core.directory.resident) == sorted(topic.name for topic in core.topics.values())
     for topic in core.topics.values():
         assert (topic.staged_head, topic.staged_count, topic.staged_bytes) == (topic.head, 0, 0), topic.name
         assert (topic.sync_inflight, keys_on_their_way(topic)) == (0, []), topic.name

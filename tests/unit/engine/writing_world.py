@@ -54,10 +54,10 @@ class World:
     # Topics
 
     def find(self, name: str) -> Topic | None:
-        return self.engine.core.by_name.get(name)
+        return self.engine.core.directory.find(name)
 
     def topic(self, name: str) -> Topic:
-        return self.engine.core.by_name[name]
+        return self.engine.core.directory.load(name)
 
     def come_to(self, shard: int) -> None:
         """Sees to it that the next topic belongs to a shard."""
@@ -144,7 +144,11 @@ def told(begin: Callable[[Callable[[object], None]], object]) -> Answers:
 def books(engine: Engine, blind: frozenset[str] = frozenset()) -> Books:
     """Everything that a refused write leaves as it was; `blind` names entries that are not looked at."""
     core = engine.core
-    found: Books = {"names": sorted(core.by_name), "bytes": core.total_bytes, "staged bytes": core.staged_bytes}
+    found: Books = {
+        "names": sorted(core.directory.resident),
+        "bytes": core.total_bytes,
+        "staged bytes": core.staged_bytes,
+    }
     for topic in core.topics.values():
         found[f"topic {topic.name}"] = _topic_books(topic)
         found[f"jobs of {topic.name}"] = _jobs(topic)

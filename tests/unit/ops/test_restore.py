@@ -71,8 +71,8 @@ def test_dead_letters_go_to_the_topic_that_has_another_name() -> None:
     put(engine, "web.own", type=TopicType.QUEUE, dead_letter="dead")
     back_up(engine)
     restored, _ = restore(disk, wanted=RequestedTopics(rename=("web.", "old.")), clock=clock)
-    assert restored.core.by_name["old.jobs"].config.dead_letter == "old.dead"
-    assert restored.core.by_name["old.own"].config.dead_letter == "dead"
+    assert restored.core.directory.load("old.jobs").config.dead_letter == "old.dead"
+    assert restored.core.directory.load("old.own").config.dead_letter == "dead"
     with pytest.raises(BackupTargetError, match="its own dead letter topic"):
         restore(disk, folder="again", wanted=RequestedTopics(["web.own"], rename=("web.own", "dead")), clock=clock)
 
@@ -114,7 +114,7 @@ def test_a_state_before_a_seq() -> None:
     (place,) = places(disk)
     target = at_seq_of(place, manifests(place), "web.orders", 24)
     restored, told = restore(disk, target, clock=clock)
-    assert restored.core.by_name["web.orders"].head == 24
+    assert restored.core.directory.load("web.orders").head == 24
     assert told.excluded_frames == 6
     with pytest.raises(BackupTargetError, match="beyond seq 3"):
         at_seq_of(place, manifests(place), "web.orders", 3)
@@ -130,18 +130,18 @@ def test_a_state_before_a_seq_of_one_of_many_destinations() -> None:
     for number in range(12):
         engine.put_router(f"r{number}", RouterWish(source="source", dest=f"d{number}", from_seq=0), lambda answer: None)
     append(engine, "source", 0)
-    engine.catch_up(engine.core.by_name["source"])
+    engine.catch_up(engine.core.directory.load("source"))
     back_up(engine)
     for number in range(1, 6):
         clock.advance(1)
         append(engine, "source", number)
-        engine.catch_up(engine.core.by_name["source"])
+        engine.catch_up(engine.core.directory.load("source"))
     back_up(engine)
     (place,) = places(disk)
     kinds = {frame.kind for kept in manifests(place)[-1].log for frame in frames_of(place.read(kept))}
     assert FrameKind.FORWARDS in kinds
     restored, _ = restore(disk, at_seq_of(place, manifests(place), "d7", 3), clock=clock)
-    assert restored.core.by_name["d7"].head == 3
+    assert restored.core.directory.load("d7").head == 3
 
 
 def test_a_moment_before_every_backup_is_refused() -> None:

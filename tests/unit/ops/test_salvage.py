@@ -212,14 +212,14 @@ def test_the_number_of_a_topic_whose_creation_was_lost_is_not_given_out_again(lo
     builder = Builder(logged, LARGE)
     builder.put("forgotten")
     builder.write("a", 1)
-    number = builder.engine.core.by_name["forgotten"].id
+    number = builder.engine.core.directory.load("forgotten").id
     disk = stop(builder, logged)
     hit(disk, FrameKind.CREATE, topic_id=number)
     _, shown = repaired(disk)
     assert "forgotten" not in shown
     engine = Engine.recover(disk, LARGE, ManualClock(), SeededEntropy(4), boot_id=BOOT)
     engine.put_topic("new", TopicConfigPatch(), lambda answer: None)
-    assert engine.core.by_name["new"].id > number
+    assert engine.core.directory.load("new").id > number
 
 
 def test_a_lost_new_config_leaves_the_old_one(logged: FakeDisk) -> None:
@@ -303,7 +303,7 @@ def test_the_ceiling_of_class_disk_is_kept_over_a_lost_end() -> None:
     builder.write("plain", 1)
     builder.put("end")
     builder.put("proof")  # Its frame says that what came before the end is synced.
-    ceiling = builder.engine.core.by_name["plain"].ceiling
+    ceiling = builder.engine.core.directory.load("plain").ceiling
     disk = stop(builder, disk)
     hit(disk, FrameKind.APPEND, 1, at=0)
     report, _ = repaired(disk)
@@ -460,7 +460,7 @@ def test_a_copy_in_the_other_folder_takes_the_place_of_a_damaged_segment() -> No
     disk = stop(builder, disk)
     engine = Engine.recover(disk, ONE_SHARD, ManualClock(), SeededEntropy(4), boot_id=BOOT)
     # Copied, and killed before a snapshot could name the copies.
-    engine.run_job(engine.housekeeper.relocate(engine.core.by_name["a"]))
+    engine.run_job(engine.housekeeper.relocate(engine.core.directory.load("a")))
     disk = settled(disk.crash(Survival.EVERYTHING))
     flip(disk, SEGMENT + ".data", 100)
     report, shown = repaired(disk)
@@ -611,7 +611,7 @@ def test_a_topic_of_which_only_the_snapshot_knew_is_gone_and_its_number_is_not_g
     assert any("is gone" in action for action in report.actions)
     engine = Engine.recover(snapped, ONE_SHARD, ManualClock(), SeededEntropy(4))
     engine.put_topic("new", TopicConfigPatch(), lambda answer: None)
-    assert engine.core.by_name["new"].id > 3
+    assert engine.core.directory.load("new").id > 3
 
 
 def test_nothing_is_left_but_segments(snapped: FakeDisk) -> None:

@@ -70,7 +70,7 @@ def test_without_a_bound_or_a_place_jobs_come_back_for_ever(engine: Engine, most
     for deliveries in range(1, 9):
         assert claim(engine)[0].deliveries == deliveries
         nack(engine, 1)
-    assert DEAD not in engine.core.by_name
+    assert DEAD not in engine.core.directory
 
 
 @pytest.mark.parametrize("durability", list(Durability), ids=lambda durability: durability.value)

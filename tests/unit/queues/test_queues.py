@@ -365,7 +365,7 @@ def test_only_a_queue_delays(engine: Engine) -> None:
         produce(engine, 2, name="log", delay_ms=5)
     with pytest.raises(NotAQueueError):
         produce(engine, 2, name="new", delay_ms=5)
-    assert "new" not in engine.core.by_name
+    assert "new" not in engine.core.directory
 
 
 # Looking
@@ -525,7 +525,7 @@ def test_a_topic_on_its_way_out_takes_no_more_frames(engine: Engine, disk: FakeD
             call()
     hands.worker.close()
     flush(engine)
-    assert JOBS not in open_engine(killed(disk), clock).core.by_name
+    assert JOBS not in open_engine(killed(disk), clock).core.directory
 
 
 # When the log takes no more writes

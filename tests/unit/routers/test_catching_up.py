@@ -43,7 +43,7 @@ def _read(engine: Engine) -> int:
 
 def _stream_read(engine: Engine) -> int:
     answers: list[object] = []
-    inline_streams(engine).read(engine.core.by_name["b"], ReadSpec(), answers.append)
+    inline_streams(engine).read(engine.core.directory.load("b"), ReadSpec(), answers.append)
     assert isinstance(answers[0], StreamSlice)
     return answers[0].count
 
@@ -58,7 +58,7 @@ LOOKS: dict[str, Callable[[Engine], int]] = {
     "routers": lambda engine: engine.list_routers()[0].forwarded_total,
     "stream": _stream_read,
     "stream's state": lambda engine: inline_streams(engine).info("b").head,
-    "stream's end": lambda engine: inline_streams(engine).locate(engine.core.by_name["b"], "now").counter,
+    "stream's end": lambda engine: inline_streams(engine).locate(engine.core.directory.load("b"), "now").counter,
 }
 
 
@@ -71,7 +71,7 @@ def test_every_look_at_a_destination_sees_what_its_source_has(look: str, durabil
     ticks = Ticks(engine)
     append(engine, "a", 1)
     append(engine, "a", 2)
-    assert engine.core.by_name["b"].head == 0
+    assert engine.core.directory.load("b").head == 0
     assert LOOKS[look](engine) == 2
     ticks.run()
     assert LOOKS[look](engine) == 2

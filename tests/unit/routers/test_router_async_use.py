@@ -42,7 +42,7 @@ async def append(engine: Engine, name: str, *values: object) -> None:
 
 async def arrived(engine: Engine, name: str, count: int) -> list[object]:
     """The records of a topic, once there are as many."""
-    while engine.core.by_name[name].head < count:
+    while engine.core.directory.load(name).head < count:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         engine.watch(name, lambda done=done: done.set_result(None))  # type: ignore[misc]
         await done
@@ -113,7 +113,7 @@ def test_a_backfill_out_of_the_cold_folder(tmp_path: Path) -> None:
         engine.start(asyncio.get_running_loop())
         for first in range(0, 500, 50):
             await append(engine, "a", *range(first, first + 50))
-        source = engine.core.by_name["a"]
+        source = engine.core.directory.load("a")
         while not all(segment.cold for segment in source.segments) or not source.segments:
             finished: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
             engine.run_job(engine.checkpointer.job(then=finished.set_result))

@@ -57,14 +57,14 @@ def test_a_dest_that_must_exist(engine: Engine) -> None:
 def test_names(engine: Engine, name: str) -> None:
     with pytest.raises(InvalidRequestError):
         engine.put_router(name, wish_of("a", "b"), lambda answer: None)
-    assert not engine.core.by_name
+    assert not engine.core.directory.resident
 
 
 @pytest.mark.parametrize(("source", "dest"), [("a", "a"), ("", "b"), ("a", "b c")])
 def test_topics_that_cannot_be_connected(engine: Engine, source: str, dest: str) -> None:
     with pytest.raises(InvalidRequestError):
         route(engine, source, dest, "r")
-    assert not engine.core.by_name
+    assert not engine.core.directory.resident
 
 
 def test_a_cycle_names_its_topics(engine: Engine) -> None:
@@ -92,7 +92,7 @@ def test_a_destination_has_one_source(engine: Engine) -> None:
     with pytest.raises(TopicExistsIncompatibleError) as refused:
         route(engine, "c", "b")
     assert refused.value.detail["reason"] == "router_dest_fan_in"
-    assert "c" not in engine.core.by_name
+    assert "c" not in engine.core.directory
     assert route(engine, "a", "b", "second").created
     unroute(engine, "a->b")
     unroute(engine, "second")
@@ -113,7 +113,7 @@ def test_a_router_goes_nowhere_else(engine: Engine) -> None:
         with pytest.raises(TopicExistsIncompatibleError) as refused:
             route(engine, source, dest, "r")
         assert refused.value.detail["reason"] == "router_repoint_forbidden"
-    assert "c" not in engine.core.by_name
+    assert "c" not in engine.core.directory
 
 
 def test_a_change_keeps_cursor_and_total(engine: Engine) -> None:
@@ -139,7 +139,7 @@ def test_the_cap_counts_new_routers_only() -> None:
     with pytest.raises(ThrottledError) as refused:
         route(engine, "c", "d")
     assert refused.value.detail == {"limit": "max_routers", "max": 1}
-    assert set(engine.core.by_name) == {"a", "b"}
+    assert set(engine.core.directory.resident) == {"a", "b"}
     assert not route(engine, "a", "b", preserve_node=False).created
 
 
@@ -147,7 +147,7 @@ def test_a_cap_of_topics_is_met_before_any_is_made() -> None:
     engine = open_engine(limits=Limits(max_topics=1, max_routers=0))
     with pytest.raises(ThrottledError):
         route(engine, "a", "b")
-    assert not engine.core.by_name
+    assert not engine.core.directory.resident
 
 
 def test_from_seq_beyond_the_head(engine: Engine) -> None:

@@ -76,7 +76,7 @@ def test_routers_outlive_a_repair(folder: FakeDisk) -> None:
     engine.routing.kick()
     append(engine, "a", "new")
     assert engine.read_now("c", ReadRequest()).tombstone is not None
-    assert engine.core.by_name["c"].head == 10
+    assert engine.core.directory.load("c").head == 10
 
 
 def test_a_damaged_frame_of_many_forwards_is_found_and_mended() -> None:

@@ -48,14 +48,14 @@ class Folder:
         self._done(lambda done: self.engine.drop_topic(name, False, done))
 
     def seal(self, *names: str) -> None:
-        for name in names or tuple(self.engine.core.by_name):
-            topic = self.engine.core.by_name[name]
+        for name in names or tuple(self.engine.core.directory.resident):
+            topic = self.engine.core.directory.load(name)
             self.engine.core.before_change(topic)
             self.engine.sealer.cut(topic)
         self.checkpoint()
 
     def relocate(self, name: str) -> None:
-        self.engine.run_job(self.engine.housekeeper.relocate(self.engine.core.by_name[name]))
+        self.engine.run_job(self.engine.housekeeper.relocate(self.engine.core.directory.load(name)))
         self.checkpoint()
 
     def checkpoint(self) -> None:

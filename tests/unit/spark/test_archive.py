@@ -403,7 +403,7 @@ def test_the_engine_forgets_deletes_once_they_are_applied(folder: Folder) -> Non
     for _ in range(2):
         folder.append("orders", 3)
         folder.checkpoint()
-    part = (folder.engine.core.by_name["orders"].parts or {})["removals"]
+    part = (folder.engine.core.directory.load("orders").parts or {})["removals"]
     assert part.told == []  # type: ignore[attr-defined]
 
 

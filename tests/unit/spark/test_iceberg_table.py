@@ -134,7 +134,7 @@ def test_caps_take_nothing_from_the_table_and_topics_that_are_made_again_begin_a
     rows = table_rows(folder.disk)
     assert of_topic(rows, "orders") == {n + 1: str(n) for n in range(101)}
     assert of_topic(rows, "other") == {1: '"new"'}
-    assert {epoch for name, epoch, _ in rows if name == "other"} == {folder.engine.core.by_name["other"].epoch}
+    assert {epoch for name, epoch, _ in rows if name == "other"} == {folder.engine.core.directory.load("other").epoch}
 
 
 def test_retention_takes_files_out_of_the_table() -> None:

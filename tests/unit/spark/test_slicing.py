@@ -77,7 +77,9 @@ def decoded(row: Row) -> Row:
 
 def assert_like_diff(folder: Folder, *names: str) -> None:
     expected = [
-        as_row(name, folder.engine.core.by_name[name].epoch, record) for name in names for record in folder.diff(name)
+        as_row(name, folder.engine.core.directory.load(name).epoch, record)
+        for name in names
+        for record in folder.diff(name)
     ]
     assert [decoded(row) for row in rows(folder)] == expected
 

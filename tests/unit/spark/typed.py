@@ -52,7 +52,7 @@ class Described:
         update(self.streams, name, schema=schema)
 
     def evolve(self, name: str, schema: Mapping[str, Any], *ops: dict[str, Any]) -> None:
-        version = contract_of(self.folder.engine.core.by_name[name]).registry.current_version
+        version = contract_of(self.folder.engine.core.directory.load(name)).registry.current_version
         update(self.streams, name, schema=schema, lens=lens(name, version, *ops))
 
     def append(self, name: str, *entries: Any, key: str | None = None) -> None:
@@ -61,7 +61,7 @@ class Described:
 
     def promoted(self, name: str) -> dict[int, Any]:
         """What the protocol of streams shows, by seq."""
-        promoter = contract_of(self.folder.engine.core.by_name[name]).registry.promoter
+        promoter = contract_of(self.folder.engine.core.directory.load(name)).registry.promoter
         return {
             int(record["$seq"]): json.loads(  # type: ignore[call-overload]
                 bytes(promoter.promote(int(record["$seq"]) - 1, json.dumps(record["data"]).encode()))  # type: ignore[call-overload]

@@ -48,5 +48,5 @@ def evolve(streams: Streams, name: str) -> Contract:
 
 
 def boundaries(streams: Streams, name: str) -> list[int]:
-    topic = streams.engine.core.by_name[name]
+    topic = streams.engine.core.directory.load(name)
     return [version.boundary for version in contract_of(topic).registry.versions]

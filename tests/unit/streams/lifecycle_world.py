@@ -42,7 +42,7 @@ def opened(streams: Streams) -> tuple[LifecycleLog, Turns]:
 
 def entries(streams: Streams) -> list[dict[str, Any]]:
     """Everything that the registry holds, with the seqs."""
-    topic: Topic | None = streams.engine.core.by_name.get(REGISTRY_STREAM)
+    topic: Topic | None = streams.engine.core.directory.find(REGISTRY_STREAM)
     found: list[dict[str, Any]] = []
     cursor = 0
     while topic is not None and cursor < topic.head:

@@ -65,7 +65,7 @@ def ids(streams: Streams) -> list[int]:
 def test_a_large_batch_takes_several_turns_and_is_one_batch(streams: Streams, ticks: Ticks) -> None:
     for answers in (send(streams, numbered(MANY)), write(streams, *numbered(MANY, MANY))):
         assert answers == []
-    assert streams.engine.core.by_name["a"].staged_head == 0
+    assert streams.engine.core.directory.load("a").staged_head == 0
     assert ticks.run() >= 8
     assert ids(streams) == list(range(2 * MANY))
 
@@ -126,7 +126,7 @@ def test_a_schema_that_changed_meanwhile_is_the_one_that_counts(
     good = isinstance(values[0], dict) and "number" in values[0]
     assert isinstance(answer, InvalidRequestError) != good
     assert boundaries(streams, "a") == [0, 0]
-    assert streams.engine.core.by_name["a"].head == (MANY if good else 0)
+    assert streams.engine.core.directory.load("a").head == (MANY if good else 0)
 
 
 def test_a_stream_that_was_closed_or_deleted_meanwhile_takes_nothing(streams: Streams, ticks: Ticks) -> None:
@@ -165,7 +165,7 @@ def test_without_a_loop_all_of_it_is_done_at_once(streams: Streams) -> None:
     streams.engine.append("t", batch_of(*({"key": str(n)} for n in range(9_000))), answers.append)
     body = json.dumps([{"key": str(n)} for n in range(many)]).encode()
     streams.append("t", AppendRequest(body=body, content_type=JSON), answers.append)
-    assert len(answers) == 2 and streams.engine.core.by_name["t"].head == 9_000 + many
+    assert len(answers) == 2 and streams.engine.core.directory.load("t").head == 9_000 + many
 
 
 def test_a_profile_stores_every_portion_in_its_form(streams: Streams) -> None:

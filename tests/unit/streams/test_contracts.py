@@ -86,7 +86,7 @@ def test_a_refused_update_leaves_a_topic_as_plain_as_it_was(streams: Streams) ->
     write(streams.engine, "t", 1)
     with pytest.raises(InvalidRequestError, match="empty stream"):
         update(streams, "t", schema=NUMBERED)
-    topic = streams.engine.core.by_name["t"]
+    topic = streams.engine.core.directory.load("t")
     assert topic.rules.plain and stream_of(topic) is None
 
 

@@ -48,7 +48,7 @@ def test_a_batch_with_one_bad_entry_stores_nothing(streams: Streams) -> None:
         assert (caught.value.detail["index"], caught.value.detail["reason"]) == (2, "schema")
         assert caught.value.code == "invalid_request"
     assert body(streams, "a") == []
-    assert streams.engine.core.by_name["a"].staged_head == 0
+    assert streams.engine.core.directory.load("a").staged_head == 0
 
 
 def test_a_stream_that_describes_its_entries_takes_them_as_json_only(streams: Streams) -> None:
@@ -200,7 +200,7 @@ def test_a_dead_letter_that_is_not_taken_stays_in_its_queue(
     for _ in range(4):
         claim()
     assert body(streams, "dead") == [{"id": 1}], "one that is not taken keeps none of the others"
-    assert engine.core.by_name["jobs"].live_count == 1
+    assert engine.core.directory.load("jobs").live_count == 1
     assert "could not be moved" in caplog.text
     assert engine.stats().dead_letters_refused >= 1
     update(streams, "dead", schema={"type": "object", "properties": {"x": {"type": "integer"}}}, lens={
@@ -210,6 +210,6 @@ def test_a_dead_letter_that_is_not_taken_stays_in_its_queue(
     for _ in range(4):
         claim()
     assert body(streams, "dead") == [{"id": 1, "x": 1}, {"id": "no"}]
-    assert engine.core.by_name["jobs"].live_count == 0
+    assert engine.core.directory.load("jobs").live_count == 0
     told(lambda done: engine.queues.redrive("jobs", RedriveRequest(), done))
-    assert engine.core.by_name["jobs"].live_count == 2
+    assert engine.core.directory.load("jobs").live_count == 2

@@ -157,7 +157,7 @@ def test_a_stream_whose_time_is_over_stays_gone_when_the_clock_is_set_back(
         streams.topic("short")
     assert [info.name for info in streams.listed("", "", 0, ())] == ["unseen"], "nobody knows that it was over"
     streams.engine.streams.tick()
-    assert "short" not in streams.engine.core.by_name
+    assert "short" not in streams.engine.core.directory
     again = reopened(disk, clock)
     assert [info.name for info in again.listed("", "", 0, ())] == ["unseen"]
 
@@ -237,4 +237,4 @@ def test_the_name_of_a_source_whose_time_is_over_is_not_free_and_not_there(
     with pytest.raises(StreamConflictError, match="forks still use it"):
         create(streams, "a", ttl_s=10)
     assert text(streams, "f") == "x"
-    assert logged(streams.engine, streams.engine.core.by_name["a"].shard).count(FrameKind.STREAM_RETIRE) == 1
+    assert logged(streams.engine, streams.engine.core.directory.load("a").shard).count(FrameKind.STREAM_RETIRE) == 1

@@ -60,7 +60,7 @@ def test_copies_and_appends_of_both_protocols_stand_in_one_order(streams: Stream
 def test_a_router_into_a_closed_stream_is_refused(streams: Streams) -> None:
     create(streams, "into", JSON, closed=True)
     assert isinstance(_refusal(streams, "from", "into"), StreamClosedError)
-    assert "from" not in streams.engine.core.by_name
+    assert "from" not in streams.engine.core.directory
 
 
 def _refusal(streams: Streams, source: str, dest: str) -> object:
@@ -129,7 +129,7 @@ def test_a_stream_whose_time_is_over_is_not_brought_back(streams: Streams, clock
     clock.advance(2_000)
     write(engine, "from", 2)
     engine.housekeeper.tick()
-    assert "into" not in engine.core.by_name
+    assert "into" not in engine.core.directory
     assert engine.list_routers("", "", 10, lambda info: True) == []
 
 

@@ -160,12 +160,12 @@ def test_what_was_not_told_of_streams_that_sleep_is_told_and_they_sleep_on(disk:
     quiet.append("closed", AppendRequest(body=b"", content_type="text/plain", close=True), lambda outcome: None)
     create(quiet, "untold")
     checkpoint(quiet.engine)
-    asleep = set(quiet.engine.core.sleepers.names)
+    asleep = set(quiet.engine.core.pager.names)
     assert asleep >= {"old", "told", "closed", "untold"}
     opened(quiet)
     assert told(quiet)[-2:] == [("closed", "closed"), ("created", "untold")]
     assert believed(entries(quiet)) == {name: one for name, one in actual(quiet).items() if name != "old"}
-    assert set(quiet.engine.core.sleepers.names) == asleep
+    assert set(quiet.engine.core.pager.names) == asleep
 
 
 def test_streams_are_compared_in_short_steps_with_a_pause_behind_each(
@@ -259,7 +259,7 @@ def test_a_stream_that_had_the_name_before_is_left_alone(
     topic = streams.topic(REGISTRY_STREAM)
     assert topic.head == 1 and "not written" in caplog.text
     streams.delete(REGISTRY_STREAM, lambda outcome: None)
-    assert streams.engine.core.by_name.get(REGISTRY_STREAM) is None
+    assert streams.engine.core.directory.find(REGISTRY_STREAM) is None
 
 
 def test_they_count_against_no_limit_and_are_archived_by_nobody(disk: FakeDisk, clock: ManualClock) -> None:
@@ -348,4 +348,4 @@ def test_other_settings_after_a_restart_are_what_counts(disk: FakeDisk, clock: M
     assert again.topic(METRICS_STREAM).config.ttl_ms == 2000
     off = inline_streams(open_engine(FakeDisk(), clock))
     SystemStreams(off, SystemOptions(streams_metrics=False, streams_registry=False), Turns().later, Around).start()
-    assert not off.engine.core.by_name
+    assert not off.engine.core.directory.resident

@@ -208,7 +208,7 @@ def test_a_committed_sequence_is_never_done_again() -> None:
         stage(engine, "a", 2)
     with pytest.raises(TransactionSequenceError):
         begin(engine, sequence=0)
-    assert "a" not in engine.core.by_name
+    assert "a" not in engine.core.directory
     begin(engine, sequence=2)
     stage(engine, "a", 2, ref=ref(sequence=2))
     assert not commit(engine, ref(sequence=2)).deduped
@@ -235,7 +235,7 @@ def test_an_aborted_one_leaves_nothing() -> None:
     with pytest.raises(TransactionNotFoundError):
         commit(engine)
     assert topic(engine, TOPIC_NAME).live_count == engine.core.total_bytes == 0
-    assert "a" not in engine.core.by_name
+    assert "a" not in engine.core.directory
 
 
 def test_commits_that_come_while_one_is_on_its_way_are_answered_with_it() -> None:
@@ -310,7 +310,7 @@ def test_a_topic_that_is_missing_is_made_by_the_commit() -> None:
     stage(engine, "b", 1)
     with pytest.raises(TopicNotFoundError):
         stage(engine, "c", 1, create=False)
-    assert "a" not in engine.core.by_name
+    assert "a" not in engine.core.directory
     commit(engine)
     assert topic(engine, "a").config.cap_records == 7
     assert values(engine, "b") == [1]
@@ -330,7 +330,7 @@ def test_a_topic_that_somebody_else_makes_meanwhile_keeps_its_config(meanwhile: 
         ask_drop(engine, "t")
     if meanwhile == "another is made":
         outcome = ask_commit(engine)
-        made = {"t", "u"} - set(engine.core.by_name)
+        made = {"t", "u"} - set(engine.core.directory.resident)
         asked = [ask_put(engine, name, durability=FSYNC, cap_records=7) for name in made]
     else:
         made = {"t"}

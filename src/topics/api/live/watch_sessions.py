@@ -60,7 +60,7 @@ class Session:
     def meet_topics(self, engine: Engine) -> None:
         """Notices topics that are others of the same name by now, and begins with them before their beginning."""
         for topic, instance in self.instances.items():
-            found = engine.core.by_name.get(topic)
+            found = engine.core.directory.find(topic)
             if found is not None and found.created and found.id != instance:
                 self.generation += 1
                 self.reborn[topic] = self.generation

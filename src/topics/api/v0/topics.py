@@ -24,7 +24,7 @@ def put_topic(call: Call) -> None:
 
     strict = call.flag("strict", call.engine.core.limits.strict_config)
     patch = parse_config(call.exchange.body, strict=strict)
-    known = call.engine.core.by_name.get(call.topic)
+    known = call.engine.core.directory.find(call.topic)
     check_config(call.key, patch, None if known is None else known.config)
     call.engine.put_topic(call.topic, patch, done)
 

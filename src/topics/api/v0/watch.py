@@ -212,7 +212,7 @@ def create(call: Call) -> None:
     session = live.sessions.create(
         call.key, projection, live.limits.clamp_heartbeat_ms(body.heartbeat_ms),
         cursors,
-        {name: core.by_name[name].id for name in positions},
+        {name: core.directory.load(name).id for name in positions},
     )  # fmt: skip
     answer = WatchAnswer(
         wid=session.wid, stream_url=f"/v0/watch/{session.wid}", session_ttl_ms=live.sessions.ttl_ms, topics=positions

@@ -107,7 +107,7 @@ def _pack(
     place = yield from pack_bytes(view)
     if call.exchange.large_body is not None:
         call.exchange.large_body.forget()
-    topic = call.engine.core.by_name.get(call.topic)
+    topic = call.engine.core.directory.find(call.topic)
     state = None if topic is None else stream_of(topic)
     record = packed_record(place, content_type if state is None else state.content_type, key)
     records = yield from drafted(call, call.topic, [record], None, ts, place)
@@ -462,7 +462,7 @@ class StreamAppendFastPath:
                     _refuse(exchange, outcome)
             return
         assert self._engine is not None
-        topic, first = self._engine.core.by_name[outcome.topic], outcome.first_seq
+        topic, first = self._engine.core.directory.load(outcome.topic), outcome.first_seq
         epoch = epoch_at(topic, first)
         lines = [
             b"%bstream-next-offset: %b\r\n\r\n" % (_EVERY_LINES, encode_offset(epoch, seq).encode())

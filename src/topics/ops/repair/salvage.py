@@ -128,13 +128,13 @@ class Salvage(Recovery):
         core = self._core
         for topic_id in sorted(core.topics, reverse=True):
             topic = core.topics[topic_id]
-            if topic.name in core.by_name:
+            if topic.name in core.directory:
                 old, topic.name = topic.name, f"recovered-{topic_id}"
-                while topic.name in core.by_name:
+                while topic.name in core.directory:
                     topic.name += "-"
                 self.actions.append(f"topic {topic_id} is called {topic.name} now: a younger one has its name {old}")
-            core.by_name[topic.name] = topic
-        core.names = SortedNames(core.by_name)
+            core.directory.add(topic)
+        core.names = SortedNames(core.directory.resident)
 
     def _tell_lost_configs(self) -> None:
         for topic_id in sorted(self._assembler.configless & set(self._core.topics)):

@@ -37,7 +37,7 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._guard = SystemTopic()
-        self._topic: Topic | None = engine.core.by_name.get(NAME)
+        self._topic: Topic | None = engine.core.directory.find(NAME)
         if self._topic is not None:
             self._topic.guard = self._guard
 
@@ -218,7 +218,7 @@ class SubscriptionTable:
         return state
 
     def _is_there(self, name: str, epoch: int) -> bool:
-        topic = self._core.glance(name)
+        topic = self._core.peek(name)
         return topic is not None and topic.epoch == epoch
 
 
@@ -346,12 +346,12 @@ class Links:
             self._core.defer(lambda: self.look_at(subscription, rest))
 
     def tail(self, name: str) -> str:
-        topic = self._core.by_name.get(name)
+        topic = self._core.directory.find(name)
         return tail_offset(topic) if topic is not None and topic.created else START
 
     def epoch(self, name: str) -> int:
         """Which stream has a name now; 0 where none has."""
-        topic = self._core.glance(name)
+        topic = self._core.peek(name)
         return topic.epoch if topic is not None else 0
 
     def place(self, name: str, offset: str) -> str:
@@ -360,7 +360,7 @@ class Links:
         everything up to there would count as done, and nothing could ever be acknowledged again.
         """
         epoch, _, _ = decode_offset(offset)
-        topic = self._core.by_name.get(name)
+        topic = self._core.directory.find(name)
         if topic is None or not topic.created:
             return START
         try:
@@ -438,7 +438,7 @@ class Links:
         self._core.defer(lambda: self.look(subscription, name))
 
     def _is_pending(self, name: str, link: Link) -> bool:
-        topic = self._core.by_name.get(name)
+        topic = self._core.directory.find(name)
         if topic is None or not topic.created:
             return False
         try:

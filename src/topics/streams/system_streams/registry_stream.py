@@ -212,7 +212,7 @@ class Reconciler:
             self._look_for_new(self._first_epoch + 1)
 
     def _compare_one(self, believed: Standing) -> None:
-        topic = self._core.glance(believed.stream)
+        topic = self._core.peek(believed.stream)
         now = self._core.wall()
         if topic is None or not self._streams.is_listed(topic) or topic.epoch != believed.epoch:
             self._told(end_of(believed, now))
@@ -230,7 +230,7 @@ class Reconciler:
         """What is there, and not in the log. A topic's number is its epoch: those that are older than the log, which
         may be a million, are not even counted."""
         end = min(first + _NUMBERS_A_STEP, self._behind)
-        awake, sleeps = self._core.topics, self._core.sleepers.sleeps
+        awake, sleeps = self._core.topics, self._core.pager.is_paged_out
         unknown = [number for number in range(first, end) if number not in self._compared]
         new = [number for number in unknown if number in awake or sleeps(number)]
         for number in new[:STEP]:
@@ -242,7 +242,7 @@ class Reconciler:
             self._done(None)
 
     def _look_at(self, number: int) -> None:
-        topic = self._core.glance_at(number)
+        topic = self._core.peek_at(number)
         if topic is None or topic.name in self.skip or is_server_name(topic.name):
             return
         if self._streams.is_listed(topic):

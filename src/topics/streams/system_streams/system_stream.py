@@ -47,7 +47,7 @@ class SystemStream:
 
     def open(self, done: Done) -> None:
         """Finds the stream or makes it, and gives it its config. May be called again after a failure."""
-        topic = self._engine.core.by_name.get(self._name)
+        topic = self._engine.core.directory.find(self._name)
         if topic is None:
             self._create(done)
         elif not is_own_stream(topic):
@@ -87,8 +87,7 @@ class SystemStream:
             done(None)
 
         def failed(error: TopicsError) -> None:
-            if core.by_name.get(topic.name) is topic:
-                del core.by_name[topic.name]
+            core.directory.discard(topic)
             done(error)
 
         frame = (FrameKind.STREAM_CREATE, encode_creation(part, creation_body(core, topic)), b"")

@@ -202,7 +202,7 @@ def test_nothing_is_kept_when_the_last_follower_leaves() -> None:
     for follower in followers:
         follower.subscription.cancel()
     assert len(rig.feeds) == 0
-    assert not rig.engine.core.by_name["t"].waiters
+    assert not rig.engine.core.directory.load("t").waiters
     assert rig.feeds.cache.size == 0
 
 
@@ -243,7 +243,7 @@ def test_a_topic_that_everyone_left_during_its_wake_up_is_let_go() -> None:
     follower = rig.follow("t")
     rig.settle()
     # Woken before the feeds are: the waiters of a tick are called one after the other.
-    topic = rig.engine.core.by_name["t"]
+    topic = rig.engine.core.directory.load("t")
     assert topic.waiters is not None
     topic.waiters.insert(0, follower.subscription.cancel)
     rig.append("t")

@@ -78,7 +78,7 @@ async def heard(wire: Wire, count: int) -> list[dict[str, Any]]:
 
 
 def stored(site: Site) -> dict[str, Any]:
-    topics = site.engine.core.by_name
+    topics = site.engine.core.directory.resident
     return {name: (topics[name].head, topics[name].staged_count) for name in sorted(topics)}
 
 
@@ -152,7 +152,7 @@ def test_every_topic_of_a_run_is_checked() -> None:
         told = (await heard(wire, 5))[1:]
         assert [one["op"] for one in told] == ["ack", "ack", "error", "ack"]
         assert told[2]["code"] == "forbidden"
-        assert sorted(site.engine.core.by_name) == ["t"]
+        assert sorted(site.engine.core.directory.resident) == ["t"]
         for key in site.keys:
             key.revoke()
         wire.protocol.data_received(b"".join(frame(TEXT, text) for text in texts[:2]))
@@ -171,7 +171,7 @@ def test_no_more_than_allowed_are_under_way() -> None:
         await heard(wire, 1)
         wire.protocol.data_received(b"".join(frame(TEXT, publish(n)) for n in range(PUBLISHES_MAX + 5)))
         assert isinstance(wire.protocol, WebSocket)
-        topic = site.engine.core.by_name["t"]
+        topic = site.engine.core.directory.load("t")
         assert topic.coalesced is not None
         assert topic.coalesced.waiting == PUBLISHES_MAX
         assert not wire.reading
@@ -194,7 +194,7 @@ def test_a_socket_that_is_gone_leaves_what_it_published() -> None:
         wire.protocol.data_received(b"".join(frame(TEXT, text) for text in texts))
         wire.lose()
         async with asyncio.timeout(30.0):
-            while site.engine.core.by_name["t"].head < 3:
+            while site.engine.core.directory.load("t").head < 3:
                 await asyncio.sleep(0.001)
         await site.engine.close()
 

@@ -66,7 +66,7 @@ class World:
 
     @property
     def state(self) -> StreamState:
-        found = stream_of(self.engine.core.by_name["a"])
+        found = stream_of(self.engine.core.directory.load("a"))
         assert found is not None
         return found
 
@@ -141,7 +141,7 @@ def test_both_ways_answer_alike() -> None:
         assert short == long
         assert values(world.engine, "a") == [{"n": 1}] * 3
         # The first two share a block.
-        assert [block.count for block in world.engine.core.by_name["a"].tail] == [2, 1]
+        assert [block.count for block in world.engine.core.directory.load("a").tail] == [2, 1]
 
     in_world(play)
 

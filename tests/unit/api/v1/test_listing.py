@@ -25,7 +25,7 @@ def test_a_list_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "ab":
         create(streams, name, body=b"x")
     checkpoint(streams.engine)
-    asleep = dict(streams.engine.core.sleepers.names)
+    asleep = dict(streams.engine.core.pager.names)
     call = cast(Call, SimpleNamespace(query={}, key=SimpleNamespace(prefixes=())))
     schemas.list_streams(call, streams)
     assert [(stream["name"], stream["next_offset"], stream["sealed_through"]) for stream in answers[0]] == [
@@ -33,7 +33,7 @@ def test_a_list_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         ("b", "1", "-1"),
     ]
     assert sorted(asleep) == ["a", "b"]
-    assert streams.engine.core.sleepers.names == asleep
+    assert streams.engine.core.pager.names == asleep
 
 
 def test_a_list_says_the_same_of_streams_that_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_a_list_says_the_same_of_streams_that_sleep(monkeypatch: pytest.MonkeyPa
     call = cast(Call, SimpleNamespace(query={}, key=SimpleNamespace(prefixes=())))
     schemas.list_streams(call, streams)
     checkpoint(engine)
-    assert set(engine.core.sleepers.names) == {"again", "bytes", "closed", "empty", "topic"}
+    assert set(engine.core.pager.names) == {"again", "bytes", "closed", "empty", "topic"}
     schemas.list_streams(call, streams)
     assert json.loads(pages[0]) == json.loads(pages[1])
     clock.advance(11_000)

@@ -102,7 +102,7 @@ def test_where_very_many_streams_stand_is_kept_in_few_records(world: World, monk
     append(world.engine, "alone", 1)
     world.put("n*")
     world.put("alone", "t")
-    log = world.engine.core.by_name[SUBSCRIPTIONS_TOPIC]
+    log = world.engine.core.directory.load(SUBSCRIPTIONS_TOPIC)
     assert log.head == 1 + (1 + 3) + (1 + 1)
     kept = {one.id: {name: link.acked for name, link in one.links.items()} for one in world.made}
     again = World(killed(world.disk))

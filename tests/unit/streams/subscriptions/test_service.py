@@ -275,7 +275,7 @@ def test_old_changes_are_folded_and_nothing_is_forgotten(stage: Stage, disk: Fak
     for _ in range(600):
         append(stage.streams, "jobs/a", b"y")
         stage.ack(stage.claim(), "jobs/a")
-    topic = stage.streams.engine.core.by_name[NAME]
+    topic = stage.streams.engine.core.directory.load(NAME)
     assert topic.live_count < 1_100
     again = Stage(reopened(disk, clock)).service.get("s")
     assert (again.generation, again.links["jobs/a"].acked) == (found.generation, found.links["jobs/a"].acked)
@@ -288,7 +288,7 @@ def test_what_is_on_its_way_while_old_changes_are_folded_is_kept(
     pull(stage)
     create(stage.streams, "jobs/a", body=b"x")
     engine, service = stage.streams.engine, stage.service
-    topic = engine.core.by_name[NAME]
+    topic = engine.core.directory.load(NAME)
     for _ in range(50):
         granted = stage.claim()
         service.release("s", granted.token, granted.wake_id, granted.generation)
@@ -382,7 +382,7 @@ def test_no_catalog_names_it(stage: Stage, disk: FakeDisk, clock: ManualClock) -
     stage.claim()
     checkpoint(stage.streams.engine)
     engine = stage.streams.engine
-    assert engine.core.by_name[NAME].segments or engine.core.by_name[NAME].tail
+    assert engine.core.directory.load(NAME).segments or engine.core.directory.load(NAME).tail
     data = read_catalog_bytes(disk, engine.core.layout)
     assert data is not None and b"wake" in data and NAME.encode() not in data
 
