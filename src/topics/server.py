@@ -51,7 +51,7 @@ from topics.search.service.index_file_cache import IndexFileCache, IndexFiles
 from topics.search.service.search_service import StreamSearch
 from topics.search.worker.messages import Close
 from topics.search.worker.process import SearchProcess
-from topics.spark.pipeline.status import FAMILIES
+from topics.spark.pipeline.status import INDEX_PRODUCT
 from topics.spark.pipeline.supervisor import FAILING, INSTALL, Supervisor
 from topics.streams.streams import Streams
 from topics.streams.subscriptions.subscriptions import SubscriptionLimits, Subscriptions
@@ -491,8 +491,8 @@ def held_up(supervisor: Supervisor, stream: str) -> HeldUp | None:
     """Why the families of a stream do not go on."""
     if supervisor.state == "unavailable":
         return HeldUp(reason=supervisor.reason or "", install=INSTALL)
-    found = supervisor.held_up(stream, FAMILIES)
-    if found is None and supervisor.fails(FAMILIES):
+    found = supervisor.quarantine_of(stream, INDEX_PRODUCT)
+    if found is None and supervisor.fails(INDEX_PRODUCT):
         return HeldUp(reason=FAILING, attempts=supervisor.status().failures, retry_at_ms=supervisor.retry_at_ms)
     if found is None:
         return None

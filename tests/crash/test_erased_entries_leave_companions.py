@@ -21,7 +21,7 @@ LEFT = {"w22", "w26", "w27"}
 def run_all(fs: FileSystem, clock: ManualClock, seed: int) -> Pipeline:
     rules = IndexRules(fan_out=2, erase_ms=ERASE_MS)
     product = IndexProduct(fs, LAYOUT, rules, SeededEntropy(seed))
-    made = Pipeline(fs, LAYOUT, [product], InlineExecutor(fs), clock, FrameRules(group_bytes=1), confirms=False)
+    made = Pipeline(fs, LAYOUT, [product], InlineExecutor(fs), clock, FrameRules(group_bytes=1), acks_deletes=False)
     for _ in range(50):
         if not made.round():
             return made

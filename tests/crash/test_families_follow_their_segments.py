@@ -81,7 +81,7 @@ def run_all(fs: FileSystem, clock: ManualClock, seed: int, cold: str, erase_ms: 
     layout = Layout("data", cold)
     product = IndexProduct(fs, layout, IndexRules(fan_out=2, erase_ms=erase_ms), SeededEntropy(seed))
     rules = FrameRules(group_bytes=1)
-    made = Pipeline(fs, layout, [product], InlineExecutor(fs), clock, rules, confirms=False)
+    made = Pipeline(fs, layout, [product], InlineExecutor(fs), clock, rules, acks_deletes=False)
     for _ in range(50):
         if not made.round():
             return made

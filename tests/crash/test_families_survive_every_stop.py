@@ -26,10 +26,10 @@ from topics.search.service.index_file_cache import IndexFileCache, IndexFiles
 from topics.search.service.search_service import StreamSearch
 from topics.search.worker.messages import Close, SearchQuery
 from topics.spark.index_builds.index_plan import IndexRules, subject_of
-from topics.spark.pipeline.executors import HALVES, InlineExecutor
+from topics.spark.pipeline.executors import PRODUCT_TASKS, InlineExecutor
 from topics.spark.pipeline.index_product import IndexProduct
 from topics.spark.pipeline.rounds import Pipeline, ShortError
-from topics.spark.pipeline.segment_scan import perform
+from topics.spark.pipeline.segment_scan import run_piece
 from topics.spark.pipeline.task_packing import FrameRules
 from topics.streams.append import AppendRequest
 from topics.streams.lifecycle import CreateRequest
@@ -125,7 +125,7 @@ class World:
 def pipeline(fs: FileSystem, clock: ManualClock, seed: int, executor: InlineExecutor | None = None) -> Pipeline:
     product = IndexProduct(fs, LAYOUT, IndexRules(fan_out=2), SeededEntropy(seed))
     rules = FrameRules(group_bytes=1)
-    return Pipeline(fs, LAYOUT, [product], executor or InlineExecutor(fs), clock, rules, confirms=False)
+    return Pipeline(fs, LAYOUT, [product], executor or InlineExecutor(fs), clock, rules, acks_deletes=False)
 
 
 def run_all(fs: FileSystem, clock: ManualClock, seed: int, executor: InlineExecutor | None = None) -> Pipeline:
@@ -304,7 +304,7 @@ class Haunted(InlineExecutor):
         outcomes = list(super().run(works, about))
         for work in works:
             ghost = FaultyFileSystem(self._fs, FaultPlan(5, Fault.SHORT, lasting=True))
-            perform(ghost, HALVES, work)
+            run_piece(ghost, PRODUCT_TASKS, work)
             self.ghosts += ghost.failed > 0
         return iter(outcomes)
 

@@ -81,7 +81,7 @@ class Cold:
     def run(self) -> None:
         fs = guest_files(self.url)
         product = IndexProduct(fs, self.layout, IndexRules(retire_ms=0), SystemEntropy())
-        made = Pipeline(fs, self.layout, [product], self._executor, SystemClock(), confirms=False)
+        made = Pipeline(fs, self.layout, [product], self._executor, SystemClock(), acks_deletes=False)
         while made.round():
             assert made.status.quarantined == ()
 

@@ -136,7 +136,7 @@ def pipeline(spark: SparkSession, folder: Path, rules: FrameRules | None = None)
     layout = Layout(str(folder / "data"))
     files = PosixFileSystem()
     product = IndexProduct(files, layout, IndexRules(fan_out=2), SeededEntropy(7))
-    return Pipeline(files, layout, [product], SparkExecutor(spark), SystemClock(), rules, confirms=False)
+    return Pipeline(files, layout, [product], SparkExecutor(spark), SystemClock(), rules, acks_deletes=False)
 
 
 def run_all(made: Pipeline) -> None:

@@ -266,13 +266,13 @@ def test_export_and_import_bring_a_topic_back(spark: SparkSession, archiving: Li
 _LONG_ROUND = """
 import os
 from topics.model.settings import Settings
-from topics.spark.pipeline.pipeline_worker import LateSpark, files_of, make_pipeline
+from topics.spark.pipeline.pipeline_worker import LazySpark, files_of, make_pipeline
 from topics.spark.pipeline.task_packing import FrameRules
 from topics.system.clock import SystemClock
 
 settings = Settings.from_env(os.environ)
 rules = FrameRules(group_bytes=1, commit_bytes=1)
-make_pipeline(settings, files_of(settings), LateSpark(settings), SystemClock(), frame=rules).round()
+make_pipeline(settings, files_of(settings), LazySpark(settings), SystemClock(), frame=rules).round()
 """
 
 

@@ -79,7 +79,7 @@ def run(
     need_spark("the pipeline")
     # These import numpy and Arrow, which the other commands must not need.
     from topics.spark.pipeline.pipeline_worker import (  # noqa: PLC0415
-        LateSpark,
+        LazySpark,
         PipelineBusyError,
         check_tracked,
         files_of,
@@ -102,7 +102,7 @@ def run(
         raise FolderBusyError(layout.pipeline, str(error)) from error
     screen = console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    spark = LateSpark(settings)
+    spark = LazySpark(settings)
     try:
         check_tracked(fs, layout)
         pipeline = make_pipeline(settings, fs, spark, clock, compact)

@@ -66,7 +66,7 @@ class SegmentRef(msgspec.Struct, frozen=True):
     to_ts: int
     tag_prefix: str = ""
     include_deleted: bool = False
-    settled_from: int = 0
+    deleted_from: int = 0
     """For whoever copies: the seqs from here up to the wanted ones are deleted, and not to be waited for. 0 is none."""
 
     @property
@@ -117,7 +117,7 @@ def plan_topic(topic: CatalogTopic, options: ScanOptions, now_ms: int) -> list[S
 def plan_segments(topic: CatalogTopic, options: ScanOptions, first_seq: int, from_ts: int) -> list[SegmentRef]:
     """The segments that hold anything wanted from a seq and from a moment on."""
     from_seq = max(first_seq, options.from_seq)
-    wanted = [
+    selected = [
         segment
         for segment in topic.segments
         if segment.last_seq >= from_seq
@@ -141,7 +141,7 @@ def plan_segments(topic: CatalogTopic, options: ScanOptions, first_seq: int, fro
             tag_prefix=options.tag_prefix,
             include_deleted=options.include_deleted,
         )
-        for segment in wanted
+        for segment in selected
     ]
 
 
@@ -268,7 +268,7 @@ def _expired(fs: FileSystem, layout: Layout, ref: SegmentRef, partly: bool) -> R
 # Whether a time is over that began at a moment which was noted earlier.
 
 
-def is_over(since_ms: int, for_ms: int, now_ms: int) -> bool:
+def has_elapsed(since_ms: int, for_ms: int, now_ms: int) -> bool:
     """A moment further ahead than the time is long was noted while the clock was wrong. Nobody knows how long ago that
     was, and to wait for it could take years: the time is over then, too."""
     return abs(now_ms - since_ms) >= for_ms
@@ -291,7 +291,7 @@ class History(NamedTuple):
     name: str
     takes_over: bool = False
     """Whether products of another history are this one's, to be made anew."""
-    told: int = 0
+    acked_delete: int = 0
     """The newest catalog of which deletes were confirmed, by whichever archive."""
 
 

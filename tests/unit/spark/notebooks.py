@@ -10,7 +10,7 @@ from topics.log.fs import FileSystem, read_whole, replace_file
 from topics.log.layout import Layout
 from topics.model.seq_ranges import covers, union
 from topics.spark.archive.archive_plan import uncovered
-from topics.spark.pipeline.products import Chore, Gain, ShutOut, View, Want
+from topics.spark.pipeline.products import CatalogView, Chore, CommitResult, QuarantinedSubjects, SegmentRequest
 
 Notes = dict[str, list[tuple[int, int]]]
 
@@ -35,35 +35,35 @@ class Notebook:
 
     # Where the round runs
 
-    def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
+    def reconcile(self, view: CatalogView, now_ms: int, quarantined: QuarantinedSubjects) -> None:
         if self.broken is not None:
             raise self.broken
 
-    def wants(self, topic: CatalogTopic) -> list[Want]:
+    def missing_segments(self, topic: CatalogTopic) -> list[SegmentRequest]:
         self.asked.append(topic.name)
-        return [Want(ref, topic.name.encode()) for ref in uncovered(topic, self.notes().get(topic.name, []))]
+        return [SegmentRequest(ref, topic.name.encode()) for ref in uncovered(topic, self.notes().get(topic.name, []))]
 
-    def chores(self, now_ms: int, shut_out: ShutOut) -> list[Chore]:
-        return [chore for chore in self.chores_left if chore.subject not in shut_out.subjects]
+    def chores(self, now_ms: int, quarantined: QuarantinedSubjects) -> list[Chore]:
+        return [chore for chore in self.chores_left if chore.subject not in quarantined.subjects]
 
-    def charge(self) -> bytes:
+    def task_context(self) -> bytes:
         return self.name.encode()
 
-    def commit(self, outcomes: Sequence[bytes], now_ms: int) -> Gain:
+    def commit(self, outcomes: Sequence[bytes], now_ms: int) -> CommitResult:
         self.commits += 1
-        notes, gain = self.notes(), Gain()
+        notes, result = self.notes(), CommitResult()
         for outcome in outcomes:
             found = msgspec.json.decode(outcome)
             self.chores_left = [chore for chore in self.chores_left if chore.subject != found.get("chore")]
             for topic_id, topic, first, last in found.get("seen", []):
                 assert not covers(notes.get(topic, []), first, last), "a segment was taken twice"
                 notes[topic] = union(notes.get(topic, []), [(first, last)])
-                gain.topics.add(topic_id)
-                gain.records += last - first + 1
-                gain.segments += 1
+                result.topics.add(topic_id)
+                result.records += last - first + 1
+                result.segments += 1
         self._fs.make_dirs("data/pipeline")
         replace_file(self._fs, self._path, msgspec.json.encode(notes))
-        return gain
+        return result
 
     def due_ms(self) -> int | None:
         return None
@@ -71,16 +71,16 @@ class Notebook:
     def job_failed(self) -> None:
         """Nothing of it is left: a notebook writes with its commits alone."""
 
-    def confirmed(self, number: int) -> int:
+    def deletes_applied(self, number: int) -> int:
         return number if self.confirms is None else self.confirms
 
     # In tasks
 
-    def begin(self, fs: FileSystem, layout: Layout, charge: bytes) -> "_Page":
-        assert charge == self.name.encode()
+    def begin(self, fs: FileSystem, layout: Layout, context: bytes) -> "_Page":
+        assert context == self.name.encode()
         return _Page(self.allergic)
 
-    def chore(self, fs: FileSystem, layout: Layout, charge: bytes, work: bytes) -> bytes:
+    def chore(self, fs: FileSystem, layout: Layout, context: bytes, work: bytes) -> bytes:
         if work == b"bad":
             raise ValueError("a bad chore")
         return msgspec.json.encode({"chore": work.decode()})
@@ -91,9 +91,9 @@ class _Page:
         self._allergic = allergic
         self._seen: list[tuple[int, str, int, int]] = []
 
-    def take(self, want: Want, batches: Sequence[pa.RecordBatch]) -> None:
-        ref = want.ref
-        assert want.spec == ref.topic.encode()
+    def take(self, request: SegmentRequest, batches: Sequence[pa.RecordBatch]) -> None:
+        ref = request.ref
+        assert request.spec == ref.topic.encode()
         if ref.topic in self._allergic:
             raise ValueError("it cannot stand it")
         seqs = [seq for batch in batches for seq in batch["seq"].to_pylist()]

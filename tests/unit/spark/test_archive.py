@@ -203,7 +203,7 @@ def test_an_erasure_has_a_deadline_also_when_nothing_else_happens(folder: Folder
     hidden_ms = folder.clock.now_ms()
     run_all(folder.disk, folder, **rules)
     [before] = sorted(data_files(folder.disk))
-    assert [file.hidden_ms for file in state_of(folder.disk).spoiled()] == [hidden_ms]
+    assert [file.hidden_ms for file in state_of(folder.disk).with_hidden_rows()] == [hidden_ms]
     # The status says when somebody has to look again, and each look does what is due by then.
     assert load_status(folder.disk, folder.layout).due_ms == hidden_ms + 5000
     advance(folder.clock, 4999)
@@ -212,7 +212,7 @@ def test_an_erasure_has_a_deadline_also_when_nothing_else_happens(folder: Folder
     advance(folder.clock, 1)
     run_all(folder.disk, folder, **rules)
     assert (rows_of(folder.disk, "orders"), len(topic_of(folder.disk, "orders").deleted)) == (9, 0)
-    assert list(state_of(folder.disk).spoiled()) == []
+    assert list(state_of(folder.disk).with_hidden_rows()) == []
     assert load_status(folder.disk, folder.layout).due_ms == hidden_ms + 6000
     advance(folder.clock, 1000)
     run_all(folder.disk, folder, **rules)
@@ -273,8 +273,8 @@ def test_what_spark_is_told_to_hide_names_each_chunk_once(folder: Folder) -> Non
     folder.checkpoint()
     run_all(folder.disk, folder, deleted_share=1)
     state = state_of(folder.disk)
-    assert len(list(state.spoiled())) == 2
-    told = hidden_chunks(state, state.spoiled()).to_pylist()
+    assert len(list(state.with_hidden_rows())) == 2
+    told = hidden_chunks(state, state.with_hidden_rows()).to_pylist()
     assert [(row["e"], row["c"]) for row in told] == [(topic_of(folder.disk, "orders").epoch, 0)]
     assert told[0]["b"][0] == 1 << 4 | 1 << 7
     assert not any(told[0]["b"][1:])

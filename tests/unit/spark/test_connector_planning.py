@@ -249,8 +249,8 @@ def test_keys_are_not_shown() -> None:
 
 def test_losses_are_counted_or_raised() -> None:
     losses = Losses(fail=False)
-    losses.met("a", 3, 7, "cap")
-    losses.met("a", 9, 8, "recreated")
+    losses.record_loss("a", 3, 7, "cap")
+    losses.record_loss("a", 9, 8, "recreated")
     assert losses.records == 5
     with pytest.raises(DataLossError, match="records 3 to 7 are gone"):
-        Losses(fail=True).met("a", 3, 7, "cap")
+        Losses(fail=True).record_loss("a", 3, 7, "cap")

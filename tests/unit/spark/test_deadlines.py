@@ -4,7 +4,7 @@ import pytest
 
 from topics.search.file_index.manifest import IndexManifest, Retired
 from topics.spark.index_builds.index_plan import IndexRules, over
-from topics.spark.segment_reader import is_over
+from topics.spark.segment_reader import has_elapsed
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from topics.spark.segment_reader import is_over
     [(100, 100, False), (100, 109, False), (100, 110, True), (100, 91, False), (100, 90, True), (100, 0, True)],
 )
 def test_a_moment_further_ahead_than_the_time_is_long_is_over(since: int, now: int, done: bool) -> None:
-    assert is_over(since, 10, now) is done
+    assert has_elapsed(since, 10, now) is done
 
 
 def test_retired_companions_go_by_it() -> None:

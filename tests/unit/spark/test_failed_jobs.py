@@ -11,9 +11,9 @@ from tests.unit.spark.notebooks import Notebook
 from topics.log.fs import FileSystem
 from topics.spark.archive.archive_plan import ArchiveRules
 from topics.spark.pipeline.archive_product import ArchiveProduct
-from topics.spark.pipeline.executors import HALVES, InlineExecutor
+from topics.spark.pipeline.executors import PRODUCT_TASKS, InlineExecutor
 from topics.spark.pipeline.jobs import JobFailedError
-from topics.spark.pipeline.products import Product, Transform, Want
+from topics.spark.pipeline.products import Product, SegmentRequest, Transform
 from topics.spark.pipeline.rounds import Pipeline
 from topics.spark.pipeline.task_packing import FrameRules
 from topics.spark.segment_reader import bucket_of
@@ -48,10 +48,10 @@ class FailsInTheEnd:
         transform, topic, met = self._inner.begin(*arguments), self._topic, []
 
         class Failing:
-            def take(self, want: Want, batches: Any) -> None:
-                if want.ref.topic == topic:
-                    met.append(want)
-                transform.take(want, batches)
+            def take(self, request: SegmentRequest, batches: Any) -> None:
+                if request.ref.topic == topic:
+                    met.append(request)
+                transform.take(request, batches)
 
             def finish(self) -> bytes:
                 if met:
@@ -70,7 +70,7 @@ def test_what_tasks_of_a_job_that_failed_have_archived_is_removed_by_the_next_ro
 ) -> None:
     folder = Folder()
     other = Notebook(folder.disk, "one")
-    monkeypatch.setitem(HALVES, "one", FailsInTheEnd(other, "bad"))
+    monkeypatch.setitem(PRODUCT_TASKS, "one", FailsInTheEnd(other, "bad"))
     names = [*(f"t{number}" for number in range(7)), "bad"]
     for name in names:
         folder.append(name, *range(20))
@@ -92,7 +92,7 @@ def test_what_tasks_had_done_before_their_job_failed_is_not_done_again(monkeypat
     other = Notebook(folder.disk, "one")
     names = [f"t{number}" for number in range(16)]
     last = max(names, key=lambda name: (bucket_of(name), name))
-    monkeypatch.setitem(HALVES, "one", FailsInTheEnd(other, last))
+    monkeypatch.setitem(PRODUCT_TASKS, "one", FailsInTheEnd(other, last))
     for name in names:
         folder.append(name, *range(20))
     folder.seal()

@@ -17,9 +17,9 @@ from topics.log.layout import Layout
 from topics.spark.archive.archive_plan import ArchiveRules
 from topics.spark.pipeline import segment_scan
 from topics.spark.pipeline.archive_product import ArchiveProduct
-from topics.spark.pipeline.executors import HALVES
+from topics.spark.pipeline.executors import PRODUCT_TASKS
 from topics.spark.pipeline.jobs import JobFailedError
-from topics.spark.pipeline.products import Chore, Gain, Product, Transform
+from topics.spark.pipeline.products import Chore, CommitResult, Product, Transform
 from topics.spark.pipeline.rounds import Executor, Pipeline, ShortError
 from topics.spark.pipeline.status import WorkerStatus, load_status
 from topics.spark.pipeline.task_packing import FrameRules
@@ -31,8 +31,8 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = Folder()
         self.one, self.two = Notebook(self.folder.disk, "one"), Notebook(self.folder.disk, "two")
-        monkeypatch.setitem(HALVES, "one", self.one)
-        monkeypatch.setitem(HALVES, "two", self.two)
+        monkeypatch.setitem(PRODUCT_TASKS, "one", self.one)
+        monkeypatch.setitem(PRODUCT_TASKS, "two", self.two)
         self.reads: Counter[tuple[str, int]] = Counter()
 
         def counting(fs: FileSystem, layout: Layout, ref: SegmentRef) -> Iterator[pa.RecordBatch]:
@@ -171,7 +171,7 @@ def test_a_long_round_is_one_job_and_publishes_as_it_goes(world: World, monkeypa
     before_the_last = []
     inner = world.one.commit
 
-    def commit(outcomes: Sequence[bytes], now_ms: int) -> Gain:
+    def commit(outcomes: Sequence[bytes], now_ms: int) -> CommitResult:
         before_the_last.append(len(world.one.notes()))
         return inner(outcomes, now_ms)
 
@@ -246,10 +246,10 @@ def test_a_machine_without_room_is_nobodys_fault(world: World, monkeypatch: pyte
     failing = [True]
     inner = world.one.begin
 
-    def begin(fs: FileSystem, layout: Layout, charge: bytes) -> Transform:
+    def begin(fs: FileSystem, layout: Layout, context: bytes) -> Transform:
         if failing:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return inner(fs, layout, charge)
+        return inner(fs, layout, context)
 
     monkeypatch.setattr(world.one, "begin", begin)
     made = world.pipeline()

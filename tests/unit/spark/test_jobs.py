@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
-from topics.spark.pipeline.jobs import JobFailedError, Part, RoundJob, WorkersUnavailableError, described
-from topics.spark.pipeline.products import Chore, Want
+from topics.spark.pipeline.jobs import JobFailedError, Part, RoundJob, WorkersUnavailableError, job_description
+from topics.spark.pipeline.products import Chore, SegmentRequest
 from topics.spark.pipeline.segment_scan import ChoreWork, Piece, PieceOutcome, SegmentWork
 from topics.spark.pipeline.task_packing import longest_first, weight
 from topics.spark.segment_reader import SegmentRef
@@ -14,7 +14,9 @@ from topics.spark.segment_reader import SegmentRef
 
 def reading(topic_id: int, size: int) -> Piece:
     ref = SegmentRef(f"t{topic_id}", topic_id, 1, 1, 1, size, cold=False, from_seq=1, to_seq=1, from_ts=0, to_ts=0)
-    return Piece("data", None, {"archive": b"", "families": b""}, segments=[SegmentWork([("families", Want(ref))])])
+    return Piece(
+        "data", None, {"archive": b"", "families": b""}, segments=[SegmentWork([("families", SegmentRequest(ref))])]
+    )
 
 
 def merging(size: int) -> Piece:
@@ -71,8 +73,8 @@ def test_of_a_job_that_fails_what_is_done_is_published_first_and_the_rest_is_tak
     assert [outcome.records for outcome in next(parts).outcomes] == [0, 2]
     assert len(executor.abouts) == 1
     [rest] = parts
-    assert (len(rest.outcomes), rest.culprits, rest.ailing) == (1, [], None)
-    assert executor.abouts[1:] == [f"{described(7, pieces[1:2])}, to find what failed"]
+    assert (len(rest.outcomes), rest.failures, rest.unavailable) == (1, [], None)
+    assert executor.abouts[1:] == [f"{job_description(7, pieces[1:2])}, to find what failed"]
 
 
 def test_whoever_is_left_of_a_job_has_to_fail_twice_alone() -> None:
@@ -87,7 +89,7 @@ def test_whoever_is_left_of_a_job_has_to_fail_twice_alone() -> None:
             return super().run(works, about)
 
     *_, last = run(Failing(), pieces, 1000)
-    assert [failure.topic for _, failure in last.culprits] == ["t2"]
+    assert [failure.topic for _, failure in last.failures] == ["t2"]
     assert not failures
 
 
@@ -96,7 +98,7 @@ def test_workers_that_are_away_end_a_round_with_what_is_done() -> None:
     executor = Told(1, fails=failure)
     done, last = run(executor, [reading(1, 10), reading(2, 10)], 1000)
     assert [outcome.records for outcome in done.outcomes] == [1]
-    assert (last.outcomes, last.ailing) == ([], failure)
+    assert (last.outcomes, last.unavailable) == ([], failure)
     assert len(executor.abouts) == 1
 
 
@@ -109,4 +111,4 @@ def test_workers_that_are_away_end_a_round_with_what_is_done() -> None:
     ],
 )  # fmt: skip
 def test_spark_is_told_what_a_job_is(pieces: list[Piece], words: str) -> None:
-    assert described(12, pieces) == words
+    assert job_description(12, pieces) == words

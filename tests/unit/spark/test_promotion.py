@@ -103,5 +103,5 @@ def test_without_a_server_the_catalog_tells_the_lenses(monkeypatch: pytest.Monke
 
 def test_a_pattern_does_not_mean_the_streams_that_the_server_writes() -> None:
     everything = read_options({"topicPattern": "*"}, streaming=False)
-    assert everything.wants("orders") and not everything.wants("__registry__")
-    assert read_options({"topic": "__registry__"}, streaming=False).wants("__registry__")
+    assert everything.selects("orders") and not everything.selects("__registry__")
+    assert read_options({"topic": "__registry__"}, streaming=False).selects("__registry__")

@@ -186,4 +186,4 @@ def test_the_wait_of_a_quarantine_doubles_up_to_an_hour() -> None:
     assert waits == [60_000, 120_000, 240_000, 480_000, 960_000, 1_920_000, 3_600_000, 3_600_000]
     assert len(quarantine(known, 2, "other", "archive", "why", 0)) == 2
     # A clock that was set back does not make it longer.
-    assert [known[0].waits(now) for now in (0, 3_599_999, 3_600_000, -1)] == [True, True, False, False]
+    assert [known[0].is_active(now) for now in (0, 3_599_999, 3_600_000, -1)] == [True, True, False, False]

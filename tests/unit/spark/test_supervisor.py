@@ -142,28 +142,28 @@ def test_what_counts_as_work(tmp_path: Path) -> None:
     settings = Settings(data_dir=str(tmp_path), archive="1", archive_retention_ms=1)
     made = Supervisor(settings, fs, clock, lambda: work[0])
 
-    def wanted(status: PipelineStatus) -> bool:
+    def has_work(status: PipelineStatus) -> bool:
         save_status(fs, layout, status)
         made._status = status
-        return made.wanted()
+        return made.has_work()
 
     now = clock.now_ms()
     done = PipelineStatus(catalog=5, updated_ms=now)
     bad = Quarantine(1, "bad", "archive", "why", now, 1, now + 1000)
-    assert not wanted(done)
-    assert wanted(msgspec.structs.replace(done, catalog=4))
-    assert not wanted(msgspec.structs.replace(done, quarantined=(bad,)))
+    assert not has_work(done)
+    assert has_work(msgspec.structs.replace(done, catalog=4))
+    assert not has_work(msgspec.structs.replace(done, quarantined=(bad,)))
     clock.advance(1000)
-    assert wanted(msgspec.structs.replace(done, quarantined=(bad,)))
-    assert not wanted(done)
-    assert not wanted(msgspec.structs.replace(done, due_ms=clock.now_ms() + 1))
-    assert wanted(msgspec.structs.replace(done, due_ms=clock.now_ms()))
+    assert has_work(msgspec.structs.replace(done, quarantined=(bad,)))
+    assert not has_work(done)
+    assert not has_work(msgspec.structs.replace(done, due_ms=clock.now_ms() + 1))
+    assert has_work(msgspec.structs.replace(done, due_ms=clock.now_ms()))
     # What was told while the clock was ahead is not waited for.
     ahead = msgspec.structs.replace(done, updated_ms=clock.now_ms() + 86_400_000)
-    assert wanted(msgspec.structs.replace(ahead, due_ms=clock.now_ms() + 86_400_001))
-    assert not wanted(ahead)
+    assert has_work(msgspec.structs.replace(ahead, due_ms=clock.now_ms() + 86_400_001))
+    assert not has_work(ahead)
     clock.advance(3_600_001)
-    assert wanted(done)
+    assert has_work(done)
 
 
 def test_it_is_in_the_session_of_the_server(tmp_path: Path) -> None:

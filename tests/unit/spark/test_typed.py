@@ -164,11 +164,11 @@ def test_a_rewritten_file_without_a_twin_hides_what_it_has_not(described: Descri
     # Another process, before any twin of what was rewritten is made: it looks, and shows.
     later = typed_pipeline(folder.disk, folder, 3)
     product = later._products[1]
-    view = later._watcher.look(later._histories.look)
+    view = later._catalog_diff.read(later._log_history.current)
     for one in later._products:
-        one.settle(view, folder.clock.now_ms(), later._shut_out(one.name, 0))
+        one.reconcile(view, folder.clock.now_ms(), later._quarantined(one.name, 0))
     assert shown(described) == described.promoted("orders") and len(shown(described)) == 36
-    assert product.chores(0, later._shut_out("typed", 0)), "there is still something to be made"
+    assert product.chores(0, later._quarantined("typed", 0)), "there is still something to be made"
     run_typed(folder.disk, folder, 4)
     assert shown(described) == described.promoted("orders")
 

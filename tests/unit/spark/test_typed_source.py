@@ -100,9 +100,9 @@ def test_a_schema_that_changed_since_is_told_and_a_stream_goes_on_anew(place: Ty
     assert stream.partitions(begin, end) == []
     with pytest.raises(SchemaChangedError, match="load it again"):
         stream.partitions(begin, stream.latestOffset())
-    anew = place.load(topic="other").stream()
-    pieces = anew.partitions(begin, anew.latestOffset())
-    assert [row["c"] for piece in pieces for batch in anew.read(piece) for row in batch.to_pylist()] == ["x"]
+    reset = place.load(topic="other").stream()
+    pieces = reset.partitions(begin, reset.latestOffset())
+    assert [row["c"] for piece in pieces for batch in reset.read(piece) for row in batch.to_pylist()] == ["x"]
     # Who has named the columns keeps them for as long as they are there.
     assert [row["a"] for row in chosen.rows()] == [1, 2]
     renamed = {"type": "object", "required": ["b", "c"], "properties": {**RENAMED["properties"], "c": text}}

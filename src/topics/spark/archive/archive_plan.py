@@ -20,7 +20,7 @@ from topics.model.seq_ranges import SeqRange, covers, difference, union
 from topics.spark.archive.archive_state import ArchivedTopic, ArchiveState, Dropped, Event, Expired, Masked, Removed
 from topics.spark.archive.data_files import ArchiveFile, Run, folder_of
 from topics.spark.archive.delete_masks import Mask
-from topics.spark.segment_reader import SEQ_MAX, SegmentRef, is_over
+from topics.spark.segment_reader import SEQ_MAX, SegmentRef, has_elapsed
 
 FILE_BYTES = 128 * 1024 * 1024
 FIRST_TIER_BYTES = 1024 * 1024
@@ -74,7 +74,7 @@ class Rewrite(msgspec.Struct, frozen=True, array_like=True):
         return folder_of(self.day, self.bucket)
 
 
-def settle(
+def reconcile(
     topics: Mapping[int, CatalogTopic],
     changed: Iterable[CatalogTopic],
     number: int,
@@ -99,7 +99,7 @@ def settle(
         old = [path for path, file in state.files.items() if file.last_ts < before]
         if old:
             events.append(Expired(old))
-    gone = [path for path, since_ms in state.retired.items() if is_over(since_ms, rules.retire_ms, now_ms)]
+    gone = [path for path, since_ms in state.retired.items() if has_elapsed(since_ms, rules.retire_ms, now_ms)]
     if gone:
         events.append(Removed(gone))
     return events
@@ -123,11 +123,13 @@ def newest_delete(topics: Iterable[CatalogTopic]) -> int:
     return max([removal.number for topic in topics for removal in topic.removals], default=0)
 
 
-def next_due(state: ArchiveState, rules: ArchiveRules, shut_out: Collection[str]) -> int | None:
+def next_due(state: ArchiveState, rules: ArchiveRules, quarantined: Collection[str]) -> int | None:
     """When there is something to do though nothing changes: a file to be removed, a deadline of an erasure."""
     moments = [since_ms + rules.retire_ms for since_ms in state.retired.values()]
     moments += [
-        file.hidden_ms + rules.erase_ms for file in state.spoiled() if folder_of(file.day, file.bucket) not in shut_out
+        file.hidden_ms + rules.erase_ms
+        for file in state.with_hidden_rows()
+        if folder_of(file.day, file.bucket) not in quarantined
     ]
     return min(moments, default=None)
 
@@ -144,14 +146,14 @@ def uncovered(topic: CatalogTopic, known: Sequence[SeqRange]) -> list[SegmentRef
                 SegmentRef(
                     topic.name, topic.topic_id, topic.epoch, segment.first_seq, segment.count, segment.text_bytes,
                     segment.cold, missing[0][0], missing[-1][1], 0, SEQ_MAX,
-                    settled_from=_settled_from(topic, missing[0][0], known, before),
+                    deleted_from=_deleted_from(topic, missing[0][0], known, before),
                 )
             )  # fmt: skip
         before = segment.last_seq
     return refs
 
 
-def _settled_from(topic: CatalogTopic, first: int, known: Sequence[SeqRange], before: int) -> int:
+def _deleted_from(topic: CatalogTopic, first: int, known: Sequence[SeqRange], before: int) -> int:
     """Where the seqs in front of `first` begin that were deleted on purpose before anybody could archive them.
 
     They reach back to what is archived, or to the segment before; whatever was lost ends them. So the covered ranges
@@ -165,18 +167,18 @@ def _settled_from(topic: CatalogTopic, first: int, known: Sequence[SeqRange], be
     return min(max(edge, topic.evict_floor - 1, lost) + 1, first)
 
 
-def rewrites(state: ArchiveState, rules: ArchiveRules, now_ms: int, shut_out: Collection[str]) -> list[Rewrite]:
+def rewrites(state: ArchiveState, rules: ArchiveRules, now_ms: int, quarantined: Collection[str]) -> list[Rewrite]:
     """Files to be written again, each of them once."""
     partitions: dict[tuple[int, int], list[ArchiveFile]] = {}
     for file in state.files.values():
         partitions.setdefault((file.day, file.bucket), []).append(file)
     found = []
     for (day, bucket), files in sorted(partitions.items()):
-        if folder_of(day, bucket) in shut_out:
+        if folder_of(day, bucket) in quarantined:
             continue
         groups = _tiers(files, rules.file_bytes)
         taken = {file.path for group in groups for file in group}
-        groups += [[file] for file in files if file.path not in taken and _is_spoiled(file, state, rules, now_ms)]
+        groups += [[file] for file in files if file.path not in taken and _needs_rewrite(file, state, rules, now_ms)]
         found += [_rewrite(day, bucket, group, state) for group in groups]
     return found
 
@@ -211,10 +213,10 @@ def _tier(size: int) -> int:
     return tier
 
 
-def _is_spoiled(file: ArchiveFile, state: ArchiveState, rules: ArchiveRules, now_ms: int) -> bool:
+def _needs_rewrite(file: ArchiveFile, state: ArchiveState, rules: ArchiveRules, now_ms: int) -> bool:
     if not file.hidden_ms:
         return False
-    if is_over(file.hidden_ms, rules.erase_ms, now_ms):
+    if has_elapsed(file.hidden_ms, rules.erase_ms, now_ms):
         return True
     hidden = sum(_hidden_rows(state.hidden_in(run), run.rows) for run in file.runs)
     return hidden > rules.deleted_share * file.rows

@@ -59,14 +59,14 @@ def parts_of(
     state: ArchiveState,
     topic_id: int | None = None,
     below: int = _ALL,
-    wanted: Callable[[Run], bool] = lambda _: True,
+    selects: Callable[[Run], bool] = lambda _: True,
 ) -> list[FilePart]:
     """The files of a topic, or of all, each with the runs that are wanted and their part of the deletes."""
     files = list(state.files.values()) if topic_id is None else state.files_of(topic_id)
     parts = []
     for file in files:
         found = file.starts() if topic_id is None else state.runs_in(file.path, topic_id)
-        runs = [(row, run) for row, run in found if run.topic_id in state.topics and wanted(run)]
+        runs = [(row, run) for row, run in found if run.topic_id in state.topics and selects(run)]
         if runs:
             size = file.bytes * sum(run.rows for _, run in runs) // file.rows
             chosen = [PartRun(row, run.rows, state.hidden_in(run).to_bytes()) for row, run in runs]
@@ -142,11 +142,11 @@ def _as_written(spark: "SparkSession", root: str, topic: str | None) -> "DataFra
     if topic is not None:
         files = list({file.path: file for one in topics for file in state.files_of(one.topic_id)}.values())
     clean = [store.path_of(file.path) for file in files if not file.hidden_ms]
-    spoiled = [file for file in files if file.hidden_ms]
-    frames = [_parquet(spark, clean)] if clean or not spoiled else []
-    if spoiled:
-        frame = _parquet(spark, [store.path_of(file.path) for file in spoiled])
-        frames.append(_without(frame, hidden_chunks(state, spoiled), spark))
+    masked = [file for file in files if file.hidden_ms]
+    frames = [_parquet(spark, clean)] if clean or not masked else []
+    if masked:
+        frame = _parquet(spark, [store.path_of(file.path) for file in masked])
+        frames.append(_without(frame, hidden_chunks(state, masked), spark))
     whole = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
     return whole if topic is None else _only(whole, topic, [one.epoch for one in topics])
 

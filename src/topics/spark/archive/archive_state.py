@@ -16,7 +16,7 @@ from topics.spark.archive.delete_masks import Mask
 # The events are what is written down (`store`), and applying them in order is the only way the archive's state changes,
 # for the pipeline that decides as for everybody who reads.
 
-UNHEARD = -1
+NOT_RECORDED = -1
 """Where an earlier version did not note it."""
 
 
@@ -78,7 +78,7 @@ class Owned(msgspec.Struct, frozen=True, array_like=True, tag="owned"):
     """From now on the archive is that of the log with this history, and has heard of all deletes up to a catalog."""
 
     history: str
-    heard: int = UNHEARD
+    deletes_seen: int = NOT_RECORDED
 
 
 Event = Copied | Masked | Dropped | Expired | Rewritten | Removed | Owned
@@ -111,7 +111,7 @@ class ArchiveState:
         self.updated_ms = 0
         self.history = ""
         """Which log it is the archive of; empty where nobody has said so yet."""
-        self.heard = UNHEARD
+        self.deletes_seen = NOT_RECORDED
         """The newest catalog of which deletes have been taken over."""
         self.topics: dict[int, ArchivedTopic] = {}
         self.files: dict[str, ArchiveFile] = {}
@@ -161,7 +161,7 @@ class ArchiveState:
             return Mask.of([(run.first_seq, run.last_seq)])
         return topic.deleted.within(run.first_seq, run.last_seq)
 
-    def spoiled(self) -> Iterator[ArchiveFile]:
+    def with_hidden_rows(self) -> Iterator[ArchiveFile]:
         """Files that hold rows which nobody is shown."""
         return (file for file in self.files.values() if file.hidden_ms)
 
@@ -184,7 +184,7 @@ class ArchiveState:
             case Rewritten():
                 self._rewritten(event, now_ms)
             case Owned():
-                self.history, self.heard = event.history, event.heard
+                self.history, self.deletes_seen = event.history, event.deletes_seen
             case Removed():
                 for path in event.paths:
                     self.retired.pop(path, None)
@@ -239,8 +239,8 @@ class ArchiveState:
                 left = topic.deleted.minus(Mask.unpacked(applied))
                 self.topics[topic_id] = msgspec.structs.replace(topic, deleted=left)
         for file in event.new:
-            spoiled = any(len(self.hidden_in(run)) for run in file.runs)
-            self._add(msgspec.structs.replace(file, hidden_ms=since if spoiled else 0))
+            masked = any(len(self.hidden_in(run)) for run in file.runs)
+            self._add(msgspec.structs.replace(file, hidden_ms=since if masked else 0))
         self._trim(touched)
 
     def _add(self, file: ArchiveFile) -> None:

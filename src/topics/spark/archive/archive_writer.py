@@ -47,35 +47,35 @@ class Outcome(msgspec.Struct, array_like=True):
     segments: int = 0
 
 
-class Copying:
+class SegmentCopier:
     """Segments on their way into files: one for each day and bucket."""
 
     def __init__(self, fs: FileSystem, root: str, run: str) -> None:
         self._files = _Files(fs, root, run)
         self._outcome = Outcome()
         self._covered: dict[int, Covered] = {}
-        self._stretch: dict[int, int] = {}
+        self._range_numbers: dict[int, int] = {}
         """How many times a topic's segments were not neighbours: what lies between may be in another file."""
-        self._waiting: dict[tuple[int, int], list[tuple[tuple[int, int], pa.RecordBatch]]] = {}
+        self._pending: dict[tuple[int, int], list[tuple[tuple[int, int], pa.RecordBatch]]] = {}
 
     def take(self, ref: SegmentRef, batches: Sequence[pa.RecordBatch]) -> None:
-        first = ref.settled_from or max(ref.from_seq, ref.first_seq)
+        first = ref.deleted_from or max(ref.from_seq, ref.first_seq)
         last = min(ref.to_seq, ref.first_seq + ref.count - 1)
         covered = self._covered.setdefault(ref.topic_id, Covered(ref.topic_id, ref.epoch, ref.topic, []))
         if covered.ranges and covered.ranges[-1][1] + 1 != first:
-            self._stretch[ref.topic_id] = self._stretch.get(ref.topic_id, 0) + 1
+            self._range_numbers[ref.topic_id] = self._range_numbers.get(ref.topic_id, 0) + 1
         covered.ranges.append((first, last))
-        run = (ref.topic_id, self._stretch.get(ref.topic_id, 0))
+        run = (ref.topic_id, self._range_numbers.get(ref.topic_id, 0))
         for batch in batches:
             for day, part in by_day(batch):
-                self._waiting.setdefault((day, bucket_of(ref.topic)), []).append((run, part))
+                self._pending.setdefault((day, bucket_of(ref.topic)), []).append((run, part))
         self._outcome.text_bytes += ref.text_bytes
         self._outcome.segments += 1
 
     def finish(self) -> Outcome:
         outcome = self._outcome
         with self._files as files:
-            for (day, bucket), parts in sorted(self._waiting.items()):
+            for (day, bucket), parts in sorted(self._pending.items()):
                 target = ParquetBytes(is_tagged(part for _, part in parts))
                 runs = []
                 for (topic_id, _), group in groupby(parts, key=lambda part: part[0]):

@@ -130,13 +130,13 @@ class ParquetBytes:
             sorting_columns=_ORDER,
             bloom_filter_options={"tag": True} if tagged else None,
         )
-        self._waiting: list[pa.RecordBatch] = []
+        self._pending: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         while batch.num_rows:
             fitting = batch.slice(0, _ROW_GROUP_ROWS - self._rows)
-            self._waiting.append(fitting)
+            self._pending.append(fitting)
             self._rows += fitting.num_rows
             self._bytes += fitting.nbytes
             batch = batch.slice(fitting.num_rows)
@@ -150,8 +150,8 @@ class ParquetBytes:
 
     def _flush(self) -> None:
         if self._rows:
-            self._writer.write_table(as_written(self._waiting), row_group_size=_ROW_GROUP_ROWS)
-        self._waiting, self._rows, self._bytes = [], 0, 0
+            self._writer.write_table(as_written(self._pending), row_group_size=_ROW_GROUP_ROWS)
+        self._pending, self._rows, self._bytes = [], 0, 0
 
 
 def as_written(batches: Iterable[pa.RecordBatch]) -> pa.Table:

@@ -68,7 +68,7 @@ class Mask:
             return Mask.of(())
         return self._combined(other, lambda mine, others: mine & others)
 
-    def _combined(self, other: "Mask", wanted: Callable[[Flags, Flags], Flags]) -> "Mask":
+    def _combined(self, other: "Mask", combine: Callable[[Flags, Flags], Flags]) -> "Mask":
         """Both are walked at once, from edge to edge: between two neighbouring edges nothing changes."""
         edges = np.concatenate([self.firsts, self.lasts + 1, other.firsts, other.lasts + 1])
         steps = np.zeros((2, len(edges)), np.int64)
@@ -78,7 +78,7 @@ class Mask:
         order = np.argsort(edges, kind="stable")
         edges, counts = edges[order], np.cumsum(steps[:, order], axis=1)
         last = np.flatnonzero(np.diff(edges, append=edges[-1] + 1))
-        edges, kept = edges[last], wanted(counts[0, last] > 0, counts[1, last] > 0)
+        edges, kept = edges[last], combine(counts[0, last] > 0, counts[1, last] > 0)
         changes = np.diff(kept.astype(np.int8), prepend=0)
         return Mask(edges[changes == 1], edges[changes == -1] - 1)
 

@@ -28,7 +28,7 @@ from topics.log.catalog import CatalogTopic
 from topics.log.fs import FileSystem, read_whole, replace_file
 from topics.model.seq_ranges import SeqRange
 from topics.spark.archive.archive_plan import newest_delete
-from topics.spark.archive.archive_state import UNHEARD, ArchivedTopic, ArchiveState, Commit, Dropped, Event, Owned
+from topics.spark.archive.archive_state import NOT_RECORDED, ArchivedTopic, ArchiveState, Commit, Dropped, Event, Owned
 from topics.spark.archive.data_files import ArchiveFile
 from topics.spark.archive.delete_masks import Mask
 from topics.spark.segment_reader import History
@@ -38,7 +38,7 @@ T = TypeVar("T")
 MAGIC = b"TPARC001"
 _CHECKSUM = Struct("<Q")
 _NAME = re.compile(r"(state|commit)-(\d{16})\.bin")
-_LOOKS = 10
+_LOAD_ATTEMPTS = 10
 _WHOLE_AFTER_COMMITS = 64
 _WHOLE_BYTES_MIN = 64 * 1024
 
@@ -63,7 +63,7 @@ class _WrittenState(msgspec.Struct, frozen=True, array_like=True):
     files: list[ArchiveFile]
     retired: list[tuple[str, int]]
     history: str = ""
-    heard: int = UNHEARD
+    deletes_seen: int = NOT_RECORDED
 
 
 class ArchiveStore:
@@ -82,9 +82,9 @@ class ArchiveStore:
 
         A reader may look while a whole state takes the place of commits, and then looks again.
         """
-        for _ in range(_LOOKS):
+        for _ in range(_LOAD_ATTEMPTS):
             try:
-                return self._look()
+                return self._load_once()
             except FileNotFoundError:
                 continue
         raise ArchiveDamagedError(f"{self.root}/ledger: it changes faster than it can be read")
@@ -135,7 +135,7 @@ class ArchiveStore:
                 if self._fs.exists(empty) and not self._list(empty):
                     self._fs.remove_dir(empty)
 
-    def _look(self) -> ArchiveState:
+    def _load_once(self) -> ArchiveState:
         names = self._names()
         wholes = [number for kind, number in names if kind == "state"]
         newest = max(wholes, default=0)
@@ -214,7 +214,7 @@ def _written(state: ArchiveState) -> _WrittenState:
         list(state.files.values()),
         list(state.retired.items()),
         state.history,
-        state.heard,
+        state.deletes_seen,
     )
 
 
@@ -230,7 +230,7 @@ def _restored(written: _WrittenState) -> ArchiveState:
         for run in file.runs:
             state.by_topic.setdefault(run.topic_id, set()).add(file.path)
     state.retired = dict(written.retired)
-    state.history, state.heard = written.history, written.heard
+    state.history, state.deletes_seen = written.history, written.deletes_seen
     return state
 
 
@@ -248,27 +248,27 @@ class MissedDeletesError(Exception):
     """The archive was left for another one, and deletes since then are forgotten."""
 
 
-def heard(state: ArchiveState, changed: Iterable[CatalogTopic]) -> Sequence[Event]:
+def deletes_seen(state: ArchiveState, changed: Iterable[CatalogTopic]) -> Sequence[Event]:
     """What notes that all deletes are taken over that a catalog tells of; nothing where it tells of none."""
     newest = newest_delete(changed)
-    return [Owned(state.history, newest)] if newest > state.heard else ()
+    return [Owned(state.history, newest)] if newest > state.deletes_seen else ()
 
 
-def owned(state: ArchiveState, history: History, topics: Mapping[int, CatalogTopic]) -> Sequence[Event]:
+def take_ownership(state: ArchiveState, history: History, topics: Mapping[int, CatalogTopic]) -> Sequence[Event]:
     """What makes an archive that of a log. One that another log left is begun anew: with all of its topics all of its
     files go, so that none is left to hold a record twice.
     """
     if state.history == history.name:
-        if state.heard == UNHEARD:
-            return [Owned(history.name, history.told)]
-        if state.topics and state.heard < history.told:
+        if state.deletes_seen == NOT_RECORDED:
+            return [Owned(history.name, history.acked_delete)]
+        if state.topics and state.deletes_seen < history.acked_delete:
             raise MissedDeletesError(
-                f"deletes were confirmed for another archive, up to catalog {history.told}, and this one has heard of "
-                f"those up to {state.heard}: it would show what was deleted. Move it away, and a new one is begun"
+                f"the archive would show deleted records: it has the deletes up to catalog {state.deletes_seen}, those "
+                f"up to {history.acked_delete} were acknowledged for another archive. Move it away to start a new one"
             )
         return ()
     if not state.topics or not (state.history or history.takes_over):
-        return [Owned(history.name, history.told)]
+        return [Owned(history.name, history.acked_delete)]
     if not history.takes_over:
         raise OtherHistoryError(
             f"the archive is of the log {state.history}, and this data folder is another "
@@ -282,7 +282,7 @@ def owned(state: ArchiveState, history: History, topics: Mapping[int, CatalogTop
                 "that the log no longer has: move the archive away to keep them, and a new one is begun"
             )
     _log.warning("the archive is begun anew: the log has another history", extra={"topics": len(state.topics)})
-    return [Dropped(sorted(state.topics)), Owned(history.name, history.told)]
+    return [Dropped(sorted(state.topics)), Owned(history.name, history.acked_delete)]
 
 
 def _only_here(state: ArchiveState, topic_id: int, earliest: int) -> int:

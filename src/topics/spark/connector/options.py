@@ -181,7 +181,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     archive: str | None = None
     """Folder of an archive, whose records come before those that the log still has."""
 
-    def wants(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
         """Whether a topic is read. No pattern means the streams that the server writes; who wants one names it."""
         if self.topics:
             return name in self.named
@@ -371,7 +371,7 @@ class Losses(msgspec.Struct):
     fail: bool
     records: int = 0
 
-    def met(self, topic: str, first: int, last: int, reason: str) -> None:
+    def record_loss(self, topic: str, first: int, last: int, reason: str) -> None:
         """Seqs `first` to `last` of a topic are gone."""
         if self.fail:
             raise DataLossError(

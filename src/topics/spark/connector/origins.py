@@ -69,8 +69,8 @@ def found_positions(origin: Origin, options: ReadOptions) -> dict[str, Position]
             "are there"
         )
     if not positions:
-        wanted = options.pattern or ", ".join(options.topics)
-        _log.warning("no topic is there to be read", extra={"wanted": wanted})
+        requested = options.pattern or ", ".join(options.topics)
+        _log.warning("no topic is there to be read", extra={"wanted": requested})
     return positions
 
 
@@ -84,13 +84,13 @@ class HttpOrigin:
         with Client(self._url, api_key=self._api_key) as client:
             if options.topics and len(options.topics) <= _ASKED_ONE_BY_ONE:
                 return _one_by_one(client, options.topics)
-            wanted = frozenset(options.topics)
-            prefix = _common_start(options.topics) if wanted else _fixed_part(options.pattern)
+            requested = frozenset(options.topics)
+            prefix = _common_start(options.topics) if requested else _fixed_part(options.pattern)
             found, cursor = {}, ""
             while True:
                 page = client.list_topics(prefix, page_size=_PAGE_TOPICS, cursor=cursor, streams=True)
                 for one in page.topics:
-                    if options.wants(one.topic):
+                    if options.selects(one.topic):
                         each = one.bytes // one.count if one.count else 0
                         found[one.topic] = Position(one.topic, one.epoch, one.earliest_seq, one.head_seq, each)
                 cursor = page.next_cursor or ""
@@ -138,13 +138,13 @@ class SegmentOrigin:
         layout = access.layout
         assert layout is not None
         self._layout = layout
-        self._looked: dict[str, CatalogTopic] = {}
+        self._topics: dict[str, CatalogTopic] = {}
         self.catalog: Catalog | None = None
         """What the last look found."""
 
     def positions(self, options: ReadOptions) -> dict[str, Position]:
-        topics = self._look().topics
-        return {topic.name: _position(topic, self._expired(topic)) for topic in topics if options.wants(topic.name)}
+        topics = self._reload().topics
+        return {topic.name: _position(topic, self._expired(topic)) for topic in topics if options.selects(topic.name)}
 
     def first_at(self, position: Position, ts: int) -> int:
         topic = self._known(position.topic, position.epoch)
@@ -165,7 +165,7 @@ class SegmentOrigin:
         return intersection(union(lost_of(topic), self._expired(topic)), [(1, position.earliest - 1)])
 
     def report(self, spans: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, SeqRange, str]]:
-        self._look()
+        self._reload()
         told = []
         for name, epoch, after, to in spans:
             topic = self._known(name, epoch)
@@ -177,14 +177,14 @@ class SegmentOrigin:
         files = guest_files(self._layout.cold_root)
         return expired(files, self._layout, topic, ScanOptions(), SystemClock().now_ms())
 
-    def _look(self) -> Catalog:
+    def _reload(self) -> Catalog:
         catalog = self.catalog = load_catalog(PosixFileSystem(), self._layout)
-        self._looked = catalog.by_name()
+        self._topics = catalog.by_name()
         return catalog
 
     def _known(self, name: str, epoch: int) -> CatalogTopic | None:
         """A topic as the last look found it."""
-        found = self._looked.get(name)
+        found = self._topics.get(name)
         return found if found is not None and found.epoch == epoch else None
 
 

@@ -26,19 +26,21 @@ def resolve(bound: Bound, options: ReadOptions, positions: dict[str, Position], 
     """What a user asked for, as offsets of the topics that are there."""
     found: Offsets = {}
     for name, position in positions.items():
-        wish = bound.of(name)
-        if isinstance(wish, Point):
-            if wish.epoch not in (0, position.epoch):
-                raise OptionError(f"topic {name} has epoch {position.epoch} now, not {wish.epoch}: it was made again")
+        requested = bound.of(name)
+        if isinstance(requested, Point):
+            if requested.epoch not in (0, position.epoch):
+                raise OptionError(
+                    f"topic {name} has epoch {position.epoch} now, not {requested.epoch}: it was made again"
+                )
             # A batch is what there is now, whatever comes to be until it is read.
-            seq = wish.seq if start else min(wish.seq, position.head)
-        elif wish == "latest":
+            seq = requested.seq if start else min(requested.seq, position.head)
+        elif requested == "latest":
             seq = position.head
         else:
             seq = min(position.earliest - 1, position.head)
-        if start and wish == "earliest" and options.from_ts:
+        if start and requested == "earliest" and options.from_ts:
             seq = max(seq, origin.first_at(position, options.from_ts))
-        if not start and wish == "latest" and options.to_ts < SEQ_MAX:
+        if not start and requested == "latest" and options.to_ts < SEQ_MAX:
             # What is later is not even read: it would only be thrown away.
             seq = min(seq, origin.last_before(position, options.to_ts))
         found[name] = offset(position.epoch, seq)
@@ -52,12 +54,12 @@ def spans(start: Offsets, end: Offsets, losses: Losses) -> list[SeqSpan]:
     """What lies between two offsets, topic by topic; a topic that was made again is read from its new beginning."""
     found = []
     for name in sorted(start.keys() - end.keys()):
-        losses.met(name, start[name]["seq"] + 1, start[name]["seq"], "the topic was deleted")
+        losses.record_loss(name, start[name]["seq"] + 1, start[name]["seq"], "the topic was deleted")
     for name in sorted(end):
         to, before = end[name], start.get(name)
         after = before["seq"] if before is not None else 0
         if before is not None and before["epoch"] != to["epoch"]:
-            losses.met(name, after + 1, after, "the topic was deleted and made again")
+            losses.record_loss(name, after + 1, after, "the topic was deleted and made again")
             after = 0
         if after < to["seq"]:
             found.append(SeqSpan(name, to["epoch"], after, to["seq"]))

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -74,12 +75,12 @@ def open_client(access: Access) -> Client:
     return Client(access.http, api_key=access.api_key)
 
 
-def page_request(topic: str, epoch: int, cursor: int, wanted: int) -> Request[RawPage]:
+def page_request(topic: str, epoch: int, cursor: int, requested: int) -> Request[RawPage]:
     """A read of at most so many records behind a cursor of a topic of this epoch, and of no other."""
     request = diff(
         topic,
         cursor,
-        limit=min(wanted, _PAGE_RECORDS),
+        limit=min(requested, _PAGE_RECORDS),
         include_tags=True,
         max_batch_bytes=_PAGE_BYTES,
         epoch=epoch or None,
@@ -173,16 +174,16 @@ class SpanReader:
         if self._options.access.http is not None:
             yield from self._read_http(SeqSpan(ref.topic, ref.epoch, first - 1, last))
         else:
-            self._tell(self._catalog(anew=True).get(ref.topic), ref.topic, ref.epoch, [(first, last)])
+            self._report_losses(self._catalog(anew=True).get(ref.topic), ref.topic, ref.epoch, [(first, last)])
 
-    def _tell(self, topic: CatalogTopic | None, name: str, epoch: int, missing: Ranges) -> None:
+    def _report_losses(self, topic: CatalogTopic | None, name: str, epoch: int, missing: Ranges) -> None:
         """What no segment holds was deleted on purpose, unless the catalog knows better."""
         if topic is None or topic.epoch != epoch:
             for first, last in missing:
-                self._losses.met(name, first, last, _DELETED if topic is None else _RECREATED)
+                self._losses.record_loss(name, first, last, _DELETED if topic is None else _RECREATED)
             return
         for (first, last), reason in losses_within(topic, missing):
-            self._losses.met(name, first, last, reason)
+            self._losses.record_loss(name, first, last, reason)
 
     def _parts(self, span: SeqSpan) -> list[SegmentRef | SeqRange]:
         """The segments of a span, and the ranges between them that only the server has; in order."""
@@ -194,11 +195,11 @@ class SpanReader:
         refs, old = self._segments(self._layout, known, span) if known is not None else ([], [])
         missing = difference(whole, _held(known) if known is not None else [])
         if self._options.access.http is None:
-            self._tell(topic, span.topic, span.epoch, missing)
+            self._report_losses(topic, span.topic, span.epoch, missing)
             for first, last in old:
-                self._losses.met(span.topic, first, last, _EXPIRED)
+                self._losses.record_loss(span.topic, first, last, _EXPIRED)
             for first, last in _unsealed(known, span) if known is not None else ():
-                self._losses.met(span.topic, first, last, _UNSEALED)
+                self._losses.record_loss(span.topic, first, last, _UNSEALED)
             return list(refs)
         # The server goes by its own clock, and tells the loss.
         missing = union(missing, old)
@@ -207,7 +208,7 @@ class SpanReader:
     def _segments(self, layout: Layout, topic: CatalogTopic, span: SeqSpan) -> tuple[list[SegmentRef], Ranges]:
         """The segments of a span with what is live in them, and the seqs in front that have become too old."""
         options = self._options
-        wanted = ScanOptions(
+        requested = ScanOptions(
             from_seq=max(span.after + 1, topic.evict_floor),
             to_seq=span.to,
             from_ts=options.from_ts,
@@ -216,7 +217,7 @@ class SpanReader:
             include_deleted=options.include_deleted,
         )
         now = SystemClock().now_ms()
-        refs, old = plan_topic(topic, wanted, now), expired(self._files, layout, topic, wanted, now)
+        refs, old = plan_topic(topic, requested, now), expired(self._files, layout, topic, requested, now)
         if not old:
             return refs, old
         return [msgspec.structs.replace(ref, from_seq=max(ref.from_seq, old[-1][1] + 1)) for ref in refs], old
@@ -237,14 +238,14 @@ class SpanReader:
             try:
                 answer = self._client.send(page_request(span.topic, span.epoch, cursor, span.to - cursor))
             except TopicNotFound:
-                losses.met(span.topic, cursor + 1, span.to, _DELETED)
+                losses.record_loss(span.topic, cursor + 1, span.to, _DELETED)
                 return
             gap = answer.tombstone
             if gap is not None and gap.reason == _RECREATED:
-                losses.met(span.topic, cursor + 1, span.to, gap.reason)
+                losses.record_loss(span.topic, cursor + 1, span.to, gap.reason)
                 return
             if gap is not None and gap.gap_from <= span.to:
-                losses.met(span.topic, gap.gap_from, min(gap.gap_to, span.to), gap.reason)
+                losses.record_loss(span.topic, gap.gap_from, min(gap.gap_to, span.to), gap.reason)
             records = [record for record in answer.records if record.seq <= span.to]
             if records:
                 yield filtered(as_batch(span.topic, span.epoch, records), self._options)
@@ -320,26 +321,26 @@ def plan_history(
     if options.archive is None or options.starting.word != "earliest" or options.ending.word == "earliest":
         return []
     store = ArchiveStore(guest_files(options.archive), options.archive)
-    wanted = {name: one for name, one in positions.items() if name not in options.starting.by_topic}
+    requested = {name: one for name, one in positions.items() if name not in options.starting.by_topic}
     parts: list[FilePart] = []
     found = set()
     state = store.load()
     for topic in state.topics.values():
-        position = wanted.get(topic.name)
+        position = requested.get(topic.name)
         if position is None or position.epoch != topic.epoch:
             continue
         found.add(topic.name)
         runs = state.runs_of(topic.topic_id)
         for first, last in _gaps(topic, runs, position, origin, options):
-            losses.met(topic.name, first, last, "neither the archive nor the log has them")
+            losses.record_loss(topic.name, first, last, "neither the archive nor the log has them")
         below = position.earliest
-        parts += parts_of(store, state, topic.topic_id, below, lambda run, below=below: _is_wanted(run, below, options))  # type: ignore[misc]
-    for name in sorted(wanted.keys() - found):
+        parts += parts_of(store, state, topic.topic_id, below, partial(_is_selected, below=below, options=options))
+    for name in sorted(requested.keys() - found):
         _log.warning("the archive has nothing of a topic", extra={"topic": name})
     return pack_parts(parts, options.bytes_per_partition)
 
 
-def _is_wanted(run: Run, below: int, options: ReadOptions) -> bool:
+def _is_selected(run: Run, below: int, options: ReadOptions) -> bool:
     return run.first_seq < below and run.last_ts >= options.from_ts and run.first_ts < options.to_ts
 
 

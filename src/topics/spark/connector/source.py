@@ -71,14 +71,14 @@ def typed_columns(options: ReadOptions) -> tuple[str, StructType]:
     return subject.columns.generation, from_arrow_schema(written_schema(subject.columns.columns).remove_metadata())
 
 
-def check_typed(options: ReadOptions, versions: Versions, generation: str | None, wanted: pa.Schema) -> None:
+def check_typed(options: ReadOptions, versions: Versions, generation: str | None, requested: pa.Schema) -> None:
     """Refuses to read into columns that are not, or no longer, those of the stream."""
     columns = _subject(_only(options, versions)).columns
     [name] = options.topics
     if generation is not None and columns.generation != generation:
         raise SchemaChangedError(f"the schema of {name} has changed since this was loaded: load it again")
     there = written_schema(columns.columns)
-    wrong = [one.name for one in wanted if one.name not in there.names or there.field(one.name).type != one.type]
+    wrong = [one.name for one in requested if one.name not in there.names or there.field(one.name).type != one.type]
     if wrong:
         told = ", ".join(f"{field.name} {field.type}" for field in there)
         raise SchemaChangedError(f"{name} has no column {', '.join(wrong)} of that type; there are {told}")
@@ -163,24 +163,26 @@ class _Columns:
         unknown = [name for name in schema.names if name not in RECORD_SCHEMA.names]
         if unknown and not options.typed:
             raise OptionError(f"there is no column {', '.join(unknown)}; there are {', '.join(RECORD_SCHEMA.names)}")
-        self._wanted = arrow_schema(schema)
+        self._requested = arrow_schema(schema)
         self._options = options
         self._generation = generation
 
     def shown(self, pieces: list[Piece], versions: Versions) -> Sequence[InputPartition]:
         """The pieces with what their records are shown as."""
         if self._options.typed and pieces:
-            check_typed(self._options, versions, self._generation, self._wanted)
+            check_typed(self._options, versions, self._generation, self._requested)
         for piece in pieces:
             piece.versions = versions
         return pieces
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if self._wanted == RECORD_SCHEMA:
+        if self._requested == RECORD_SCHEMA:
             return batches
         # Spark compares schemas to the letter, whether a column may be null included.
-        names = self._wanted.names
-        return (pa.RecordBatch.from_arrays([batch[name] for name in names], schema=self._wanted) for batch in batches)
+        names = self._requested.names
+        return (
+            pa.RecordBatch.from_arrays([batch[name] for name in names], schema=self._requested) for batch in batches
+        )
 
 
 class TopicsReader(DataSourceReader):
@@ -198,7 +200,7 @@ class TopicsReader(DataSourceReader):
         start = resolve(options.starting, options, positions, origin, start=True)
         end = resolve(options.ending, options, positions, origin, start=False)
         found = spans(start, end, losses)
-        _tell(origin, found, losses)
+        _report_losses(origin, found, losses)
         if isinstance(origin, SegmentOrigin) and not options.starting.by_topic and not options.ending.by_topic:
             return self._columns.shown([*history, *self._segment_pieces(origin)], versions)
         sizes = {name: position.record_bytes for name, position in positions.items()}
@@ -210,12 +212,12 @@ class TopicsReader(DataSourceReader):
         options = self._options
         if options.starting.word == "latest" or options.ending.word == "earliest":
             return []
-        wanted = ScanOptions(
+        requested = ScanOptions(
             topics=options.topics, pattern=options.pattern, from_ts=options.from_ts, to_ts=options.to_ts,
             tag_prefix=options.tag_prefix, include_deleted=options.include_deleted,
         )  # fmt: skip
         assert origin.catalog is not None
-        refs = plan_scan(origin.catalog, wanted, SystemClock().now_ms())
+        refs = plan_scan(origin.catalog, requested, SystemClock().now_ms())
         groups = pack(refs, options.bytes_per_partition, options.partitions_min)
         return [Piece(group=_group_codec.encode(group)) for group in groups]
 
@@ -261,7 +263,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         losses = Losses(self._options.fail_on_loss)
         found = spans(from_checkpoint(start), from_checkpoint(end), losses)
-        _tell(self._origin, found, losses)
+        _report_losses(self._origin, found, losses)
         if found and not self._record_bytes:
             self._heads()  # A query that goes on from its checkpoint repeats a batch before it asks where topics stand.
         # A batch that is run again may be cut otherwise: what a sink commits is the batch, not its pieces.
@@ -281,9 +283,9 @@ def _size(options: ReadOptions) -> PieceSize:
     return PieceSize(options.records_per_partition, options.bytes_per_partition, options.partitions_min)
 
 
-def _tell(origin: Origin, found: Sequence[SeqSpan], losses: Losses) -> None:
+def _report_losses(origin: Origin, found: Sequence[SeqSpan], losses: Losses) -> None:
     for topic, (first, last), reason in origin.report((one.topic, one.epoch, one.after, one.to) for one in found):
-        losses.met(topic, first, last, reason)
+        losses.record_loss(topic, first, last, reason)
 
 
 def _not_behind(start: Offsets, end: Offsets) -> Offsets:

@@ -161,10 +161,10 @@ _SCHEMA = pa.schema(
 )
 
 
-def hash_of(wanted: TableFile) -> str:
+def hash_of(desired: TableFile) -> str:
     """Tells what is deleted in a file from anything else that could be; empty when nothing is."""
     state = None
-    for place, mask in enumerate(wanted.hidden):
+    for place, mask in enumerate(desired.hidden):
         if len(mask):
             state = state or xxhash.xxh3_64()
             data = mask.to_bytes()
@@ -173,16 +173,16 @@ def hash_of(wanted: TableFile) -> str:
     return state.hexdigest() if state is not None else ""
 
 
-def hidden_positions(fs: FileSystem, wanted: TableFile) -> Ints:
+def hidden_positions(fs: FileSystem, desired: TableFile) -> Ints:
     """The places of the deleted rows of a file, ascending. The file is opened only where nothing else can tell."""
     seqs: Ints | None = None
     found = [np.empty(0, np.int64)]
-    for (start, run), mask in zip(wanted.file.starts(), wanted.hidden, strict=False):
+    for (start, run), mask in zip(desired.file.starts(), desired.hidden, strict=False):
         if not len(mask):
             continue
         places = _computed(run, mask)
         if places is None:
-            seqs = read_column(fs, wanted.path, wanted.seq_column).to_numpy() if seqs is None else seqs
+            seqs = read_column(fs, desired.path, desired.seq_column).to_numpy() if seqs is None else seqs
             places = np.flatnonzero(mask.hides(seqs[start : start + run.rows]))
         found.append(places + start)
     return np.concatenate(found)
@@ -216,14 +216,14 @@ _PART_CHARS = 64
 _LONG, _TEXT, _TIME = LongType(), StringType(), TimestamptzType()
 
 
-def data_entry(wanted: TableFile, shape: Shape) -> DataFile:
-    file = wanted.file
+def data_entry(desired: TableFile, shape: Shape) -> DataFile:
+    file = desired.file
     firsts, lasts = [run.first_seq for run in file.runs], [run.last_seq for run in file.runs]
     lower = {shape.seq_id: to_bytes(_LONG, min(firsts)), shape.ts_id: to_bytes(_TIME, file.first_ts * 1000)}
     upper = {shape.seq_id: to_bytes(_LONG, max(lasts)), shape.ts_id: to_bytes(_TIME, file.last_ts * 1000 + 999)}
     if shape.shared:
         _add_topics(file, lower, upper)
-    return _entry(DataFileContent.DATA, wanted.path, wanted, file.rows, file.bytes, lower, upper, ORDER_ID, shape)
+    return _entry(DataFileContent.DATA, desired.path, desired, file.rows, file.bytes, lower, upper, ORDER_ID, shape)
 
 
 def _add_topics(file: ArchiveFile, lower: dict[int, bytes], upper: dict[int, bytes]) -> None:
@@ -236,17 +236,17 @@ def _add_topics(file: ArchiveFile, lower: dict[int, bytes], upper: dict[int, byt
         upper[TOPIC] = to_bytes(_TEXT, last_topic)
 
 
-def delete_entry(wanted: TableFile, path: str, rows: int, size: int, shape: Shape) -> DataFile:
+def delete_entry(desired: TableFile, path: str, rows: int, size: int, shape: Shape) -> DataFile:
     """A file of the places of deleted rows in one data file. Equal bounds say that it is about no other."""
-    bounds = {PATH_ID: wanted.path.encode()}
-    return _entry(DataFileContent.POSITION_DELETES, path, wanted, rows, size, bounds, dict(bounds), None, shape)
+    bounds = {PATH_ID: desired.path.encode()}
+    return _entry(DataFileContent.POSITION_DELETES, path, desired, rows, size, bounds, dict(bounds), None, shape)
 
 
 def _entry(
-    content: DataFileContent, path: str, wanted: TableFile, rows: int, size: int, lower: dict[int, bytes],
+    content: DataFileContent, path: str, desired: TableFile, rows: int, size: int, lower: dict[int, bytes],
     upper: dict[int, bytes], order: int | None, shape: Shape,
 ) -> DataFile:  # fmt: skip
-    partition = Record(wanted.file.day, wanted.file.bucket) if shape.shared else Record(wanted.file.day)
+    partition = Record(desired.file.day, desired.file.bucket) if shape.shared else Record(desired.file.day)
     entry = DataFile.from_args(
         content=content, file_path=path, file_format=FileFormat.PARQUET, partition=partition,
         record_count=rows, file_size_in_bytes=size, column_sizes=None, value_counts=None, null_value_counts=None,

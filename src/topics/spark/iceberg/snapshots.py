@@ -21,7 +21,7 @@ from pyiceberg.table.update import (
 
 from topics.spark.iceberg.file_io import TableIO
 from topics.spark.iceberg.manifests import live_files, manifests_at
-from topics.spark.segment_reader import is_over
+from topics.spark.segment_reader import has_elapsed
 
 _MADE = "topics.made-ms"
 
@@ -62,7 +62,7 @@ def made_ms(snapshot: Snapshot) -> int:
     return int(told) if told.isdigit() else snapshot.timestamp_ms
 
 
-def evolves(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
+def schema_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
     """The columns become those of a schema; nothing where they are."""
     if metadata.schema() == schema:
         return ()
@@ -81,17 +81,17 @@ def _schema_id(metadata: TableMetadata, evolution: Sequence[TableUpdate]) -> int
     return metadata.current_schema_id
 
 
-def shows(snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+def snapshot_updates(snapshot: Snapshot) -> tuple[TableUpdate, ...]:
     """A snapshot joins, and counts."""
     ref = {"ref-name": MAIN_BRANCH, "type": "branch", "snapshot-id": snapshot.snapshot_id}
     return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(ref)
 
 
-def forgets(snapshot_ids: Sequence[int]) -> TableUpdate:
+def expire_updates(snapshot_ids: Sequence[int]) -> TableUpdate:
     return RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(snapshot_ids)})
 
 
-def current_is(metadata: TableMetadata) -> TableRequirement:
+def require_current(metadata: TableMetadata) -> TableRequirement:
     """That nobody else has changed the table since it was looked at."""
     return AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id})
 
@@ -184,5 +184,5 @@ def outdated(metadata: TableMetadata, keep_ms: int, now_ms: int) -> list[int]:
     return [
         one.snapshot_id
         for one, after in pairwise(snapshots)
-        if is_over(made_ms(after), keep_ms, now_ms) and one.snapshot_id != metadata.current_snapshot_id
+        if has_elapsed(made_ms(after), keep_ms, now_ms) and one.snapshot_id != metadata.current_snapshot_id
     ]

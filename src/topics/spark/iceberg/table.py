@@ -27,15 +27,15 @@ from topics.spark.iceberg.file_io import TableIO
 from topics.spark.iceberg.manifests import ManifestMaker, live_files, manifests_at
 from topics.spark.iceberg.snapshots import (
     History,
-    current_is,
-    evolves,
-    forgets,
+    expire_updates,
     outdated,
-    shows,
+    require_current,
+    schema_updates,
     snapshot_of,
+    snapshot_updates,
     summary_of,
 )
-from topics.spark.iceberg.table_diff import Change, Shown
+from topics.spark.iceberg.table_diff import Change, TableContents
 from topics.spark.iceberg.table_schema import RECORDS, Shape, properties
 from topics.system.entropy import Entropy
 
@@ -61,7 +61,7 @@ class ArchiveTable:
         self._file_bytes = file_bytes
         self._io = TableIO(fs)
         self._history = History(self._io)
-        self._shown = Shown()
+        self._shown = TableContents()
         self._version: Version | None = None
         self._unusable = False
         """Whether there is a table that has to be replaced, even if there is nothing to show."""
@@ -74,14 +74,14 @@ class ArchiveTable:
         With `whole` all others are not wanted either: the first call of a process says everything. `same_rows` is for a
         change that readers do not see.
         """
-        version = self._open(make=any(wanted is not None for wanted in changed.values()))
+        version = self._open(make=any(desired is not None for desired in changed.values()))
         if version is None:
             return False
         if whole:
             self._sweep(version, now_ms)
             changed = {**dict.fromkeys(self._shown.paths()), **changed}
-        change = self._shown.compared(self._fs, f"{self._root}/deletes", self._entropy, changed, self.shape)
-        needed = not change.empty or self._unusable or bool(evolves(version.metadata, self.shape.schema))
+        change = self._shown.diff(self._fs, f"{self._root}/deletes", self._entropy, changed, self.shape)
+        needed = not change.empty or self._unusable or bool(schema_updates(version.metadata, self.shape.schema))
         if needed:
             self._commit(version, change, now_ms, same_rows)
         return needed
@@ -94,7 +94,7 @@ class ArchiveTable:
         old = outdated(version.metadata, self._keep_ms, now_ms)
         if old:
             self._version = None
-            version = self._swapped(version, [forgets(old)], now_ms)
+            version = self._swapped(version, [expire_updates(old)], now_ms)
             self._clean(version, old, now_ms)
             self._version = version
 
@@ -127,14 +127,14 @@ class ArchiveTable:
         """The version that counts; where there is none, one to begin with."""
         if self._version is not None and self.shape.fits(self._version.metadata):
             return self._version
-        self._history, self._shown = History(self._io), Shown()
+        self._history, self._shown = History(self._io), TableContents()
         try:
             version = self._usable(self._pointer.load())
             if version is not None:
                 self._load(version.metadata)
         except TableDamagedError as error:
             _log.warning("the archive's table cannot be read and is made again", extra={"error": str(error)})
-            version, self._history, self._shown, self._unusable = None, History(self._io), Shown(), True
+            version, self._history, self._shown, self._unusable = None, History(self._io), TableContents(), True
         if version is None and (make or self._unusable):
             version = self._pointer.create(self._fresh())
         self._version = version
@@ -184,13 +184,15 @@ class ArchiveTable:
         sequence = metadata.next_sequence_number()
         listed = maker.listed(manifests, parent.snapshot_id if parent is not None else None, sequence)
         summary = summary_of([*change.data, *change.deletes], gone, parent, same_rows)
-        evolution = evolves(metadata, self.shape.schema)
+        evolution = schema_updates(metadata, self.shape.schema)
         snapshot = snapshot_of(metadata, snapshot_id, sequence, listed, summary, now_ms, evolution)
         # Names are durable before the version that needs them counts.
         for folder in ("deletes", "metadata") if change.deletes else ("metadata",):
             self._fs.sync_dir(f"{self._root}/{folder}")
         old = outdated(metadata, self._keep_ms, now_ms)
-        version = self._swapped(version, [*([forgets(old)] if old else []), *evolution, *shows(snapshot)], now_ms)
+        version = self._swapped(
+            version, [*([expire_updates(old)] if old else []), *evolution, *snapshot_updates(snapshot)], now_ms
+        )
         self._shown.remove(change.removed)
         self._shown.put(maker.made)
         self._history.add(snapshot, manifests_at(self._io, snapshot.manifest_list))
@@ -217,7 +219,7 @@ class ArchiveTable:
         return maker.merged(found), gone
 
     def _swapped(self, version: Version, updates: list[TableUpdate], now_ms: int) -> Version:
-        done = self._pointer.commit(version, (current_is(version.metadata),), tuple(updates), now_ms)
+        done = self._pointer.commit(version, (require_current(version.metadata),), tuple(updates), now_ms)
         self._unusable = False
         return done
 
@@ -257,16 +259,16 @@ class TableFollower:
     def __init__(self, table: ArchiveTable, root: str) -> None:
         self._table = table
         self._root = root
-        self._told: int | None = None
+        self._followed: int | None = None
         """The number of the commit up to which the table was told; none when nobody knows."""
 
     def follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
-        told, self._told = self._told, None
+        told, self._followed = self._followed, None
         # The events are those of one commit. A commit that failed may be in the ledger all the same.
         next_one = told is not None and state.number == told + bool(events)
         done = self._follow(state, events, now_ms) if next_one else self._follow_all(state, now_ms)
         # Only now: what failed on the way is told again, and all of it.
-        self._told = state.number
+        self._followed = state.number
         return done
 
     def _follow_all(self, state: ArchiveState, now_ms: int) -> bool:
@@ -279,8 +281,8 @@ class TableFollower:
         done = False
         if added:
             fresh = [file.path for event in added for file in event.files]
-            wanted = {self._path(path): self._wanted(state, state.files[path]) for path in fresh}
-            done = self._table.follow(wanted, now_ms)
+            desired = {self._path(path): self._desired(state, state.files[path]) for path in fresh}
+            done = self._table.follow(desired, now_ms)
         if others:
             # What is written out of files was hidden before: rows neither come nor go.
             same_rows = all(isinstance(event, Rewritten | Removed | Owned) for event in others)
@@ -294,10 +296,10 @@ class TableFollower:
     def _changed(self, state: ArchiveState, paths: Iterable[str]) -> dict[str, TableFile | None]:
         changed: dict[str, TableFile | None] = {self._path(path): None for path in state.retired}
         return changed | {
-            self._path(path): self._wanted(state, state.files[path]) for path in paths if path in state.files
+            self._path(path): self._desired(state, state.files[path]) for path in paths if path in state.files
         }
 
-    def _wanted(self, state: ArchiveState, file: ArchiveFile) -> TableFile:
+    def _desired(self, state: ArchiveState, file: ArchiveFile) -> TableFile:
         return TableFile(self._path(file.path), file, hidden_runs(state, file))
 
     def _path(self, path: str) -> str:

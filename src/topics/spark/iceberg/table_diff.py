@@ -26,7 +26,7 @@ from topics.system.entropy import Entropy
 _log = logging.getLogger(__name__)
 
 
-class _Held(msgspec.Struct):
+class _TableEntry(msgspec.Struct):
     """A data file that is shown, and the file that hides some of its rows; each with the manifest that names it."""
 
     manifest: str
@@ -49,95 +49,101 @@ class Change(msgspec.Struct):
         return not (self.data or self.deletes or self.removed)
 
 
-class Shown:
+class TableContents:
     """The files of the snapshot that counts, by their paths."""
 
     def __init__(self) -> None:
-        self._held: dict[str, _Held] = {}
-        self._of_deletes: dict[str, _Held] = {}
+        self._entries: dict[str, _TableEntry] = {}
+        self._of_deletes: dict[str, _TableEntry] = {}
 
     def paths(self) -> list[str]:
-        return list(self._held)
+        return list(self._entries)
 
     def manifests_of(self, paths: set[str]) -> set[str]:
         """The manifests that name some files of either kind."""
         found = set()
         for path in paths:
-            held = self._held.get(path)
-            found.add(held.manifest if held is not None else self._of_deletes[path].deletes_manifest)
+            entry = self._entries.get(path)
+            found.add(entry.manifest if entry is not None else self._of_deletes[path].deletes_manifest)
         return found
 
     def remove(self, paths: set[str]) -> None:
         for path in paths:
-            self._held.pop(path, None)
-            held = self._of_deletes.pop(path, None)
-            if held is not None:
-                held.deletes = held.deletes_manifest = ""
+            self._entries.pop(path, None)
+            entry = self._of_deletes.pop(path, None)
+            if entry is not None:
+                entry.deletes = entry.deletes_manifest = ""
 
     def put(self, files: Mapping[str, list[DataFile]]) -> None:
         """Files by their manifests. Those of data come first, because those of deletes belong to them."""
         named = [(manifest, file) for manifest, found in files.items() for file in found]
         for manifest, file in named:
             if file.content == DataFileContent.DATA:
-                self._held.setdefault(file.file_path, _Held("")).manifest = manifest
+                self._entries.setdefault(file.file_path, _TableEntry("")).manifest = manifest
         for manifest, file in named:
             if file.content == DataFileContent.POSITION_DELETES:
-                held = self._held[file.lower_bounds[PATH_ID].decode()]
-                held.deletes, held.deletes_manifest = file.file_path, manifest
-                self._of_deletes[file.file_path] = held
+                entry = self._entries[file.lower_bounds[PATH_ID].decode()]
+                entry.deletes, entry.deletes_manifest = file.file_path, manifest
+                self._of_deletes[file.file_path] = entry
 
-    def compared(
+    def diff(
         self,
         fs: FileSystem,
         folder: str,
         entropy: Entropy,
-        wanted: Mapping[str, TableFile | None],
+        desired: Mapping[str, TableFile | None],
         shape: Shape = RECORDS,
     ) -> Change:
         """What has to be changed. Files of deletes are written into the folder as they are found to be needed."""
         change = Change()
-        for path, one in wanted.items():
-            held = self._held.get(path)
+        for path, one in desired.items():
+            entry = self._entries.get(path)
             if one is None:
-                _drop(path, held, change)
-            elif held is None or held.hash != hash_of(one):
-                _show(fs, folder, entropy, one, held, change, shape)
+                _drop(path, entry, change)
+            elif entry is None or entry.hash != hash_of(one):
+                _show(fs, folder, entropy, one, entry, change, shape)
         return change
 
 
-def _drop(path: str, held: _Held | None, change: Change) -> None:
-    if held is not None:
-        change.removed |= {path, held.deletes} - {""}
+def _drop(path: str, entry: _TableEntry | None, change: Change) -> None:
+    if entry is not None:
+        change.removed |= {path, entry.deletes} - {""}
 
 
 def _show(
-    fs: FileSystem, folder: str, entropy: Entropy, wanted: TableFile, held: _Held | None, change: Change, shape: Shape
+    fs: FileSystem,
+    folder: str,
+    entropy: Entropy,
+    desired: TableFile,
+    entry: _TableEntry | None,
+    change: Change,
+    shape: Shape,
 ) -> None:
-    positions = _positions(fs, wanted)
-    if len(positions) == wanted.file.rows:
+    positions = _positions(fs, desired)
+    if len(positions) == desired.file.rows:
         # Nothing of it is left to be shown, and a file that is not there costs no reader anything.
-        _drop(wanted.path, held, change)
+        _drop(desired.path, entry, change)
         return
-    if held is None:
-        change.data.append(data_entry(wanted, shape))
-    elif held.deletes:
-        change.removed.add(held.deletes)
+    if entry is None:
+        change.data.append(data_entry(desired, shape))
+    elif entry.deletes:
+        change.removed.add(entry.deletes)
     if len(positions):
-        path = f"{folder}/{hash_of(wanted)}-{entropy.token(8).hex()}.parquet"
-        change.deletes.append(_write_deletes(fs, path, wanted, positions, shape))
+        path = f"{folder}/{hash_of(desired)}-{entropy.token(8).hex()}.parquet"
+        change.deletes.append(_write_deletes(fs, path, desired, positions, shape))
 
 
-def _positions(fs: FileSystem, wanted: TableFile) -> Ints:
+def _positions(fs: FileSystem, desired: TableFile) -> Ints:
     try:
-        return hidden_positions(fs, wanted)
+        return hidden_positions(fs, desired)
     except (FileNotFoundError, pa.ArrowInvalid) as error:
         # Nobody knows which of its rows are deleted, so none is shown; the other files are.
-        _log.error("a file of the archive cannot be read", extra={"path": wanted.path, "error": str(error)})
-        return np.arange(wanted.file.rows)
+        _log.error("a file of the archive cannot be read", extra={"path": desired.path, "error": str(error)})
+        return np.arange(desired.file.rows)
 
 
-def _write_deletes(fs: FileSystem, path: str, wanted: TableFile, positions: Ints, shape: Shape) -> DataFile:
-    data = encoded_positions(wanted.path, positions)
+def _write_deletes(fs: FileSystem, path: str, desired: TableFile, positions: Ints, shape: Shape) -> DataFile:
+    data = encoded_positions(desired.path, positions)
     fs.make_dirs(path.rpartition("/")[0])
     write_synced(fs, path, data)
-    return delete_entry(wanted, path, len(positions), len(data), shape)
+    return delete_entry(desired, path, len(positions), len(data), shape)

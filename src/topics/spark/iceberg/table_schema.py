@@ -65,12 +65,12 @@ class Shape(NamedTuple):
             return False
         if self.shared:
             return metadata.schema() == self.schema
-        wanted = {field.field_id: field for field in self.schema.fields}
+        desired = {field.field_id: field for field in self.schema.fields}
         return all(
-            (field.name, field.field_type) == (wanted[field.field_id].name, wanted[field.field_id].field_type)
+            (field.name, field.field_type) == (desired[field.field_id].name, desired[field.field_id].field_type)
             for known in metadata.schemas
             for field in known.fields
-            if field.field_id in wanted
+            if field.field_id in desired
         )
 
 

@@ -87,13 +87,13 @@ def typed_name(table: str, folder: str) -> str:
     return f"{table.rpartition('.')[0]}.typed_{plain}"
 
 
-def twin_of(path: str, generation: str) -> str:
+def typed_file_path(path: str, generation: str) -> str:
     """The twin of a file of the archive, below the folder of the table."""
     return f"data/{xxh3_64_hexdigest(path.encode())}-{generation}.parquet"
 
 
-def generation_of(twin: str) -> str:
-    return twin.rpartition("-")[2].removesuffix(".parquet")
+def generation_of(typed_file: str) -> str:
+    return typed_file.rpartition("-")[2].removesuffix(".parquet")
 
 
 class TypedFileTask(msgspec.Struct, frozen=True, array_like=True):
@@ -112,7 +112,7 @@ class TypedFileResult(msgspec.Struct, frozen=True, array_like=True):
     bytes: int
 
 
-def make_twin(fs: FileSystem, work: TypedFileTask) -> int:
+def write_typed_file(fs: FileSystem, work: TypedFileTask) -> int:
     """Makes a twin; its length in bytes. Raises what reading its file raises."""
     subject = subject_of(work.contract)
     assert subject is not None
@@ -122,16 +122,16 @@ def make_twin(fs: FileSystem, work: TypedFileTask) -> int:
         target, schema, compression="zstd", compression_level=1, write_page_index=True,
         sorting_columns=[pq.SortingColumn(0)],
     ) as writer:  # fmt: skip
-        waiting: list[pa.RecordBatch] = []
+        pending: list[pa.RecordBatch] = []
         for first, count in work.runs:
             for begin in range(0, count, _ROWS):
                 table = reader.rows(first + begin, min(_ROWS, count - begin))
-                waiting.append(typed_rows(table, subject, schema))
-                if sum(batch.num_rows for batch in waiting) >= _ROW_GROUP_ROWS:
-                    writer.write_table(pa.Table.from_batches(waiting, schema), _ROW_GROUP_ROWS)
-                    waiting = []
-        if waiting:
-            writer.write_table(pa.Table.from_batches(waiting, schema), _ROW_GROUP_ROWS)
+                pending.append(typed_rows(table, subject, schema))
+                if sum(batch.num_rows for batch in pending) >= _ROW_GROUP_ROWS:
+                    writer.write_table(pa.Table.from_batches(pending, schema), _ROW_GROUP_ROWS)
+                    pending = []
+        if pending:
+            writer.write_table(pa.Table.from_batches(pending, schema), _ROW_GROUP_ROWS)
     fs.make_dirs(work.target.rpartition("/")[0])
     data = target.getvalue()
     replace_beside_others(fs, work.target, data, SystemEntropy().token(4).hex())
@@ -171,15 +171,15 @@ def typed_rows(table: pa.Table, subject: Subject, schema: pa.Schema) -> pa.Recor
 # the files that took the place of its own: a row that they no longer have, or hide, is hidden. So whatever is shown is
 # shown once, and nothing that is deleted is, at any moment.
 
-Twins = Mapping[str, ArchiveFile]
+TypedFiles = Mapping[str, ArchiveFile]
 """Typed files by their paths below the table's folder, each with the runs that it has."""
 
 
 class TypedFileSelection(NamedTuple):
-    wanted: dict[str, TableFile]
-    lacking: list[ArchiveFile]
+    desired: dict[str, TableFile]
+    unbuilt: list[ArchiveFile]
     """Files of the archive whose twin has yet to be made."""
-    coming: frozenset[str] = frozenset()
+    expected: frozenset[str] = frozenset()
     """The twins of all files as the generation that holds now has them, made or not."""
     current: bool = True
     """Whether what is shown is of that generation."""
@@ -196,37 +196,44 @@ class TypedFileSelector:
         self._state = state
         self._topic_id = topic_id
 
-    def choose(self, generation: str, made: Mapping[str, int], shown: Twins) -> TypedFileSelection:
+    def choose(self, generation: str, made: Mapping[str, int], shown: TypedFiles) -> TypedFileSelection:
         """`made` are all files that are there, with their lengths."""
         known = self._topic_id in self._state.topics
         files = self._state.files_of(self._topic_id) if known else []
-        lacking = [file for file in files if twin_of(file.path, generation) not in made]
-        current = not lacking or all(generation_of(path) == generation for path in shown)
+        unbuilt = [file for file in files if typed_file_path(file.path, generation) not in made]
+        current = not unbuilt or all(generation_of(path) == generation for path in shown)
         ready: dict[str, ArchiveFile] = {}
         missing = []
         for file in files:
-            twin = twin_of(file.path, generation) if current else self._shown_twin(file, shown)
-            if twin in made:
-                ready[twin] = file
+            typed_file = typed_file_path(file.path, generation) if current else self._shown_typed_file(file, shown)
+            if typed_file in made:
+                ready[typed_file] = file
             else:
                 missing.append(file)
-        wanted = {twin: self._whole(twin, file, made[twin]) for twin, file in ready.items()}
-        wanted |= {path: self._kept(path, old, missing) for path, old in shown.items() if path not in ready}
-        coming = frozenset(twin_of(file.path, generation) for file in files)
-        return TypedFileSelection(wanted, lacking, coming, current, generation)
+        desired = {typed_file: self._whole(typed_file, file, made[typed_file]) for typed_file, file in ready.items()}
+        desired |= {path: self._kept(path, old, missing) for path, old in shown.items() if path not in ready}
+        expected = frozenset(typed_file_path(file.path, generation) for file in files)
+        return TypedFileSelection(desired, unbuilt, expected, current, generation)
 
-    def _shown_twin(self, file: ArchiveFile, shown: Twins) -> str:
+    def _shown_typed_file(self, file: ArchiveFile, shown: TypedFiles) -> str:
         generations = {generation_of(path) for path in shown}
-        return next((twin for twin in (twin_of(file.path, one) for one in generations) if twin in shown), "")
+        return next(
+            (
+                typed_file
+                for typed_file in (typed_file_path(file.path, one) for one in generations)
+                if typed_file in shown
+            ),
+            "",
+        )
 
     def _runs(self, file: ArchiveFile) -> list[tuple[int, Run]]:
         return self._state.runs_in(file.path, self._topic_id)
 
-    def _whole(self, twin: str, file: ArchiveFile, size: int) -> TableFile:
+    def _whole(self, typed_file: str, file: ArchiveFile, size: int) -> TableFile:
         runs = tuple(run for _, run in self._runs(file))
         hidden = tuple(self._state.hidden_in(run) for run in runs)
-        shown = ArchiveFile(twin, file.day, file.bucket, size, runs)
-        return TableFile(self._path(twin), shown, hidden if any(map(len, hidden)) else (), "_seq")
+        shown = ArchiveFile(typed_file, file.day, file.bucket, size, runs)
+        return TableFile(self._path(typed_file), shown, hidden if any(map(len, hidden)) else (), "_seq")
 
     def _kept(self, path: str, old: ArchiveFile, missing: list[ArchiveFile]) -> TableFile:
         """A twin whose own file no longer counts, as those files show it that have no twin yet."""
@@ -251,8 +258,8 @@ class TypedFileSelector:
         seqs: Ints = read_column(self._fs, path, column).to_numpy()[row : row + run.rows]
         return seqs
 
-    def _path(self, twin: str) -> str:
-        return f"{self._folder}/{twin}"
+    def _path(self, typed_file: str) -> str:
+        return f"{self._folder}/{typed_file}"
 
 
 def as_one(runs: tuple[Run, ...]) -> Run:

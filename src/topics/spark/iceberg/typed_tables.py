@@ -17,7 +17,7 @@ from topics.spark.archive.data_files import ArchiveFile, Run, TableFile
 from topics.spark.iceberg.table import ArchiveTable
 from topics.spark.iceberg.table_schema import Shape
 from topics.spark.iceberg.typed_files import BASE, Subject, TypedFileSelection, TypedFileSelector
-from topics.spark.segment_reader import is_over
+from topics.spark.segment_reader import has_elapsed
 
 # What a table of a stream looks like to Iceberg. It needs pyiceberg, so no task imports it.
 
@@ -85,9 +85,9 @@ class TypedTable:
         """What is shown is of this one; empty where nobody has looked."""
 
     @property
-    def lacking(self) -> list[ArchiveFile]:
+    def unbuilt(self) -> list[ArchiveFile]:
         """Files of the archive whose twin has yet to be made."""
-        return self._choice.lacking
+        return self._choice.unbuilt
 
     @property
     def empty(self) -> bool:
@@ -126,7 +126,7 @@ class TypedTable:
 
     def clean(self, now_ms: int) -> None:
         """Removes files whose time is over, and before that the snapshots that named them."""
-        over = [path for path, since in self._retired.items() if is_over(since, self._keep_ms, now_ms)]
+        over = [path for path, since in self._retired.items() if has_elapsed(since, self._keep_ms, now_ms)]
         if over:
             self._table.expire(now_ms)
         for path in over:
@@ -148,16 +148,16 @@ class TypedTable:
         # Whatever fails from here on, what there is is looked at again before anything else is done.
         self._opened, self._seen = False, ()
         same = choice.current and self._generation == choice.generation
-        fresh = [one for path, one in choice.wanted.items() if same and path not in shown and self._is_apart(one)]
+        fresh = [one for path, one in choice.desired.items() if same and path not in shown and self._is_apart(one)]
         if fresh:
             # New entries are a snapshot of their own, so that a stream over the table need not look at any other.
             self._table.follow({one.path: one for one in fresh}, now_ms)
-        rows = sum(map(_rows, choice.wanted.values()))
+        rows = sum(map(_rows, choice.desired.values()))
         same_rows = same and rows == self._rows + sum(map(_rows, fresh))
         changed: dict[str, TableFile | None] = {f"{self._folder}/{path}": None for path in shown}
-        changed |= {one.path: one for one in choice.wanted.values()}
+        changed |= {one.path: one for one in choice.desired.values()}
         self._table.follow(changed, now_ms, whole, same_rows)
-        self._shown = {path: one.file for path, one in choice.wanted.items()}
+        self._shown = {path: one.file for path, one in choice.desired.items()}
         self._rows, self._generation = rows, choice.generation if choice.current else self._generation
         self._retire(now_ms)
         self._opened = True
@@ -170,7 +170,7 @@ class TypedTable:
         )  # fmt: skip
 
     def _retire(self, now_ms: int) -> None:
-        needed = self._choice.wanted.keys() | self._choice.coming
+        needed = self._choice.desired.keys() | self._choice.expected
         kept = {path: since for path, since in self._retired.items() if path not in needed}
         self._retired = {**dict.fromkeys(self._made.keys() - needed, now_ms), **kept}
 
@@ -179,7 +179,7 @@ class TypedTable:
         if self._opened:
             return
         self._table.shape = shape
-        self._shown = dict(map(self._told, self._table.entries()))
+        self._shown = dict(map(self._shown_file, self._table.entries()))
         self._table.shape = shape._replace(schema=self._table.schema or shape.schema)
         self._made, self._retired, self._rows, self._generation = {}, {}, 0, ""
         # Of what is shown no longer nobody knows since when; it was not later than the last change of the table.
@@ -202,7 +202,7 @@ class TypedTable:
         finally:
             file.close()
 
-    def _told(self, entry: Entry) -> tuple[str, ArchiveFile]:
+    def _shown_file(self, entry: Entry) -> tuple[str, ArchiveFile]:
         """A file as the table's own manifests tell of it: what it spans, and not where it has gaps."""
         path = entry.file_path.removeprefix(f"{self._folder}/")
         lower, upper, shape = entry.lower_bounds, entry.upper_bounds, self._table.shape

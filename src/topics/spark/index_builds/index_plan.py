@@ -12,7 +12,7 @@ from topics.schema.contract import decode_contract
 from topics.schema.registry import Registry
 from topics.search.file_index.file_format import IndexPlan, plan_of
 from topics.search.file_index.manifest import IndexFileEntry, IndexManifest, Retired, left_uncovered
-from topics.spark.segment_reader import SEQ_MAX, SegmentRef, is_over
+from topics.spark.segment_reader import SEQ_MAX, SegmentRef, has_elapsed
 
 # What was deleted leaves companions within a bound: a file that knows entries which are gone is made again in time.
 #
@@ -39,7 +39,7 @@ class Rewrite(msgspec.Struct, frozen=True, tag="rewrite"):
         return sum(ref.text_bytes for ref in self.refs)
 
 
-def gone_of(topic: CatalogTopic, first: int, last: int) -> int:
+def count_gone(topic: CatalogTopic, first: int, last: int) -> int:
     """How many entries of a range are gone. Where the first live entry lies in a segment with deletes some are counted
     twice, which only makes the count greater."""
     left = 0
@@ -66,7 +66,7 @@ def noted(manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> tuple[In
 
 
 def _noted(file: IndexFileEntry, topic: CatalogTopic, now_ms: int) -> IndexFileEntry:
-    if file.spoiled_ms is not None or gone_of(topic, file.first, file.last) <= known_gone(file):
+    if file.spoiled_ms is not None or count_gone(topic, file.first, file.last) <= known_gone(file):
         return file
     return msgspec.structs.replace(file, spoiled_ms=now_ms)
 
@@ -79,7 +79,7 @@ def due_ms(manifest: IndexManifest, erase_ms: int) -> int | None:
 
 def rewrites(manifest: IndexManifest, topic: CatalogTopic, erase_ms: int, now_ms: int) -> Iterator[Rewrite]:
     for file in manifest.of(manifest.generation):
-        if file.spoiled_ms is not None and is_over(file.spoiled_ms, erase_ms, now_ms):
+        if file.spoiled_ms is not None and has_elapsed(file.spoiled_ms, erase_ms, now_ms):
             refs = tuple(ref_of(topic, segment) for segment in within(topic, file.first, file.last))
             yield Rewrite(
                 manifest.topic_id, manifest.topic, manifest.epoch, manifest.generation, topic.contract, file, refs
@@ -158,7 +158,7 @@ def uncovered(topic: CatalogTopic, manifest: IndexManifest | None) -> list[Segme
     return found
 
 
-def settled(manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> IndexManifest:
+def reconciled(manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> IndexManifest:
     """A manifest after what the catalog and the time ask for; the same one where that is nothing."""
     subject = subject_of(topic.contract)
     if subject is None:
@@ -230,7 +230,7 @@ def outdated(manifest: IndexManifest, now_ms: int) -> IndexManifest:
 
 def over(manifest: IndexManifest, now_ms: int, rules: IndexRules) -> list[Retired]:
     """The retired files whose time is over."""
-    return [one for one in manifest.retired if is_over(one.since_ms, rules.retire_ms, now_ms)]
+    return [one for one in manifest.retired if has_elapsed(one.since_ms, rules.retire_ms, now_ms)]
 
 
 class Merge(msgspec.Struct, frozen=True, tag="merge"):
@@ -304,7 +304,7 @@ def _is_relocated(file: IndexFileEntry, topic: CatalogTopic) -> bool:
     return bool(segments) and all(segment.cold for segment in segments)
 
 
-def announced(manifest: IndexManifest, names: Collection[str], now_ms: int) -> IndexManifest:
+def with_announced_moves(manifest: IndexManifest, names: Collection[str], now_ms: int) -> IndexManifest:
     """A manifest that knows of files that may be in the cold tier soon."""
     others = tuple(one for one in manifest.retired if not (one.cold and one.name in names))
     retired = (*others, *(Retired(name, now_ms, cold=True) for name in names))

@@ -75,7 +75,7 @@ class _Run:
         self.segments += 1
 
 
-class Indexing:
+class IndexBuilder:
     """Segments on their way into companions, in one task."""
 
     def __init__(self, store: IndexStore, run: str, now_ms: int) -> None:
@@ -134,7 +134,7 @@ def merge_files(store: IndexStore, run: str, now_ms: int, work: Merge) -> IndexM
     try:
         sources = [IndexFile(store.map_near(work.topic_id, file, f"{run}-{attempt}")) for file in files]
     except StoreUnavailable as error:
-        return _put_off(work.topic_id, work.epoch, work.topic, files[0].generation, error)
+        return _cold_failure(work.topic_id, work.epoch, work.topic, files[0].generation, error)
     for source in sources:
         # What is damaged must not be written again under a checksum that is right.
         source.check()
@@ -155,11 +155,11 @@ def move_file(store: IndexStore, run: str, work: Move) -> IndexMade:
     except FileNotFoundError:
         raise
     except (OSError, CopyDamagedError) as error:
-        return _put_off(work.topic_id, work.epoch, work.topic, work.generation, error)
+        return _cold_failure(work.topic_id, work.epoch, work.topic, work.generation, error)
     return IndexMade(work.topic_id, work.epoch, work.topic, work.generation, moved=[moved])
 
 
-def _put_off(topic_id: int, epoch: int, topic: str, generation: str, error: Exception) -> IndexMade:
+def _cold_failure(topic_id: int, epoch: int, topic: str, generation: str, error: Exception) -> IndexMade:
     """What the cold tier is in the way of is tried again later. It costs the stream nothing else: its new entries are
     in the data folder."""
     return IndexMade(topic_id, epoch, topic, generation, cold_problem=f"{type(error).__name__}: {error}")
@@ -171,7 +171,7 @@ def rewrite_file(fs: FileSystem, layout: Layout, run: str, now_ms: int, work: Re
     store = IndexStore(fs, layout)
     try:
         for piece in pieces(work.refs):
-            made.files += _indexed_again(fs, layout, Indexing(store, run, now_ms), piece, work.contract)
+            made.files += _indexed_again(fs, layout, IndexBuilder(store, run, now_ms), piece, work.contract)
     except Exception:
         store.discard(work.topic_id, [file.name for file in made.files])
         raise
@@ -179,14 +179,14 @@ def rewrite_file(fs: FileSystem, layout: Layout, run: str, now_ms: int, work: Re
 
 
 def _indexed_again(
-    fs: FileSystem, layout: Layout, indexing: Indexing, refs: Sequence[SegmentRef], contract: bytes
+    fs: FileSystem, layout: Layout, builder: IndexBuilder, refs: Sequence[SegmentRef], contract: bytes
 ) -> list[IndexFileEntry]:
     for ref in refs:
         try:
-            indexing.take(ref, contract, list(read_segment(fs, layout, ref)))
+            builder.take(ref, contract, list(read_segment(fs, layout, ref)))
         except SegmentGoneError:
             continue
-    return [file for part in indexing.finish().made for file in part.files]
+    return [file for part in builder.finish().made for file in part.files]
 
 
 def _new_attempt() -> str:

@@ -1,6 +1,7 @@
-"""The pipeline: what turns sealed segments into products, round by round.
+"""Pipeline: turns sealed segments into products (archive, index files, typed tables), round by round.
 
-A round looks at the catalog, asks every product what it has to do, has all of it done as one Spark job, and lets every
-product publish its own. `products` is the frame and `archiving` the first product; `rounds` runs them, `executors` are
-where the work is done, `worker` is the process that goes on and on, and `supervisor` is how a server keeps it.
+A round reads the catalog, asks every product for its missing work, runs all of it as one Spark job, and lets every
+product publish its results. `products` has the interface, `rounds` runs a round, `jobs` runs and bisects its job,
+`executors` runs tasks in Spark or inline, `pipeline_worker` is the worker process and `supervisor` the part of the
+server that starts it.
 """

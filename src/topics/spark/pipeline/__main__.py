@@ -1,7 +1,7 @@
-"""`python -m topics.spark.pipeline`: the process that a server starts for the pipeline.
+"""`python -m topics.spark.pipeline`: the worker process that a server starts for the pipeline.
 
-The server comes first: a job that is a little slower harms nobody. So the process steps back before anything else, also
-before it imports what it needs, which alone takes a second of the processor.
+The server has priority over it, so the process lowers its priority first, before the imports, which alone take a
+second of processor time.
 """
 
 import os
@@ -13,7 +13,7 @@ from topics.system.process import step_back
 
 def start() -> int:
     step_back(Settings.from_env(os.environ).pipeline_priority)
-    from topics.spark.pipeline.pipeline_worker import main  # noqa: PLC0415 - only now
+    from topics.spark.pipeline.pipeline_worker import main  # noqa: PLC0415 - after the priority is lowered
 
     return main()
 
@@ -21,5 +21,5 @@ def start() -> int:
 if __name__ == "__main__":
     code = start()
     sys.stdout.flush()
-    # Spark's threads would hold up a normal end; its own process ends when this one's pipes close.
+    # Spark's threads would delay a normal exit; the Java process ends when this one's pipes close.
     os._exit(code)

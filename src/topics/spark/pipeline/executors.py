@@ -1,4 +1,4 @@
-"""Where pieces of work are done: here and now, or in the tasks of one Spark job. Imports pyspark only where needed."""
+"""Executors: run the pieces of a round inline, or as the tasks of one Spark job. Imports pyspark."""
 
 import re
 import zlib
@@ -16,9 +16,9 @@ from topics.log.object_store.tiered_fs import guest_files
 from topics.spark.package_zip import is_remote
 from topics.spark.pipeline import archive_product, index_product, typed_product
 from topics.spark.pipeline.jobs import JobFailedError, WorkersUnavailableError
-from topics.spark.pipeline.products import TaskHalf
-from topics.spark.pipeline.segment_scan import perform
-from topics.spark.pipeline.status import FAMILIES, WorkerStatus
+from topics.spark.pipeline.products import ProductTasks
+from topics.spark.pipeline.segment_scan import run_piece
+from topics.spark.pipeline.status import INDEX_PRODUCT, WorkerStatus
 from topics.system.process import tree_bytes
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-HALVES: dict[str, TaskHalf] = {
+PRODUCT_TASKS: dict[str, ProductTasks] = {
     archive_product.NAME: archive_product.ArchiveTasks(),
-    FAMILIES: index_product.IndexTasks(),
+    INDEX_PRODUCT: index_product.IndexTasks(),
     typed_product.NAME: typed_product.TypedTasks(),
 }
-"""The task half of every product."""
+"""By product name."""
 
 _MANY = 1_000_000
 """More rows than any cluster has cores."""
@@ -40,35 +40,35 @@ _NO_WORKER = re.compile(
     r"Python worker (failed to connect back|did not (connect|start)|could not be started)"
     r"|Cannot run program|error=11, |Resource temporarily unavailable|Timed out while waiting for the Python worker"
 )
-"""How Spark says that a process for a task did not come up in time: the machine is busy, and the task never began."""
+"""Spark's messages for a worker process that did not start in time: the machine is busy, and the task never began."""
 _OUTCOME_SCHEMA = pa.schema([("place", pa.int64()), ("outcome", pa.binary())])
 
 
 def failure_of(error: Exception) -> JobFailedError:
-    """What a failed job says about its work: nothing, where no process came up to do it."""
+    """The error of a failed job: WorkersUnavailableError where no worker process started, JobFailedError otherwise."""
     kind = WorkersUnavailableError if _NO_WORKER.search(str(error)) else JobFailedError
     return kind(_first_line(error))
 
 
 def job_errors() -> tuple[type[Exception], ...]:
-    """What a job raises that failed on a Spark that is well. Where Java has died others are raised: nothing can be run
-    then, and nothing be learned about the work."""
+    """The exceptions of a job that failed on a working Spark. A dead Java process raises others: then no job can run,
+    and the failure says nothing about the work."""
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - the other executor runs without Spark
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
-    # What pyspark has no class of its own for, such as a task whose process was killed, comes as py4j found it.
+    # Errors without a pyspark class, such as a task whose process was killed, arrive as py4j errors.
     return PySparkException, Py4JJavaError
 
 
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
-    # Where py4j begins by telling which of its objects was called, Java's own words come next.
+    # py4j first names the object that was called; Java's message follows.
     told = [line.removeprefix(": ") for line in lines if not line.startswith("An error occurred while calling ")]
     return (told or lines)[0]
 
 
 class InlineExecutor:
-    """One piece after the other on the caller's stack: for tests, and for a look at what a task does."""
+    """Runs one piece after the other on the caller's stack, for tests and debugging."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
@@ -78,45 +78,45 @@ class InlineExecutor:
 
     def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
         for place, work in enumerate(works):
-            yield place, perform(self._fs, HALVES, work)
+            yield place, run_piece(self._fs, PRODUCT_TASKS, work)
 
     def footprint(self) -> WorkerStatus | None:
         return None
 
     def probe(self) -> None:
-        """Whoever asks runs."""
+        """Succeeds always: there are no worker processes."""
 
 
 class SparkExecutor:
-    """All pieces as one job, a task each."""
+    """Runs all pieces as one Spark job, one task each."""
 
     def __init__(self, spark: "SparkSession", *places: str | None, start_ms: int = 0) -> None:
         self._spark = spark
         self._start_ms = start_ms
         self._places = places
-        """The cold tier and the archive; what a task needs to get in comes from its own environment."""
+        """The cold tier and the archive. Tasks take credentials from their own environment."""
         self._parallelism = 0
         self._channel: ResultChannel | None = None
 
     def close(self) -> None:
-        """Lets a server of Spark Connect forget the session and the code that came with it."""
+        """Ends a Spark Connect session, and with it the code that was uploaded."""
         from pyspark.errors import PySparkException  # noqa: PLC0415
 
         if is_remote(self._spark):
-            with suppress(PySparkException):  # A server that is gone has forgotten it.
+            with suppress(PySparkException):  # The server is gone, and the session with it.
                 self._spark.stop()
 
     def parallelism(self) -> int:
         if is_remote(self._spark):
-            # Nobody tells it to a client, but a range that is cut as Spark likes has so many partitions.
+            # A Connect client cannot ask for it, but the default partitioning of a range reveals it.
             if not self._parallelism:
                 self._parallelism = max(_partitions_of_a_range(self._spark), 1)
             return self._parallelism
-        # Executors come and go: it is asked anew.
+        # Executors come and go, so it is not cached.
         return self._spark.sparkContext.defaultParallelism
 
     def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
-        """One job, which is known as `about` in Spark's pages. Outcomes come as tasks end."""
+        """Runs one job, shown as `about` in the Spark UI, and yields outcomes as tasks end."""
         try:
             yield from self._streamed(works, about) if is_remote(self._spark) else self._delivered(works, about)
         except job_errors() as error:
@@ -128,7 +128,7 @@ class SparkExecutor:
         return WorkerStatus(self._start_ms, tree_bytes())
 
     def _streamed(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
-        """A server of Spark Connect sends the rows of a partition when those before it are sent, all of one job."""
+        """Spark Connect streams the rows of a job, partition by partition in order."""
         self._spark.addTag(about.replace(",", ""))
         try:
             for row in self._job(works).toLocalIterator():
@@ -137,7 +137,7 @@ class SparkExecutor:
             self._spark.removeTag(about.replace(",", ""))
 
     def _delivered(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
-        """Any other Spark hands over the rows of a job when it is over: tasks tell themselves what they have done."""
+        """Classic Spark returns rows when the job is over, so tasks report their outcomes through an accumulator."""
         channel = self._opened()
         number, delivered = channel.begin(), set()
         with ThreadPoolExecutor(1, "topics-job") as pool:
@@ -146,7 +146,7 @@ class SparkExecutor:
             while (result := channel.take()) is not None:
                 delivered.add(result[0])
                 yield result
-        # Spark only warns of an update of an accumulator that it could not make. The rows have everything.
+        # Spark only warns about a failed accumulator update. The collected rows are complete.
         yield from [(place, outcome) for place, outcome in rows.result() if place not in delivered]
 
     def _collected(self, job: "DataFrame", about: str) -> list[tuple[int, bytes]]:
@@ -162,13 +162,13 @@ class SparkExecutor:
         self, works: Sequence[bytes], results: "Accumulator[list[Result]] | None" = None, number: int = 0
     ) -> "DataFrame":
         count, places = len(works), self._places
-        # Every task is sent the work of all, in which names and descriptions of streams come again and again.
+        # Every task receives the work of all tasks, in which names and schemas of streams repeat.
         packed = [zlib.compress(work, 1) for work in works]
 
         def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for place in batch.column(0).to_pylist():
-                    outcome = perform(guest_files(*places), HALVES, zlib.decompress(packed[place]))
+                    outcome = run_piece(guest_files(*places), PRODUCT_TASKS, zlib.decompress(packed[place]))
                     if results is not None:
                         results.add([(number, place, outcome)])
                     yield pa.RecordBatch.from_pydict({"place": [place], "outcome": [outcome]}, _OUTCOME_SCHEMA)
@@ -193,11 +193,11 @@ def _partitions_of_a_range(spark: "SparkSession") -> int:
     return len(found)
 
 
-# What tasks have done, known to the driver while their job goes on. Imports pyspark.
+# Result channel: outcomes of tasks reach the driver while their job runs.
 #
-# A job hands over its rows when its last task has ended. But what a task has added to an accumulator Spark brings to
-# the driver as soon as this one task has succeeded, once for each task of an action, whatever was tried twice. So the
-# outcome of a piece comes with the end of its task, and a round that is one job is published as it goes all the same.
+# A job returns its rows when its last task has ended. What a task added to an accumulator reaches the driver as soon as
+# that task has succeeded, exactly once for each task of an action, whatever was retried. So a round that is one job is
+# published in parts.
 
 Result = tuple[int, int, bytes]
 """The number of the job, the place of the piece in it, and its outcome."""
@@ -205,7 +205,7 @@ _END = -1
 
 
 class _Delivering(AccumulatorParam[list[Result]]):
-    """Adds up to a list in a task. On the driver it hands over what comes, and keeps nothing of it."""
+    """Collects a list in a task. On the driver it passes each result on and keeps none."""
 
     def __init__(self, deliver: Callable[[Result], None] | None = None) -> None:
         self._deliver = deliver
@@ -225,25 +225,25 @@ class _Delivering(AccumulatorParam[list[Result]]):
 
 
 class ResultChannel:
-    """One for all jobs of a session, as Spark never forgets an accumulator."""
+    """One channel for all jobs of a session, because Spark never releases an accumulator."""
 
     def __init__(self, context: "SparkContext") -> None:
         self._queue: SimpleQueue[Result] = SimpleQueue()
         self.results: Accumulator[list[Result]] = context.accumulator([], _Delivering(self._queue.put))
-        """What tasks add their results to."""
+        """The accumulator for task results."""
         self._job = 0
 
     def begin(self) -> int:
-        """The number of the next job. What still comes of those before it is dropped."""
+        """Starts a job and returns its number. Late results of earlier jobs are dropped."""
         self._job += 1
         return self._job
 
     def end(self, job: int) -> None:
-        """A job has ended, well or not. What its tasks had done by then has come before."""
+        """Marks the end of a job, successful or not. Results of its tasks were queued before."""
         self._queue.put((job, _END, b""))
 
     def take(self) -> tuple[int, bytes] | None:
-        """The next place and outcome; None when the job has ended. Waits."""
+        """Waits for and returns the next place and outcome; None when the job has ended."""
         while True:
             job, place, outcome = self._queue.get()
             if job == self._job:

@@ -1,4 +1,4 @@
-"""The index families as a product of the pipeline."""
+"""Index product (`families` in the status): builds, merges, erases and moves the index files of streams."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,32 +16,32 @@ from topics.spark.index_builds.index_plan import (
     Merge,
     Move,
     Rewrite,
-    announced,
+    count_gone,
     due_ms,
     emptied,
-    gone_of,
     known_gone,
     merges,
     moves,
     over,
+    reconciled,
     rewrites,
-    settled,
     subject_of,
     uncovered,
+    with_announced_moves,
     with_files,
     with_moved,
     without_retired,
 )
 from topics.spark.index_builds.index_tasks import (
-    Indexing,
+    IndexBuilder,
     IndexMade,
     IndexOutcome,
     merge_files,
     move_file,
     rewrite_file,
 )
-from topics.spark.pipeline.products import Chore, Gain, ShutOut, View, Want
-from topics.spark.pipeline.status import FAMILIES
+from topics.spark.pipeline.products import CatalogView, Chore, CommitResult, QuarantinedSubjects, SegmentRequest
+from topics.spark.pipeline.status import INDEX_PRODUCT
 from topics.system.entropy import Entropy
 
 COLD_RETRY_MS = 60_000
@@ -49,20 +49,20 @@ COLD_RETRY_MS = 60_000
 _log = logging.getLogger(__name__)
 
 
-class _Charge(msgspec.Struct, frozen=True):
+class _TaskContext(msgspec.Struct, frozen=True):
     run: str
     now_ms: int
 
 
 class IndexTasks:
-    """The half that runs in tasks."""
+    """The part of the product that runs in Spark tasks."""
 
-    def begin(self, fs: FileSystem, layout: Layout, charge: bytes) -> "_IndexTransform":
-        found = msgspec.msgpack.decode(charge, type=_Charge)
-        return _IndexTransform(Indexing(IndexStore(fs, layout), found.run, found.now_ms))
+    def begin(self, fs: FileSystem, layout: Layout, context: bytes) -> "_IndexTransform":
+        found = msgspec.msgpack.decode(context, type=_TaskContext)
+        return _IndexTransform(IndexBuilder(IndexStore(fs, layout), found.run, found.now_ms))
 
-    def chore(self, fs: FileSystem, layout: Layout, charge: bytes, work: bytes) -> bytes:
-        found = msgspec.msgpack.decode(charge, type=_Charge)
+    def chore(self, fs: FileSystem, layout: Layout, context: bytes, work: bytes) -> bytes:
+        found = msgspec.msgpack.decode(context, type=_TaskContext)
         asked = msgspec.msgpack.decode(work, type=Merge | Rewrite | Move)
         if isinstance(asked, Rewrite):
             made = rewrite_file(fs, layout, found.run, found.now_ms, asked)
@@ -74,18 +74,18 @@ class IndexTasks:
 
 
 class _IndexTransform:
-    def __init__(self, indexing: Indexing) -> None:
-        self._indexing = indexing
+    def __init__(self, builder: IndexBuilder) -> None:
+        self._builder = builder
 
-    def take(self, want: Want, batches: Sequence[pa.RecordBatch]) -> None:
-        self._indexing.take(want.ref, want.spec, batches)
+    def take(self, request: SegmentRequest, batches: Sequence[pa.RecordBatch]) -> None:
+        self._builder.take(request.ref, request.spec, batches)
 
     def finish(self) -> bytes:
-        return msgspec.msgpack.encode(self._indexing.finish())
+        return msgspec.msgpack.encode(self._builder.finish())
 
 
 class IndexProduct:
-    name = FAMILIES
+    name = INDEX_PRODUCT
 
     def __init__(self, fs: FileSystem, layout: Layout, rules: IndexRules, entropy: Entropy) -> None:
         self._store = IndexStore(fs, layout)
@@ -94,31 +94,31 @@ class IndexProduct:
         self._manifests: dict[int, IndexManifest] = {}
         self._topics: Mapping[int, CatalogTopic] = {}
         self._loaded = False
-        self._began_anew = False
-        """Whether what was made of another history is gone."""
+        self._was_reset = False
+        """Whether index files of another log history were removed."""
         self._now_ms = 0
         self._run = ""
-        """The round's: files of its tasks may be on their way."""
-        self._shut_out = ShutOut()
+        """The run name of this round: its tasks may still be writing files under it."""
+        self._quarantined = QuarantinedSubjects()
         self._cold_after_ms = 0
-        """When the cold tier is tried again that was away."""
+        """When an unavailable cold tier is tried again."""
 
-    def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
+    def reconcile(self, view: CatalogView, now_ms: int, quarantined: QuarantinedSubjects) -> None:
         self._load()
-        self._topics, self._now_ms, self._shut_out = view.topics, now_ms, shut_out
-        anew = view.history.takes_over and not self._began_anew
-        if anew and self._store.has_cold:
-            self._remove_strangers()
-        self._began_anew |= anew
+        self._topics, self._now_ms, self._quarantined = view.topics, now_ms, quarantined
+        reset = view.history.takes_over and not self._was_reset
+        if reset and self._store.has_cold:
+            self._remove_foreign_cold_files()
+        self._was_reset |= reset
         for topic_id, manifest in list(self._manifests.items()):
             topic = view.topics.get(topic_id)
-            if topic is None or topic.epoch != manifest.epoch or anew:
+            if topic is None or topic.epoch != manifest.epoch or reset:
                 self._drop(manifest, now_ms)
             else:
-                self._settle(manifest, topic, now_ms)
+                self._reconcile(manifest, topic, now_ms)
 
     def _drop(self, manifest: IndexManifest, now_ms: int) -> None:
-        """Removes everything of a stream. While its cold tier is away, a manifest stays of which nothing counts."""
+        """Removes all index files of a stream. While the cold tier is unavailable, an empty manifest stays."""
         topic_id = manifest.topic_id
         if manifest.named(cold=True) and self._store.has_cold:
             if manifest.files:
@@ -129,8 +129,8 @@ class IndexProduct:
         self._store.remove_topic(topic_id)
         del self._manifests[topic_id]
 
-    def _settle(self, manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> None:
-        changed = settled(manifest, topic, now_ms)
+    def _reconcile(self, manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> None:
+        changed = reconciled(manifest, topic, now_ms)
         if changed is not manifest:
             self._save(changed)
         past = over(changed, now_ms, self._rules)
@@ -142,41 +142,41 @@ class IndexProduct:
             self._save(without_retired(changed, past, now_ms))
 
     def _remove_cold(self, topic_id: int, names: set[str], now_ms: int) -> bool:
-        """Removes files from the cold tier; whether they are gone. One that is away is left alone for a while, and
-        costs nobody a round: what is new is in the data folder."""
+        """Removes files from the cold tier; whether they are gone. An unavailable cold tier is not tried again for a
+        minute, and fails no round: new files are in the data folder."""
         if not self._store.has_cold or now_ms < self._cold_after_ms:
             return False
         try:
             self._store.remove_cold(topic_id, names)
         except StoreUnavailable as error:
-            self._leave_alone(error.why, now_ms)
+            self._back_off_cold_tier(error.why, now_ms)
             return False
         return True
 
-    def _leave_alone(self, why: str, now_ms: int) -> None:
+    def _back_off_cold_tier(self, why: str, now_ms: int) -> None:
         if now_ms >= self._cold_after_ms:
             _log.warning("the cold tier of companions is left alone for a minute", extra={"why": why})
         self._cold_after_ms = now_ms + COLD_RETRY_MS
 
-    def _remove_strangers(self) -> None:
-        """Removes from the cold tier what a folder had that this one has taken the place of."""
+    def _remove_foreign_cold_files(self) -> None:
+        """Removes index files from the cold tier that belong to the folder this one has replaced."""
         for topic_id in self._store.topic_ids(cold=True):
             if topic_id not in self._manifests:
                 self._store.remove_cold(topic_id, self._store.files(topic_id, cold=True))
 
-    def wants(self, topic: CatalogTopic) -> list[Want]:
-        return [Want(ref, topic.contract) for ref in uncovered(topic, self._manifests.get(topic.topic_id))]
+    def missing_segments(self, topic: CatalogTopic) -> list[SegmentRequest]:
+        return [SegmentRequest(ref, topic.contract) for ref in uncovered(topic, self._manifests.get(topic.topic_id))]
 
-    def chores(self, now_ms: int, shut_out: ShutOut) -> list[Chore]:
+    def chores(self, now_ms: int, quarantined: QuarantinedSubjects) -> list[Chore]:
         return [
             Chore(one.topic, one.topic_id, msgspec.msgpack.encode(one), one.bytes)
             for topic_id, manifest in list(self._manifests.items())
-            if topic_id not in shut_out.topics and topic_id in self._topics
+            if topic_id not in quarantined.topics and topic_id in self._topics
             for one in self._chores_of(manifest, self._topics[topic_id], now_ms)
         ]
 
     def _chores_of(self, manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> Iterator[Merge | Rewrite | Move]:
-        """What is to be erased comes first, and is not merged in the same round; what is merged is not moved before."""
+        """Rewrites come first and are not merged in the same round; files to be merged are not moved before."""
         again = list(rewrites(manifest, topic, self._rules.erase_ms, now_ms))
         yield from again
         names = {one.file.name for one in again}
@@ -187,46 +187,46 @@ class IndexProduct:
                 yield one
             names |= merged
         if self._store.has_cold and not away:
-            yield from self._announced(manifest, list(moves(manifest, topic, names)), now_ms)
+            yield from self._announce_moves(manifest, list(moves(manifest, topic, names)), now_ms)
 
-    def _announced(self, manifest: IndexManifest, found: list[Move], now_ms: int) -> list[Move]:
+    def _announce_moves(self, manifest: IndexManifest, found: list[Move], now_ms: int) -> list[Move]:
         if found:
-            self._save(announced(manifest, [one.file.name for one in found], now_ms))
+            self._save(with_announced_moves(manifest, [one.file.name for one in found], now_ms))
         return found
 
-    def charge(self) -> bytes:
+    def task_context(self) -> bytes:
         self._run = self._entropy.token(8).hex()
-        return msgspec.msgpack.encode(_Charge(self._run, self._now_ms))
+        return msgspec.msgpack.encode(_TaskContext(self._run, self._now_ms))
 
-    def commit(self, outcomes: Sequence[bytes], now_ms: int) -> Gain:
-        gain = Gain()
+    def commit(self, outcomes: Sequence[bytes], now_ms: int) -> CommitResult:
+        result = CommitResult()
         by_topic: dict[int, list[IndexMade]] = {}
         for encoded in outcomes:
             for made in msgspec.msgpack.decode(encoded, type=IndexOutcome).made:
                 if made.cold_problem:
-                    self._leave_alone(made.cold_problem, now_ms)
+                    self._back_off_cold_tier(made.cold_problem, now_ms)
                 else:
                     by_topic.setdefault(made.topic_id, []).append(made)
         try:
             self._publish_all(by_topic, now_ms)
         except Exception:
-            # Of a disk without room for a manifest it is no use to hold what only that would have made count.
+            # Without the manifest the new files are orphans, and on a full disk their space is needed.
             for topic_id, made_of_it in by_topic.items():
                 self._store.discard(topic_id, [file.name for made in made_of_it for file in made.files])
             raise
         for topic_id, made_of_it in by_topic.items():
-            gain.topics.add(topic_id)
+            result.topics.add(topic_id)
             for made in made_of_it:
                 if not made.replaced:
-                    gain.records += made.rows
-                    gain.bytes += made.text_bytes
-                    gain.segments += made.segments
-        return gain
+                    result.records += made.rows
+                    result.bytes += made.text_bytes
+                    result.segments += made.segments
+        return result
 
     def _publish_all(self, by_topic: Mapping[int, Sequence[IndexMade]], now_ms: int) -> None:
         for topic_id, made_of_it in by_topic.items():
             self._publish(topic_id, made_of_it, now_ms)
-            # What a job that failed in an earlier round has left.
+            # Orphans of a job that failed in an earlier round.
             self._store.sweep(topic_id, self._manifests.get(topic_id), but_of=self._run)
 
     def _publish(self, topic_id: int, made_of_it: Sequence[IndexMade], now_ms: int) -> None:
@@ -245,14 +245,14 @@ class IndexProduct:
                 if made.moved:
                     manifest = with_moved(manifest, made.moved, now_ms)
                 else:
-                    manifest = with_files(manifest, _weighed(made, manifest, topic), made.replaced, now_ms)
-        self._save(settled(manifest, topic, now_ms))
+                    manifest = with_files(manifest, _with_gone_counts(made, manifest, topic), made.replaced, now_ms)
+        self._save(reconciled(manifest, topic, now_ms))
 
     def due_ms(self) -> int | None:
-        # Whatever was put off, such as a move, is looked for again then.
+        # Postponed work, such as a move, is planned again then.
         moments = [self._cold_after_ms] if self._cold_after_ms > self._now_ms else []
         for topic_id, kept in self._manifests.items():
-            if topic_id in self._shut_out.topics:
+            if topic_id in self._quarantined.topics:
                 continue
             moments += [self._due_ms(one) for one in kept.retired if self._store.has_cold or not one.cold]
             erased_ms = due_ms(kept, self._rules.erase_ms)
@@ -264,10 +264,10 @@ class IndexProduct:
         return max(due, self._cold_after_ms) if one.cold else due
 
     def job_failed(self) -> None:
-        """What its tasks have left of a topic goes when something of the topic is next published, or is loaded."""
+        """Orphans of a topic are swept when the topic is next published or loaded."""
 
-    def confirmed(self, number: int) -> int:
-        """What was deleted is looked up by whoever searches."""
+    def deletes_applied(self, number: int) -> int:
+        """`number`: searches look deletes up themselves."""
         return number
 
     def _save(self, manifest: IndexManifest) -> None:
@@ -275,7 +275,7 @@ class IndexProduct:
         self._manifests[manifest.topic_id] = manifest
 
     def _load(self) -> None:
-        """Reads the manifests once: this process holds the pipeline, so nobody else changes them."""
+        """Reads the manifests once: the pipeline lock keeps other processes from changing them."""
         if self._loaded:
             return
         for topic_id in self._store.topic_ids():
@@ -290,11 +290,11 @@ class IndexProduct:
         self._loaded = True
 
 
-def _weighed(made: IndexMade, manifest: IndexManifest, topic: CatalogTopic) -> list[IndexFileEntry]:
-    """New files with what is known to be gone of each. One that was merged knows what those knew that it is made of;
-    one that was made of segments, what the catalog knew that they were planned by."""
+def _with_gone_counts(made: IndexMade, manifest: IndexManifest, topic: CatalogTopic) -> list[IndexFileEntry]:
+    """New files with their counts of deleted entries: for a merged file the sum of its sources, for a file built from
+    segments the count of the catalog it was planned by."""
     if not made.is_merged:
-        return [msgspec.structs.replace(file, gone=gone_of(topic, file.first, file.last)) for file in made.files]
+        return [msgspec.structs.replace(file, gone=count_gone(topic, file.first, file.last)) for file in made.files]
     before = [file for file in manifest.files if file.name in made.replaced]
     spoiled = [file.spoiled_ms for file in before if file.spoiled_ms is not None]
     gone = sum(known_gone(file) for file in before)
@@ -309,5 +309,5 @@ def _weighed(made: IndexMade, manifest: IndexManifest, topic: CatalogTopic) -> l
 
 
 def _between(before: Sequence[IndexFileEntry], whole: IndexFileEntry) -> int:
-    """Seqs of a merged file that none of its parts had."""
+    """How many seqs of a merged file none of its sources had."""
     return whole.last - whole.first + 1 - sum(file.last - file.first + 1 for file in before)

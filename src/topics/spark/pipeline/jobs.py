@@ -1,8 +1,7 @@
-"""The one job of a round: what comes of it, in parts that are worth a commit each, and what is done when it fails.
+"""Job of a round: yields its outcomes in parts of about one commit each, and bisects a job that failed.
 
-Outcomes come as tasks end. Those of segments are published in the order of their pieces, so that a topic grows in the
-order of its seqs, and those of chores at once. A kill costs what has not been published by then: about `commit_bytes`,
-and the tasks that were under way.
+Outcomes arrive as tasks end. Those of segments are published in the order of their pieces, so that a topic grows in
+seq order; those of chores at once. A kill loses what is not published yet: about `commit_bytes`, and running tasks.
 """
 
 from collections import deque
@@ -15,25 +14,24 @@ from topics.spark.pipeline.products import Failure
 from topics.spark.pipeline.segment_scan import Piece, PieceOutcome, SegmentWork, decode_outcome, encode_piece
 from topics.spark.pipeline.task_packing import weight
 
-# A job that failed as a whole, taken apart until it is known who is to blame.
+# Failure bisection: finds the work that makes a job fail as a whole.
 #
-# What takes its whole process down spoils the job for everybody who was not done by then. The rest is halved, and what
-# fails of it again, down to one segment of one topic for one product, or to one chore: so a culprit among ten thousand
-# topics costs some thirty jobs and not ten thousand. Whoever is left is to blame when it fails twice alone, and a job
-# without any work between the two does not. A task that only had too much to hold in memory is done in parts, and
-# nobody is to blame for it.
+# Work that kills its worker process fails the job for every piece that was not done yet. The unfinished pieces are
+# halved and run again, down to one segment of one topic for one product, or one chore: a bad topic among ten thousand
+# costs some thirty jobs. The last piece is reported as a failure when it fails twice alone, and an empty job between
+# the two attempts succeeds. A task that only ran out of memory is done in parts, without a failure.
 
 
 class JobFailedError(Exception):
-    """A job failed as a whole, so that nobody can tell which piece was to blame."""
+    """A job failed as a whole; which piece caused it is unknown."""
 
 
 class WorkersUnavailableError(JobFailedError):
-    """No process came up that could do any work. That says nothing about the work: the round is tried again later."""
+    """No worker process started. That says nothing about the work: the round is tried again later."""
 
 
-class Runs(Protocol):
-    """The part of an executor that is needed here."""
+class JobRunner(Protocol):
+    """The part of an executor that runs jobs."""
 
     def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]: ...
 
@@ -41,77 +39,77 @@ class Runs(Protocol):
 
 
 class FailureBisection(msgspec.Struct):
-    """What came of it: outcomes of those who are well, and those who are to blame."""
+    """The result of a bisection: outcomes of the pieces that succeeded, and the failures by product."""
 
     about: str = ""
     outcomes: list[PieceOutcome] = []
-    culprits: list[tuple[str, Failure]] = []
-    blamed: set[tuple[str, int]] = set()
-    """Topics of products that have a culprit among their segments: there is no need to find the others."""
-    ailing: WorkersUnavailableError | None = None
-    """Set when no worker came up any more: what is done by then counts, and nobody is to blame for the rest."""
+    failures: list[tuple[str, Failure]] = []
+    failed_topics: set[tuple[str, int]] = set()
+    """Products and topics with a failed segment: their other segments are not searched."""
+    unavailable: WorkersUnavailableError | None = None
+    """Set when no worker starts any more: outcomes until then count, and the rest has not failed."""
 
 
-def take_apart(executor: Runs, pieces: Sequence[Piece], alone: bool, about: str = "") -> FailureBisection:
-    """Does what is left of a job that failed, in jobs that are known as `about`; `alone` if the job had one piece."""
-    search = FailureBisection(about)
+def bisect_failure(executor: JobRunner, pieces: Sequence[Piece], alone: bool, about: str = "") -> FailureBisection:
+    """Runs the unfinished pieces of a failed job, in jobs named `about`; `alone` if the job had one piece."""
+    bisection = FailureBisection(about)
     try:
-        _halve(executor, list(pieces), alone, search)
+        _bisect(executor, list(pieces), alone, bisection)
     except WorkersUnavailableError as error:
-        search.ailing = error
-    return search
+        bisection.unavailable = error
+    return bisection
 
 
-def _halve(executor: Runs, pieces: list[Piece], alone: bool, search: FailureBisection) -> None:
+def _bisect(executor: JobRunner, pieces: list[Piece], alone: bool, bisection: FailureBisection) -> None:
     if len(pieces) > 1:
         middle = len(pieces) // 2
         parts = [pieces[:middle], pieces[middle:]]
     elif not alone:
-        # The others were done when the job failed. That is no proof yet.
+        # The other pieces were done when the job failed. That does not prove the failure yet.
         parts = [pieces]
     else:
-        parts = [[half] for half in halves(pieces[0])]
+        parts = [[half] for half in split_piece(pieces[0])]
         if len(parts) == 1:
-            _alone(executor, pieces[0], search)
+            _run_alone(executor, pieces[0], bisection)
             return
     for part in parts:
-        if len(part) == 1 and _sole(part[0]) in search.blamed:
+        if len(part) == 1 and _single_topic(part[0]) in bisection.failed_topics:
             continue
         left = dict(enumerate(part))
         try:
-            _run(executor, left, search)
+            _run(executor, left, bisection)
         except WorkersUnavailableError:
             raise
         except JobFailedError:
             if left:
-                _halve(executor, list(left.values()), len(part) == 1, search)
+                _bisect(executor, list(left.values()), len(part) == 1, bisection)
 
 
-def _alone(executor: Runs, piece: Piece, search: FailureBisection) -> None:
+def _run_alone(executor: JobRunner, piece: Piece, bisection: FailureBisection) -> None:
     executor.probe()
     left = {0: piece}
     try:
-        _run(executor, left, search)
+        _run(executor, left, bisection)
     except WorkersUnavailableError:
         raise
     except JobFailedError as error:
         if not left:
             return
-        search.culprits.append(_blamed(piece, str(error)))
-        sole = _sole(piece)
+        bisection.failures.append(_failure_of(piece, str(error)))
+        sole = _single_topic(piece)
         if sole is not None:
-            search.blamed.add(sole)
+            bisection.failed_topics.add(sole)
 
 
-def _run(executor: Runs, left: dict[int, Piece], search: FailureBisection) -> None:
-    """Runs pieces by their places. What is done is no longer left, also when the job fails in the end."""
-    for place, outcome in executor.run([encode_piece(piece) for piece in left.values()], search.about):
+def _run(executor: JobRunner, left: dict[int, Piece], bisection: FailureBisection) -> None:
+    """Runs pieces by their places and removes those that are done from `left`, also when the job fails."""
+    for place, outcome in executor.run([encode_piece(piece) for piece in left.values()], bisection.about):
         del left[place]
-        search.outcomes.append(decode_outcome(outcome))
+        bisection.outcomes.append(decode_outcome(outcome))
 
 
-def halves(piece: Piece) -> list[Piece]:
-    """Parts of a piece's work; the piece itself when it is one segment for one product, or one chore."""
+def split_piece(piece: Piece) -> list[Piece]:
+    """Splits a piece; returns the piece itself when it is one segment for one product, or one chore."""
     if piece.segments and piece.chores:
         return [msgspec.structs.replace(piece, chores=[]), msgspec.structs.replace(piece, segments=[])]
     if len(piece.chores) > 1:
@@ -127,7 +125,7 @@ def halves(piece: Piece) -> list[Piece]:
             msgspec.structs.replace(piece, segments=[work for run in part for work in run])
             for part in (runs[:middle], runs[middle:])
         ]
-    products = sorted({name for work in piece.segments for name, _ in work.wants})
+    products = sorted({name for work in piece.segments for name, _ in work.requests})
     if len(products) > 1:
         return [msgspec.structs.replace(piece, segments=_only(piece.segments, product)) for product in products]
     if len(piece.segments) > 1:
@@ -138,22 +136,22 @@ def halves(piece: Piece) -> list[Piece]:
     return [piece]
 
 
-def _sole(piece: Piece) -> tuple[str, int] | None:
+def _single_topic(piece: Piece) -> tuple[str, int] | None:
     """The product and the topic of a piece that is for one of each; None for others, and for chores."""
-    found = {(name, work.topic_id) for work in piece.segments for name, _ in work.wants}
+    found = {(name, work.topic_id) for work in piece.segments for name, _ in work.requests}
     return found.pop() if len(found) == 1 and not piece.chores else None
 
 
 def _only(segments: Sequence[SegmentWork], product: str) -> list[SegmentWork]:
-    wants = [[(name, want) for name, want in work.wants if name == product] for work in segments]
-    return [SegmentWork(kept) for kept in wants if kept]
+    requests = [[(name, request) for name, request in work.requests if name == product] for work in segments]
+    return [SegmentWork(kept) for kept in requests if kept]
 
 
-def _blamed(piece: Piece, reason: str) -> tuple[str, Failure]:
+def _failure_of(piece: Piece, reason: str) -> tuple[str, Failure]:
     if piece.chores:
         [work] = piece.chores
         return work.product, Failure(work.chore.topic_id, work.chore.subject, reason)
-    [product] = {name for work in piece.segments for name, _ in work.wants}
+    [product] = {name for work in piece.segments for name, _ in work.requests}
     return product, Failure(piece.segments[0].topic_id, piece.segments[0].topic, reason)
 
 
@@ -161,73 +159,73 @@ _MB = 1_000_000
 
 
 class Part(msgspec.Struct):
-    """Something of a round that can be published."""
+    """A part of a round that can be published."""
 
     outcomes: list[PieceOutcome] = []
-    culprits: list[tuple[str, Failure]] = []
-    ailing: WorkersUnavailableError | None = None
-    """Set when no worker came up any more. It is the last part then, and nobody is to blame for what is not done."""
+    failures: list[tuple[str, Failure]] = []
+    unavailable: WorkersUnavailableError | None = None
+    """Set in the last part when no worker starts any more. Unfinished pieces have not failed then."""
 
 
 class RoundJob:
-    def __init__(self, executor: Runs, pieces: Sequence[Piece], number: int) -> None:
+    def __init__(self, executor: JobRunner, pieces: Sequence[Piece], number: int) -> None:
         self._executor = executor
         self._pieces = pieces
         self._number = number
         self._left = dict(enumerate(pieces))
         """Pieces without an outcome, by their places."""
         self._places = deque(place for place, piece in enumerate(pieces) if piece.segments)
-        """Of the pieces with segments that are not published."""
-        self._early: dict[int, PieceOutcome] = {}
-        """Outcomes that others have to be published before."""
+        """The places of pieces with segments that are not published, in order."""
+        self._unpublished: dict[int, PieceOutcome] = {}
+        """Outcomes that wait for earlier pieces, by place."""
 
     def parts(
         self, commit_bytes: int, on_done: Callable[[int], None], on_failed: Callable[[JobFailedError], None]
     ) -> Iterator[Part]:
-        """Runs it. `on_done` hears how many pieces are done, `on_failed` that the rest has to be taken apart."""
+        """Runs the job. `on_done` receives the number of finished pieces, `on_failed` the error before a bisection."""
         part, size = Part(), 0
         works = [encode_piece(piece) for piece in self._pieces]
         failure: JobFailedError | None = None
         try:
-            for place, outcome in self._executor.run(works, described(self._number, self._pieces)):
+            for place, outcome in self._executor.run(works, job_description(self._number, self._pieces)):
                 del self._left[place]
-                self._early[place] = decode_outcome(outcome)
+                self._unpublished[place] = decode_outcome(outcome)
                 on_done(len(self._pieces) - len(self._left))
                 for ready in self._ready(place):
-                    part.outcomes.append(self._early.pop(ready))
+                    part.outcomes.append(self._unpublished.pop(ready))
                     size += weight(self._pieces[ready])
                 if size >= commit_bytes:
                     yield part
                     part, size = Part(), 0
         except JobFailedError as error:
             failure = error
-        # Before the rest is taken apart, which takes a while.
-        part.outcomes += [self._early[place] for place in sorted(self._early)]
+        # Published before the bisection, which takes a while.
+        part.outcomes += [self._unpublished[place] for place in sorted(self._unpublished)]
         yield part
         if isinstance(failure, WorkersUnavailableError):
-            yield Part(ailing=failure)
+            yield Part(unavailable=failure)
         elif failure is not None and self._left:
             on_failed(failure)
-            yield self._taken_apart()
+            yield self._bisected()
 
     def _ready(self, place: int) -> Iterator[int]:
-        """What can be published now that the outcome of this piece is there."""
+        """The places that can be published now that this outcome has arrived."""
         if not self._pieces[place].segments:
             yield place
-        while self._places and self._places[0] in self._early:
+        while self._places and self._places[0] in self._unpublished:
             yield self._places.popleft()
 
-    def _taken_apart(self) -> Part:
+    def _bisected(self) -> Part:
         left = list(self._left.values())
-        about = f"{described(self._number, left)}, to find what failed"
-        search = take_apart(self._executor, left, alone=len(self._pieces) == 1, about=about)
-        return Part(search.outcomes, search.culprits, search.ailing)
+        about = f"{job_description(self._number, left)}, to find what failed"
+        bisection = bisect_failure(self._executor, left, alone=len(self._pieces) == 1, about=about)
+        return Part(bisection.outcomes, bisection.failures, bisection.unavailable)
 
 
-def described(number: int, pieces: Sequence[Piece]) -> str:
-    """What Spark's pages call a job."""
+def job_description(number: int, pieces: Sequence[Piece]) -> str:
+    """The name of a job in the Spark UI."""
     topics = {work.topic_id for piece in pieces for work in piece.segments}
-    products = {name for piece in pieces for name in piece.charges}
+    products = {name for piece in pieces for name in piece.task_contexts}
     chores = sum(len(piece.chores) for piece in pieces)
     size = sum(weight(piece) for piece in pieces) / _MB
     return (

@@ -1,8 +1,8 @@
-"""The process that runs the pipeline: rounds while there is work, a while of waiting, then the end.
+"""Pipeline worker: the process that runs rounds while there is work, waits a while, and exits.
 
-`python -m topics.spark.pipeline` reads the settings from the environment, as the server does that starts it.
-Spark is started with the first piece of work. The process may be ended at any moment: what is published is published,
-and what is not is done again. It ends by itself when its standard input does, so that it never outlives its server.
+`python -m topics.spark.pipeline` reads the settings from the environment, as the server that starts it does.
+Spark is started with the first piece of work. The process may be killed at any moment: unpublished work is done again.
+It exits when its standard input is closed, so that it never outlives its server.
 
 | exit code | meaning |
 |---|---|
@@ -50,14 +50,14 @@ _log = logging.getLogger(__name__)
 
 
 class PipelineBusyError(Exception):
-    """Another process has the pipeline."""
+    """Another process runs the pipeline of this folder."""
 
 
 class UntrackedError(TopicsError):
-    """A server on the folder does not keep deletes for an archive."""
+    """A server uses the folder and does not keep deletes for an archive."""
 
 
-class LateSpark:
+class LazySpark:
     """An executor that starts Spark when it is first needed."""
 
     def __init__(self, settings: Settings, under_submit: bool = False) -> None:
@@ -107,7 +107,7 @@ def archive_root(settings: Settings) -> str:
 
 
 def files_of(settings: Settings) -> FileSystem:
-    """Every file that the pipeline works on, wherever it is."""
+    """A file system that reaches the data folder, the cold tier and the archive."""
     return guest_files(settings.cold_dir, archive_root(settings))
 
 
@@ -119,7 +119,7 @@ def make_pipeline(
     compact: bool = False,
     frame: FrameRules | None = None,
 ) -> Pipeline:
-    """The pipeline with every product that the settings ask for; with `compact` it takes out all that is deleted."""
+    """The pipeline with every product that the settings enable; `compact` erases all deleted records at once."""
     layout = layout_of(settings)
     products: list[Product] = []
     if settings.archive in ("1", "true"):
@@ -135,19 +135,19 @@ def make_pipeline(
         products.append(archive)
         patterns = typed_streams(settings)
         if patterns or any(typed_folders(fs, root)):
-            # Behind the archive: it shows what the archive has, and hides what the archive's round hides.
+            # After the archive: typed tables are built from its files and follow its deletes.
             make = typed_tables(settings, fs, rules)
             products.append(TypedProduct(fs, root, patterns, lambda: archive.state, make))
-    # Only whoever keeps copies can say that deletes have reached them. Those of an archive that is turned off wait.
-    confirms = bool(products)
+    # Only products with copies can acknowledge deletes. Deletes for an archive that is turned off are kept.
+    acks_deletes = bool(products)
     if settings.search_families == "auto":
-        families = IndexRules(erase_ms=0 if compact else settings.search_erase_ms)
-        products.append(IndexProduct(fs, layout, families, SystemEntropy()))
-    return Pipeline(fs, layout, products, executor, clock, frame, confirms)
+        index_rules = IndexRules(erase_ms=0 if compact else settings.search_erase_ms)
+        products.append(IndexProduct(fs, layout, index_rules, SystemEntropy()))
+    return Pipeline(fs, layout, products, executor, clock, frame, acks_deletes)
 
 
 def table_of(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> TableFollower:
-    """The table that the archive is shown as."""
+    """The Iceberg table of the archive."""
     root = archive_root(settings)
     pointer = pointer_of(fs, root, settings.archive_catalog, settings.archive_table)
     table = ArchiveTable(fs, root, pointer, SystemEntropy(), rules.retire_ms, settings.archive_file_bytes)
@@ -160,7 +160,7 @@ def typed_streams(settings: Settings) -> list[str]:
 
 
 def typed_tables(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> Callable[[str], TypedTable]:
-    """What makes the table of a stream, by its folder."""
+    """A function that makes the typed table of a folder."""
     root = archive_root(settings)
 
     def make(folder: str) -> TypedTable:
@@ -173,7 +173,7 @@ def typed_tables(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> Cal
 
 
 def hold_pipeline(fs: FileSystem, layout: Layout, who: str) -> FolderLock:
-    """One process at a time works on the products of a folder."""
+    """Locks the pipeline of a folder: one process at a time. Raises PipelineBusyError."""
     fs.make_dirs(layout.pipeline)
     try:
         return fs.lock(f"{layout.pipeline}/lock", who)
@@ -182,9 +182,9 @@ def hold_pipeline(fs: FileSystem, layout: Layout, who: str) -> FolderLock:
 
 
 def check_tracked(fs: FileSystem, layout: Layout) -> None:
-    """Refuses to archive beside a server that would not tell of deletes: the archive would show them for ever.
+    """Raises UntrackedError beside a server that does not keep deletes: the archive would go on showing those records.
 
-    Without a server nothing is deleted, and the next one to start keeps deletes because it finds that there was a run.
+    Without a server nothing is deleted, and the next server keeps deletes because it finds an acknowledgement.
     """
     DeleteAcks(fs, layout).begin()
     catalog = read_catalog(fs, layout)
@@ -202,7 +202,7 @@ def check_tracked(fs: FileSystem, layout: Layout) -> None:
 def run_until_idle(
     pipeline: Pipeline, settings: Settings, clock: Clock, wait: Callable[[float], object], once: bool = False
 ) -> None:
-    """Rounds until there was nothing to do for `pipeline_idle_ms`; with `once`, until there is nothing to do."""
+    """Runs rounds until there was no work for `pipeline_idle_ms`; with `once`, until there is none."""
     last_work = clock.monotonic()
     while True:
         try:
@@ -220,11 +220,11 @@ def run_until_idle(
 def main() -> int:
     settings = Settings.from_env(os.environ)
     configure_logs(settings.log_format, level=settings.log_level)
-    # Safe anywhere, since publishing is one step; and quicker than waiting for a job that would be done again anyway.
+    # Safe at any moment, since publishing is atomic; and faster than waiting for a job that is repeated anyway.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if os.getpgrp() != os.getpid():
-        # The server ends this process and Java with it when it drains; the terminal's Ctrl-C is not for them.
+        # The server ends this process and its Java process when it drains; the terminal's Ctrl-C must not reach them.
         os.setpgrp()
     threading.Thread(target=_end_with_the_server, daemon=True).start()
     fs, clock = files_of(settings), SystemClock()
@@ -234,7 +234,7 @@ def main() -> int:
     except PipelineBusyError as error:
         _log.warning("another process has the pipeline", extra={"error": str(error)})
         return 3
-    spark = LateSpark(settings)
+    spark = LazySpark(settings)
     try:
         pipeline = make_pipeline(settings, fs, spark, clock)
         run_until_idle(pipeline, settings, clock, threading.Event().wait)

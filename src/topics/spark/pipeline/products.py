@@ -1,14 +1,12 @@
-"""The frame that products fit into.
+"""Product interface of the pipeline: what is built from sealed segments, such as the archive and index files.
 
-A product is something made of sealed segments: the archive is one, index families are others. It has two halves. The
-first, `Product`, lives where the round runs: it says which segments of a topic it lacks and what else it has to do, and
-publishes what became of it in one step of its own. The second, `TaskHalf`, runs in Spark's tasks: it is handed every
-segment that any product wants, once, as Arrow batches, and turns them into an outcome. What travels between the two is
-bytes that the product alone understands.
+A product has two parts. `Product` runs in the pipeline process: it returns the segments of a topic that it is missing
+and its other work, and publishes results atomically. `ProductTasks` runs in Spark tasks: it receives every requested
+segment once, as Arrow batches, and turns them into an outcome. Both exchange bytes that only the product understands.
 
-The frame does the rest, the same for all: it looks what has changed in the catalog, reads each segment once for all
-products that want it, packs tasks by bytes, finds who is to blame for a failed job, keeps out what fails, and confirms
-to the engine those deletes that every product has applied. docs/architecture.md tells how to add a product.
+The pipeline does the rest for all products: it diffs the catalog, reads each segment once for all products that
+request it, packs tasks by bytes, bisects failed jobs, quarantines failing topics, and acknowledges to the engine the
+deletes that every product has applied. docs/architecture.md describes how to add a product.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,136 +21,136 @@ from topics.log.layout import Layout
 from topics.spark.segment_reader import History, SegmentRef
 
 
-class Want(msgspec.Struct, frozen=True, array_like=True):
-    """A segment that a product lacks, and what of it."""
+class SegmentRequest(msgspec.Struct, frozen=True, array_like=True):
+    """A segment that a product is missing, and the range of it that it needs."""
 
     ref: SegmentRef
     spec: bytes = b""
-    """Whatever the task half has to know about the topic, such as the plan of its indexes."""
+    """What the tasks need to know about the topic, such as its index plan."""
 
 
 class Chore(msgspec.Struct, frozen=True, array_like=True):
-    """Work for a task that is no reading of new segments: a file written again, small ones merged."""
+    """Maintenance work of a task, such as compaction: a file rewritten, small files merged."""
 
     subject: str
-    """Who is left out when it fails: a topic's name, or whatever else the product calls it by."""
+    """The subject that is quarantined when it fails: a topic, or another name that the product uses."""
     topic_id: int
-    """The topic's number; 0 when the subject is no topic."""
+    """0 when the subject is no topic."""
     work: bytes
     bytes: int
-    """How much it reads, about: chores are packed by it."""
+    """The approximate bytes it reads, by which chores are packed."""
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
-    """A topic, or another subject of a product with the number 0, that could not be worked on, and why."""
+    """A topic, or another subject with topic id 0, that a product failed on, and why."""
 
     topic_id: int
     topic: str
     reason: str
 
 
-class Gain(msgspec.Struct):
-    """What a commit brought."""
+class CommitResult(msgspec.Struct):
+    """The amounts that a commit published."""
 
     records: int = 0
     bytes: int = 0
     segments: int = 0
     topics: set[int] = set()
-    """Topics of which the product lacks less than before: it is asked again what it wants of them."""
+    """Topics whose missing segments changed and are asked for again."""
     failures: list[Failure] = []
 
 
-class View(msgspec.Struct, frozen=True):
-    """The catalog, and how it differs from the one of the last round. The first time everything has changed."""
+class CatalogView(msgspec.Struct, frozen=True):
+    """The catalog and its diff to the previous round. In the first round every topic has changed."""
 
     catalog: Catalog
     changed: Sequence[CatalogTopic]
     topics: Mapping[int, CatalogTopic]
-    """Every topic by its number: what a product knows and this has not was dropped."""
+    """Every topic by its id. Topics that a product knows and the catalog does not were dropped."""
     history: History
-    """Which log it is the catalog of. Where it `takes_over`, what was made before is made anew."""
+    """The history of the log. Where it `takes_over`, products are rebuilt."""
 
     @property
     def number(self) -> int:
         return self.catalog.head.number
 
 
-class ShutOut(msgspec.Struct, frozen=True):
-    """What a product leaves alone for now because it failed."""
+class QuarantinedSubjects(msgspec.Struct, frozen=True):
+    """The topics and other subjects that a product skips for now because they failed."""
 
     topics: frozenset[int] = frozenset()
     subjects: frozenset[str] = frozenset()
-    """Names of what is no topic."""
+    """Names of subjects that are no topics."""
 
 
 class Product(Protocol):
-    """The half that lives where the round runs. One process has it at a time.
+    """The part of a product that runs in the pipeline process, in one process at a time.
 
-    Every method may raise: then the product sits this round out, the others go on, and the round fails in the end.
-    Repeated after a crash at any moment, a round comes to the same end.
+    Every method may raise: then the product is skipped for this round, the others continue, and the round fails at its
+    end. Rounds are idempotent: repeated after a crash at any moment, a round has the same result.
     """
 
     @property
     def name(self) -> str: ...
 
-    def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
-        """Does what needs no job: masks what was deleted, forgets dropped topics, removes files whose time has come."""
+    def reconcile(self, view: CatalogView, now_ms: int, quarantined: QuarantinedSubjects) -> None:
+        """Does the work that needs no job: masks deletes, forgets dropped topics, removes expired files."""
         ...
 
-    def wants(self, topic: CatalogTopic) -> list[Want]:
-        """The segments of a topic that it lacks, in order. Asked for topics that changed, and after commits."""
+    def missing_segments(self, topic: CatalogTopic) -> list[SegmentRequest]:
+        """The segments of a topic that it is missing, in order. Called for changed topics, and after commits."""
         ...
 
-    def chores(self, now_ms: int, shut_out: ShutOut) -> list[Chore]:
-        """What else is to be done, by tasks."""
+    def chores(self, now_ms: int, quarantined: QuarantinedSubjects) -> list[Chore]:
+        """Its maintenance work for tasks."""
         ...
 
-    def charge(self) -> bytes:
-        """What its task half has to know in every task of a round: where to write, under which run's name."""
+    def task_context(self) -> bytes:
+        """What every task of a round needs to know: where to write, and the name of the run."""
         ...
 
-    def commit(self, outcomes: Sequence[bytes], now_ms: int) -> Gain:
-        """Publishes outcomes of takes and of chores in one step. A round may have several commits."""
+    def commit(self, outcomes: Sequence[bytes], now_ms: int) -> CommitResult:
+        """Publishes outcomes of segments and chores atomically. A round may have several commits."""
         ...
 
     def job_failed(self) -> None:
-        """A job failed as a whole and is taken apart: what its tasks have written is in no outcome."""
+        """Called when a job failed and is bisected: files that its tasks wrote are in no outcome."""
         ...
 
     def due_ms(self) -> int | None:
-        """When it has something to do, even if the catalog stays as it is; None when it has not."""
+        """When it has work even if the catalog does not change; None for never."""
         ...
 
-    def confirmed(self, number: int) -> int:
-        """Up to which catalog its readers are shown no record whose delete that catalog told of; at most `number`.
+    def deletes_applied(self, number: int) -> int:
+        """The catalog, at most `number`, up to which its readers see no deleted record.
 
-        The engine forgets a delete once the lowest of these numbers is past it. A product that looks up deletes when it
-        is asked, and keeps none, returns `number`.
+        The engine forgets a delete once the lowest of these numbers is past it. A product that looks deletes up when it
+        is read returns `number`.
         """
         ...
 
 
 class Transform(Protocol):
-    """What a product makes of segments, in one task."""
+    """Builds the outcome of a product from segments, in one task."""
 
-    def take(self, want: Want, batches: Sequence[pa.RecordBatch]) -> None:
-        """The wanted records of one segment, all of them, as batches of `RECORD_SCHEMA`; none where all are deleted.
+    def take(self, request: SegmentRequest, batches: Sequence[pa.RecordBatch]) -> None:
+        """Adds all requested records of one segment, as batches of `RECORD_SCHEMA`; none where all are deleted.
 
-        Segments of a topic come one after the other, in the order of their seqs. To raise is to fail the topic, for
-        this product and round: nothing of this segment may be in the outcome then, and no further one of it comes.
+        Segments of a topic arrive in seq order. An exception fails the topic for this product and round: then nothing
+        of the segment may be in the outcome, and no further segment of the topic arrives.
         """
         ...
 
     def finish(self) -> bytes:
-        """The outcome, once everything it names is on disk. To raise fails the whole task."""
+        """The outcome, once everything it names is on disk. An exception fails the whole task."""
         ...
 
 
-class TaskHalf(Protocol):
-    """The half that runs in tasks: what a product makes of segments, and how it does a chore."""
+class ProductTasks(Protocol):
+    """The part of a product that runs in Spark tasks."""
 
-    def begin(self, fs: FileSystem, layout: Layout, charge: bytes) -> Transform: ...
+    def begin(self, fs: FileSystem, layout: Layout, context: bytes) -> Transform: ...
 
-    def chore(self, fs: FileSystem, layout: Layout, charge: bytes, work: bytes) -> bytes:
-        """Does a chore and returns its outcome. To raise is to fail its subject."""
+    def chore(self, fs: FileSystem, layout: Layout, context: bytes, work: bytes) -> bytes:
+        """Does a chore and returns its outcome. An exception fails its subject."""
         ...

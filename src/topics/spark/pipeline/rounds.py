@@ -1,4 +1,4 @@
-"""A round of the pipeline: look, settle, read what is new once for all products, publish as it comes, tell."""
+"""Pipeline rounds: diff the catalog, reconcile products, run one job for all missing work, publish, save the status."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -10,9 +10,9 @@ from topics.log.catalog import Catalog, Encoded, decode_since, read_catalog_byte
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.spark.archive.archive_plan import newest_delete
-from topics.spark.pipeline.delete_acks import DeleteAcks, Histories
+from topics.spark.pipeline.delete_acks import DeleteAcks, LogHistory
 from topics.spark.pipeline.jobs import JobFailedError, RoundJob
-from topics.spark.pipeline.products import Failure, Gain, Product, ShutOut, View
+from topics.spark.pipeline.products import CatalogView, CommitResult, Failure, Product, QuarantinedSubjects
 from topics.spark.pipeline.segment_scan import ChoreWork, Piece, PieceOutcome
 from topics.spark.pipeline.status import LastRun, ProductStatus, WorkerStatus, load_status, quarantine, save_status
 from topics.spark.pipeline.task_packing import FrameRules, TaskPacking, longest_first, packed
@@ -20,19 +20,17 @@ from topics.spark.segment_reader import History, NoCatalogError
 from topics.system.clock import Clock
 from topics.system.entropy import SystemEntropy
 
-# Looks at the catalog round after round, and tells what is different from the time before.
-
 
 class CatalogDiff:
-    """A topic of ten thousand that did not change costs a look at its bytes, and no product hears of it."""
+    """Diffs the catalog against the previous round by the encoded bytes of its topics, without decoding them."""
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self._fs = fs
         self._layout = layout
         self._known: Encoded = {}
 
-    def look(self, history_of: Callable[[int], History]) -> View:
-        """Raises NoCatalogError where there is nothing to look at. `history_of` knows a log by its catalog's number."""
+    def read(self, history_of: Callable[[int], History]) -> CatalogView:
+        """Raises NoCatalogError where there is no catalog. `history_of` maps a catalog number to the log history."""
         data = read_catalog_bytes(self._fs, self._layout)
         if data is None:
             raise NoCatalogError(self._layout.root)
@@ -41,10 +39,10 @@ class CatalogDiff:
         self._known = topics
         found = list(topics.values())
         by_id = {topic.topic_id: topic for topic in found}
-        return View(Catalog(head, found), changed, by_id, history_of(head.number))
+        return CatalogView(Catalog(head, found), changed, by_id, history_of(head.number))
 
-    def forget(self) -> None:
-        """Whoever sat out a look must be told everything the next time."""
+    def reset(self) -> None:
+        """Reports every topic as changed the next time: a product has missed this diff."""
         self._known = {}
 
 
@@ -54,27 +52,27 @@ _log = logging.getLogger(__name__)
 
 
 class ShortError(Exception):
-    """The machines of some tasks ran out of something, or a store did not answer. The round is tried again later."""
+    """A task ran out of disk, memory or descriptors, or a store did not answer. The round is tried again later."""
 
 
 class Executor(Protocol):
     def parallelism(self) -> int:
-        """How many tasks run at the same time."""
+        """The number of tasks that run at the same time."""
         ...
 
     def run(self, works: Sequence[bytes], about: str) -> Iterator[tuple[int, bytes]]:
-        """Runs pieces as one job, which is known as `about`: outcomes with the places of their pieces, as they come.
+        """Runs pieces as one job named `about`, and yields places of pieces and outcomes as tasks end.
 
-        Raises JobFailedError when a piece has no outcome; those that came before count all the same.
+        Raises JobFailedError when a piece has no outcome; outcomes before that count.
         """
         ...
 
     def footprint(self) -> WorkerStatus | None:
-        """What this process takes with everything that it started; None where that is on another machine."""
+        """The resources of this process and its children; None where Spark runs on another machine."""
         ...
 
     def probe(self) -> None:
-        """Runs a job without any work. Raises WorkersUnavailableError where even that fails."""
+        """Runs an empty job. Raises WorkersUnavailableError where that fails."""
         ...
 
 
@@ -87,105 +85,113 @@ class Pipeline:
         executor: Executor,
         clock: Clock,
         rules: FrameRules | None = None,
-        confirms: bool = True,
+        acks_deletes: bool = True,
     ) -> None:
-        """It `confirms` deletes where a product keeps copies that they must reach."""
-        self._confirms = confirms
+        """`acks_deletes` is set where a product keeps copies that deletes must reach."""
+        self._acks_deletes = acks_deletes
         self._fs = fs
         self._layout = layout
         self._products = products
         self._executor = executor
         self._clock = clock
         self._rules = FrameRules() if rules is None else rules
-        self._watcher = CatalogDiff(fs, layout)
-        self._waiting = TaskPacking()
-        self._confirmations = DeleteAcks(fs, layout)
-        self._histories = Histories(fs, layout, self._confirmations, SystemEntropy())
-        self._sick: dict[str, Exception] = {}
-        """Products that sit this round out, and why."""
+        self._catalog_diff = CatalogDiff(fs, layout)
+        self._packing = TaskPacking()
+        self._delete_acks = DeleteAcks(fs, layout)
+        self._log_history = LogHistory(fs, layout, self._delete_acks, SystemEntropy())
+        self._failed_products: dict[str, Exception] = {}
+        """Products that are skipped for the rest of this round, and their errors."""
         self.status = load_status(fs, layout)
-        self._efforts = {one.product: one for one in self.status.products}
-        """What each product has done, as far as that goes on counting."""
+        self._product_totals = {one.product: one for one in self.status.products}
+        """The running totals of each product."""
         self.on_progress: Callable[[int, int], None] = lambda done, total: None
 
     def round(self) -> bool:
-        """Does what there is to do, up to a bound; whether there was anything."""
+        """Runs one round, up to `round_bytes`; whether there was any work."""
         now = self._clock.now_ms()
-        self._sick = {}
-        view = self._watcher.look(self._histories.look)
-        shut_out = {product.name: self._shut_out(product.name, now) for product in self._products}
-        chores = self._look(view, shut_out, now)
-        if not self._sick:
-            self._histories.settle(view.history, view.number)
-        worked = self._work(view, shut_out, chores, now)
-        if self._confirms and not self._sick:
-            applied = min([product.confirmed(view.number) for product in self._products], default=view.number)
-            self._confirmations.confirm(applied, lambda: newest_delete(view.topics.values()))
-        self._tell(worked, view.number)
-        for error in self._sick.values():
-            self._watcher.forget()
+        self._failed_products = {}
+        view = self._catalog_diff.read(self._log_history.current)
+        quarantined = {product.name: self._quarantined(product.name, now) for product in self._products}
+        chores = self._plan(view, quarantined, now)
+        if not self._failed_products:
+            self._log_history.finish_takeover(view.history, view.number)
+        worked = self._work(view, quarantined, chores, now)
+        if self._acks_deletes and not self._failed_products:
+            applied = min([product.deletes_applied(view.number) for product in self._products], default=view.number)
+            self._delete_acks.ack(applied, lambda: newest_delete(view.topics.values()))
+        self._save_progress(worked, view.number)
+        for error in self._failed_products.values():
+            self._catalog_diff.reset()
             raise error
         return worked
 
-    # Looking
+    # Planning
 
-    def _shut_out(self, product: str, now: int) -> ShutOut:
-        found = [one for one in self.status.quarantined if one.product == product and one.waits(now)]
-        return ShutOut(
+    def _quarantined(self, product: str, now: int) -> QuarantinedSubjects:
+        found = [one for one in self.status.quarantined if one.product == product and one.is_active(now)]
+        return QuarantinedSubjects(
             frozenset(one.topic_id for one in found if one.topic_id),
             frozenset(one.topic for one in found if not one.topic_id),
         )
 
-    def _look(self, view: View, shut_out: dict[str, ShutOut], now: int) -> list[ChoreWork]:
-        """Settles what needs no job, notes what is lacking, and collects the chores."""
-        self._waiting.keep(view.topics)
+    def _plan(self, view: CatalogView, quarantined: dict[str, QuarantinedSubjects], now: int) -> list[ChoreWork]:
+        """Reconciles products, notes their missing segments, and returns their chores."""
+        self._packing.retain(view.topics)
         chores: list[ChoreWork] = []
         for product in self._products:
             name = product.name
-            with self._sitting_out(name):
-                product.settle(view, now, shut_out[name])
+            with self._isolate_errors(name):
+                product.reconcile(view, now, quarantined[name])
                 for topic in view.changed:
-                    self._waiting.note(name, topic, product.wants(topic))
-                chores += [ChoreWork(name, chore) for chore in product.chores(now, shut_out[name])]
+                    self._packing.note(name, topic, product.missing_segments(topic))
+                chores += [ChoreWork(name, chore) for chore in product.chores(now, quarantined[name])]
         return chores
 
-    def _sitting_out(self, name: str) -> "_SittingOut":
-        return _SittingOut(name, self._sick)
+    def _isolate_errors(self, name: str) -> "_ErrorIsolation":
+        return _ErrorIsolation(name, self._failed_products)
 
-    # Working
+    # Running the job
 
-    def _work(self, view: View, shut_out: dict[str, ShutOut], chores: list[ChoreWork], started_ms: int) -> bool:
-        active = {product.name: shut_out[product.name] for product in self._products if product.name not in self._sick}
-        if not self._waiting.has_any(active) and not chores:
+    def _work(
+        self, view: CatalogView, quarantined: dict[str, QuarantinedSubjects], chores: list[ChoreWork], started_ms: int
+    ) -> bool:
+        active = {
+            product.name: quarantined[product.name]
+            for product in self._products
+            if product.name not in self._failed_products
+        }
+        if not self._packing.has_any(active) and not chores:
             return False
         rules = self._rules.scaled(self._executor.parallelism())
         pieces = self._pieces(active, chores, rules)
         self._update(running=True, **self._lag())
         began = self._clock.monotonic()
-        gains = Gain()
-        efforts = {name: Gain() for name in active}
-        ailing: Exception | None = None
+        totals = CommitResult()
+        results = {name: CommitResult() for name in active}
+        unavailable: Exception | None = None
         failed: dict[str, set[tuple[int, str]]] = {name: set() for name in active}
         job = RoundJob(self._executor, pieces, self.status.rounds + 1)
         for part in job.parts(
             rules.commit_bytes, lambda done: self.on_progress(done, len(pieces)), self._note_failed_job
         ):
-            self._publish(view, part.outcomes, part.culprits, gains, failed, efforts)
-            ailing = ailing or part.ailing
-        if ailing is None:
-            self._let_in(failed, started_ms)
+            self._publish(view, part.outcomes, part.failures, totals, failed, results)
+            unavailable = unavailable or part.unavailable
+        if unavailable is None:
+            self._release(failed, started_ms)
         took = self._clock.monotonic() - began
-        self._count(efforts, took)
-        self._sum_up(gains, took, started_ms)
-        if ailing is not None:
-            raise ailing
+        self._add_totals(results, took)
+        self._record_round(totals, took, started_ms)
+        if unavailable is not None:
+            raise unavailable
         return True
 
-    def _pieces(self, active: dict[str, ShutOut], chores: list[ChoreWork], rules: FrameRules) -> list[Piece]:
-        charges = {product.name: product.charge() for product in self._products if product.name in active}
-        blank = Piece(self._layout.root, self._layout.cold_root, charges)
+    def _pieces(
+        self, active: dict[str, QuarantinedSubjects], chores: list[ChoreWork], rules: FrameRules
+    ) -> list[Piece]:
+        task_contexts = {product.name: product.task_context() for product in self._products if product.name in active}
+        blank = Piece(self._layout.root, self._layout.cold_root, task_contexts)
         cores = self._executor.parallelism()
-        works = self._waiting.works(active, rules.round_bytes)
+        works = self._packing.works(active, rules.round_bytes)
         return longest_first(packed(works, chores, blank, rules.group_bytes, _TASKS_A_CORE * cores), cores)
 
     def _note_failed_job(self, error: JobFailedError) -> None:
@@ -197,40 +203,40 @@ class Pipeline:
 
     def _publish(
         self,
-        view: View,
+        view: CatalogView,
         outcomes: list[PieceOutcome],
-        culprits: list[tuple[str, Failure]],
-        gains: Gain,
+        job_failures: list[tuple[str, Failure]],
+        totals: CommitResult,
         failed: dict[str, set[tuple[int, str]]],
-        efforts: dict[str, Gain],
+        results: dict[str, CommitResult],
     ) -> None:
         for outcome in outcomes:
-            gains.records += outcome.records
-            gains.bytes += outcome.bytes
-            gains.segments += outcome.segments
+            totals.records += outcome.records
+            totals.bytes += outcome.bytes
+            totals.segments += outcome.segments
         for product in self._products:
             name = product.name
-            if name in self._sick or name not in failed:
+            if name in self._failed_products or name not in failed:
                 continue
             made = [one for outcome in outcomes for one in outcome.made.get(name, [])]
-            failures = [failure for who, failure in culprits if who == name]
+            failures = [failure for who, failure in job_failures if who == name]
             failures += [failure for outcome in outcomes for who, failure in outcome.failures if who == name]
-            with self._sitting_out(name):
-                gain = product.commit(made, self._clock.now_ms()) if made else Gain()
-                for topic_id in gain.topics:
+            with self._isolate_errors(name):
+                result = product.commit(made, self._clock.now_ms()) if made else CommitResult()
+                for topic_id in result.topics:
                     if topic_id in view.topics:
-                        self._waiting.note(name, view.topics[topic_id], product.wants(view.topics[topic_id]))
-                failures += gain.failures
-                efforts[name].records += gain.records
-                efforts[name].segments += gain.segments
-            efforts[name].failures += failures
-            self._keep_out(name, failures)
+                        self._packing.note(name, view.topics[topic_id], product.missing_segments(view.topics[topic_id]))
+                failures += result.failures
+                results[name].records += result.records
+                results[name].segments += result.segments
+            results[name].failures += failures
+            self._quarantine(name, failures)
             failed[name] |= {(failure.topic_id, failure.topic) for failure in failures}
         short = [outcome.short for outcome in outcomes if outcome.short]
         if short:
-            self._sick.setdefault("", ShortError(short[0]))
+            self._failed_products.setdefault("", ShortError(short[0]))
 
-    def _keep_out(self, product: str, failures: list[Failure]) -> None:
+    def _quarantine(self, product: str, failures: list[Failure]) -> None:
         known = self.status.quarantined
         for failure in failures:
             _log.error(
@@ -242,65 +248,65 @@ class Pipeline:
         if failures:
             self._update(quarantined=known)
 
-    def _let_in(self, failed: dict[str, set[tuple[int, str]]], started_ms: int) -> None:
-        """Whoever was tried again and did not fail is well; whoever failed again keeps the count of its attempts."""
+    def _release(self, failed: dict[str, set[tuple[int, str]]], started_ms: int) -> None:
+        """Ends the quarantine of subjects that were tried again and did not fail."""
         known = tuple(
             one
             for one in self.status.quarantined
-            if one.waits(started_ms)
-            or one.product in self._sick
+            if one.is_active(started_ms)
+            or one.product in self._failed_products
             or (one.topic_id, one.topic) in failed.get(one.product, ())
         )
         if known != self.status.quarantined:
             self._update(quarantined=known)
 
-    # Telling
+    # Status
 
-    def _count(self, efforts: dict[str, Gain], took: float) -> None:
-        """What products did in a round, to what they did before."""
-        for name, gain in efforts.items():
-            known = self._effort(name)
-            rate = round(gain.records / took, 1) if gain.records and took > 0 else known.records_per_s
-            self._efforts[name] = msgspec.structs.replace(
+    def _add_totals(self, results: dict[str, CommitResult], took: float) -> None:
+        """Adds the results of a round to the totals of the products."""
+        for name, result in results.items():
+            known = self._product_total(name)
+            rate = round(result.records / took, 1) if result.records and took > 0 else known.records_per_s
+            self._product_totals[name] = msgspec.structs.replace(
                 known,
-                records=known.records + gain.records,
-                segments=known.segments + gain.segments,
+                records=known.records + result.records,
+                segments=known.segments + result.segments,
                 records_per_s=rate,
-                failures=known.failures + len(gain.failures) + (name in self._sick),
+                failures=known.failures + len(result.failures) + (name in self._failed_products),
             )
 
-    def _effort(self, name: str) -> ProductStatus:
-        return self._efforts.get(name) or ProductStatus(name, 0, 0, 0, 0)
+    def _product_total(self, name: str) -> ProductStatus:
+        return self._product_totals.get(name) or ProductStatus(name, 0, 0, 0, 0)
 
-    def _sum_up(self, gains: Gain, took: float, started_ms: int) -> None:
-        rate = round(gains.records / took, 1) if took > 0 else 0.0
+    def _record_round(self, totals: CommitResult, took: float, started_ms: int) -> None:
+        rate = round(totals.records / took, 1) if took > 0 else 0.0
         status = self.status
         self._update(
             rounds=status.rounds + 1,
-            records=status.records + gains.records,
-            segments=status.segments + gains.segments,
-            last_run=LastRun(started_ms, int(took * 1000), gains.records, gains.bytes, gains.segments, rate),
+            records=status.records + totals.records,
+            segments=status.segments + totals.segments,
+            last_run=LastRun(started_ms, int(took * 1000), totals.records, totals.bytes, totals.segments, rate),
             worker=self._executor.footprint() or status.worker,
         )
 
-    def _tell(self, worked: bool, number: int) -> None:
-        if worked or self._sick:
-            well: dict[str, object] = {"failures": 0, "error": None} if not self._sick else {}
+    def _save_progress(self, worked: bool, number: int) -> None:
+        if worked or self._failed_products:
+            well: dict[str, object] = {"failures": 0, "error": None} if not self._failed_products else {}
             self._update(running=False, due_ms=self._due(), **well, **self._lag())
         elif (
             self.status.catalog != number
             or self.status.due_ms != self._due()
             or self.status.is_ahead(self._clock.now_ms())
         ):
-            # Only now is the catalog done with: a round has a bound, and the next one may find more to do.
+            # The catalog is done only now: a round is bounded, and the next one may find more work.
             self._update(running=False, catalog=number, due_ms=self._due(), **self._lag())
 
     def _due(self) -> int | None:
-        moments = [product.due_ms() for product in self._products if product.name not in self._sick]
+        moments = [product.due_ms() for product in self._products if product.name not in self._failed_products]
         return min([moment for moment in moments if moment is not None], default=None)
 
     def _lag(self) -> dict[str, object]:
-        backlog = self._waiting.backlog()
+        backlog = self._packing.backlog()
         products = tuple(self._product_status(product.name) for product in self._products)
         return {
             "lag_segments": backlog.segments, "lag_bytes": backlog.bytes, "lag_ms": self._age(backlog.oldest_ts),
@@ -308,9 +314,9 @@ class Pipeline:
         }  # fmt: skip
 
     def _product_status(self, name: str) -> ProductStatus:
-        backlog, error = self._waiting.backlog(name), self._sick.get(name)
+        backlog, error = self._packing.backlog(name), self._failed_products.get(name)
         return msgspec.structs.replace(
-            self._effort(name),
+            self._product_total(name),
             lag_segments=backlog.segments,
             lag_bytes=backlog.bytes,
             lag_ms=self._age(backlog.oldest_ts),
@@ -326,19 +332,19 @@ class Pipeline:
         save_status(self._fs, self._layout, self.status)
 
 
-class _SittingOut:
-    """What one product raises is kept for the end of the round: it must not cost the others theirs."""
+class _ErrorIsolation:
+    """Catches the error of one product and keeps it for the end of the round, so that the others continue."""
 
-    def __init__(self, name: str, sick: dict[str, Exception]) -> None:
+    def __init__(self, name: str, failed: dict[str, Exception]) -> None:
         self._name = name
-        self._sick = sick
+        self._failed_products = failed
 
     def __enter__(self) -> None:
-        """Nothing is to be prepared."""
+        """Nothing to prepare."""
 
     def __exit__(self, kind: object, error: BaseException | None, at: object) -> bool:
         if not isinstance(error, Exception):
             return False
         _log.error("a product sits this round out", extra={"product": self._name, "error": str(error)})
-        self._sick[self._name] = error
+        self._failed_products[self._name] = error
         return True

@@ -1,4 +1,4 @@
-"""What a task does: segments read once for all products that want them, and chores."""
+"""Segment scan: the body of a Spark task, which reads segments once for all products and does chores."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,30 +9,30 @@ import pyarrow.compute as pc
 from topics.log.fs import FileSystem, is_passing
 from topics.log.layout import Layout
 from topics.log.object_store.store import StoreUnavailable
-from topics.spark.pipeline.products import Chore, Failure, TaskHalf, Transform, Want
+from topics.spark.pipeline.products import Chore, Failure, ProductTasks, SegmentRequest, Transform
 from topics.spark.segment_reader import SegmentGoneError, SegmentRef, read_segment
 
 
 class SegmentWork(msgspec.Struct, frozen=True, array_like=True):
-    """One segment, and every product that wants something of it."""
+    """One segment, and the requests of every product for it."""
 
-    wants: list[tuple[str, Want]]
+    requests: list[tuple[str, SegmentRequest]]
 
     @property
     def topic_id(self) -> int:
-        return self.wants[0][1].ref.topic_id
+        return self.requests[0][1].ref.topic_id
 
     @property
     def topic(self) -> str:
-        return self.wants[0][1].ref.topic
+        return self.requests[0][1].ref.topic
 
     @property
     def text_bytes(self) -> int:
-        return self.wants[0][1].ref.text_bytes
+        return self.requests[0][1].ref.text_bytes
 
     def ref(self) -> SegmentRef:
-        """The segment with everything that anybody wants of it."""
-        refs = [want.ref for _, want in self.wants]
+        """The segment with a range that covers all requests."""
+        refs = [request.ref for _, request in self.requests]
         first, last = min(ref.from_seq for ref in refs), max(ref.to_seq for ref in refs)
         return msgspec.structs.replace(refs[0], from_seq=first, to_seq=last)
 
@@ -47,13 +47,13 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 
     root: str
     cold_root: str | None
-    charges: dict[str, bytes]
+    task_contexts: dict[str, bytes]
     segments: list[SegmentWork] = []
     chores: list[ChoreWork] = []
 
 
 class PieceOutcome(msgspec.Struct, array_like=True):
-    """What became of a piece."""
+    """The results of a piece."""
 
     made: dict[str, list[bytes]] = {}
     failures: list[tuple[str, Failure]] = []
@@ -61,11 +61,11 @@ class PieceOutcome(msgspec.Struct, array_like=True):
     bytes: int = 0
     segments: int = 0
     short: str = ""
-    """What the machine ran out of before the piece was done; nobody is to blame for that."""
+    """The resource that the machine ran out of before the piece was done; that is not a failure of the work."""
 
 
 class _ShortError(Exception):
-    """A machine without room, descriptors or memory, or a store that does not answer: it is tried again later."""
+    """No disk space, descriptors or memory, or a store that does not answer: the piece is tried again later."""
 
 
 _pieces = msgspec.msgpack.Decoder(Piece)
@@ -80,16 +80,16 @@ def decode_outcome(data: bytes) -> PieceOutcome:
     return _outcomes.decode(data)
 
 
-def perform(fs: FileSystem, halves: Mapping[str, TaskHalf], work: bytes) -> bytes:
-    """Runs in a task. What one topic or one product fails at costs no other anything."""
+def run_piece(fs: FileSystem, product_tasks: Mapping[str, ProductTasks], work: bytes) -> bytes:
+    """Runs a piece in a task. The failure of one topic or product does not affect the others."""
     piece = _pieces.decode(work)
-    return msgspec.msgpack.encode(_Task(fs, halves, piece).done())
+    return msgspec.msgpack.encode(_Task(fs, product_tasks, piece).done())
 
 
 class _Task:
-    def __init__(self, fs: FileSystem, halves: Mapping[str, TaskHalf], piece: Piece) -> None:
+    def __init__(self, fs: FileSystem, product_tasks: Mapping[str, ProductTasks], piece: Piece) -> None:
         self._fs = fs
-        self._halves = halves
+        self._product_tasks = product_tasks
         self._piece = piece
         self._layout = Layout(piece.root, piece.cold_root)
         self._transforms: dict[str, Transform] = {}
@@ -112,25 +112,27 @@ class _Task:
             self._chore(work)
 
     def _scan(self, segment: SegmentWork) -> None:
-        wants = [(name, want) for name, want in segment.wants if (name, segment.topic_id) not in self._failed]
-        if not wants:
+        requests = [
+            (name, request) for name, request in segment.requests if (name, segment.topic_id) not in self._failed
+        ]
+        if not requests:
             return
         try:
-            # Whole, before anybody gets any of it: a segment that is damaged near its end gives nothing to anyone.
+            # Read whole first: a segment that is damaged near its end must not reach any product in part.
             batches = list(read_segment(self._fs, self._layout, segment.ref()))
         except SegmentGoneError:
-            return  # Evicted or deleted since it was planned: there is nothing to work on, and nothing is covered.
+            return  # Evicted or deleted since it was planned.
         except Exception as error:
             _raise_if_short(error)
-            for name, _ in wants:
+            for name, _ in requests:
                 self._fail(name, segment, error)
             return
         self._outcome.segments += 1
         self._outcome.bytes += segment.text_bytes
         self._outcome.records += sum(batch.num_rows for batch in batches)
-        for name, want in wants:
+        for name, request in requests:
             try:
-                self._transform(name).take(want, within(batches, want.ref, segment.wants))
+                self._transform(name).take(request, within(batches, request.ref, segment.requests))
             except Exception as error:
                 _raise_if_short(error)
                 self._fail(name, segment, error)
@@ -145,14 +147,14 @@ class _Task:
 
     def _transform(self, name: str) -> Transform:
         if name not in self._transforms:
-            charge = self._piece.charges[name]
-            self._transforms[name] = self._halves[name].begin(self._fs, self._layout, charge)
+            context = self._piece.task_contexts[name]
+            self._transforms[name] = self._product_tasks[name].begin(self._fs, self._layout, context)
         return self._transforms[name]
 
     def _chore(self, work: ChoreWork) -> None:
         name, chore = work.product, work.chore
         try:
-            made = self._halves[name].chore(self._fs, self._layout, self._piece.charges[name], chore.work)
+            made = self._product_tasks[name].chore(self._fs, self._layout, self._piece.task_contexts[name], chore.work)
         except Exception as error:
             _raise_if_short(error)
             self._outcome.failures.append((name, Failure(chore.topic_id, chore.subject, _reason(error))))
@@ -165,10 +167,10 @@ class _Task:
 
 
 def within(
-    batches: Sequence[pa.RecordBatch], ref: SegmentRef, wants: Iterable[tuple[str, Want]]
+    batches: Sequence[pa.RecordBatch], ref: SegmentRef, requests: Iterable[tuple[str, SegmentRequest]]
 ) -> Sequence[pa.RecordBatch]:
-    """What one product wants of a segment that was read for several."""
-    if all((want.ref.from_seq, want.ref.to_seq) == (ref.from_seq, ref.to_seq) for _, want in wants):
+    """The range that one product requested of a segment that was read for several."""
+    if all((request.ref.from_seq, request.ref.to_seq) == (ref.from_seq, ref.to_seq) for _, request in requests):
         return batches
     kept = []
     for batch in batches:

@@ -1,4 +1,4 @@
-"""What the pipeline remembers and tells: one small file, replaced as a whole after each round."""
+"""Pipeline status: one small JSON file, replaced atomically after each round, with quarantines and exit statuses."""
 
 import signal
 
@@ -7,16 +7,16 @@ import msgspec
 from topics.log.fs import FileSystem, read_whole, replace_file
 from topics.log.layout import Layout
 
-FAMILIES = "families"
-"""What the product of index families is called."""
+INDEX_PRODUCT = "families"
+"""The name of the index product in the status."""
 FIRST_RETRY_MS = 60_000
 LAST_RETRY_MS = 3_600_000
 CLOCK_SLACK_MS = 600_000
-"""A status from further ahead was written while the clock was wrong: what it says of times is not to be waited for."""
+"""A status from further in the future was written while the clock was wrong: its times are ignored."""
 
 
 class Quarantine(msgspec.Struct, frozen=True):
-    """A topic that cannot be worked on for now, so that it does not hold up the others."""
+    """A topic that a product skips until `retry_at_ms` because it failed, so that it does not block others."""
 
     topic_id: int
     topic: str
@@ -26,9 +26,8 @@ class Quarantine(msgspec.Struct, frozen=True):
     attempts: int
     retry_at_ms: int
 
-    def waits(self, now_ms: int) -> bool:
-        """Whether it is left alone now. What would wait for longer than anything ever does was noted by a clock that
-        was wrong."""
+    def is_active(self, now_ms: int) -> bool:
+        """Whether it is skipped now. A retry time beyond the longest wait was written while the clock was wrong."""
         return 0 < self.retry_at_ms - now_ms <= LAST_RETRY_MS
 
 
@@ -44,27 +43,27 @@ class LastRun(msgspec.Struct, frozen=True):
 
 
 class ProductStatus(msgspec.Struct, frozen=True):
-    """How one product stands."""
+    """The lag and totals of one product."""
 
     product: str
     lag_segments: int
     lag_bytes: int
     lag_ms: int
     quarantined: int
-    """How many topics, or other subjects, are left out of it for now."""
+    """The number of quarantined topics and other subjects."""
     error: str | None = None
-    """Why it sat out the last round; None when it did not."""
+    """Why it was skipped in the last round; None when it was not."""
     records: int = 0
-    """Records that it has taken in so far."""
+    """Records processed so far."""
     segments: int = 0
     records_per_s: float = 0.0
-    """Of the last round in which it took in any; all products of a round share its time."""
+    """Of the last round with records; all products of a round share its duration."""
     failures: int = 0
-    """How often a topic, or another subject, failed in it, and how often it sat a round out."""
+    """Failures of topics or other subjects, plus rounds in which it was skipped."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
-    """What the process that runs the pipeline takes."""
+    """The resources of the worker process."""
 
     start_ms: int
     """How long Spark took to start, from nothing to a session."""
@@ -76,25 +75,25 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     running: bool = False
     updated_ms: int = 0
     catalog: int = 0
-    """The number of the catalog that was last looked at."""
+    """The number of the last catalog that was processed."""
     due_ms: int | None = None
-    """When there is something to do even if the catalog stays as it is, such as removing a file; None when never."""
+    """When there is work even if the catalog does not change, such as removing a file; None for never."""
     lag_segments: int = 0
     lag_bytes: int = 0
     lag_ms: int = 0
-    """Age of the oldest sealed record that is not worked on yet."""
+    """Age of the oldest sealed record that is not processed yet."""
     rounds: int = 0
     records: int = 0
     segments: int = 0
     failures: int = 0
-    """Rounds that failed as a whole since one last worked."""
+    """Rounds that failed as a whole since the last success."""
     error: str | None = None
-    """Why the last round failed as a whole; None once one has worked."""
+    """Why the last round failed as a whole; None after a success."""
     last_run: LastRun | None = None
     quarantined: tuple[Quarantine, ...] = ()
     products: tuple[ProductStatus, ...] = ()
     worker: WorkerStatus | None = None
-    """Of the last process that started Spark; None where none has, or where it runs on another machine."""
+    """Of the last process that started Spark; None before that, or where Spark runs on another machine."""
 
     def is_ahead(self, now_ms: int) -> bool:
         """Whether the clock was set back since it was written."""
@@ -102,14 +101,14 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_status(fs: FileSystem, layout: Layout) -> PipelineStatus:
-    """What the last round left; the beginning when there was none, or when nobody can read it."""
+    """The saved status; an empty one where there is none or it cannot be read."""
     data = read_whole(fs, f"{layout.pipeline}/status.json")
     if data is None:
         return PipelineStatus()
     try:
         return msgspec.json.decode(data, type=PipelineStatus)
     except msgspec.DecodeError:
-        # It is only told, never relied on for what is archived.
+        # It is informational: what is archived does not depend on it.
         return PipelineStatus()
 
 
@@ -121,7 +120,7 @@ def save_status(fs: FileSystem, layout: Layout, status: PipelineStatus) -> None:
 def quarantine(
     known: tuple[Quarantine, ...], topic_id: int, topic: str, product: str, reason: str, now_ms: int
 ) -> tuple[Quarantine, ...]:
-    """One more failure of a topic; each makes the wait until the next attempt twice as long."""
+    """Adds a failure of a topic, with exponential backoff until the next attempt."""
     before = next((one for one in known if one.topic_id == topic_id and one.product == product), None)
     attempts = before.attempts + 1 if before is not None else 1
     wait = min(FIRST_RETRY_MS * 2 ** (attempts - 1), LAST_RETRY_MS)
@@ -130,52 +129,52 @@ def quarantine(
     return (*others, Quarantine(topic_id, topic, product, reason[:500], since, attempts, now_ms + wait))
 
 
-# How the pipeline's process ended, as its server saw it: a process that was killed has told nobody.
+# Exit status of the worker process, as its server saw it.
 #
-# Nor has one whose disk was full when it wanted to. Such an end counts as a failed round and is told in the place of
-# the error that is missing, until a process has worked again or has ended well.
+# A process that was killed, or whose disk was full, could not save its error. Such an exit counts as a failed round and
+# is reported in place of the missing error, until a process has finished a round or exited successfully.
 
 BUSY = 3
-"""The exit code of a process that gave way to another one."""
+"""The exit code of a process that found the pipeline locked."""
 
 
 class ExitStatus:
     def __init__(self) -> None:
-        self._untold = 0
-        self._why: str | None = None
+        self._unreported = 0
+        self._reason: str | None = None
         self._left = PipelineStatus()
-        """What the last one left that ended badly."""
+        """The status that the last failed process left."""
 
     def note(self, code: int, status: PipelineStatus) -> None:
-        """A process ended with this exit code, or by a signal if it is negative, and left this status."""
+        """Notes the exit code of a process, negative for a signal, and the status it left."""
         if code == 0:
             self.forget()
         elif code < 0 or code == BUSY or status.running or status.error is None:
-            self.note_untold(_words(code), status)
+            self.note_unreported(_description(code), status)
         else:
-            self._why = None
+            self._reason = None
 
-    def note_untold(self, why: str, status: PipelineStatus) -> None:
-        self._untold += 1
-        self._why, self._left = why, status
+    def note_unreported(self, reason: str, status: PipelineStatus) -> None:
+        self._unreported += 1
+        self._reason, self._left = reason, status
 
-    def look(self, status: PipelineStatus) -> None:
-        """What a process tells that runs: that it came to the end of a round makes good for all before it."""
+    def observe(self, status: PipelineStatus) -> None:
+        """Observes the status of a running process: a finished round clears earlier failures."""
         if status != self._left and status.error is None and not status.running:
             self.forget()
 
     def forget(self) -> None:
-        self._untold, self._why = 0, None
+        self._unreported, self._reason = 0, None
 
-    def told(self, status: PipelineStatus) -> PipelineStatus:
-        """A status with what its writer did not live to tell."""
-        if not self._untold:
+    def amended(self, status: PipelineStatus) -> PipelineStatus:
+        """The status with unreported failures added."""
+        if not self._unreported:
             return status
-        error = self._why or status.error
-        return msgspec.structs.replace(status, failures=status.failures + self._untold, error=error)
+        error = self._reason or status.error
+        return msgspec.structs.replace(status, failures=status.failures + self._unreported, error=error)
 
 
-def _words(code: int) -> str:
+def _description(code: int) -> str:
     if code == BUSY:
         return "another process has the pipeline"
     if code < 0:

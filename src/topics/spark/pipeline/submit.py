@@ -1,9 +1,9 @@
-"""One run of the pipeline on a cluster, for spark-submit:
+"""spark-submit entry point: one run of the pipeline on a cluster.
 
     spark-submit --master spark://host:7077 --py-files topics.zip path/to/submit.py
 
-The settings come from the environment, but where Spark runs is said to spark-submit. The data folder, the cold folder
-and the archive must be reachable under the same paths on every machine. `topics pipeline zip` makes the file.
+The settings come from the environment, the master from spark-submit. The data folder, the cold folder and the archive
+must be reachable under the same paths on every machine. `topics pipeline zip` makes the zip file.
 """
 
 import os
@@ -12,7 +12,7 @@ import threading
 
 from topics.model.settings import Settings
 from topics.spark.pipeline.pipeline_worker import (
-    LateSpark,
+    LazySpark,
     check_tracked,
     files_of,
     hold_pipeline,
@@ -29,7 +29,7 @@ def main() -> int:
     lock = hold_pipeline(fs, layout_of(settings), f"spark-submit, process {os.getpid()}")
     try:
         check_tracked(fs, layout_of(settings))
-        pipeline = make_pipeline(settings, fs, LateSpark(settings, under_submit=True), clock)
+        pipeline = make_pipeline(settings, fs, LazySpark(settings, under_submit=True), clock)
         run_until_idle(pipeline, settings, clock, threading.Event().wait, once=True)
     finally:
         lock.release()

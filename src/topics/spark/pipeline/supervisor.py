@@ -1,9 +1,8 @@
-"""Keeps the pipeline's process beside a server: started when there is work and when it failed, ended on drain.
+"""Pipeline supervisor: starts the worker process beside a server when there is work, restarts it, ends it on drain.
 
-Nothing of Spark is imported here. The server only asks each second whether there is anything to do, which is a
-comparison of two numbers, and reads one small file while a process runs. The process is started by `subprocess`, which
-borrows the server's memory until the other program runs. The loop's own way copies the tables of all of it first, and
-appends would wait: 20 ms of the processor for each gigabyte.
+It does not import pyspark. Each second the server compares two numbers to see whether there is work, and reads one
+small file while a process runs. The process is started by `subprocess`, which uses vfork. asyncio's child processes
+fork: that copies the page tables of the server first, and appends would wait 20 ms for each gigabyte.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ from topics.system.clock import Clock
 
 INSTALL = "pip install 'topics-engine[spark]'"
 FAILING = "the pipeline's rounds fail: GET /v0/pipeline says why"
-"""All that somebody is told who asks about one topic: the error may name others."""
+"""The reason shown for a single topic: the error itself may name other topics."""
 _TICK_S = 1.0
 _FIRST_WAIT_S = 1.0
 _LAST_WAIT_S = 300.0
@@ -56,16 +55,16 @@ class Supervisor:
         self._wait_s = 0.0
         self._not_before = 0.0
         self.restarts = 0
-        """How often the process ended badly and was or will be started again."""
+        """The number of failed exits after which the process was or will be started again."""
         self.archives = settings.archive in ("1", "true")
         needed = ("pyspark", "pyiceberg") if self.archives else ("pyspark",)
         missing = [name for name in needed if find_spec(name) is None]
         self.reason: str | None = f"{missing[0]} is not installed" if missing else None
         self.enabled = settings.pipeline == "auto" and (self.archives or settings.search_families == "auto")
         self._status = PipelineStatus()
-        self._endings = ExitStatus()
+        self._exit_status = ExitStatus()
         self.retry_at_ms: int | None = None
-        """When a process is started again behind one that ended badly; None while one runs, or none has."""
+        """When a process is started after a failed one; None while one runs, or none has failed."""
 
     @property
     def running(self) -> bool:
@@ -73,7 +72,7 @@ class Supervisor:
 
     @property
     def state(self) -> str:
-        """In a word: off, unavailable, idle, running, or waiting before another attempt."""
+        """One of off, unavailable, idle, running, waiting (for the next attempt)."""
         if not self.enabled:
             return "off"
         if self.reason is not None:
@@ -83,15 +82,15 @@ class Supervisor:
         return "waiting" if self._clock.monotonic() < self._not_before else "idle"
 
     def status(self) -> PipelineStatus:
-        """What the process last told, and how it ended where it could not tell."""
-        return self._endings.told(self._status)
+        """The status that the process last saved, with exits that it could not report."""
+        return self._exit_status.amended(self._status)
 
-    def held_up(self, topic: str, product: str) -> Quarantine | None:
-        """Why a product leaves a topic out for now."""
+    def quarantine_of(self, topic: str, product: str) -> Quarantine | None:
+        """The quarantine of a topic in a product; None where there is none."""
         return next((one for one in self._status.quarantined if (one.topic, one.product) == (topic, product)), None)
 
     def fails(self, product: str) -> bool:
-        """Whether rounds fail, and not for the sake of other products alone."""
+        """Whether rounds fail, and not because of other products alone."""
         status = self.status()
         sick = [one.product for one in status.products if one.error is not None]
         return self.enabled and status.error is not None and (not sick or product in sick)
@@ -105,36 +104,36 @@ class Supervisor:
             )
         self._status = load_status(self._fs, self._layout)
         if self.enabled and self.reason is None:
-            self._task = asyncio.create_task(self._keep())
+            self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Ends the process, gently at first."""
+        """Ends the process: SIGTERM, then SIGKILL."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         await self._end()
 
-    def wanted(self) -> bool:
-        """Whether there is anything that the process would do."""
+    def has_work(self) -> bool:
+        """Whether there is work for the process."""
         status, now = self._status, self._clock.now_ms()
-        if self._work_number() > status.catalog or not all(one.waits(now) for one in status.quarantined):
+        if self._work_number() > status.catalog or not all(one.is_active(now) for one in status.quarantined):
             return True
         if status.due_ms is not None and (status.due_ms <= now or status.is_ahead(now)):
             return True
         return bool(self._settings.archive_retention_ms) and now - status.updated_ms > _RETENTION_EVERY_MS
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         while True:
             try:
                 if self._process is not None:
                     self._watch()
-                elif self._clock.monotonic() >= self._not_before and self.wanted():
+                elif self._clock.monotonic() >= self._not_before and self.has_work():
                     self._launch()
             except Exception as error:
-                # Whatever it is, the server goes on, and so do the attempts.
+                # The server continues whatever the error is, and so do the attempts.
                 _log.exception("the pipeline's process could not be started")
-                self._endings.note_untold(f"its process could not be started: {error}", self._status)
+                self._exit_status.note_unreported(f"its process could not be started: {error}", self._status)
                 self._back_off()
             await asyncio.sleep(_TICK_S)
 
@@ -143,24 +142,24 @@ class Supervisor:
             self._command,
             stdin=subprocess.PIPE,
             env={**os.environ, **_as_env(self._settings)},
-            # It makes a process group of its own, so that the terminal's Ctrl-C passes it by, but no session: Linux may
-            # share the processor out among sessions first, and priorities count for nothing between two of them.
+            # It makes a process group of its own, so that the terminal's Ctrl-C does not reach it, but no session:
+            # Linux autogroups share the processor by session first, and nice values have no effect between sessions.
         )
         self.retry_at_ms = None
         _log.info("the pipeline was started", extra={"pid": self._process.pid})
 
     def _watch(self) -> None:
         assert self._process is not None
-        # Asked first, so that what is read behind it is the last that an ended process has told.
+        # Polled first, so that the status read next is the last one of an ended process.
         code = self._process.poll()
         self._status = load_status(self._fs, self._layout)
         if code is None:
-            self._endings.look(self._status)
+            self._exit_status.observe(self._status)
             return
-        _forget(self._process)
+        _close_stdin(self._process)
         self._process = None
-        # Whoever dies when all is done holds nothing up.
-        self._endings.note(code if self.wanted() else 0, self._status)
+        # An exit after all work is done is no failure.
+        self._exit_status.note(code if self.has_work() else 0, self._status)
         if code == 0:
             self._wait_s = 0.0
             _log.info("the pipeline has nothing more to do")
@@ -184,16 +183,16 @@ class Supervisor:
             if self._clock.monotonic() >= kill_at:
                 process.kill()
             await asyncio.sleep(_LOOK_S)
-        _forget(process)
+        _close_stdin(process)
 
 
-def _forget(process: "subprocess.Popen[bytes]") -> None:
+def _close_stdin(process: "subprocess.Popen[bytes]") -> None:
     assert process.stdin is not None
     process.stdin.close()
 
 
 def _as_env(settings: Settings) -> Mapping[str, str]:
-    """The settings as variables, so that the process has those of the server, flags included; keys it needs none."""
+    """The settings as environment variables, flags included, without API keys, which the process does not need."""
     values = msgspec.structs.asdict(settings)
     given = {one.env: str(values[one.name]) for one in SETTINGS if values[one.name] is not None}
     given["TOPICS_API_KEYS"] = ""

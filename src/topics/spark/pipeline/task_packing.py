@@ -1,7 +1,7 @@
-"""What every product still lacks of the sealed segments, kept from round to round, and how it becomes tasks.
+"""Task packing: the missing segments of every product, kept from round to round and packed into tasks by bytes.
 
-Only topics that changed are looked at. A round takes as much as is sensible for the cluster it runs on; topics that
-products put into the same files come next to each other, so that as few tasks as possible write into one of them.
+Only changed topics are updated. A round takes as much as the cluster can process; topics that products put into the
+same files are neighbours, so that few tasks write files of one bucket.
 """
 
 from bisect import bisect_left
@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from topics.log.catalog import CatalogSegment, CatalogTopic
-from topics.spark.pipeline.products import ShutOut, Want
+from topics.spark.pipeline.products import QuarantinedSubjects, SegmentRequest
 from topics.spark.pipeline.segment_scan import ChoreWork, Piece, SegmentWork
 from topics.spark.segment_reader import GROUP_BYTES, Backlog, bucket_of
 
@@ -20,21 +20,21 @@ T = TypeVar("T")
 ROUND_BYTES = 1024 * 1024 * 1024
 COMMIT_BYTES = 256 * 1024 * 1024
 TASK_BYTES_MIN = 1024 * 1024
-"""Less than this is not worth a task of its own, nor files of its own."""
+"""A task with less than this is not worth its overhead and its files."""
 OPEN_BYTES = 16 * 1024
-"""What it costs to open a segment or to begin a chore, in bytes that could be read meanwhile."""
+"""The cost of opening a segment or starting a chore, in bytes that could be read meanwhile."""
 
 
 class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
     group_bytes: int = GROUP_BYTES
-    """How much one task reads, about."""
+    """The approximate bytes that one task reads."""
     round_bytes: int = ROUND_BYTES
-    """Segments beyond this wait for the next round, which sees a newer catalog. Large clusters take more."""
+    """The bytes of a round; the rest waits for the next round, which sees a newer catalog. Large clusters take more."""
     commit_bytes: int = COMMIT_BYTES
-    """A round with more than this publishes what it has each time that so much is done, while its job goes on."""
+    """A larger round publishes each time that so much is done, while its job runs."""
 
     def scaled(self, parallelism: int) -> "FrameRules":
-        """For a cluster that does so many tasks at a time: each core has several of them between two commits."""
+        """The rules for a cluster with this parallelism: each core has several tasks between two commits."""
         return FrameRules(
             group_bytes=self.group_bytes,
             round_bytes=max(self.round_bytes, 8 * parallelism * self.group_bytes),
@@ -42,62 +42,66 @@ class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Lack(msgspec.Struct, frozen=True):
-    wants: list[Want]
+class _Missing(msgspec.Struct, frozen=True):
+    requests: list[SegmentRequest]
     oldest_ts: int
 
 
 class TaskPacking:
-    """By product and topic."""
+    """The missing segments by product and topic."""
 
     def __init__(self) -> None:
-        self._lacks: dict[str, dict[int, _Lack]] = {}
+        self._missing: dict[str, dict[int, _Missing]] = {}
 
-    def note(self, product: str, topic: CatalogTopic, wants: list[Want]) -> None:
-        lacks = self._lacks.setdefault(product, {})
-        if wants:
-            lacks[topic.topic_id] = _Lack(wants, _first_ts(topic, wants[0].ref.first_seq))
+    def note(self, product: str, topic: CatalogTopic, requests: list[SegmentRequest]) -> None:
+        missing = self._missing.setdefault(product, {})
+        if requests:
+            missing[topic.topic_id] = _Missing(requests, _first_ts(topic, requests[0].ref.first_seq))
         else:
-            lacks.pop(topic.topic_id, None)
+            missing.pop(topic.topic_id, None)
 
-    def keep(self, topics: Mapping[int, CatalogTopic]) -> None:
+    def retain(self, topics: Mapping[int, CatalogTopic]) -> None:
         """Forgets topics that were dropped."""
-        for product, lacks in self._lacks.items():
-            if not lacks.keys() <= topics.keys():
-                self._lacks[product] = {key: lack for key, lack in lacks.items() if key in topics}
+        for product, missing in self._missing.items():
+            if not missing.keys() <= topics.keys():
+                self._missing[product] = {key: entry for key, entry in missing.items() if key in topics}
 
     def backlog(self, product: str | None = None) -> Backlog:
-        """How far a product is behind, or all of them together: a segment counts once."""
-        chosen = [self._lacks.get(product, {})] if product is not None else list(self._lacks.values())
+        """The backlog of one product, or of all together: a segment counts once."""
+        chosen = [self._missing.get(product, {})] if product is not None else list(self._missing.values())
         sizes = {
-            (topic_id, want.ref.first_seq): want.ref.text_bytes
-            for lacks in chosen
-            for topic_id, lack in lacks.items()
-            for want in lack.wants
+            (topic_id, request.ref.first_seq): request.ref.text_bytes
+            for missing in chosen
+            for topic_id, entry in missing.items()
+            for request in entry.requests
         }
-        oldest = min([lack.oldest_ts for lacks in chosen for lack in lacks.values()], default=None)
+        oldest = min([entry.oldest_ts for missing in chosen for entry in missing.values()], default=None)
         return Backlog(len(sizes), sum(sizes.values()), oldest)
 
-    def has_any(self, shut_out: Mapping[str, ShutOut]) -> bool:
-        """Whether there is anything to be read, without a look at all of it."""
+    def has_any(self, quarantined: Mapping[str, QuarantinedSubjects]) -> bool:
+        """Whether any segment is missing that is not quarantined."""
         return any(
-            topic_id not in out.topics for product, out in shut_out.items() for topic_id in self._lacks.get(product, {})
+            topic_id not in out.topics
+            for product, out in quarantined.items()
+            for topic_id in self._missing.get(product, {})
         )
 
-    def works(self, shut_out: Mapping[str, ShutOut], round_bytes: int) -> list[SegmentWork]:
-        """What is to be read in a round, each segment once, ordered by where products put topics, then by seq.
+    def works(self, quarantined: Mapping[str, QuarantinedSubjects], round_bytes: int) -> list[SegmentWork]:
+        """The segments to read in a round, each once, ordered by bucket, topic and seq.
 
-        `shut_out` has an entry for every product that takes part.
+        `quarantined` has an entry for every active product.
         """
-        by_segment: dict[tuple[int, str, int, int], list[tuple[str, Want]]] = {}
-        for product, out in shut_out.items():
-            for topic_id, lack in self._lacks.get(product, {}).items():
+        by_segment: dict[tuple[int, str, int, int], list[tuple[str, SegmentRequest]]] = {}
+        for product, out in quarantined.items():
+            for topic_id, entry in self._missing.get(product, {}).items():
                 if topic_id in out.topics:
                     continue
-                name = lack.wants[0].ref.topic
+                name = entry.requests[0].ref.topic
                 bucket = bucket_of(name)
-                for want in lack.wants:
-                    by_segment.setdefault((bucket, name, topic_id, want.ref.first_seq), []).append((product, want))
+                for request in entry.requests:
+                    by_segment.setdefault((bucket, name, topic_id, request.ref.first_seq), []).append(
+                        (product, request)
+                    )
         works = [SegmentWork(by_segment[key]) for key in sorted(by_segment)]
         return first_of(works, round_bytes)
 
@@ -116,7 +120,7 @@ def first_of(works: Sequence[SegmentWork], round_bytes: int) -> list[SegmentWork
 def packed(
     works: Sequence[SegmentWork], chores: Sequence[ChoreWork], blank: Piece, group_bytes: int, tasks_min: int
 ) -> list[Piece]:
-    """Tasks by bytes: enough for all cores where there is enough to do, none much longer than the others."""
+    """Packs tasks by bytes: enough for all cores where there is enough work, and of similar length."""
     total = sum(_cost(work.text_bytes) for work in works) + sum(_cost(one.chore.bytes) for one in chores)
     target = min(group_bytes, max(-(-total // max(tasks_min, 1)), TASK_BYTES_MIN))
     pieces = [
@@ -125,12 +129,12 @@ def packed(
     pieces += [
         msgspec.structs.replace(blank, chores=group) for group in _groups(chores, lambda one: one.chore.bytes, target)
     ]
-    return [msgspec.structs.replace(piece, charges=_charges(piece)) for piece in pieces]
+    return [msgspec.structs.replace(piece, task_contexts=_task_contexts(piece)) for piece in pieces]
 
 
 def longest_first(pieces: Sequence[Piece], cores: int) -> list[Piece]:
-    """The order in which tasks begin. A merge cannot be cut: one that began last would keep one core busy while all
-    others wait. So the largest chores begin first, but on no more than half of the cores, as what is new waits, too."""
+    """The order in which tasks start. A merge cannot be split: started last it would keep one core busy while the
+    others are idle. So the largest chores start first, on at most half of the cores, as new segments wait as well."""
     reading = [piece for piece in pieces if piece.segments]
     chores = sorted([piece for piece in pieces if not piece.segments], key=weight, reverse=True)
     return [*chores[: cores // 2], *reading, *chores[cores // 2 :]]
@@ -152,10 +156,10 @@ def _groups(things: Iterable[T], size_of: Callable[[T], int], target: int) -> li
     return groups
 
 
-def _charges(piece: Piece) -> dict[str, bytes]:
-    """Only those of products that the piece is for."""
-    names = {name for work in piece.segments for name, _ in work.wants} | {one.product for one in piece.chores}
-    return {name: charge for name, charge in piece.charges.items() if name in names}
+def _task_contexts(piece: Piece) -> dict[str, bytes]:
+    """The contexts of the products that a piece has work for."""
+    names = {name for work in piece.segments for name, _ in work.requests} | {one.product for one in piece.chores}
+    return {name: context for name, context in piece.task_contexts.items() if name in names}
 
 
 def _cost(size: int) -> int:

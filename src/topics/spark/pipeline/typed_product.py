@@ -1,7 +1,7 @@
-"""Tables of streams by their schemas, as a product of the pipeline: it is made of what the archive has.
+"""Typed tables product: builds a typed file for each archive file of a stream with a schema.
 
-The archive's round comes first, so what is deleted is hidden here with the same round. Everything else is chores: the
-twin of each file that has none.
+The archive is reconciled first, so deletes are hidden here in the same round. All other work is chores: one for each
+archive file without a typed file.
 """
 
 import fnmatch
@@ -21,11 +21,18 @@ from topics.spark.iceberg.typed_files import (
     TypedFileResult,
     TypedFileTask,
     folder_of,
-    make_twin,
     subject_of,
-    twin_of,
+    typed_file_path,
+    write_typed_file,
 )
-from topics.spark.pipeline.products import Chore, Gain, ShutOut, Transform, View, Want
+from topics.spark.pipeline.products import (
+    CatalogView,
+    Chore,
+    CommitResult,
+    QuarantinedSubjects,
+    SegmentRequest,
+    Transform,
+)
 
 if TYPE_CHECKING:
     # Tasks import this module, and have no pyiceberg.
@@ -35,21 +42,21 @@ NAME = "typed"
 
 
 class TypedTasks:
-    """The half that runs in tasks."""
+    """The part of the product that runs in Spark tasks."""
 
-    def begin(self, fs: FileSystem, layout: Layout, charge: bytes) -> Transform:
-        raise NotImplementedError("no segment is wanted for these tables")
+    def begin(self, fs: FileSystem, layout: Layout, context: bytes) -> Transform:
+        raise NotImplementedError("typed tables are built from archive files, not from segments")
 
-    def chore(self, fs: FileSystem, layout: Layout, charge: bytes, work: bytes) -> bytes:
-        wanted = msgspec.msgpack.decode(work, type=_Work)
-        size = make_twin(fs, wanted.twin)
-        return msgspec.msgpack.encode(TypedFileResult(wanted.folder, wanted.target, size))
+    def chore(self, fs: FileSystem, layout: Layout, context: bytes, work: bytes) -> bytes:
+        task = msgspec.msgpack.decode(work, type=_Work)
+        size = write_typed_file(fs, task.typed_file)
+        return msgspec.msgpack.encode(TypedFileResult(task.folder, task.target, size))
 
 
 class _Work(msgspec.Struct, frozen=True, array_like=True):
     folder: str
     target: str
-    twin: TypedFileTask
+    typed_file: TypedFileTask
 
 
 class _Stream(NamedTuple):
@@ -70,10 +77,10 @@ class TypedProduct:
         self._archive = archive
         self._make_table = make_table
         self._streams: dict[str, _Stream] = {}
-        """By the folders of their tables."""
+        """By the folder of the table."""
         self._tables: dict[str, TypedTable] | None = None
 
-    def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
+    def reconcile(self, view: CatalogView, now_ms: int, quarantined: QuarantinedSubjects) -> None:
         tables = self._opened()
         gone = [folder for folder, one in self._streams.items() if one.topic.topic_id not in view.topics]
         for folder in gone:
@@ -90,22 +97,22 @@ class TypedProduct:
                 table.drop()
                 del tables[folder]
 
-    def wants(self, topic: CatalogTopic) -> list[Want]:
-        """What it is made of are the archive's files."""
+    def missing_segments(self, topic: CatalogTopic) -> list[SegmentRequest]:
+        """None: typed files are built from archive files."""
         return []
 
-    def chores(self, now_ms: int, shut_out: ShutOut) -> list[Chore]:
+    def chores(self, now_ms: int, quarantined: QuarantinedSubjects) -> list[Chore]:
         return [
             self._chore(folder, stream, file)
             for folder, stream in self._streams.items()
-            if stream.topic.topic_id not in shut_out.topics
-            for file in self._opened()[folder].lacking
+            if stream.topic.topic_id not in quarantined.topics
+            for file in self._opened()[folder].unbuilt
         ]
 
-    def charge(self) -> bytes:
+    def task_context(self) -> bytes:
         return b""
 
-    def commit(self, outcomes: Sequence[bytes], now_ms: int) -> Gain:
+    def commit(self, outcomes: Sequence[bytes], now_ms: int) -> CommitResult:
         tables, touched = self._opened(), set()
         for encoded in outcomes:
             made = msgspec.msgpack.decode(encoded, type=TypedFileResult)
@@ -114,28 +121,28 @@ class TypedProduct:
                 touched.add(made.stream)
         for folder in sorted(touched):
             self._follow(folder, tables[folder], now_ms)
-        return Gain()
+        return CommitResult()
 
     def due_ms(self) -> int | None:
         moments = [table.due_ms for table in self._opened().values()]
         return min([moment for moment in moments if moment is not None], default=None)
 
     def job_failed(self) -> None:
-        """What its tasks have made is made again under the same names; what they had begun goes with the process."""
+        """Nothing to do: a retry writes the same names, and temporary files are removed by the next process."""
 
-    def confirmed(self, number: int) -> int:
-        """Deletes are hidden before anything else is done in a round."""
+    def deletes_applied(self, number: int) -> int:
+        """`number`: deletes are hidden at the beginning of each round."""
         return number
 
     def _note(self, topic: CatalogTopic) -> None:
         folder = folder_of(topic.name)
-        subject = subject_of(topic.contract) if self._is_wanted(topic.name) else None
+        subject = subject_of(topic.contract) if self._is_selected(topic.name) else None
         if subject is None:
             self._streams.pop(folder, None)
         else:
             self._streams[folder] = _Stream(topic, subject)
 
-    def _is_wanted(self, name: str) -> bool:
+    def _is_selected(self, name: str) -> bool:
         return not is_server_name(name) and any(fnmatch.fnmatchcase(name, pattern) for pattern in self._patterns)
 
     def _follow(self, folder: str, table: "TypedTable", now_ms: int) -> None:
@@ -148,16 +155,16 @@ class TypedProduct:
     def _chore(self, folder: str, stream: _Stream, file: ArchiveFile) -> Chore:
         topic, state = stream.topic, self._archive()
         runs = state.runs_in(file.path, topic.topic_id)
-        target = twin_of(file.path, stream.subject.columns.generation)
-        twin = TypedFileTask(
+        target = typed_file_path(file.path, stream.subject.columns.generation)
+        typed_file = TypedFileTask(
             f"{self._root}/{file.path}", f"{self._root}/{folder}/{target}", tuple((row, run.rows) for row, run in runs),
             topic.contract,
         )  # fmt: skip
         share = file.bytes * sum(run.rows for _, run in runs) // file.rows
-        return Chore(topic.name, topic.topic_id, msgspec.msgpack.encode(_Work(folder, target, twin)), share)
+        return Chore(topic.name, topic.topic_id, msgspec.msgpack.encode(_Work(folder, target, typed_file)), share)
 
     def _opened(self) -> "dict[str, TypedTable]":
-        """Every table that there is, also of streams that are gone: those are to be emptied."""
+        """Every existing table, also of streams that are gone, which have to be emptied."""
         if self._tables is None:
             self._tables = {folder: self._make_table(folder) for folder in typed_folders(self._fs, self._root)}
         return self._tables
