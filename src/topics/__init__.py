@@ -1,3 +1,5 @@
 """A durable event engine: topics, routers and queues on one crash-safe log."""
 
-__version__ = "0.1.0"
+from topics_protocol import __version__
+
+__all__ = ["__version__"]

@@ -12,8 +12,6 @@ library is imported when it is first asked for.
 import importlib
 from typing import TYPE_CHECKING
 
-from topics.model.router_rules import Guarantee, TagMatch
-from topics.model.topic_config import Discard, Durability, TopicConfig, TopicConfigPatch, TopicType
 from topics_client._sync.client import Client
 from topics_client._sync.loops import Follower, StreamLoop, Tail, Watcher
 from topics_client._sync.producer import Producer
@@ -146,6 +144,7 @@ from topics_client.streams.searches import (
 from topics_client.streams.subscriptions import Subscription, Wake, WakeAcked, WakeStream
 from topics_client.streams.touches import Activated, Touched, TouchState, TouchTemplate
 from topics_client.worker_state import JobRetry, RetryJob
+from topics_protocol.config import Discard, Durability, Guarantee, TagMatch, TopicConfig, TopicConfigPatch, TopicType
 
 if TYPE_CHECKING:
     from topics_client._async.client import AsyncClient

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from topics.model.topic_config import TopicConfig
 from topics_client.records import Gap, Job, Record
 from topics_protocol import queues, transactions, v0
+from topics_protocol.config import TopicConfig
 
 Performance = dict[str, Any]
 

@@ -6,10 +6,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from topics_protocol.config import DEFAULT_URL
+
 if TYPE_CHECKING:
     import ssl
 
-DEFAULT_URL = "http://127.0.0.1:4000"
 _PATIENCE_S = 30.0
 _UNREACHED_S = 2.0
 

@@ -14,8 +14,6 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from topics.model.router_rules import Guarantee, TagMatch
-from topics.model.topic_config import TopicConfigPatch
 from topics_client.answers import (
     Appended,
     BackupList,
@@ -38,6 +36,7 @@ from topics_client.answers import (
 from topics_client.errors import Unsendable
 from topics_client.records import NewRecord
 from topics_client.transport.http1 import Response
+from topics_protocol.config import Guarantee, TagMatch, TopicConfigPatch
 
 A = TypeVar("A")
 

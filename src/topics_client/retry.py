@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Generic, cast
 
 import msgspec
 
-from topics.system.clock import Clock
-from topics.system.entropy import Entropy
 from topics_client.errors import (
     ApiError,
     AppendTimeout,
@@ -25,6 +23,7 @@ from topics_client.errors import (
 )
 from topics_client.options import RetryPolicy
 from topics_client.requests import A, Request
+from topics_client.system import Clock, Entropy
 from topics_client.transport.http1 import HttpRequest, Response
 from topics_protocol.v0 import ErrorAnswer
 

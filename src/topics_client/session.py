@@ -8,12 +8,11 @@ from typing import Any, get_args
 
 import msgspec
 
-from topics import __version__
-from topics.system.clock import Clock, SystemClock
-from topics.system.entropy import Entropy, SystemEntropy
 from topics_client.options import Address, ClientOptions, RetryPolicy
+from topics_client.system import Clock, Entropy, SystemClock, SystemEntropy
 from topics_client.transport.http1 import HttpRequest, header_lines
 from topics_client.transport.route import find_route
+from topics_protocol import __version__
 
 
 class Session:

@@ -5,9 +5,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.model.records import Records
-from topics.model.topic_config import TopicConfigPatch
-
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
@@ -18,19 +15,6 @@ class TransactionBody(msgspec.Struct, frozen=True, kw_only=True):
     sequence: Sequence
     attempt: str | None = None
     timeout_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
-
-
-class StageBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Records for one topic, kept unseen until the transaction is committed."""
-
-    sequence: Sequence
-    attempt: str | None = None
-    part: str
-    topic: str
-    records: Records
-    node: str | None = None
-    create: bool | None = None
-    config: TopicConfigPatch | None = None
 
 
 class CommitBody(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,14 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.model.records import Batch
-from topics.model.router_rules import Guarantee
-from topics.model.seq_ranges import Tombstone
-from topics.model.topic_config import TopicConfig
-
-
-class AppendBody(Batch, frozen=True, kw_only=True, gc=False):
-    """Records to append, in order."""
+from topics_protocol.config import Guarantee, Tombstone, TopicConfig
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):

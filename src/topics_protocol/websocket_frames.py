@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics_protocol.v0 import AppendBody, Performance, RecordOut
+from topics_protocol.v0 import Performance, RecordOut
 
 RequestId = str | int | None
 """Chosen by the client and repeated in the answer; an answer to a command without one has none."""
@@ -51,21 +51,12 @@ class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag
     topics: list[str] = []
 
 
-class Publish(AppendBody, frozen=True, kw_only=True, tag_field="op", tag="publish"):
-    """Append records to a topic, as `POST /v0/topics/{topic}` does."""
-
-    request_id: RequestId = None
-    topic: str
-    return_seqs: bool = True
-
-
 class Ping(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="op", tag="ping"):
     """Is answered with a pong."""
 
     request_id: RequestId = None
 
 
-Command = Subscribe | Unsubscribe | Publish | Ping
 COMMANDS = ("subscribe", "unsubscribe", "publish", "ping")
 
 

@@ -11,9 +11,9 @@ from cyclopts import Parameter
 
 from topics import __version__, server
 from topics.cli.failures import strangers
-from topics.cli.server_connection import DEFAULT_URL
 from topics.model.settings import SETTINGS, Setting, Settings
 from topics.system.logs import configure_logs
+from topics_protocol.config import DEFAULT_URL
 
 # What a server that was just started says to a person: where it is, who may come in, and what to try.
 

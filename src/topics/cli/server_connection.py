@@ -21,6 +21,7 @@ from cyclopts import Parameter
 from topics.cli.failures import CommandError, UnreachableError, UsageError, advice, did_you_mean
 from topics.cli.output import note
 from topics_client import Client, ClientOptions, ConnectionFailed, RetryLater, RetryPolicy
+from topics_protocol.config import DEFAULT_URL
 
 # Named servers, in `~/.config/topics/config.toml`:
 #
@@ -110,8 +111,6 @@ def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
-
-DEFAULT_URL = "http://127.0.0.1:4000"
 
 QUICK_S = 1.0
 """How long a person waits for a server that does not answer before being told so."""

@@ -7,6 +7,20 @@ from typing import Final
 
 import msgspec
 
+from topics_protocol.config import (
+    MAX_CLAIM_JITTER_MS,
+    MAX_DELAY_MS,
+    MAX_LEASE_MS,
+    MIN_LEASE_MS,
+    clamp_claim_jitter_ms,
+    clamp_lease_ms,
+)
+
+__all__ = [
+    "KIB", "MAX_CLAIM_JITTER_MS", "MAX_DELAY_MS", "MAX_I32", "MAX_LEASE_MS", "MAX_PRIORITY", "MAX_U64", "MIB",
+    "MIN_I32", "MIN_LEASE_MS", "MIN_PRIORITY", "Limits", "clamp_claim_jitter_ms", "clamp_delay_ms", "clamp_lease_ms",
+]  # fmt: skip
+
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
@@ -16,26 +30,8 @@ MAX_U64: Final = 2**64 - 1
 MIN_I32: Final = -(2**31)
 MAX_I32: Final = 2**31 - 1
 
-MIN_LEASE_MS: Final = 100
-MAX_LEASE_MS: Final = 86_400_000
-"""A day: a job that is held longer should be extended by a worker that is alive."""
-
-MAX_CLAIM_JITTER_MS: Final = 5_000
-
-MAX_DELAY_MS: Final = 86_400_000
-"""How long a job may be held back, by whoever appends it or gives it back."""
-
 MIN_PRIORITY: Final = -1_000
 MAX_PRIORITY: Final = 1_000
-
-
-def clamp_lease_ms(lease_ms: int) -> int:
-    """A lease as it is granted: out-of-range wishes are bent, not refused."""
-    return min(max(lease_ms, MIN_LEASE_MS), MAX_LEASE_MS)
-
-
-def clamp_claim_jitter_ms(claim_jitter_ms: int) -> int:
-    return min(max(claim_jitter_ms, 0), MAX_CLAIM_JITTER_MS)
 
 
 def clamp_delay_ms(delay_ms: int) -> int:

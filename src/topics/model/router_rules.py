@@ -5,13 +5,18 @@
 The values here say what a router should do. How far it got, and how its copies survive a crash, is the engine's.
 """
 
-import enum
 import re
 
 import msgspec
 
 from topics.model.errors import InvalidRequestError, quoted
 from topics.model.limits import MAX_U64
+from topics_protocol.config import Guarantee, TagMatch
+
+__all__ = [
+    "HOPS_MAX", "ROUTER_NAME_PATTERN", "DeleteSelector", "Guarantee", "RouterRules", "RouterWish", "Stamp", "TagMatch",
+    "check_router_name", "parse_match", "parse_selector",
+]  # fmt: skip
 
 # Which records a deletion, or a router's filter, means.
 #
@@ -21,23 +26,6 @@ from topics.model.limits import MAX_U64
 #     ["tag", "Eq", "X"]     the tag is X
 #     ["tag", "Glob", "X*"]  the tag begins with X; the star is the last character and the only one
 #     "X"                    the same as ["tag", "Eq", "X"], also where X ends in a star
-
-
-class TagMatch(msgspec.Struct, frozen=True, gc=False):
-    """A condition on the tag. `pattern` is literal text; for a prefix it is what stands before the star."""
-
-    pattern: str
-    prefix: bool = False
-
-    def matches(self, tag: str | None) -> bool:
-        """A record without a tag is matched by nothing, not even by the empty prefix."""
-        if tag is None:
-            return False
-        return tag.startswith(self.pattern) if self.prefix else tag == self.pattern
-
-    def to_wire(self) -> tuple[str, str, str]:
-        """The long form, which `parse_match` reads back as the same value."""
-        return ("tag", "Glob", self.pattern + "*") if self.prefix else ("tag", "Eq", self.pattern)
 
 
 class DeleteSelector(msgspec.Struct, frozen=True, gc=False):
@@ -115,17 +103,6 @@ def check_router_name(name: str) -> str:
             f"{quoted(name)} is not a router name: 1 to 255 of A-Z a-z 0-9 . _ : - > beginning with a letter or digit"
         )
     return name
-
-
-class Guarantee(enum.Enum):
-    """How a copy is protected from being made twice."""
-
-    AT_LEAST_ONCE = "at_least_once"
-    """The cursor moves together with the copies, in one frame: a crash makes no second copy. Only a router that is
-    deleted and created again over the same records copies them again."""
-
-    EXACTLY_ONCE = "exactly_once"
-    """Each copy also says in its meta where it is from, and a record whose copy is still there is passed over."""
 
 
 class RouterRules(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
-"""The config of a topic: what a request may say, and what a topic then has.
+"""Topic configuration: decoding, validation and resolution of the types of `topics_protocol.config`.
 
 A request carries a `TopicConfigPatch`, in which every field may be missing. `resolve_config` turns it into a
-`TopicConfig`, in which nothing is missing and nothing contradicts anything. The engine, the log and every answer
-see only the second, so the rules of resolution live here and nowhere else.
+`TopicConfig`, in which every field is set and the fields agree. The engine, the log and every answer see only the
+second, so the rules of resolution live here and nowhere else.
 """
 
 import enum
@@ -14,126 +14,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics.model.errors import InvalidRequestError, TopicExistsIncompatibleError, quoted
-from topics.model.limits import MAX_I32, MAX_U64, MIN_I32, clamp_claim_jitter_ms, clamp_lease_ms
+from topics.model.limits import MAX_I32, MAX_U64, MIN_I32
 from topics.model.names import check_topic_name
+from topics_protocol.config import Discard, Durability, TopicConfig, TopicConfigPatch, TopicType
 
-# The four promises a topic can make about an acknowledged write.
-#
-#     class       logged   ack waits for    after a crash
-#     ephemeral   no       nothing          every record is gone
-#     memory      yes      the write        records may or may not be there; the head may fall back
-#     disk        yes      the write        all but the last unsynced moment; seqs are never given out twice
-#     fsync       yes      the sync         everything that was acknowledged
-#
-# Whatever the class, the topic and its config survive: those are logged and synced before they are answered.
-
-
-class Durability(enum.Enum):
-    """A commit class; the value is its name on the wire."""
-
-    EPHEMERAL = "ephemeral"
-    """Records live in memory only, also on a server that has a disk: for streams nobody wants to find again."""
-
-    MEMORY = "memory"
-    """As `disk`, through the same code, without any promise: for caches, where a loss costs only work."""
-
-    DISK = "disk"
-    """The default. Written before it is acknowledged and synced in the background within a moment: a killed process
-    loses nothing, a power cut at most that moment, and readers are told."""
-
-    FSYNC = "fsync"
-    """The acknowledgement is held back until the log is synced: what was answered is there after any crash."""
-
-    logged: bool
-    """Frames of this class are written to the WAL."""
-
-    acks_after_sync: bool
-    """An acknowledgement waits until its frame is synced."""
-
-    reserves_seqs: bool
-    """Seqs are shown only below a synced ceiling, so a crash that loses the tail cannot give one out again.
-
-    `fsync` needs no ceiling because a seq is not shown before its frame is synced; `memory` and `ephemeral` promise
-    nothing that would be worth an extra sync.
-    """
-
-    def __init__(self, name: str) -> None:
-        # Plain attributes: every append asks, and a property of an enum costs more than the rest of the question.
-        self.logged = name != "ephemeral"
-        self.acks_after_sync = name == "fsync"
-        self.reserves_seqs = name == "disk"
-
-
-class TopicType(enum.Enum):
-    """The one property of a topic that can never change."""
-
-    LOG = "log"
-    QUEUE = "queue"
-    """A log whose records can also be claimed, acknowledged and given back."""
-
-
-class Discard(enum.Enum):
-    """What a full topic does with one more record."""
-
-    OLD = "old"
-    """Drops the oldest, and tells readers who had not seen it."""
-    REJECT = "reject"
-    """Refuses the write, so that work is never dropped unseen."""
-
-
-class TopicConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A resolved config, in the order in which it is answered. For every number but `lease_ms`, 0 means off."""
-
-    type: TopicType = TopicType.LOG
-    ttl_ms: int = 0
-    cap_records: int = 0
-    cap_bytes: int = 0
-    discard: Discard = Discard.OLD
-    durable: bool = False
-    """Always `durability is FSYNC`: kept because it is part of every answer. Never set it, set `durability`."""
-    durability: Durability = Durability.DISK
-    priority: int | None = None
-    """As it was given: it is answered unchanged, and clamped only where it is used."""
-    auto_priority: bool = True
-    auto_create: bool = True
-    idempotency_window_ms: int = 120_000
-    dedupe_node: bool = True
-    lease_ms: int = 30_000
-    claim_jitter_ms: int = 0
-    max_deliveries: int = 0
-    dead_letter: str | None = None
-    leases_durable: bool = False
-
-    def __post_init__(self) -> None:
-        # Enforced on construction, so that no config made by hand or read from an old file can contradict itself.
-        fsync = self.durability is Durability.FSYNC
-        if self.durable and not fsync:
-            raise ValueError("durable follows from durability; set durability alone")
-        msgspec.structs.force_setattr(self, "durable", fsync)
-        msgspec.structs.force_setattr(self, "lease_ms", clamp_lease_ms(self.lease_ms))
-        msgspec.structs.force_setattr(self, "claim_jitter_ms", clamp_claim_jitter_ms(self.claim_jitter_ms))
-
-
-class TopicConfigPatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A config as a request gives it. `UNSET` is a field left out, which is not the same as null."""
-
-    type: TopicType | UnsetType = UNSET
-    ttl_ms: int | UnsetType = UNSET
-    cap_records: int | UnsetType = UNSET
-    cap_bytes: int | UnsetType = UNSET
-    discard: Discard | UnsetType = UNSET
-    durable: bool | UnsetType = UNSET
-    durability: Durability | UnsetType = UNSET
-    priority: int | UnsetType | None = UNSET
-    auto_priority: bool | UnsetType = UNSET
-    auto_create: bool | UnsetType = UNSET
-    idempotency_window_ms: int | UnsetType = UNSET
-    dedupe_node: bool | UnsetType = UNSET
-    lease_ms: int | UnsetType = UNSET
-    claim_jitter_ms: int | UnsetType = UNSET
-    max_deliveries: int | UnsetType = UNSET
-    dead_letter: str | UnsetType | None = UNSET
-    leases_durable: bool | UnsetType = UNSET
+__all__ = [
+    "DEFAULT_CONFIG", "Discard", "Durability", "TopicConfig", "TopicConfigPatch", "TopicType", "check_fields",
+    "check_inline_config", "decode_config", "encode_config", "parse_config", "resolve_config",
+]  # fmt: skip
 
 
 class _WithConfig(msgspec.Struct):

@@ -18,7 +18,6 @@ ever promoted. `topics.schema.lens_proof` says which lenses are sound, `topics.s
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -26,6 +25,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from topics.model.errors import InvalidRequestError, StreamConflictError
 from topics.schema.documents import MAX_LENS_OPS, check_api_version, convert, fresh, parse_pointer, refuse_others
+from topics_protocol.rfc3339 import rfc3339_to_unix_millis, unix_millis_to_rfc3339
 
 LENS_API_VERSION = "durable.lens/v1"
 
@@ -215,13 +215,6 @@ def _parse_op(document: object, what: str) -> Op:
 Conversion = Callable[[Any], Scalar]
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
-_RFC3339 = re.compile(
-    r"(?P<day>\d{4}-\d\d-\d\d)[Tt ](?P<minute>\d\d:\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d+))?"
-    r"(?P<zone>[Zz]|[+-]\d\d:\d\d)"
-)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_MS: Final = -62_135_596_800_000
-_LAST_MS: Final = 253_402_300_799_999
 
 
 def string_to_int(text: str) -> int:
@@ -232,23 +225,6 @@ def string_to_int(text: str) -> int:
 
 def int_to_string(number: int | float) -> str:
     return str(int(number))
-
-
-def rfc3339_to_unix_millis(text: str) -> int:
-    found = _RFC3339.fullmatch(text)
-    if found is None:
-        raise ValueError("not a date and time of RFC 3339")
-    zone = found["zone"].upper().replace("Z", "+00:00")
-    # A leap second has no number of its own: it is taken for the first millisecond after it.
-    second = min(int(found["second"]), 59)
-    whole = datetime.fromisoformat(f"{found['day']}T{found['minute']}:{second:02}{zone}")
-    millis = (whole - _EPOCH) // timedelta(milliseconds=1) + (int(found["second"]) - second) * 1000
-    return millis + int((found["fraction"] or "0").ljust(3, "0")[:3])
-
-
-def unix_millis_to_rfc3339(number: int | float) -> str:
-    millis = min(max(int(number), _FIRST_MS), _LAST_MS)
-    return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec="milliseconds")[:23] + "Z"
 
 
 BUILTINS: Final[dict[str, Conversion]] = {

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import topics
+import topics_client
+import topics_protocol
 from topics import __version__
 
 if TYPE_CHECKING:
@@ -15,13 +17,15 @@ if TYPE_CHECKING:
 
 
 def package_zip(folder: Path) -> str:
-    """A zip with every module of this package; made again each time, because the code may have changed."""
+    """A zip with every module of `topics` and of the client it uses; made again each time, because the code may have
+    changed."""
     target = folder / f"topics-{__version__}.zip"
-    root = Path(topics.__file__).parent
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(root.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                archive.write(path, path.relative_to(root.parent).as_posix())
+        for package in (topics, topics_client, topics_protocol):
+            root = Path(package.__path__[0])
+            for path in sorted(root.rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    archive.write(path, path.relative_to(root.parent).as_posix())
     return str(target)
 
 

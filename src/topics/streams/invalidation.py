@@ -18,8 +18,6 @@ from topics.schema.invalidation_keys import (
     Template,
     WaitRequest,
     change_entity,
-    key_id,
-    table_key,
     touched_by,
 )
 from topics.schema.profiles.state_protocol import StateProtocol, Touch, TouchTemplates
@@ -27,6 +25,7 @@ from topics.streams.contracts import contract_of
 from topics.streams.offsets import Position
 from topics.streams.producers import Later
 from topics.streams.read import ReadSpec, StreamSlice
+from topics_protocol.touch_keys import key_id, table_key
 
 # The templates that somebody uses: for these alone changes are looked at closely.
 

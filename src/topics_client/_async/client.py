@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
-from topics.system.clock import Clock
-from topics.system.entropy import Entropy
 from topics_client import (
     follow,
     queue_requests,
@@ -33,6 +31,7 @@ from topics_client.session import Session, as_method
 from topics_client.streams import contents, contracts, inspection, searches, subscriptions, tailing, touches
 from topics_client.streams.contents import StreamSummary
 from topics_client.streams.searches import SearchPage
+from topics_client.system import Clock, Entropy
 
 if TYPE_CHECKING:
     from topics_client._async.websocket import AsyncSocket

@@ -1,6 +1,6 @@
 """Waiting for changes of rows: templates, the keys that queries come to, and the waits themselves.
 
-The keys are computed by the functions that the server uses, which are imported when the first one is asked for.
+The keys are computed by the functions that the server uses, imported on first use because they need xxhash.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,30 +28,30 @@ class TouchTemplate(msgspec.Struct, frozen=True):
     @property
     def id(self) -> str:
         """The name of the template."""
-        from topics.schema.invalidation_keys import template_id  # noqa: PLC0415
+        from topics_protocol.touch_keys import template_id  # noqa: PLC0415
 
         return template_id(self.entity, self.fields)
 
     def watch_key(self, **arguments: object) -> str:
         """Touched by every change of a row that has these arguments, before the change or after it."""
-        from topics.schema.invalidation_keys import watch_key  # noqa: PLC0415
+        from topics_protocol.touch_keys import watch_key  # noqa: PLC0415
 
         return watch_key(self.id, self._encoded(arguments))
 
     def membership_key(self, **arguments: object) -> str:
         """Touched by a row that comes to these arguments, or leaves them."""
-        from topics.schema.invalidation_keys import membership_key  # noqa: PLC0415
+        from topics_protocol.touch_keys import membership_key  # noqa: PLC0415
 
         return membership_key(self.id, self._encoded(arguments))
 
     def projection_key(self, field: str, /, **arguments: object) -> str:
         """Touched by a row with these arguments of which this field changes."""
-        from topics.schema.invalidation_keys import projection_key  # noqa: PLC0415
+        from topics_protocol.touch_keys import projection_key  # noqa: PLC0415
 
         return projection_key(self.id, field, self._encoded(arguments))
 
     def _encoded(self, arguments: Mapping[str, object]) -> list[str]:
-        from topics.schema.invalidation_keys import encode_argument  # noqa: PLC0415
+        from topics_protocol.touch_keys import encode_argument  # noqa: PLC0415
 
         if arguments.keys() != self.fields.keys():
             raise TypeError(f"the arguments are {', '.join(sorted(self.fields))}, each of them")
@@ -155,7 +155,7 @@ def wait_for_touch(
 
 
 def _table_key(entity: str) -> str:
-    from topics.schema.invalidation_keys import table_key  # noqa: PLC0415
+    from topics_protocol.touch_keys import table_key  # noqa: PLC0415
 
     return table_key(entity)
 

@@ -18,11 +18,11 @@ from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
 from topics.api.operator_routes import OpsHandlers
 from topics.api.v0.watch_events import encode_map
+from topics.api.v0.websocket_messages import Command
 from topics.model.settings import Settings
 from topics.server import stream_routes
 from topics.streams.subscriptions.subscription import SubscriptionRequest
 from topics.testing import ManualClock
-from topics_protocol.websocket_frames import Command
 
 KEYS = "boss,acme::acme:,zeta::zeta:"
 SECRET = "hush-hush"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.http.live import LiveServer, wait_until_ready
 from tests.http.streams.conftest import append, code_of, create
-from topics.schema.invalidation_keys import table_key
+from topics_protocol.touch_keys import table_key
 
 JSON = "application/json"
 POSTS = table_key("posts")

@@ -10,7 +10,7 @@ import topics_client
 from tests.unit.client.fakes import APPENDED, Driver, Script, answered
 from topics import __version__
 from topics_client import AsyncClient, Client, ClientOptions, RetryPolicy
-from topics_client.options import DEFAULT_URL
+from topics_protocol.config import DEFAULT_URL
 
 # What gives an object at once, and waits when that is used.
 LAZY = (

@@ -1,14 +1,17 @@
-"""What importing the client brings along: little, and nothing of the server."""
+"""Importing the client loads little and nothing of the server; `topics serve` loads nothing of the client."""
 
+import pkgutil
 import subprocess
 import sys
 
 import pytest
 
+import topics_client
+import topics_protocol
+
 # What costs more to import than the client itself, or belongs to the server.
 NEVER = ("httpx", "uvloop", "obstore", "cryptography", "xxhash", "prometheus_client", "rich", "cyclopts")
 LATER = ("asyncio", "ssl", "websockets", "email", "http", "gzip", "concurrent", "multiprocessing")
-OURS = {"model", "system"}
 
 
 def imported(code: str) -> set[str]:
@@ -17,25 +20,49 @@ def imported(code: str) -> set[str]:
     return set(ran.stdout.split())
 
 
+def packages(found: set[str]) -> set[str]:
+    return {name.split(".")[0] for name in found}
+
+
 def test_the_client_imports_little() -> None:
     found = imported("import topics_client")
-    assert {name.split(".")[0] for name in found} & {*NEVER, *LATER} == set()
-    assert {name.split(".")[1] for name in found if name.startswith("topics.")} == OURS
+    assert packages(found) & {*NEVER, *LATER} == set()
+    assert "topics" not in packages(found)
     assert {name for name in found if name.startswith("topics_client._async")} == set()
     assert {name for name in found if name.startswith("topics_protocol.")} == {
-        f"topics_protocol.{name}" for name in ("v0", "queues", "transactions", "watch")
+        f"topics_protocol.{name}" for name in ("config", "v0", "queues", "transactions", "watch")
     }
 
 
 @pytest.mark.parametrize("name", ["AsyncClient", "AsyncSocket", "Socket"])
 def test_what_comes_later_brings_nothing_of_the_server(name: str) -> None:
     found = imported(f"from topics_client import {name}")
-    assert {one.split(".")[0] for one in found} & set(NEVER) == set()
-    assert {one.split(".")[1] for one in found if one.startswith("topics.")} == OURS
+    assert packages(found) & set(NEVER) == set()
+    assert "topics" not in packages(found)
+
+
+def test_every_module_of_the_client_imports_without_the_server() -> None:
+    names = [module.name for module in pkgutil.walk_packages(topics_client.__path__, "topics_client.")]
+    assert "topics_client._async.websocket" in names and "topics_client._sync.websocket" in names
+    assert "topics" not in packages(imported(f"import {', '.join(names)}"))
+
+
+def test_touch_keys_are_computed_without_the_server() -> None:
+    keys = "topics_client.TouchTemplate('posts', {'id': 'int64'}).watch_key(id=1)"
+    assert "topics" not in packages(imported(f"import topics_client; {keys}"))
+
+
+def test_every_module_of_the_protocol_imports_neither_server_nor_client() -> None:
+    names = [module.name for module in pkgutil.walk_packages(topics_protocol.__path__, "topics_protocol.")]
+    assert {"topics", "topics_client"} & packages(imported(f"import {', '.join(names)}")) == set()
+
+
+def test_serve_imports_nothing_of_the_client() -> None:
+    found = imported("import topics.cli, topics.cli.serve, topics.server")
+    assert {"topics.server", "topics_protocol.v0"} <= found
+    assert "topics_client" not in packages(found)
 
 
 def test_a_name_that_is_not_there_is_no_import() -> None:
-    import topics_client
-
     with pytest.raises(AttributeError, match="Nothing"):
         topics_client.Nothing  # noqa: B018

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from topics.model.records import AppendBody
 from topics_client import (
     Durability,
     Guarantee,
@@ -23,7 +24,7 @@ from topics_client import (
 )
 from topics_client.requests import Request
 from topics_client.streams import contents
-from topics_protocol.v0 import AppendBody, DeleteBody, DiffBody
+from topics_protocol.v0 import DeleteBody, DiffBody
 
 
 def sent(request: Request[Any]) -> tuple[str, str, Any]:

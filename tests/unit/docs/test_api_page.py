@@ -28,7 +28,7 @@ from topics.http.server import HttpServer
 from topics.log.object_store.local_cache import LocalCopies
 from topics.log.object_store.tiered_fs import tiered_for_server
 from topics.model.limits import Limits
-from topics.model.records import Batch, Record
+from topics.model.records import AppendBody, Batch, Record
 from topics.model.seq_ranges import LossReason, Tombstone
 from topics.model.settings import SETTINGS, Settings
 from topics.model.topic_config import DEFAULT_CONFIG, TopicConfig, TopicConfigPatch, TopicType
@@ -94,7 +94,7 @@ _SECTIONS: dict[type, str] = {
     v0.BackupInfo: "### Backups",
     v0.BackupStarted: "### Backups",
     v0.BackupsAnswer: "### Backups",
-    v0.AppendBody: "### Append records",
+    AppendBody: "### Append records",
     Record: "### Append records",
     v0.AppendAnswer: "### Append records",
     v0.DiffBody: "### Read records",

@@ -13,12 +13,11 @@ from tests.http.live import LiveServer
 from tests.unit.docs.pages import blocks, read, rows, section
 from tests.unit.docs.test_api_page import check_same
 from topics.api.v0 import websocket, websocket_messages
+from topics.api.v0.websocket_messages import Command, Publish
 from topics.http.messages import HttpLimits
 from topics_protocol.websocket_frames import (
     COMMANDS,
-    Command,
     Position,
-    Publish,
     ServerFrame,
     Subscribe,
     SubscribeFrom,

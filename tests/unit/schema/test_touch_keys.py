@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from topics.schema.invalidation_keys import (
+from topics_protocol.touch_keys import (
     Encoding,
     encode_argument,
     key_id,

@@ -46,4 +46,5 @@ def test_the_package_travels_as_one_file(tmp_path: Path) -> None:
         names = archive.namelist()
     assert "topics/spark/session.py" in names
     assert "topics/spark/log4j2.properties" in names
+    assert {"topics_client/_sync/client.py", "topics_protocol/v0.py"} <= set(names)
     assert not any("__pycache__" in name for name in names)

@@ -11,17 +11,11 @@ from tests.unit.streams.describing import JSON, profile
 from tests.unit.streams.invalidation_world import Timers, Waiting, activate, change, touch_of, touched_stream
 from topics.model.errors import InvalidRequestError
 from topics.model.topic_config import TopicConfigPatch
-from topics.schema.invalidation_keys import (
-    membership_key,
-    parse_activation,
-    parse_wait,
-    projection_key,
-    table_key,
-    watch_key,
-)
+from topics.schema.invalidation_keys import parse_activation, parse_wait
 from topics.streams.invalidation import Journal, Waiter
 from topics.streams.streams import Streams, inline_streams
 from topics.testing import ManualClock
+from topics_protocol.touch_keys import membership_key, projection_key, table_key, watch_key
 
 POSTS, USERS = table_key("posts"), table_key("users")
 FLUSH = 100

@@ -18,9 +18,8 @@ from topics.engine.results import AppendResult
 from topics.http.exchange import Exchange, Gather, respond_each
 from topics.http.messages import RequestHead
 from topics.model.errors import InvalidRequestError, TopicsError
-from topics.model.records import Batch, RawJson, Record, Values, lone_record
+from topics.model.records import AppendBody, Batch, RawJson, Record, Values, lone_record
 from topics.model.topic_config import TopicConfigPatch
-from topics_protocol.v0 import AppendBody
 
 _APPENDED = (
     b'{%b"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,%b'

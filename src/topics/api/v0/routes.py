@@ -5,10 +5,10 @@ from topics.api.auth import Scope
 from topics.api.call import Operation, Parameter
 from topics.api.v0 import backups, records, routers, topics, websocket
 from topics.api.v0.appends import AppendFastPath
+from topics.model.records import AppendBody
 from topics.model.topic_config import TopicConfigPatch
 from topics_protocol.v0 import (
     AppendAnswer,
-    AppendBody,
     DeleteAnswer,
     DeleteBody,
     DiffAnswer,

@@ -17,7 +17,8 @@ from topics.api.v0.request_parsing import decode_body
 from topics.model.errors import TopicsError
 from topics.model.limits import MIB
 from topics.model.names import TRANSACTIONS_TOPIC
-from topics.model.records import check_batch
+from topics.model.records import Records, check_batch
+from topics.model.topic_config import TopicConfigPatch
 from topics.transactions.transaction_state import (
     BeginRequest,
     StagedResult,
@@ -30,11 +31,25 @@ from topics_protocol.transactions import (
     AbortBody,
     CommitBody,
     PlacedOut,
+    Sequence,
     StageAnswer,
-    StageBody,
     TransactionAnswer,
     TransactionBody,
 )
+
+
+class StageBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Records for one topic, kept unseen until the transaction is committed."""
+
+    sequence: Sequence
+    attempt: str | None = None
+    part: str
+    topic: str
+    records: Records
+    node: str | None = None
+    create: bool | None = None
+    config: TopicConfigPatch | None = None
+
 
 _encode = msgspec.json.Encoder().encode
 _decode_begin = msgspec.json.Decoder(TransactionBody).decode

@@ -26,6 +26,7 @@ from topics.api.v0.appends import lone_appended, with_config_of, with_key
 from topics.api.v0.websocket_messages import (
     BadCommand,
     LonePublish,
+    Publish,
     Replies,
     Reply,
     ack_befores,
@@ -49,7 +50,7 @@ from topics.model.errors import InvalidRequestError, ShuttingDownError, TopicsEr
 from topics.model.limits import KIB
 from topics.model.records import lone_record
 from topics.model.topic_config import check_inline_config
-from topics_protocol.websocket_frames import Ping, Position, Publish, RequestId, Subscribe, Unsubscribe
+from topics_protocol.websocket_frames import Ping, Position, RequestId, Subscribe, Unsubscribe
 
 # Publishes of one record each, answered together: those of one tick share a block in the log, whoever sent them.
 #

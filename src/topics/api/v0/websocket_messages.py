@@ -20,13 +20,13 @@ from topics.engine.results import AppendResult
 from topics.http.websocket.handshake import text_frame
 from topics.model.errors import InvalidRequestError, TopicsError, quoted
 from topics.model.limits import MAX_U64, Limits
-from topics.model.records import Record
+from topics.model.records import AppendBody, Record
 from topics.model.seq_ranges import Tombstone
 from topics_protocol.websocket_frames import (
     COMMANDS,
     CaughtUp,
-    Command,
     ErrorFrame,
+    Ping,
     Pong,
     Position,
     RequestId,
@@ -112,8 +112,21 @@ def pong_frame(request_id: RequestId) -> bytes:
     return text_frame(_encode(Pong(request_id=request_id)))
 
 
+# Commands that clients send.
+
 REQUEST_ID_CHARS_MAX = 256
 _DEFAULT_LIMIT = 1000
+
+
+class Publish(AppendBody, frozen=True, kw_only=True, tag_field="op", tag="publish"):
+    """Append records to a topic, as `POST /v0/topics/{topic}` does."""
+
+    request_id: RequestId = None
+    topic: str
+    return_seqs: bool = True
+
+
+Command = Subscribe | Unsubscribe | Publish | Ping
 _decode: "msgspec.json.Decoder[Command]" = msgspec.json.Decoder(Command)
 
 

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from topics.model.errors import InvalidRequestError
-from topics.schema.lenses import rfc3339_to_unix_millis, unix_millis_to_rfc3339
 from topics.schema.profiles.profile import (
     Canonical,
     Profile,
@@ -28,6 +27,7 @@ from topics.schema.profiles.profile import (
     text_of,
     words,
 )
+from topics_protocol.rfc3339 import rfc3339_to_unix_millis, unix_millis_to_rfc3339
 
 # Events that need next to nothing: those whose members are all of the envelope, of the types it has, and tidy.
 #

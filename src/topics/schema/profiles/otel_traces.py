@@ -14,7 +14,6 @@ from msgspec import UNSET, Meta, UnsetType
 
 from topics.model.errors import BatchTooLargeError, InvalidRequestError
 from topics.schema.documents import MAX_UNPACKED_BYTES
-from topics.schema.lenses import unix_millis_to_rfc3339
 from topics.schema.profiles.evlog import check_stream
 from topics.schema.profiles.profile import (
     REDACTED,
@@ -30,6 +29,7 @@ from topics.schema.profiles.profile import (
     text_of,
     words,
 )
+from topics_protocol.rfc3339 import unix_millis_to_rfc3339
 
 # The schema and the search description of spans.
 

@@ -16,6 +16,7 @@ from topics.log.layout import Layout, check_place
 from topics.model.names import is_server_name, is_topic_name
 from topics.model.settings import SettingsError
 from topics.spark.segment_reader import GROUP_BYTES
+from topics_protocol.config import DEFAULT_URL
 
 # Where a read begins and ends. An offset is a topic's epoch and a seq: everything up to that seq has been read.
 #
@@ -123,8 +124,6 @@ _OF_SPARK = ("checkpointlocation", "queryname")
 _BY_LOWER = {name.lower(): name for name in _KNOWN}
 
 _WRITE_ID_CHARS_MAX = 200
-
-DEFAULT_URL = "http://127.0.0.1:4000"
 
 
 class OptionError(ValueError):

@@ -21,9 +21,10 @@ from topics.http.messages import Headers, RequestHead
 from topics.http.response_encoding import LENGTH_LINES, Renderer
 from topics.http.streaming import Stream, Upgrade
 from topics.log.commit_policy import COMPANY
+from topics.model.records import AppendBody
 from topics.model.topic_config import Discard
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
-from topics_protocol.v0 import AppendAnswer, AppendBody
+from topics_protocol.v0 import AppendAnswer
 
 
 class Client:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.api.v0.websocket_messages import BadCommand, names_of, projection_of, read_command, starts_of
+from topics.api.v0.websocket_messages import BadCommand, Publish, names_of, projection_of, read_command, starts_of
 from topics.model.errors import InvalidRequestError
 from topics.model.limits import Limits
-from topics_protocol.websocket_frames import COMMANDS, Ping, Publish, Subscribe, SubscribeFrom, Unsubscribe
+from topics_protocol.websocket_frames import COMMANDS, Ping, Subscribe, SubscribeFrom, Unsubscribe
 
 
 def read(**fields: object) -> Any:
