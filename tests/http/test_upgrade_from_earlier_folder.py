@@ -1,10 +1,10 @@
-"""A data folder that an earlier release wrote is opened, and everything in it is answered as that release answered it.
+"""Upgrade: a data folder written by an earlier release opens, and every request gets the answer of that release.
 
-`earlier_folder.tar.xz` is such a folder: topics of every class, deletes, caps, queues, routers, transactions, streams
-with schemas, forks and producers, in snapshots, in sealed segments here and in the cold folder, and in a log whose
-server was killed. The name of the boot was taken out of it, so every start takes it for a folder of another machine.
-`earlier_folder.expected.json` has requests, and what the release that wrote the folder answered to them when it had
-opened it. Neither is ever made anew: a folder of a later release is another pair of files.
+`earlier_folder.tar.xz` has topics of every durability class, deletes, caps, queues, routers, transactions, and
+streams with schemas, forks and producers; in snapshots, in sealed segments (hot and cold), and in a log whose server
+was killed. The boot id was removed, so every start treats the folder as one of another machine.
+`earlier_folder.expected.json` has requests and the answers of the release that wrote the folder. Neither file is ever
+generated again: a folder of a later release is another pair of files.
 """
 
 import json
@@ -19,7 +19,7 @@ from tests.http.live import LiveServer, wait_until_ready
 
 FOLDER = Path(__file__).with_name("earlier_folder.tar.xz")
 EXPECTED = Path(__file__).with_name("earlier_folder.expected.json")
-# Nothing of the folder goes by the clock of whoever opens it, however old it is by then.
+# Long enough that nothing in the folder expires, however old it is when the test runs.
 CENTURY_MS = "3155760000000"
 SETTINGS = {
     "cold_dir": "cold",
@@ -37,7 +37,7 @@ SETTINGS = {
     "wal_file_bytes": "262144",
     "wal_shards": "2",
 }
-# How long something took, when somebody last asked, what is drawn by lot, and what is counted from this moment on.
+# Fields that differ between runs: durations, times of use, random ids.
 VOLATILE = {
     "deadline",
     "effective_priority",
@@ -51,9 +51,9 @@ HEADERS = {"cache-control", "content-type", "etag", "location"}
 
 
 def tidied(value: Any, unlike: set[str]) -> Any:
-    """An answer without what differs each time."""
+    """The answer without the fields that differ between runs."""
     if isinstance(value, dict):
-        # Of what a search took it only matters that nothing was left out.
+        # Of a search's coverage only completeness is compared.
         told = {name: {"complete": one["complete"]} if name == "coverage" else one for name, one in value.items()}
         return {name: tidied(one, unlike) for name, one in told.items() if name not in unlike}
     if isinstance(value, list):
@@ -62,7 +62,7 @@ def tidied(value: Any, unlike: set[str]) -> Any:
 
 
 def ask(client: httpx.Client, request: dict[str, Any]) -> dict[str, Any]:
-    """Sends one request of the file; tells its answer in the form that it has there."""
+    """Sends one request of the file and returns the answer in the form of the file."""
     content = request["body"].encode() if "body" in request else None
     unlike = VOLATILE.union(request.get("unlike", ()))
     answer = client.request(request["method"], request["path"], content=content, headers=request.get("headers"))
@@ -95,16 +95,16 @@ def earlier(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_of_an_earlier_release_is_read_back_whole_and_goes_on(earlier: Path) -> None:
+def test_folder_of_an_earlier_release_reads_back_unchanged_and_accepts_writes(earlier: Path) -> None:
     expected = json.loads(EXPECTED.read_text())
     with LiveServer(earlier, **SETTINGS) as live:
         check(live.url, expected["reads"])
-        # What this release made of the folder is read by it, too.
+        # The folder as this release rewrote it at the first start reads back the same.
         live.stop()
         live.start()
         wait_until_ready(live.url)
         check(live.url, expected["reads"])
-        # And what was under way goes on: jobs, producers, an open transaction, seqs.
+        # Jobs, producers, an open transaction and seqs continue.
         check(live.url, expected["writes"])
         live.kill()
         live.start()
