@@ -1,33 +1,36 @@
-"""Live delivery: records pushed to whoever follows a topic. Event streams of both protocols, WebSockets and requests
-that wait all read through it and differ in their framing only.
+"""Live delivery: new records of a topic pushed to its followers (also known as: fan-out, push, tailing).
 
-    engine ── one waiter a topic ──▶ TopicFeeds ──▶ Feed (one a source) ──▶ Subscription ──▶ Sink ──▶ transport
-                                                       reads once, encodes one frame,             one a connection
-                                                       same bytes for everyone at its position
+Server-sent events of both protocols, WebSockets and long polls use it and differ in their framing only.
 
-A `Feed` stands at a position of one topic. When the topic changes it reads once from there, has its `Source` make
-one frame, and hands the same bytes to every subscription that stands at the same position: those are *live*. Any
-other subscription is *behind*: new, or refused by a full transport. It reads by its own cursor, one frame a turn, up to
-the feed's position and never past it, and is told that it caught up when it joins the live ones.
+    engine ── one waiter per topic ──▶ TopicFeeds ──▶ Feed (per source) ──▶ Subscription ──▶ Sink ──▶ transport
+                                                       reads once, encodes one frame,             per connection
+                                                       same bytes for all at its position
 
-There is no task and no queue a connection. A connection that cannot take a frame is not given it: its subscription
-falls behind and reads on from its cursor once there is room, in larger batches. What waits for a slow client is
-therefore its transport's buffer and one number a topic.
+A `Feed` has a position in one topic. When the topic changes, the feed reads once from there, its `Source` makes one
+frame, and every subscription at the same position gets the same bytes: those subscriptions are *live*. All others are
+*behind*, because they are new or their transport was full. They read from their own cursor, one frame per turn, up to
+the feed's position and never past it, and get a caught-up notice when they join the live ones.
 
-What this guarantees to a subscription, from its cursor on:
+Backpressure: there is no task and no queue per connection. A connection that is full gets no frame; its subscription
+falls behind and reads on from its cursor once there is room, in larger batches. A slow client therefore costs its
+transport's buffer and one number per topic.
 
-* every record of the topic in order and once, or a tombstone for the range in which it would have been;
-* no lost wake-up: the waiter is put back before the topic is read;
-* the end of the topic is told, also to who was behind, and records of a later topic of the same name never follow.
+Guarantees to a subscription, from its cursor on:
 
-How to use it:
+* every record of the topic, in order and once, or a tombstone for the range that contained it;
+* no lost wake-up: the waiter is registered again before the topic is read;
+* a notice when the topic is deleted, also for subscriptions that are behind; records of a later topic of the same
+  name never follow.
 
-1. `Live` has everything once: `feeds`, `run_queue`, `sweep`, `connections`, `slow_limits`; handlers have it as
+Usage:
+
+1. `Live` holds what a server has once: `feeds`, `run_queue`, `sweep`, `connections`, `slow_limits`; handlers find it as
    `call.live`.
-2. A connection makes one `Sink` (subclass it: `transmit`, `end_slow`, `end_subscription`, `beat`), tells it `filled`,
-   `drained` and `close`, counts in with `Connections.enter`, and is swept by `Sweep` for slowness and idleness.
-3. `feeds.subscribe(sink, topic, source, cursor)` gives a `Subscription`; `cancel` ends it. Its `cursor` is the
-   last seq that was handed to the transport.
+2. A connection creates one `Sink` (a subclass with `transmit`, `end_slow`, `end_subscription`, `beat`), calls its
+   `filled`, `drained` and `close`, registers with `Connections.enter`, and is checked by `Sweep` for slowness and
+   idleness.
+3. `feeds.subscribe(sink, topic, source, cursor)` returns a `Subscription`; `cancel` ends it. Its `cursor` is the last
+   seq that was handed to the transport.
 
 Everything runs on the event loop's thread.
 """

@@ -1,4 +1,4 @@
-"""A connection of server-sent events, whatever they are about: how it is counted, swept, written to and given up."""
+"""SSE sink: a connection of server-sent events, and how it is counted, checked, written to and closed."""
 
 from topics.api.auth import Key
 from topics.api.call import Waiting
@@ -7,11 +7,11 @@ from topics.api.live.sink import Sink
 from topics.http.streaming import Stream
 
 _GATHERED_BYTES_MAX = 64 * 1024
-"""A connection that may be full by now is to be told so before it is given much more."""
+"""Flush at this size, so that a connection that is full notices before it gets much more."""
 
 
 class EventSink(Sink):
-    """Made before the answer begins, as it may be refused; `attach` gives it the stream."""
+    """Created before the response begins, because it may be refused; `attach` sets the response stream."""
 
     __slots__ = ("_gathered", "_gathered_bytes", "_leave", "_live", "_stream", "_unsweep", "_waits", "key")
 
@@ -23,12 +23,12 @@ class EventSink(Sink):
         self._waits = waits
         self._stream = Stream.lost()
         self._gathered: list[bytes] = []
-        """What this turn of delivery has brought so far, of all topics that the connection follows."""
+        """Events of this turn of delivery, of all topics that the connection follows."""
         self._gathered_bytes = 0
         self._unsweep = live.sweep.add(self)
 
     def attach(self, stream: Stream, opening: bytes = b"") -> None:
-        """The answer begins. It may be over at once, when the client is gone already."""
+        """Begin the response. It ends at once if the client is already gone."""
         self._stream = stream
         self._waits.add(self)
         if opening:
@@ -43,8 +43,8 @@ class EventSink(Sink):
             self.filled()
 
     def gather(self, text: bytes) -> None:
-        """Writes an event together with the others of this turn of delivery: a thousand topics may change at once, and
-        to write them one by one would cost more than to make them."""
+        """Write an event together with the others of this turn of delivery: a thousand topics may change at once, and
+        separate writes would cost more than encoding the events."""
         if not self.run_queue.running:
             self.write(text)
             return
@@ -56,7 +56,7 @@ class EventSink(Sink):
             self.flush()
 
     def flush(self) -> None:
-        """Writes what was gathered, at the end of a turn or because something else comes behind it."""
+        """Write the gathered events, at the end of a turn or before another write."""
         if self._gathered:
             events, self._gathered, self._gathered_bytes = self._gathered, [], 0
             if not self._stream.write_pieces(events):
@@ -69,7 +69,7 @@ class EventSink(Sink):
         return self._stream.room(self.key.output_account)
 
     def end_with(self, text: bytes) -> None:
-        """Says a last word and ends the connection too, as its client may not read on."""
+        """Write a last event and close the connection."""
         if not self.closed:
             self.flush()
             self._stream.write(text)
@@ -77,7 +77,7 @@ class EventSink(Sink):
             self._stream.close(last=True)
 
     def over(self) -> None:
-        """Nothing more is written. May be called more than once."""
+        """Close the sink and release what it holds. Idempotent."""
         if not self.closed:
             self.close()
             self.let_go()
@@ -85,12 +85,12 @@ class EventSink(Sink):
             self._unsweep()
             self._leave()
 
-    # What a subclass provides.
+    # For subclasses.
 
     def let_go(self) -> None:
-        """Gives back whatever the connection was given out of."""
+        """Release what the connection holds."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """The server stops."""
+        """End the connection because the server stops."""
         raise NotImplementedError

@@ -1,13 +1,12 @@
-"""One topic, as those see it who want the same of it.
+"""Live feed: one topic, read and encoded once for all subscriptions that want the same of it (also known as: fan-out).
 
-The feed stands at a position. A new frame is made from there and given to all live subscriptions, as many a tick as the
-allowance has room for; the next frame is made when everyone has the last one. Subscriptions that fall out on the way,
-or come in meanwhile, read for themselves up to the position and never past it, so nobody is ever ahead of the feed
-except where a gap carried it there.
+The feed has a position. It makes a frame from there and gives it to all live subscriptions, as many per tick as the
+allowance permits; it makes the next frame when all of them have the last one. Subscriptions that fall behind or are new
+read for themselves up to the position and never past it, so none is ahead of the feed except after a gap.
 
-A feed has about as many followers as are served in one tick; more make further feeds of their own, which share the
-frames they make while they stand at the same position. Under load they do not: each gets, when its turn comes, all that
-there is by then, so a record waits for one round of the feeds and not for the end of one round and then for the next.
+A feed has about as many followers as one tick serves. Further followers get further feeds, which share frames while
+they are at the same position. Under load their positions differ: each feed reads everything there is when its turn
+comes, so that a record waits for one round of the feeds and not for two.
 """
 
 import logging
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
     from topics.api.live.feeds import TopicFeeds
 
 
-# One follower of one topic.
+# Subscription states:
 #
 # behind ── cursor reaches the feed's position ──▶ live ── its transport is full ──▶ lagging ── drained ──▶ behind
 #    │                                               │                                  │
-#    └───────────── the topic is deleted, or cannot be read on: told, then over ────────┘
+#    └──────────── the topic is deleted or unreadable: last frame, then over ───────────┘
 
 _logger = logging.getLogger(__name__)
 
 
 class Subscription:
-    """`owner` is for whoever subscribed. Implements `run_queue.Worker` for the time it is behind."""
+    """One follower of a topic. `owner` belongs to the subscriber. Implements `run_queue.Worker` while it is behind."""
 
     __slots__ = ("_reading", "cursor", "feed", "live", "over", "owner", "queued", "sink", "too_old")
 
@@ -43,14 +42,14 @@ class Subscription:
         self.feed = feed
         self.sink = sink
         self.cursor = cursor
-        """The last seq handed to the transport, or passed over because it is not for this reader."""
+        """The last seq handed to the transport, or skipped because the reader filters it out."""
         self.owner = owner
         self.live = False
-        """Whether it stands at its feed's position and gets the feed's frames."""
+        """Whether it is at its feed's position and gets the feed's frames."""
         self.over = False
         self.queued = False
         self.too_old = True
-        """Whether a loss that it meets now happened before it came, or while it did not read."""
+        """Whether a gap found now is from before it subscribed, or from a time when it did not read."""
         self._reading = False
 
     @property
@@ -58,7 +57,7 @@ class Subscription:
         return self.feed.topic.name
 
     def cancel(self) -> None:
-        """Ends it without a word. May be called more than once, also from within a delivery."""
+        """End the subscription without a notice. Idempotent; may be called from within a delivery."""
         if not self.over:
             self.over = True
             self.live = False
@@ -88,7 +87,7 @@ class Subscription:
             feed.read(self.cursor, feed.position, self._got, self.sink.frame_room())
 
     def deliver(self, frame: Frame) -> bool:
-        """Hands a frame to the connection; False when it has no room, and then it is to be read again later."""
+        """Hand a frame to the connection. Returns False when it is full; the frame is then read again later."""
         sink = self.sink
         if sink.full:
             sink.lagging.append(self)
@@ -103,7 +102,7 @@ class Subscription:
         self._reading = False
         feed, run_queue = self.feed, self.sink.run_queue
         if self.over or feed.look_if_gone():
-            # Whoever is told of the end by its turn has that turn now.
+            # The next turn delivers the notice that the topic is gone.
             run_queue.add(self)
             return
         if isinstance(outcome, TopicsError):
@@ -126,14 +125,14 @@ class Subscription:
 
 
 FOLLOWERS_MAX = ALLOWANCE - READ_COST
-"""So many get a frame in the tick that makes it."""
+"""How many followers get a frame in the tick that makes it."""
 _UNKNOWN = -1
 
 
 class Feed:
-    """Made by `Feeds.subscribe`. Implements `run_queue.Worker`."""
+    """A topic as one source reads it, at one position. Made by `Feeds.subscribe`. Implements `run_queue.Worker`."""
 
-    # Of a thousand topics that change at once none is at hand: what is in one piece is fetched faster.
+    # Slots: when a thousand topics change at once, none is in the CPU cache, and one object loads faster than two.
     __slots__ = (
         "_ahead", "_asking", "_frame", "_frames", "_live", "_members", "_reading", "_receivers", "_target", "gone",
         "kin", "position", "queued", "source", "topic", "topics",
@@ -149,11 +148,11 @@ class Feed:
         self.queued = False
         self.gone = False
         self.position: Cursor = _UNKNOWN if source.strong else source.place(self.topic.head)
-        """The place up to which live subscriptions have everything."""
+        """The cursor up to which live subscriptions have everything."""
         self._target = self.position
         self._live: dict[Subscription, None] = {}
         self._members: set[Subscription] = set()
-        # Mostly there is nobody and nothing: a list is made when there is, and the empty tuple is everyone's.
+        # Usually empty, so no list is allocated until it is needed.
         self._ahead: list[Subscription] | None = None
         self._frames: tuple[Frame, ...] = ()
         self._frame: Frame | None = None
@@ -161,7 +160,7 @@ class Feed:
         self._reading = False
         self._asking = False
 
-    # Who follows.
+    # Followers.
 
     @property
     def has_room(self) -> bool:
@@ -177,22 +176,22 @@ class Feed:
             self.topics.forget(self)
 
     def join(self, subscription: Subscription) -> None:
-        """A subscription has reached the position."""
+        """Make a subscription that has reached the position live."""
         if not subscription.over:
             subscription.live = True
             subscription.too_old = False
             self._live[subscription] = None
 
     def await_position(self, subscription: Subscription) -> None:
-        """A subscription is ahead of the position, and goes on when that has come to it."""
+        """Queue a subscription that is ahead of the position until the position reaches it."""
         if self._ahead is None:
             self._ahead = []
         self._ahead.append(subscription)
 
-    # What moves it.
+    # Progress.
 
     def changed(self) -> None:
-        """The topic, which is not deleted, changed; or the feed is new."""
+        """Schedule a read: the topic changed and is not deleted, or the feed is new."""
         if self.gone:
             return
         source, topic = self.source, self.topic
@@ -205,7 +204,7 @@ class Feed:
             self.topics.run_queue.add(self)
 
     def end(self) -> None:
-        """The topic is deleted: everyone is told, each in its turn."""
+        """Notify every subscription, each in its turn, that the topic is deleted."""
         self.gone = True
         self._frames = ()
         self._frame, self._receivers = None, []
@@ -217,7 +216,7 @@ class Feed:
                 self.topics.run_queue.add(subscription)
 
     def pace(self, retry_after_ms: int) -> None:
-        """Tells those who would have the news by now that pressure keeps it from them for a while."""
+        """Notify live subscriptions that backpressure delays their records."""
         data = self.source.framing.paced(self.topic.name, retry_after_ms)
         if not data:
             return
@@ -228,8 +227,8 @@ class Feed:
                 sink.transmit(subscription, Frame(FrameKind.PACED, data, cursor, cursor))
 
     def look_if_gone(self) -> bool:
-        """Whether the topic is not there any more, for anyone or for those who follow it here."""
-        # Asked for each frame of each topic. What is usual is not deleted, and has no guard that could hide it.
+        """Whether the topic is deleted, or hidden from this feed's source."""
+        # Called for each frame of each topic. `usual` means: not deleted, and no guard that could hide it.
         if self.topic.rules.usual or self.gone:
             return self.gone
         if not self.topics.look_if_gone() and not self.source.sees(self.topic):
@@ -237,7 +236,7 @@ class Feed:
         return self.gone
 
     def work(self, run_queue: RunQueue) -> None:
-        """Goes on with the frame that is being given out, or makes the next one."""
+        """Continue to deliver the current frame, or make the next one."""
         if self.gone or self._reading:
             return
         if self._frame is not None or self._frames:
@@ -257,12 +256,12 @@ class Feed:
             self._give_out(run_queue)
 
     def _frame_at_hand(self) -> Frame | None:
-        """The next frame where it takes no read: another feed just made it, or it is the topic's last block."""
+        """The next frame if it needs no read: another feed just made it, or it is the topic's last block."""
         topics, topic, position, target = self.topics, self.topic, self.position, self._target
         if self.look_if_gone():
             return None
         if topic.config.ttl_ms:
-            # As a read would: time may have taken records that the frame holds.
+            # As a read would: records of the frame may have expired.
             topics.core.expire(topic)
         alone = len(self.kin.feeds) == 1
         shared = None if alone else topics.cache.find(self, position, target)
@@ -279,7 +278,7 @@ class Feed:
             return
         run_queue = self.topics.run_queue
         if isinstance(outcome, TopicsError):
-            # Everyone meets it by reading for themselves, and is told so.
+            # Each subscription reads for itself, gets the same error and reports it.
             fallen, self._live = self._live, {}
             self._move(self._target)
             for subscription in fallen:
@@ -289,13 +288,13 @@ class Feed:
         run_queue.spend(len(outcome.body))
         self._frames += tuple(self.frames(outcome, self.position, False))
         if run_queue.running:
-            # At once, as what a turn makes it also gives out: the next feed then has what came meanwhile.
+            # In the same turn: the next feed then includes records that arrive meanwhile.
             self._give_out(run_queue)
         else:
             run_queue.add(self)
 
     def _hand_out(self, frame: Frame, run_queue: RunQueue) -> None:
-        """Gives a frame to everyone at once, where there is allowance for that: mostly few follow a topic."""
+        """Deliver a frame to all followers at once if the allowance permits: most topics have few."""
         cost = run_queue.cost(len(frame.data)) * len(self._live)
         if cost > run_queue.left:
             self._frames = (frame,)
@@ -312,17 +311,17 @@ class Feed:
             frame, *others = self._frames
             self._frame, self._frames = frame, tuple(others)
             self._receivers = list(self._live)
-            # From now on who reaches the position for itself has this frame's records already.
+            # From now on a subscription that reaches the position by itself has this frame's records.
             self._move(frame.cursor)
         receivers = self._receivers
-        # The kernel copies a frame for everyone who gets it, so a large one is given to fewer in a tick.
+        # The kernel copies a frame for every receiver, so a large one goes to fewer of them per tick.
         cost = run_queue.cost(len(self._frame.data))
         some = receivers[-max(run_queue.left // cost, 1) :]
         del receivers[-len(some) :]
         run_queue.left -= len(some) * cost
         self._give(self._frame, some)
         if receivers:
-            # Before any other feed: what is made does not grow old while others have their run_queue.
+            # Before any other feed, so that a finished frame does not wait.
             run_queue.go_on(self)
             return
         self._frame = None
@@ -330,7 +329,7 @@ class Feed:
             run_queue.add(self)
 
     def _give(self, frame: Frame, receivers: list[Subscription]) -> None:
-        """The hot loop: one call a subscriber, of the connection's own write."""
+        """The hot loop: one call per subscriber, to the connection's own write."""
         cursor, data = frame.cursor, frame.data
         silent = not data
         for subscription in receivers:
@@ -381,8 +380,8 @@ class Feed:
     # Reading and encoding.
 
     def read(self, cursor: Cursor, up_to: Cursor, done: Done, room: int | None = None) -> None:
-        """Reads from a cursor, at once or later. Says nothing when the topic is gone: everyone is told of that. `room`
-        is how many bytes the one may get whom it is read for."""
+        """Read from a cursor, now or later. `room` is the maximum number of bytes for a read on behalf of one
+        connection."""
         if self.look_if_gone():
             done(TopicNotFoundError(self.topic.name))
             return
@@ -393,7 +392,7 @@ class Feed:
             done(error)
 
     def frames(self, found: Found, cursor: Cursor, too_old: bool) -> list[Frame]:
-        """What a read from `cursor` gives to tell, in order; others who stand there get the same."""
+        """The frames of a read from `cursor`, in order; cached for other subscriptions at that cursor."""
         frames = self.source.frames(self.topic, found, cursor, too_old)
         last = frames[-1]
         if last.kind is FrameKind.RECORDS and last.data:
@@ -401,8 +400,8 @@ class Feed:
         return frames
 
     def shared_frame(self, cursor: Cursor, up_to: Cursor) -> Frame | None:
-        """The frame from this cursor that somebody else just had, if reading up to a seq would give no more."""
-        # As a read would: time may have taken records that the frame holds.
+        """The cached frame from this cursor, if reading up to `up_to` would give no more."""
+        # As a read would: records of the frame may have expired.
         self.topics.core.expire(self.topic)
         return self.topics.cache.find(self, cursor, up_to)
 

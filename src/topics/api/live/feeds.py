@@ -1,4 +1,4 @@
-"""All feeds, by topic: the one waiter of each topic, and the way in for subscribers."""
+"""Feeds by topic: one waiter per topic, `Feeds.subscribe` for new followers, and the live state of a server."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -37,15 +37,15 @@ class TopicFeeds:
         self.topic = topic
         self._by_source: dict[Source, Kin] = {}
         self._feeds_of_all: list[Feed] = []
-        """Those of all sources."""
+        """The feeds of all sources."""
         self.waited_ms = 0
-        """How long pressure kept the last news back."""
+        """How long backpressure delayed the last notification."""
         self._gone = False
         self._left = False
         self.topic.tell_next(self._woken)
 
     def feed(self, source: Source) -> Feed:
-        """A feed of the source that has room for one more."""
+        """A feed of the source with room for one more follower."""
         kin = self._by_source.get(source)
         if kin is None:
             kin = self._by_source[source] = Kin()
@@ -61,7 +61,7 @@ class TopicFeeds:
         return iter(self._feeds_of_all)
 
     def forget(self, feed: Feed) -> None:
-        """Nobody follows this feed any more."""
+        """Remove a feed without followers."""
         kin = feed.kin
         if feed in kin.feeds:
             kin.feeds.remove(feed)
@@ -75,7 +75,7 @@ class TopicFeeds:
             self._feeds.forget(self)
 
     def look_if_gone(self) -> bool:
-        """Whether the topic is deleted, and tells everyone the first time that it is."""
+        """Whether the topic is deleted. Ends all feeds the first time that it is."""
         topic = self.topic
         if not topic.rules.usual and not self._gone and self.core.topics.get(topic.id) is not topic:
             self._gone = True
@@ -89,10 +89,10 @@ class TopicFeeds:
 
     def _woken(self) -> None:
         if self._left:
-            # Everyone left while the wake-ups of this tick were being given.
+            # The last follower left during this tick.
             return
         if not self.look_if_gone():
-            # Put back before anything is read: what happens from now on wakes us again.
+            # Registered again before anything is read, so that no wake-up is lost.
             self.topic.tell_next(self._woken)
             self.waited_ms = self.core.scheduler.waited_ms
             for feed in self._feeds_of_all:
@@ -104,14 +104,14 @@ class Feeds:
         self.engine = engine
         self.run_queue = run_queue
         self.cache = FrameCache()
-        # Once for all topics that changed: each connection then writes once what it is given of any of them.
+        # Once per tick for all changed topics, so that each connection makes one write for all of them.
         engine.core.scheduler.after_tick.append(run_queue.run)
         self._by_topic: dict[int, TopicFeeds] = {}
 
     def subscribe(self, sink: Sink, topic: Topic, source: Source, cursor: Cursor, owner: object = None) -> Subscription:
-        """Follows a topic from behind `cursor`; the first frame comes in a later turn.
+        """Follow a topic from `cursor` on; the first frame comes in a later turn.
 
-        A cursor beyond the head is told by a tombstone, as everywhere.
+        A cursor beyond the head gets a tombstone, as in every read.
         """
         self.engine.catch_up(topic)
         self.engine.consumed(topic)
@@ -125,7 +125,7 @@ class Feeds:
         return subscription
 
     def put_off(self, topic: Topic) -> None:
-        """Pressure puts a topic off."""
+        """Notify the followers of a topic that backpressure delays it."""
         feeds = self._by_topic.get(topic.id)
         if feeds is not None:
             retry_after_ms = self.put_off_ms(topic)
@@ -133,18 +133,18 @@ class Feeds:
                 feed.pace(retry_after_ms)
 
     def put_off_ms(self, topic: Topic) -> int:
-        """For how long: at the latest, waiting will have lifted its priority to where it is served."""
+        """The maximum delay: waiting raises the topic's priority until it is served."""
         return max(-self.engine.core.scheduler.priority(topic) * 10, 100)
 
     def forget(self, feeds: TopicFeeds) -> None:
         self._by_topic.pop(feeds.topic.id, None)
 
     def __len__(self) -> int:
-        """The topics that are followed."""
+        """The number of topics with followers."""
         return len(self._by_topic)
 
 
-# Everything of live delivery that a server has once.
+# The live state that a server has once.
 
 HEARTBEAT_MS_MAX = 60_000
 _SWEEP_S = 0.25
@@ -169,12 +169,12 @@ class LiveLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 class Paced(Protocol):
     def pace(self, retry_after_ms: int) -> None:
-        """What this connection waits for is late because of pressure, by so much at the most."""
+        """Notify the connection that backpressure delays its records, by at most `retry_after_ms`."""
         ...
 
 
 class Live:
-    """Made with the server, of use once `open` was given the engine."""
+    """Live delivery of one server. Usable once `open` has been called with the engine."""
 
     def __init__(self, limits: LiveLimits, keys: KeyRing, clock: Clock, entropy: Entropy) -> None:
         self.limits = limits
@@ -192,12 +192,12 @@ class Live:
         )
         self._feeds: Feeds | None = None
         self.search: StreamSearch | None = None
-        """Finds the records that match a filter."""
+        """Evaluates filters of filtered reads."""
         self.paced: dict[int, set[Paced]] = {}
-        """Connections besides those of feeds that are told when pressure puts their topic off, by its id."""
+        """Connections outside the feeds to notify when backpressure delays a topic, by topic id."""
 
     def open(self, engine: Engine, search: StreamSearch | None = None) -> None:
-        """Delivers from an engine that was started. Without `search`, reads with a filter are not possible."""
+        """Deliver from a started engine. Without `search`, filtered reads are not possible."""
         self._feeds = feeds = Feeds(engine, self.run_queue)
         self.search = search
 

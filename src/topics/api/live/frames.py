@@ -1,4 +1,4 @@
-"""What is delivered, and how it is put into bytes: once for everyone who is to get the same."""
+"""Frames of live delivery: the messages to followers, encoded once per source and shared by all who get the same."""
 
 import enum
 from collections import OrderedDict
@@ -23,9 +23,9 @@ FROM_SEQ_TOO_OLD = "from_seq_too_old"
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
 
 Done = Callable[[Any], None]
-"""Told what was found, or the error."""
+"""Called with what a read found, or with the error."""
 Cursor = Any
-"""A place in a topic: a seq, or what a source has instead. They have an order, and two kinds of them never meet."""
+"""A position in a topic: a seq, or what a source uses instead. Ordered; two kinds of them are never compared."""
 
 
 class FrameKind(enum.Enum):
@@ -33,30 +33,30 @@ class FrameKind(enum.Enum):
     TOMBSTONE = enum.auto()
     CAUGHT_UP = enum.auto()
     DELETED = enum.auto()
-    """The topic is gone. The last frame of a subscription."""
+    """The topic is deleted. The last frame of a subscription."""
     ERROR = enum.auto()
-    """The topic cannot be read on. The last frame of a subscription."""
+    """The topic cannot be read further. The last frame of a subscription."""
     PACED = enum.auto()
-    """News is late because of pressure. It moves no cursor."""
+    """Backpressure delays new records. Moves no cursor."""
 
 
 _RECORDS = FrameKind.RECORDS
-"""Not looked up for each frame: an enum's class takes its time to find a member."""
+"""Looked up once: finding an enum member for each frame is slow."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One message to a subscriber. `data` is shared by everyone who gets it and must not be changed."""
+    """One message to subscribers. `data` is shared by all receivers and must not be changed."""
 
     kind: FrameKind
     data: bytes
     from_seq: Cursor
     """The cursor before it."""
     cursor: Cursor
-    """The cursor behind it, also past records that were left out."""
+    """The cursor after it, also past records that were filtered out."""
 
 
 class RecordBatch(msgspec.Struct, frozen=True, gc=False):
-    """What a frame of records says. `body` is their JSON with commas between them, without brackets."""
+    """The content of a RECORDS frame. `body` is the records' JSON, separated by commas, without brackets."""
 
     topic: str
     body: bytes
@@ -66,7 +66,7 @@ class RecordBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class Notices(Protocol):
-    """How to write what is no record. What is empty is not transmitted; by default only `caught_up` is not."""
+    """Encodes notices. An empty notice is not transmitted; by default only `caught_up` is not empty."""
 
     def caught_up(self, topic: str, head_seq: Cursor) -> bytes:
         return b"caught up"
@@ -75,34 +75,33 @@ class Notices(Protocol):
         return b""
 
     def error(self, topic: str, error: TopicsError) -> bytes:
-        """The topic cannot be read on from here."""
+        """The topic cannot be read further."""
         return b""
 
     def paced(self, topic: str, retry_after_ms: int) -> bytes:
-        """News of the topic is late because of pressure; it goes on by itself."""
+        """Backpressure delays records of the topic; delivery continues by itself."""
         return b""
 
 
 class Framing(Notices, Protocol):
-    """A pure encoder. Each instance stands for one way to write, so use one and the same for all connections that can
-    share bytes: a feed has one framing."""
+    """A pure encoder. Connections share bytes only if they use the same instance: a feed has one framing."""
 
     def records(self, batch: RecordBatch) -> bytes: ...
 
     def tombstone(self, topic: str, tombstone: Tombstone, reason: str, cursor: int) -> bytes:
-        """`reason` is what to tell; `cursor` is where the reader stands behind the gap."""
+        """`reason` is the reason to report; `cursor` is the reader's cursor after the gap."""
         ...
 
 
 class _Quiet(Notices):
-    """For connections that find out for themselves what there is to tell, when they are told that they caught up."""
+    """Notices for connections that only need the caught-up notice and look up the rest."""
 
 
 _QUIET = _Quiet()
 
 
 class Found(Protocol):
-    """What a read gives, as far as delivery cares."""
+    """The part of a read result that delivery uses."""
 
     @property
     def body(self) -> bytes: ...
@@ -115,7 +114,7 @@ class Found(Protocol):
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """How followers see a topic: what a read from a cursor finds, and which frames that makes.
+    """How followers see a topic: how it is read from a cursor, and which frames result.
 
     Followers whose sources are equal share feeds, and so the bytes.
     """
@@ -126,53 +125,54 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def strong(self) -> bool:
-        """Whether records are delivered only once they are on the disk, whatever the topic's class."""
+        """Whether records are delivered only once they are synced, whatever the durability class."""
         return False
 
     def sees(self, topic: Topic) -> bool:
-        """Whether a topic that is not deleted is there for these followers."""
+        """Whether these followers may see a topic that is not deleted."""
         raise NotImplementedError
 
     def has_ended(self, topic: Topic) -> bool:
-        """Whether nothing more will come of a topic that stays. Who has everything is told again that it caught up."""
+        """Whether the topic is closed: no more records will come. Followers at its end get another caught-up notice."""
         return False
 
     def shape(self, topic: Topic) -> object:
-        """What frames depend on besides the records: where it is another, they are made anew."""
+        """What frames depend on besides the records; cached frames of another shape are discarded."""
         return None
 
     def place(self, seq: int) -> Cursor:
-        """The cursor behind a seq."""
+        """The cursor after a seq."""
         return seq
 
     def within(self, room: int) -> Self:
-        """The same with frames of at most so many bytes, as far as a single record allows it."""
+        """The same source with frames of at most `room` bytes; a single larger record is still delivered."""
         return self
 
     def read(self, engine: Engine, topic: Topic, cursor: Cursor, up_to: Cursor, done: Done) -> None:
-        """Reads from a cursor, not past another, at once or later. May raise TopicsError."""
+        """Read from a cursor up to another one, now or later. May raise TopicsError."""
         raise NotImplementedError
 
     def newest(self, engine: Engine, topic: Topic, cursor: Cursor, up_to: Cursor) -> Frame | None:
-        """The frame that `read` and `frames` would make, where it can be told at once; None is always a right answer.
-        For those who have followed a topic so far, and so mostly want the block that came last."""
+        """The frame that `read` and `frames` would make, if it needs no read; None is always a correct answer.
+
+        A fast path for live followers, which usually want the block that was appended last."""
         return None
 
     def behind(self, found: Any) -> Cursor:
-        """The cursor behind what a read found."""
+        """The cursor after what a read found."""
         raise NotImplementedError
 
     def is_full(self, found: Any) -> bool:
-        """Whether a read ended because it had all that one may give."""
+        """Whether a read ended because it reached its limit."""
         raise NotImplementedError
 
     def frames(self, topic: Topic, found: Any, cursor: Cursor, too_old: bool) -> list[Frame]:
-        """What a read from `cursor` gives to tell, in order, and at least one. The last ends where the read did."""
+        """The frames of a read from `cursor`, in order, at least one. The last one ends where the read did."""
         raise NotImplementedError
 
 
 class Projection(Source, frozen=True, kw_only=True):
-    """Records, or what is wanted of each. `limit` and `max_bytes` are within bounds."""
+    """Records, or the requested parts of each. `limit` and `max_bytes` are within bounds."""
 
     framing: Framing
     nodes: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ class Projection(Source, frozen=True, kw_only=True):
     strong: bool = False
 
     def __hash__(self) -> int:
-        # The framing counts by identity, which is what the default hash of most classes does.
+        # The framing is compared by identity.
         return hash(
             (
                 id(self.framing), self.nodes, self.include_tags, self.include_meta, self.include_data, self.limit,
@@ -193,7 +193,7 @@ class Projection(Source, frozen=True, kw_only=True):
         )  # fmt: skip
 
     def sees(self, topic: Topic) -> bool:
-        # Asked for each frame of each topic, so by what takes no call where there is no guard.
+        # Called for each frame of each topic, so it avoids a call where there is no guard.
         guard = topic.guard if topic.rules.guarded else None
         return guard is None or not guard.hides(topic)
 
@@ -238,7 +238,7 @@ class Projection(Source, frozen=True, kw_only=True):
             data = framing.records(RecordBatch(name, found.body, cursor, to_seq, found.head_seq))
             frames.append(Frame(FrameKind.RECORDS, data, cursor, to_seq))
         elif to_seq > cursor or not frames:
-            # Nothing in it for this projection: the cursor moves in silence.
+            # All records are filtered out: only the cursor moves.
             frames.append(Frame(FrameKind.RECORDS, b"", cursor, to_seq))
         return frames
 
@@ -247,24 +247,24 @@ class Projection(Source, frozen=True, kw_only=True):
 
 
 def reason_to_tell(tombstone: Tombstone, too_old: bool) -> str:
-    """Retention that passed a reader by before it came, or while it did not read, has a name of its own."""
+    """The reason to report. Retention from before the reader came, or while it did not read, has its own name."""
     return FROM_SEQ_TOO_OLD if too_old and tombstone.reason in _RETENTION else tombstone.reason.value
 
 
 def cursor_behind(tombstone: Tombstone) -> int:
-    """Where a reader stands after a tombstone: at the end of the gap, or before all of a topic that began again."""
+    """The reader's cursor after a tombstone: the end of the gap, or the start of a recreated topic."""
     return tombstone.earliest_seq - 1 if tombstone.reason is LossReason.RECREATED else tombstone.gap_to
 
 
-# Frames that were just made, for others who stand where the first one stood: after a restart, for example, when a
-# thousand clients come back with the same cursor.
+# Frame cache: recent frames for other followers at the same cursor, for example when a thousand clients reconnect after
+# a restart.
 
 CACHE_BYTES_MAX = 8 * 1024 * 1024
 
 
 class Kin:
-    """The feeds of one topic and one source, which make the same frames. Known by what it is: to compare sources takes
-    longer than to find a frame."""
+    """The feeds of one topic and one source, which make the same frames. Compared by identity, because comparing
+    sources takes longer than finding a frame."""
 
     __slots__ = ("feeds",)
 
@@ -280,7 +280,7 @@ class _Entry(NamedTuple):
 
 
 class FrameCache:
-    """Bounded by bytes, over all feeds; what was used least lately goes first."""
+    """An LRU cache of frames, bounded by bytes over all feeds."""
 
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -295,7 +295,7 @@ class FrameCache:
             self._drop(next(iter(self._entries)))
 
     def find(self, feed: "Feed", cursor: Cursor, up_to: Cursor) -> Frame | None:
-        """The frame from this cursor, if reading again up to a seq would give the same or less."""
+        """The frame from this cursor, if reading again up to `up_to` would give the same or less."""
         key = (feed.kin, cursor)
         entry = self._entries.get(key)
         if entry is None:
@@ -310,7 +310,7 @@ class FrameCache:
         return entry.frame
 
     def forget(self, kin: Kin) -> None:
-        """Nobody follows these feeds any more."""
+        """Drop the frames of feeds without followers."""
         for key in [key for key in self._entries if key[0] is kin]:
             self._drop(key)
 
@@ -321,7 +321,6 @@ class FrameCache:
 
 
 def _state(feed: "Feed") -> tuple[object, ...]:
-    """What is the same for as long as only appends happen: the number of records that are gone, the config, and how
-    records are shown."""
+    """A value that stays the same while only appends happen: number of removed records, config, and source shape."""
     topic = feed.topic
     return removed_count(topic), topic.config, feed.source.shape(topic)

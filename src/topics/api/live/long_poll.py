@@ -1,6 +1,7 @@
-"""A request that waits for news of a topic and is answered once: with what came, or with nothing when its time is over.
+"""Long poll: a request that is answered once, with new records of a topic, or with none after its timeout.
 
-It follows the topic as every live connection does, so those who wait for the same at the same place share one read.
+It follows the topic as every live connection does, so requests that wait at the same position share one read. Also
+known as: blocking read, `wait_ms`.
 """
 
 import asyncio
@@ -17,20 +18,20 @@ from topics.model.errors import TopicsError
 
 
 class FoundFrame(Frame, frozen=True, gc=False):
-    """What a read found, for whoever puts it into an answer of its own."""
+    """A frame that carries the read result, for sinks that build their own answer."""
 
     found: Found
 
 
 def found_frame(source: Source, found: Found, cursor: Cursor) -> Frame:
-    # Nobody writes the data, but it is what it costs to keep the frame and to pass it on.
+    # Not written to a client; its length is what the frame costs in the cache and in delivery.
     data = found.body or b"a loss" if _is_news(found) else b""
     return FoundFrame(FrameKind.RECORDS, data, cursor, source.behind(found), found)
 
 
 class LongPoll(Sink):
-    """`answer` is called once, with what was found and how long pressure kept it back, or with an error. The frames of
-    `source` are `FoundFrame`s."""
+    """The sink of one waiting request. `answer` is called once, with the read result or an error, and with how long
+    backpressure delayed it. The frames of `source` are `FoundFrame`s."""
 
     __slots__ = ("_answer", "_call", "_source", "_subscription", "_timer", "_topic", "_wait_s")
 
@@ -48,11 +49,11 @@ class LongPoll(Sink):
 
     @property
     def key(self) -> Key:
-        """Whose request it is."""
+        """The key of the request."""
         return self._call.key
 
     def begin(self, cursor: Cursor) -> None:
-        """Answers with what there is, or follows the topic until there is something."""
+        """Answer with the records there are, or follow the topic until there are some."""
         self._read(cursor, self._got)
 
     def _read(self, cursor: Cursor, done: Done) -> None:
@@ -73,10 +74,10 @@ class LongPoll(Sink):
         call.on_gone(self._over)
 
     def _is_last(self, cursor: Cursor) -> bool:
-        """Whether a reader there has everything that will ever come."""
+        """Whether a reader at the cursor has everything that will ever come."""
         return bool(cursor == self._source.place(self._topic.head)) and self._source.has_ended(self._topic)
 
-    # What delivery, the timer and a stopping server call.
+    # Called by delivery, the timer and a stopping server.
 
     def transmit(self, subscription: Subscription, frame: Frame) -> None:
         if isinstance(frame, FoundFrame):
@@ -88,7 +89,7 @@ class LongPoll(Sink):
         self.end()
 
     def end(self) -> None:
-        """Answers now, with what there is."""
+        """Answer now, with what there is."""
         if not self.closed:
             assert self._subscription is not None
             cursor = self._subscription.cursor
@@ -101,7 +102,7 @@ class LongPoll(Sink):
 
     def _over(self) -> None:
         self.close()
-        # Both hold this as well: let go here, so that it takes no garbage collector to see that it is over.
+        # Break the reference cycles here instead of leaving them to the garbage collector.
         subscription, self._subscription = self._subscription, None
         timer, self._timer = self._timer, None
         if subscription is not None:

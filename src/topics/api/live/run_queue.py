@@ -1,12 +1,12 @@
-"""Who delivers next, and how much in one tick of the loop.
+"""Run queue of live delivery: fair scheduling of feeds and followers, with an allowance per tick of the loop.
 
-Delivery shares the loop with everything else, so it is done in turns from one queue, and each tick has an allowance.
-What is left when the allowance is spent goes on in the next tick, after the requests that came in meanwhile. A feed
-with ten thousand subscribers and a reader of a year's backlog get their turns like everyone else.
+Delivery shares the loop with everything else, so it runs in turns from one queue. What is left when the allowance of a
+tick is spent continues in the next tick, after the requests that arrived meanwhile. A feed with ten thousand
+subscribers and a reader of a year's backlog get their turns like all others.
 
-Delivery that took long is followed by a pause in which no new frame is made, a quarter as long. Records that come
-meanwhile make one frame instead of many, so that overload makes frames larger and never delivery late for good. Who
-waits for the end of the pause goes on before everyone who comes later.
+Long delivery is followed by a pause, a quarter as long, in which no new frame is made. Records that arrive meanwhile
+make one frame instead of many, so overload makes frames larger instead of making delivery ever later. Workers that wait
+for the end of the pause run before later ones.
 """
 
 import logging
@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 ALLOWANCE = 64
-"""Deliveries in one tick; about half a millisecond, most of it the kernel's. A request that comes meanwhile waits."""
+"""Deliveries per tick: about half a millisecond, most of it in the kernel. Requests wait that long at most."""
 READ_COST = 4
-"""What a read costs in deliveries, besides its bytes."""
+"""The cost of a read in deliveries, besides its bytes."""
 BYTES_A_UNIT = 32 * 1024
 _COSTLY_S = 0.004
-"""A quarter of it is what the loop's timers can tell apart."""
+"""A quarter of it is the resolution of the loop's timers."""
 _PAUSE_SHARE = 0.25
 _PAUSE_MAX_S = 0.02
 
@@ -29,14 +29,14 @@ _logger = logging.getLogger(__name__)
 
 
 class Worker(Protocol):
-    """Something that wants run_queue. It is in the queue at most once."""
+    """Something that needs turns. It is in the queue at most once."""
 
     queued: bool
     pauses: bool
-    """Whether it does nothing but make new frames, once what it is in the middle of is over."""
+    """Whether it only makes new frames, so that a pause applies to it."""
 
     def work(self, run_queue: "RunQueue") -> None:
-        """Does one turn, spends what it cost, and adds itself again if it wants more."""
+        """Do one turn, spend its cost, and add itself again if there is more to do."""
         ...
 
 
@@ -55,19 +55,19 @@ class RunQueue:
         self._queue: deque[Worker] = deque()
         self._held: list[Worker] = []
         self.at_end: list[Run] = []
-        """Called once when this turn of delivery is over: connections then write what they have gathered."""
+        """Called once at the end of this turn: connections write what they have gathered."""
         self.left = ALLOWANCE
         self._begun: float | None = None
-        """When this tick's delivery began; None while there was none."""
+        """When this tick's delivery began; None if it has not."""
         self._spent_s = 0.0
-        """What delivery took since the last pause."""
+        """Time spent on delivery since the last pause."""
         self._delivered_at = 0.0
         self._open_at = 0.0
-        """When the pause is over; 0 while there is none."""
+        """When the pause ends; 0 if there is none."""
         self.running = False
 
     def add(self, worker: Worker) -> None:
-        """Gives a worker a turn, in the next tick unless one is being run."""
+        """Queue a worker for a turn, in this tick if one is running, otherwise in the next."""
         if not worker.queued:
             worker.queued = True
             self._queue.append(worker)
@@ -75,12 +75,12 @@ class RunQueue:
                 self._begin()
 
     def go_on(self, worker: Worker) -> None:
-        """Gives a worker that is in the middle of something the next turn of all."""
+        """Queue a worker that has unfinished work before all others."""
         worker.queued = True
         self._queue.appendleft(worker)
 
     def run(self) -> None:
-        """Runs what waits, as far as this tick's allowance goes."""
+        """Run queued workers until this tick's allowance is spent."""
         if self.running or not self._queue:
             return
         self._begin()
@@ -109,8 +109,7 @@ class RunQueue:
                 _logger.exception("a turn of live delivery failed")
 
     def hold(self, worker: Worker) -> bool:
-        """Whether a worker whose turn it is must wait before it makes a new frame; it gets another when the pause is
-        over."""
+        """Whether a worker must wait before it makes a new frame; it gets another turn after the pause."""
         if not self._held:
             if not self._open_at:
                 return False
@@ -126,8 +125,8 @@ class RunQueue:
         return True
 
     def _hold_back(self) -> None:
-        """Has everyone in the queue who would be told to wait do so: in a fan-out they are hundreds, and to ask each in
-        every pause takes as long as to serve some. Whoever is in the middle of something stands before them."""
+        """Hold all queued workers that a pause applies to: a fan-out has hundreds, and asking each in every pause
+        takes as long as serving some. Workers with unfinished work are first in the queue."""
         queue = self._queue
         others = [worker for worker in queue if not worker.pauses]
         self._held += [worker for worker in queue if worker.pauses]
@@ -136,11 +135,11 @@ class RunQueue:
 
     @staticmethod
     def cost(nbytes: int) -> int:
-        """What it costs to deliver so many bytes to one."""
+        """The cost of delivering a number of bytes to one follower."""
         return 1 + nbytes // BYTES_A_UNIT
 
     def spend(self, nbytes: int) -> None:
-        """Books a read of so many bytes."""
+        """Charge a read of a number of bytes."""
         self.left -= READ_COST + nbytes // BYTES_A_UNIT
 
     def _begin(self) -> None:
@@ -149,17 +148,17 @@ class RunQueue:
             self._defer(self._next_tick)
 
     def _next_tick(self) -> None:
-        # Runs behind the writes of the last tick, so that what they cost is part of the measure.
+        # Runs after the writes of the last tick, so that their cost is included.
         now = self.seconds()
         if self._begun is not None and self.left < ALLOWANCE:
-            # Only by ticks that delivered: another would put the end of the pause off for ever.
+            # Only after ticks that delivered, otherwise the pause would be extended for ever.
             self._pause(self._begun, now)
         self.left = ALLOWANCE
         self._begun = None
         self.run()
 
     def _pause(self, begun: float, now: float) -> None:
-        """Notes a tick of delivery. Ticks that follow each other count as one; a rest between them is a pause, too."""
+        """Record a tick of delivery. Consecutive ticks count as one; an idle time between them counts as a pause."""
         if begun - self._delivered_at > _COSTLY_S:
             self._spent_s = 0.0
         self._delivered_at = now
@@ -171,6 +170,6 @@ class RunQueue:
     def _release(self) -> None:
         held, self._held = self._held, []
         self._queue.extend(held)
-        # Not run from here: only what a tick does is measured together with the writes it causes.
+        # Deferred to a tick, because only a tick is measured together with its writes.
         if not self.running:
             self._begin()

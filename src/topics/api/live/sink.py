@@ -1,13 +1,13 @@
-"""A connection's end of live delivery: whether it can take more, and what happens to one that cannot for too long.
+"""Sink: the server's end of a live connection, when it can take more, and when a slow consumer is disconnected.
 
 open ── transport full ──▶ full ── drained ──▶ open          what did not fit is read again from the cursors
                             │
-                            ├─ longer than the grace: a loss met on the way on is told as `from_seq_too_old`
+                            ├─ longer than the grace period: a later gap is reported as `from_seq_too_old`
                             └─ nothing read for the timeout: a last error, and the connection ends
 
-Being full for long is no reason to end: a client on a slow line that takes a large frame for minutes would come back
-for the same frame, and be cut off again, for ever. It has to take something, however little; that is seen when the
-kernel's buffer takes more of ours, in steps of up to a third of it.
+A connection may be full for long: a client on a slow line that needs minutes for a large frame would otherwise
+reconnect for the same frame and be disconnected again, for ever. It must read something, however little, which is
+visible when the kernel's buffer takes more bytes, in steps of up to a third of its size.
 """
 
 import sys
@@ -29,17 +29,17 @@ _SWEPT_AT_ONCE = 500
 
 
 class SlowLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a connection may be full without more, and how long without taking anything. Seconds."""
+    """Grace period of a full connection, and timeout of one that reads nothing, in seconds."""
 
     grace_s: float = 5.0
     timeout_s: float = 30.0
 
 
 class Sink:
-    """One connection. Subclasses write frames (`transmit`) and say how it ends.
+    """One connection. Subclasses write frames (`transmit`) and define how it ends.
 
-    The connection's owner calls `filled` when a write left the transport full (a frame once taken is never taken
-    back), `drained` when it has room again, and `close` when it is over.
+    The owner calls `filled` when a write left the transport full, `drained` when it has room again, and `close` at the
+    end.
     """
 
     __slots__ = (
@@ -64,55 +64,55 @@ class Sink:
         self.full = False
         self.full_since = 0.0
         self._moved_at = 0.0
-        """When a full transport was last seen to hold less than before."""
+        """When a full transport last held less than before."""
         self._waiting_bytes = 0
         self.sent = False
         """Whether anything was written since the last sweep."""
         self.idle_since = run_queue.seconds()
         self.idle_timeout_s = 0.0
-        """How long nothing may be written before `beat`; 0 is for ever."""
+        """Idle time before `beat` is called; 0 disables it."""
         self.lagging: list[Subscription] = []
         """Subscriptions that wait for room."""
         self.push: Callable[[bytes], bool] | None = None
-        """Writes a frame's bytes as they are and tells whether there is room for more. A connection that has nothing to
-        add to them sets it, and is spared a call or two for each frame; others get them by `transmit`."""
+        """Writes a frame's bytes unchanged and returns whether there is room for more. Set by connections that add
+        nothing to the bytes, to save a call or two per frame; others use `transmit`."""
 
-    # What a subclass provides.
+    # For subclasses.
 
     def transmit(self, subscription: "Subscription", frame: Frame) -> None:
-        """Writes a frame; `subscription.cursor` stands behind it already. Never called while full or closed."""
+        """Write a frame; `subscription.cursor` is already after it. Never called while full or closed."""
         raise NotImplementedError
 
     def end_subscription(self, subscription: "Subscription") -> None:
-        """The topic is deleted or cannot be read on, and the client was told: nothing more comes from it."""
+        """The topic is deleted or unreadable, and the client has been notified: no more frames follow."""
         raise NotImplementedError
 
     def end_slow(self) -> None:
-        """The client has not read for too long: say so, as far as that goes, and end the connection."""
+        """End the connection of a slow consumer, with an error event if possible."""
         raise NotImplementedError
 
     def beat(self) -> None:
-        """Nothing was written for `idle_timeout_s`."""
+        """Called after `idle_timeout_s` without a write: send a heartbeat."""
 
     def waiting_bytes(self) -> int:
-        """What was written and is not taken yet: that it becomes less is how a slow client shows that it reads."""
+        """Bytes written and not yet taken by the client; a decrease shows that a slow client is reading."""
         return 0
 
     def frame_room(self) -> int:
-        """How many bytes a frame that is read for it alone may have."""
+        """Maximum bytes of a frame that is read for this connection alone."""
         return sys.maxsize
 
-    # What the connection's owner calls.
+    # For the owner of the connection.
 
     def filled(self) -> None:
-        """The transport is full: nothing more is written until it has drained."""
+        """Stop writing until the transport has drained."""
         if not self.full:
             self.full = True
             self.full_since = self._moved_at = self.run_queue.seconds()
             self._waiting_bytes = self.waiting_bytes()
 
     def drained(self) -> None:
-        """There is room: whoever waited reads on."""
+        """Resume the subscriptions that waited for room."""
         if not self.full or self.closed:
             return
         too_old = self.run_queue.seconds() - self.full_since > self._slow_limits.grace_s
@@ -123,14 +123,14 @@ class Sink:
             self.run_queue.add(subscription)
 
     def close(self) -> None:
-        """Nothing more is written. The owner cancels its subscriptions."""
+        """Stop writing for good. The owner cancels its subscriptions."""
         self.closed = True
         self.full = True
         self.lagging = []
         self.push = None
 
     def sweep(self, now: float) -> None:
-        """Looks at the time. Called every now and then for every connection."""
+        """Check timeouts. Called periodically for every connection."""
         if self.closed:
             return
         if self.full:
@@ -148,7 +148,7 @@ class Sink:
 
 
 class Sweep:
-    """Looks at all sinks in turn: one timer for all of them, some at a time, none while there are none."""
+    """Checks all sinks periodically, some at a time, with one timer."""
 
     def __init__(self, run_queue: RunQueue, period_s: float = 0.25) -> None:
         self._turns = run_queue
@@ -158,13 +158,13 @@ class Sweep:
         self._ticking = False
 
     def add(self, sink: Sink) -> Callable[[], None]:
-        """Sweeps an sink until the returned function is called."""
+        """Check a sink periodically until the returned function is called."""
         self._sinks.add(sink)
         if not self._ticking:
             self._ticking = True
             self._turns.later(self._period_s, self._tick)
-        # Forgotten once it is no longer swept: it usually keeps this function, and the two should not wait for a
-        # collection of garbage to be rid of each other.
+        # A list that `remove` empties: the sink usually holds this function, and the two should not need the garbage
+        # collector to be freed.
         swept = [sink]
 
         def remove() -> None:
@@ -191,11 +191,11 @@ class Sweep:
         self._turns.later(self._period_s / max(rounds, 1), self._tick)
 
 
-# How many long-lived connections there may be: event streams and WebSockets together.
+# Connection limits: event streams and WebSockets together.
 
 
 class Connections:
-    """Counts what is open, in all and of each key. 0 is no limit."""
+    """Counts open connections, in total and per key. 0 means no limit."""
 
     def __init__(self, connections_max: int, per_key_max: int) -> None:
         self._max = connections_max
@@ -204,9 +204,9 @@ class Connections:
         self._of_key: dict[int, int] = {}
 
     def enter(self, key: Key) -> Callable[[], None]:
-        """Counts a connection in and returns what counts it out, which may be called more than once.
+        """Count a connection and return the function that removes it, which is idempotent.
 
-        Raises ThrottledError when there is no room. Without keys there is nobody to count apart.
+        Raises ThrottledError at the limit. Without authentication there is no limit per key.
         """
         if self._max and self.open >= self._max:
             raise ThrottledError.over_cap("max_sse_connections", self._max)

@@ -1,8 +1,8 @@
-"""Watch sessions: what somebody wants to follow and how far they have come, kept while their connection is not.
+"""Watch sessions: the topics that a client follows and its cursors, kept while its connection is broken.
 
-A session is found by a random word that nobody can guess, and belongs to the key that made it. It lives as long as a
-stream is open on it, and for a while after the last one closed; then it is forgotten, the next time anyone makes or
-opens a session, so that abandoned ones do not count against the limit for ever.
+A session has a random, unguessable id and belongs to the key that created it. It lives while a stream is open on it,
+and `ttl_ms` longer. Expired sessions are removed when a session is created or opened, so that abandoned ones do not
+count against the limit.
 """
 
 import base64
@@ -19,19 +19,19 @@ from topics.system.clock import Clock
 from topics.system.entropy import Entropy
 
 BEFORE_ALL = MAX_U64
-"""The cursor of a reader that knows an earlier topic of the name: beyond every head, which is told as `recreated`."""
+"""The cursor of a reader of an earlier topic of the name: beyond every head, so it gets a `recreated` tombstone."""
 
 _WID_BYTES = 16
 
 
 class OpenStream(Protocol):
     def give_way(self) -> None:
-        """Another stream of the same session was opened: this one ends, and what it delivered is noted."""
+        """End this stream, because another one was opened on the session; its cursors are saved."""
         ...
 
 
 class Session:
-    """What to follow, from where, and in which form."""
+    """The topics to follow, their cursors, and the projection."""
 
     __slots__ = (
         "cursors", "generation", "heartbeat_ms", "idle_since", "instances", "key", "projection", "reborn", "stream",
@@ -47,18 +47,18 @@ class Session:
         self.projection = projection
         self.heartbeat_ms = heartbeat_ms
         self.cursors = cursors
-        """For each topic the last seq delivered, in the order in which the topics were named."""
+        """The last delivered seq of each topic, in the order of the request."""
         self.instances = instances
-        """The ids of the topics that the cursors are of: a later topic of the same name is another one."""
+        """The topic ids of the cursors: a recreated topic of the same name has another id."""
         self.generation = 0
-        """How often a topic was found to be another one."""
+        """How often a recreated topic was found."""
         self.reborn: dict[str, int] = {}
-        """For such topics the generation since which their cursors are of the new one."""
+        """For recreated topics, the generation since which their cursors are of the new topic."""
         self.stream: OpenStream | None = None
         self.idle_since = 0.0
 
     def meet_topics(self, engine: Engine) -> None:
-        """Notices topics that are others of the same name by now, and begins with them before their beginning."""
+        """Reset the cursors of topics that were deleted and recreated."""
         for topic, instance in self.instances.items():
             found = engine.core.directory.find(topic)
             if found is not None and found.created and found.id != instance:
@@ -68,11 +68,11 @@ class Session:
                 self.cursors[topic] = BEFORE_ALL
 
     def rewind(self, cursors: dict[str, int], generation: int) -> None:
-        """Goes back to what the client has really seen; never forward, as only the server knows what it sent."""
+        """Move cursors back to what the client has seen. Never forward: only the server knows what it sent."""
         for topic, mine in self.cursors.items():
             theirs = cursors.get(topic, mine)
             if generation < self.reborn.get(topic, 0) or BEFORE_ALL in (mine, theirs):
-                # The client has not seen that the topic began again: its seq is one of the topic before.
+                # The client's seq is of the earlier topic.
                 self.cursors[topic] = BEFORE_ALL
             else:
                 self.cursors[topic] = min(mine, theirs)
@@ -88,14 +88,14 @@ class Sessions:
         self._entropy = entropy
         self._open: dict[str, Session] = {}
         self._idle: OrderedDict[str, Session] = OrderedDict()
-        """Those without a stream, the longest idle first."""
+        """Sessions without a stream, the longest idle first."""
 
     def __len__(self) -> int:
         return len(self._open) + len(self._idle)
 
     def check_room(self, key: Key) -> None:
-        """Raises ThrottledError when one more would be too many, in all or of this key. Without keys there is nobody to
-        count apart."""
+        """Raise ThrottledError at the limit, in total or of this key. Without authentication there is no limit per
+        key."""
         self._collect()
         if self._per_key_max and key is not ANYONE and self._of_key[key.number] >= self._per_key_max:
             raise ThrottledError.over_cap("max_watch_sessions_per_key", self._per_key_max)
@@ -113,7 +113,7 @@ class Sessions:
         return session
 
     def find(self, wid: str) -> Session:
-        """Raises NotFoundError, also for a session that was idle for too long."""
+        """The session. Raises NotFoundError, also for one that has expired."""
         self._collect()
         session = self._open.get(wid) or self._idle.get(wid)
         if session is None:
@@ -121,14 +121,14 @@ class Sessions:
         return session
 
     def attach(self, session: Session, stream: OpenStream) -> None:
-        """Opens a stream on a session that has none."""
+        """Open a stream on a session that has none."""
         assert session.stream is None
         session.stream = stream
         self._idle.pop(session.wid, None)
         self._open[session.wid] = session
 
     def detach(self, session: Session, stream: OpenStream) -> None:
-        """A stream is over."""
+        """Close a stream; the session becomes idle."""
         if session.stream is stream:
             session.stream = None
             del self._open[session.wid]
