@@ -1,17 +1,17 @@
-"""Long requests: read, encoded and handed on bit by bit, in turns with everyone else.
+"""Chunked processing of long requests: large bodies are read, checked and encoded in portions.
 
-The work is a generator that yields wherever others may have their turn, or a pause where there is nothing to go on
-with before something else has happened. What it raises is refused, like what a handler raises.
+Each is a task of the fair scheduler (`system.fair_scheduler`). A `TopicsError` that it raises becomes the response, as
+with any handler.
 """
 
 import logging
 from collections.abc import Callable, Generator, Sequence
 
 from topics.api.call import Call
-from topics.http.fair_scheduler import Pause
 from topics.model.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, TopicsError
 from topics.model.limits import KIB, MIB, Limits
 from topics.model.records import Record, Values, check_each
+from topics.system.fair_scheduler import Pause, Task
 from topics.wire.json_array_reader import BESIDE_BYTES, LARGE_BYTES, JsonArrayReader, Kind, find_array
 from topics.wire.preencoding import Place, Preencoded, PreencodedBatch
 
@@ -31,27 +31,21 @@ _DRAFTS_MAX = 3
 
 _log = logging.getLogger(__name__)
 
-Work = Generator[Pause | None, None, None]
+
+def run_task(call: Call, task: Task, refuse: Callable[[TopicsError], None]) -> None:
+    """Runs a long task on a request, in turns with everyone else."""
+    call.exchange.run(_answering(call, task, refuse))
 
 
-def do_in_turns(call: Call, work: Work, refuse: Callable[[TopicsError], None]) -> None:
-    """Does the work, a bit in each turn."""
-
-    def step() -> bool | Pause:
-        try:
-            return next(work) or False
-        except StopIteration:
-            return True
-        except TopicsError as error:
-            refuse(error)
-            return True
-        except Exception:
-            head = call.exchange.head
-            _log.exception("a request failed", extra={"method": head.method, "path": head.path})
-            refuse(TopicsError("the server made a mistake; it is in its log"))
-            return True
-
-    call.exchange.work_in_turns(step)
+def _answering(call: Call, task: Task, refuse: Callable[[TopicsError], None]) -> Task:
+    try:
+        yield from task
+    except TopicsError as error:
+        refuse(error)
+    except Exception:
+        head = call.exchange.head
+        _log.exception("a request failed", extra={"method": head.method, "path": head.path})
+        refuse(TopicsError("the server made a mistake; it is in its log"))
 
 
 def read_array(

@@ -31,6 +31,7 @@ from topics.model.settings import EngineSettings
 from topics.queues.queue_frames import Ending
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy
+from topics.system.fair_scheduler import FairScheduler
 
 # Who is told of what: lists of the engine's core that features and upkeep put themselves into.
 
@@ -187,6 +188,8 @@ class EngineCore(Listeners):
         self.defer = defer
         """Runs a function later in this tick of the loop."""
         self.scheduler = Scheduler(self.steady, clock.monotonic, defer)
+        self.fair_scheduler = FairScheduler(clock.monotonic, defer)
+        """Long work on the loop, in units (`system.fair_scheduler`)."""
         # Quiet while no seqs are given out, not yet or not any more: a snapshot says so (`engine.recovery`).
         self.closed, self.quiet = False, True
 

@@ -6,7 +6,6 @@ from typing import Protocol
 
 import msgspec
 
-from topics.http.fair_scheduler import Step
 from topics.http.messages import Answer, HttpError, Refusal, RequestHead
 from topics.http.output_backpressure import FLOOR_BYTES, Account
 from topics.http.request_body import LargeBody
@@ -21,6 +20,7 @@ from topics.http.response_encoding import (
     is_bodiless,
 )
 from topics.http.streaming import Stream, Upgrade
+from topics.system.fair_scheduler import Task, in_slices
 
 _VARY = ("vary", "accept-encoding")
 _VARY_LINE = header_lines((_VARY,))
@@ -68,7 +68,9 @@ class Channel(Protocol):
         """Compresses on a thread and calls `done` on the loop."""
         ...
 
-    def work_in_turns(self, exchange: "Exchange", step: Step) -> None: ...
+    def run(self, exchange: "Exchange", task: Task) -> None:
+        """Runs a long task on a request, in turns with everyone else."""
+        ...
 
 
 class Exchange(msgspec.Struct, eq=False):
@@ -109,12 +111,11 @@ class Exchange(msgspec.Struct, eq=False):
         """How many bytes the answer may have: less, the more of its account's answers and of all lie unread."""
         return FLOOR_BYTES if self.channel is None else self.channel.room(account)
 
-    def work_in_turns(self, step: Step) -> None:
-        """Calls `step` in turns with everyone else who has much to do, until it returns True or the client is gone; it
-        may ask for a pause (`http.fair_scheduler`). No later request of the connection is begun before, so that their
-        order stays what it was."""
+    def run(self, task: Task) -> None:
+        """Runs a long task on this request, in turns with everyone else (`system.fair_scheduler`), until it ends or the
+        client is gone. No later request of the connection is begun before, so that their order stays what it was."""
         if self.channel is not None:
-            self.channel.work_in_turns(self, step)
+            self.channel.run(self, task)
 
     @property
     def gone(self) -> bool:
@@ -265,6 +266,28 @@ class Exchange(msgspec.Struct, eq=False):
         if self.answered:
             raise RuntimeError(f"{self.head.method} {self.head.path} is answered twice")
         self.answered = True
+
+
+def request_task(
+    exchange: Exchange, task: Task, monotonic: Callable[[], float], done: Callable[[], None] | None = None
+) -> Task:
+    """A task on a request as its connection schedules it: it ends when the client is gone, and a failure is answered.
+    `done` is called in the end."""
+    try:
+        if not exchange.gone:
+            for pause in in_slices(task, monotonic):
+                yield pause
+                if exchange.gone:
+                    break
+    except Exception:
+        # The task answers what is wrong with the request; this is a mistake of ours.
+        _logger.exception("work on a request failed", extra={"path": exchange.head.path})
+        if not exchange.answered:
+            exchange.respond(500)
+    task.close()
+    exchange.large_body = None
+    if done is not None:
+        done()
 
 
 def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None:

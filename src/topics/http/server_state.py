@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from topics.http.exchange import Application, Exchange
-from topics.http.fair_scheduler import FairScheduler, Waiting
 from topics.http.messages import Fault, HttpError, HttpLimits, Refusal, RequestHead
 from topics.http.output_backpressure import OutputBackpressure, Sender
 from topics.http.request_body import Budget
 from topics.http.response_encoding import Renderer
 from topics.system.clock import Clock
+from topics.system.fair_scheduler import FairScheduler
 
 # An adaptive spin: the loop stays awake for the next request while requests come densely.
 #
@@ -32,6 +32,7 @@ _WORK_S = 0.00002
 """A turn that took longer did something; an empty one takes a tenth of it."""
 
 Run = Callable[[], None]
+Defer = Callable[[Run], object]
 
 
 class AdaptiveSpin:
@@ -40,9 +41,7 @@ class AdaptiveSpin:
 
     __slots__ = ("_credit", "_defer", "_heard", "_last", "_looked", "_said", "_seconds", "_window_s", "awake", "busy")
 
-    def __init__(
-        self, defer: Callable[[Run], object], seconds: Callable[[], float], said: Callable[[], int], window_s: float
-    ) -> None:
+    def __init__(self, defer: Defer, seconds: Callable[[], float], said: Callable[[], int], window_s: float) -> None:
         self._defer = defer
         self._seconds = seconds
         self._said = said
@@ -174,9 +173,9 @@ class ServerState:
     """The state of a server that its connections read and change; the server itself only starts and stops."""
 
     __slots__ = (
-        "_soon",
         "application",
         "budget",
+        "call_soon",
         "changed",
         "connections",
         "counters",
@@ -190,8 +189,9 @@ class ServerState:
         "spin",
     )
 
-    def __init__(self, application: Application, limits: HttpLimits, clock: Clock) -> None:
-        self._soon = _next_turns()
+    def __init__(self, application: Application, limits: HttpLimits, clock: Clock, defer: Defer | None = None) -> None:
+        """`defer` calls a function in the next turn of the loop; by default of the one that runs."""
+        self.call_soon = defer or _next_turns()
         self.application = application
         self.limits = limits
         self.monotonic = clock.monotonic
@@ -202,8 +202,8 @@ class ServerState:
         self.connections: set[Served] = set()
         # Those that have not sent a whole head yet, the oldest first: where there is no room for more, they go.
         self.silent: dict[Served, None] = {}
-        self.spin = AdaptiveSpin(self._soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
-        self.scheduler = FairScheduler(clock.monotonic)
+        self.spin = AdaptiveSpin(self.call_soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
+        self.scheduler = FairScheduler(clock.monotonic, self.call_soon)
         self.output_backpressure = OutputBackpressure(limits.unread_bytes)
         self.draining = False
         # While draining: set whenever a connection is closed or owes no answer any more.
@@ -220,15 +220,6 @@ class ServerState:
         self.silent.pop(connection, None)
         self.counters.connections_open -= 1
         self.changed.set()
-
-    def wait_in_line(self, connection: Waiting) -> None:
-        """Gives a connection another turn when those before it had theirs."""
-        if self.scheduler.add(connection):
-            self.call_soon(self._serve_line)
-
-    def _serve_line(self) -> None:
-        if self.scheduler.serve():
-            self.call_soon(self._serve_line)
 
     def recount_soon(self, sender: Sender) -> None:
         """A connection was given much to send: what the system took of it is known after this turn of the loop."""
@@ -271,10 +262,6 @@ class ServerState:
         if not exchange.answered:
             exchange.respond(*self.refusal(HttpError(Fault.INTERNAL), exchange.head.path))
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        """Calls back in the next turn of the loop."""
-        self._soon(callback)
-
     def refusal(self, error: HttpError, path: str) -> Refusal:
         """The application's form of a refusal, or a bare one if it fails even at that."""
         try:
@@ -287,7 +274,7 @@ class ServerState:
         return refusal
 
 
-def _next_turns() -> Callable[[Callable[[], None]], None]:
+def _next_turns() -> Defer:
     soon: Callable[[Callable[[], None]], object] | None = None
 
     def call_soon(callback: Callable[[], None]) -> None:

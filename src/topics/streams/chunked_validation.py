@@ -13,6 +13,7 @@ from topics.schema.contract import Contract, Intake, decode_contract, encode_con
 from topics.schema.documents import MAX_PORTION
 from topics.schema.promotion import Promoter
 from topics.schema.registry import Registry
+from topics.system.fair_scheduler import Task
 from topics.wire.preencoding import Preencoded, PreencodedBatch
 
 REASON = "schema"
@@ -134,19 +135,19 @@ def _refuse_tags(records: Sequence[Record]) -> None:
             )  # fmt: skip
 
 
-# Batches that take too long to be looked at in one go: a portion each turn of the loop, and in between all others.
+# Validation of large batches in portions.
 #
-# A batch of a hundred thousand entries takes its schema half a second. It is admitted in portions, and comes back once
-# all of them are through, with what is to be stored. Only then it is decided, as if it came now; should the stream have
-# got another schema meanwhile, it is looked at again. What comes for the same stream in the meantime waits behind it,
-# so that the order in which requests came stays the order of the log.
+# To check 100,000 entries against a schema takes half a second. The batch is validated as a task of the fair scheduler,
+# and comes back once all portions are through, with the records that are to be stored. Only then it is decided, as if
+# it came now; if the stream has another schema by then, it is validated again. Requests for the same stream wait behind
+# it, so that the order of the requests stays the order of the log.
 
-_DRAFTED_RECORDS = 4_000
-"""So many take some milliseconds to encode."""
+_PREENCODED_RECORDS = 4_000
+"""Batches with more records are encoded in portions as well: it takes some milliseconds."""
 
 
 class Prepared(NamedTuple):
-    """Records that were looked at: as they are to be stored, or why they are not."""
+    """Records that were validated: as they are to be stored, or why they are refused."""
 
     description: Description
     records: Sequence[Record]
@@ -154,96 +155,62 @@ class Prepared(NamedTuple):
 
 
 Retry = Callable[[Prepared | None], None]
-"""Tries again, with what was prepared; without, it was only its turn."""
-
-
-class _Job:
-    __slots__ = ("admitted", "description", "draft", "now_ms", "records", "retry", "topic")
-
-    def __init__(
-        self, topic: Topic, description: Description, records: Sequence[Record], now_ms: int, retry: Retry
-    ) -> None:
-        self.topic = topic
-        self.description = description
-        self.records = records
-        self.now_ms = now_ms
-        self.retry = retry
-        self.admitted: list[Record] = []
-        self.draft: PreencodedBatch | None = None
+"""Tries again with what was prepared, or with None where it only waited for its turn."""
 
 
 class ChunkedValidator:
+    """Validates large batches, one at a time for each stream."""
+
     def __init__(self, core: EngineCore) -> None:
         self._core = core
-        self._jobs: deque[_Job] = deque()
-        self._lines: dict[Topic, deque[Retry]] = {}
-        """Those who came for a stream while a batch for it is looked at."""
-        self._running = self._again = False
+        self._waiting: dict[Topic, deque[Retry]] = {}
+        """The requests that wait behind a batch, for each stream that has one."""
 
     def waits(self, topic: Topic, retry: Retry) -> bool:
-        """Whether somebody is before them; then they are called when it is their turn."""
-        line = self._lines.get(topic)
+        """Whether a batch of the stream is being validated; then `retry` is called when it is through."""
+        line = self._waiting.get(topic)
         if line is None:
             return False
         line.append(retry)
         return True
 
     def is_busy(self, topic: Topic) -> bool:
-        """Whether somebody would have to wait."""
-        return topic in self._lines
+        """Whether a request would have to wait."""
+        return topic in self._waiting
 
     def begin(self, topic: Topic, description: Description, records: Sequence[Record], retry: Retry) -> None:
-        """Looks at a batch in portions, and calls back with the outcome."""
-        self._lines.setdefault(topic, deque())
-        self._jobs.append(_Job(topic, description, records, self._core.wall(), retry))
-        self._core.defer(self._run)
+        """Validates a batch, and calls back with the outcome."""
+        self._waiting.setdefault(topic, deque())
+        task = self._validate(topic, description, records, self._core.wall(), retry)
+        self._core.fair_scheduler.run(task, topic)
 
-    def _run(self) -> None:
-        """A portion of one batch. Without a loop, `defer` calls at once: then one call does them all, one by one."""
-        self._again = True
-        if self._running:
-            return
-        self._running = True
-        try:
-            while self._again and self._jobs:
-                self._again = False
-                self._look(self._jobs.popleft())
-                if self._jobs:
-                    self._core.defer(self._run)
-        finally:
-            self._running = False
-
-    def _look(self, job: _Job) -> None:
-        begin = len(job.admitted)
+    def _validate(
+        self, topic: Topic, description: Description, records: Sequence[Record], now_ms: int, retry: Retry
+    ) -> Task:
+        admitted: list[Record] = []
         refusal: TopicsError | None = None
         try:
-            job.admitted += job.description.admit_portion(job.records, begin, job.now_ms)
+            admitted += description.admit_portion(records, 0, now_ms)
+            while len(admitted) < len(records):
+                yield None
+                admitted += description.admit_portion(records, len(admitted), now_ms)
         except TopicsError as error:
             refusal = error
-        if refusal is None and len(job.admitted) < len(job.records):
-            self._jobs.append(job)
-            return
-        if refusal is None and len(job.admitted) > _DRAFTED_RECORDS and not self._draft(job):
-            self._jobs.append(job)
-            return
-        records = job.admitted if job.draft is None else Preencoded(job.admitted, job.draft)
-        self._finish(job.topic, lambda: job.retry(Prepared(job.description, records, refusal)))
-
-    def _draft(self, job: _Job) -> bool:
-        """Encodes some of what was admitted, so that this is done as well when it is decided."""
-        if job.draft is None:
-            topic = job.topic
-            job.draft = PreencodedBatch(
-                job.admitted, topic.staged_head + 1, max(self._core.wall(), topic.staged_ts), None
-            )
-        return job.draft.step()
+        prepared: Sequence[Record] = admitted
+        if refusal is None and len(admitted) > _PREENCODED_RECORDS:
+            ts = max(self._core.wall(), topic.staged_ts)
+            batch = PreencodedBatch(admitted, topic.staged_head + 1, ts, None)
+            while not batch.step():
+                yield None
+            prepared = Preencoded(admitted, batch)
+        self._finish(topic, lambda: retry(Prepared(description, prepared, refusal)))
 
     def _finish(self, topic: Topic, first: Callable[[], None]) -> None:
-        """The batch goes on its way, and then those behind it, until one of them has to be looked at as well."""
-        line = self._lines.pop(topic)
+        """Lets the batch go on, and then the requests behind it, until one of them has to be validated as well."""
+        line = self._waiting.pop(topic)
         first()
         while line:
-            if topic in self._lines:
-                self._lines[topic].extend(line)
+            if topic in self._waiting:
+                self._waiting[topic].extend(line)
                 return
             line.popleft()(None)

@@ -265,7 +265,7 @@ class StreamFeature:
     def __init__(self, core: EngineCore) -> None:
         self._core = core
         self._deadlines = Deadlines(self._watched)
-        self._slicer = ChunkedValidator(core)
+        self._validator = ChunkedValidator(core)
         self.told: list[Callable[[StreamChange, Topic], None]] = []
         """Told of what becomes of streams, once it is safe, besides that they come to be and that they are gone."""
         core.features.add(self)
@@ -403,7 +403,7 @@ class StreamFeature:
             and state.ttl_s is None
             and state.expires_ms is None
             and (state.content_type == JSON_TYPE if streams else is_topic_name(topic.name))
-            and not self._slicer.is_busy(topic)
+            and not self._validator.is_busy(topic)
         )
 
     def description(self, topic: Topic) -> Description | None:
@@ -414,7 +414,7 @@ class StreamFeature:
 
     def waits(self, topic: Topic, retry: Retry) -> bool:
         """Whether a batch for this stream is still looked at; then `retry` is called when it is on its way."""
-        return self._slicer.waits(topic, retry)
+        return self._validator.waits(topic, retry)
 
     def rewrites(self, topic: Topic) -> bool:
         return self.description(topic) is not None
@@ -427,7 +427,7 @@ class StreamFeature:
             return False
         if not description.is_large(records):
             return False
-        self._slicer.begin(topic, description, records, retry)
+        self._validator.begin(topic, description, records, retry)
         return True
 
     def admit(

@@ -77,11 +77,8 @@ class Turns(ServerState):
     """A server_state without a loop: what is put off waits until the test goes on."""
 
     def __init__(self, app: App, limits: HttpLimits, clock: ManualClock) -> None:
-        super().__init__(app, limits, clock)
         self.put_off: deque[Callable[[], None]] = deque()
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self.put_off.append(callback)
+        super().__init__(app, limits, clock, self.put_off.append)
 
 
 class Memory:

@@ -34,6 +34,7 @@ from tests.http.protocol.support import App, Loops, Site, get, keep, post, until
 from topics.http import Exchange, Stream
 from topics.http.h2.connection import Http2Connection
 from topics.http.output_backpressure import Account
+from topics.system.fair_scheduler import Task
 from topics.testing import ManualClock
 
 
@@ -349,16 +350,14 @@ class Steps:
         self.order: list[str] = []
 
     def handle(self, exchange: Exchange) -> None:
-        left = [10]
+        exchange.run(self._work(exchange))
 
-        def step() -> bool:
+    def _work(self, exchange: Exchange) -> Task:
+        for left in range(9, -1, -1):
             self.order.append(exchange.body.decode())
-            left[0] -= 1
-            if not left[0]:
-                exchange.respond(200, b"{}")
-            return not left[0]
-
-        exchange.work_in_turns(step)
+            if left:
+                yield None
+        exchange.respond(200, b"{}")
 
 
 def test_long_requests_of_a_connection_take_its_turn_one_after_the_other(loops: Loops) -> None:

@@ -8,8 +8,8 @@ from topics.api import chunked_response
 from topics.api.call import Call
 from topics.api.chunked_response import drafted
 from topics.engine.engine import Engine
-from topics.http.fair_scheduler import Pause
 from topics.model.records import Record
+from topics.system.fair_scheduler import Pause
 from topics.wire.preencoding import Preencoded
 
 MIB = 1024 * 1024

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from tests.http.protocol.memory import Memory, Wire
 from tests.http.protocol.support import App, get
 from topics.http.exchange import Exchange
-from topics.http.fair_scheduler import Pause
 from topics.http.h1.connection import Connection
 from topics.http.h1.request_reader import PIECE_BYTES
 from topics.http.messages import RequestHead
 from topics.http.request_body import LARGE_BYTES
+from topics.system.fair_scheduler import Pause, Task
 
 LONG = random.Random(1).randbytes(2 * LARGE_BYTES) + b"the end"
 
@@ -36,18 +36,16 @@ class Reader(App):
             exchange.respond(200, b"{}")
             return
         assert bytes(large.view) == LONG and not exchange.body
-        left = [10]
 
-        def step() -> bool:
-            self.memory.clock.advance(1)
-            left[0] -= 1
-            self.seen.append(f"{path} {left[0]}")
-            if left[0]:
-                return False
+        def task() -> Task:
+            for left in range(9, -1, -1):
+                self.memory.clock.advance(1)
+                self.seen.append(f"{path} {left}")
+                if left:
+                    yield None
             exchange.respond(200, b"{}")
-            return True
 
-        exchange.work_in_turns(step)
+        exchange.run(task())
 
     def turn(self) -> None:
         """One turn of the loop."""
@@ -115,18 +113,18 @@ def test_a_client_that_goes_away_ends_the_work() -> None:
 def test_a_pause_takes_no_turns_and_keeps_the_order() -> None:
     app = Reader()
     resumed: list[Callable[[], None]] = []
-    steps: list[bool | Pause] = [False, resumed.append, False, True]
+    pauses: list[Pause | None] = [None, resumed.append, None]
 
     def work(exchange: Exchange) -> None:
-        def step() -> bool | Pause:
-            outcome = steps.pop(0)
-            app.seen.append(f"{exchange.head.path} {len(steps)}")
-            if outcome is True:
-                exchange.respond(200, b"{}")
-            return outcome
+        def task() -> Task:
+            for left, pause in zip((3, 2, 1), pauses, strict=True):
+                app.seen.append(f"{exchange.head.path} {left}")
+                yield pause
+            app.seen.append(f"{exchange.head.path} 0")
+            exchange.respond(200, b"{}")
 
         if exchange.head.path == "/long":
-            exchange.work_in_turns(step)
+            exchange.run(task())
         else:
             app.seen.append(exchange.head.path)
             exchange.respond(200, b"{}")
@@ -145,7 +143,12 @@ def test_a_pause_takes_no_turns_and_keeps_the_order() -> None:
 def test_a_client_that_goes_away_in_a_pause_ends_the_work() -> None:
     app = Reader()
     resumed: list[Callable[[], None]] = []
-    app._handler = lambda exchange: exchange.work_in_turns(lambda: resumed.append)
+
+    def task() -> Task:
+        while True:
+            yield resumed.append
+
+    app._handler = lambda exchange: exchange.run(task())
     memory = app.memory
     memory.send(post("/long"))
     memory.wire.lose()
@@ -159,10 +162,11 @@ def test_a_client_that_goes_away_in_a_pause_ends_the_work() -> None:
 def test_a_step_that_fails_is_answered() -> None:
     app = Reader()
 
-    def work(exchange: Exchange) -> None:
-        exchange.work_in_turns(lambda: bool(1 // 0))
+    def task() -> Task:
+        yield None
+        raise ZeroDivisionError
 
-    app._handler = work
+    app._handler = lambda exchange: exchange.run(task())
     app.memory.send(post("/long"))
     assert app.memory.answered.startswith(b"HTTP/1.1 500 ")
     app.exchanges.clear()

@@ -5,7 +5,7 @@ from functools import partial
 import msgspec
 
 from topics.api.call import Call
-from topics.api.chunked_response import Work, check_marked, do_in_turns, drafted, is_heavy, read_records
+from topics.api.chunked_response import check_marked, drafted, is_heavy, read_records, run_task
 from topics.api.live import Frame, LongPoll, Projection
 from topics.api.live.frames import Done
 from topics.api.live.long_poll import found_frame
@@ -30,6 +30,7 @@ from topics.model.router_rules import parse_selector
 from topics.model.topic_config import check_inline_config
 from topics.search.query.schemaless_filter import free_filter
 from topics.search.service.search_service import StreamSearch
+from topics.system.fair_scheduler import Task
 from topics_protocol.v0 import DeleteAnswer, DeleteBody, DiffBody
 
 _encode = msgspec.json.Encoder().encode
@@ -39,7 +40,7 @@ _decode_delete = msgspec.json.Decoder(DeleteBody).decode
 
 def append(call: Call) -> None:
     if call.exchange.large_body is not None:
-        do_in_turns(call, _append_large(call), call.refuse)
+        run_task(call, _append_large(call), call.refuse)
         return
     # Neither the body nor what it says is kept until the answer. What is freed at once serves the next request while it
     # is in the processor's cache: a third of what a batch costs.
@@ -47,19 +48,19 @@ def append(call: Call) -> None:
     decoded, call.decoded = call.decoded, None
     batch = decoded if isinstance(decoded, Batch) else decode_append(body)
     if is_heavy(batch.records):
-        do_in_turns(call, _append_drafted(call, batch, body), call.refuse)
+        run_task(call, _append_drafted(call, batch, body), call.refuse)
     else:
         _append(call, batch, body)
 
 
-def _append_large(call: Call) -> Work:
+def _append_large(call: Call) -> Task:
     rest, records = yield from read_records(call, "append", decode_records)
     batch = decode_append(rest)
     check_marked("append", batch.records, records)
     yield from _append_drafted(call, msgspec.structs.replace(batch, records=records), rest)
 
 
-def _append_drafted(call: Call, batch: Batch, body: bytes) -> Work:
+def _append_drafted(call: Call, batch: Batch, body: bytes) -> Task:
     batch = _with_key(call, batch)
     check_batch(batch.records, call.engine.core.limits, batch.node, batch.idempotency_key)
     records = yield from drafted(call, call.topic, batch.records, batch.node, checks=True)

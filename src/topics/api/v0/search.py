@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.call import Call, Operation, Parameter
-from topics.api.chunked_response import Work, do_in_turns
+from topics.api.chunked_response import run_task
 from topics.api.error_responses import RequestTimeoutError
 from topics.api.v1.routes import StreamsApi
 from topics.api.v1.search import SEARCH_TIMEOUT_MS
@@ -29,6 +29,7 @@ from topics.model.limits import MAX_U64
 from topics.search.service.hit_fetch import Fetched
 from topics.search.service.query_execution import Outcome
 from topics.search.service.search_service import search_config_of
+from topics.system.fair_scheduler import Task
 
 # The messages of a search over /v0.
 
@@ -138,7 +139,7 @@ class TopicSearches:
                 return
             work = _show(call, asked, outcome, fetched)
             if is_large(fetched):
-                do_in_turns(call, work, call.refuse)
+                run_task(call, work, call.refuse)
             else:
                 # It is one portion, and takes one turn.
                 for _ in work:
@@ -153,7 +154,7 @@ def _seq(value: object) -> int | None:
     return value if type(value) is int and 0 <= value <= MAX_U64 else None
 
 
-def _show(call: Call, asked: SearchRequest, outcome: Outcome, fetched: Fetched) -> Work:
+def _show(call: Call, asked: SearchRequest, outcome: Outcome, fetched: Fetched) -> Task:
     shown = yield from showing(asked, outcome, fetched, topic_hits)
     call.reply(200, encode_body(_answer(asked, outcome, shown), shown))
 

@@ -11,7 +11,7 @@ import msgspec
 from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.call import Call, Operation
-from topics.api.chunked_response import Work, check_marked, do_in_turns, drafted, read_records
+from topics.api.chunked_response import check_marked, drafted, read_records, run_task
 from topics.api.v0.appends import allowed_config, decode_records
 from topics.api.v0.request_parsing import decode_body
 from topics.model.errors import TopicsError
@@ -19,6 +19,7 @@ from topics.model.limits import MIB
 from topics.model.names import TRANSACTIONS_TOPIC
 from topics.model.records import Records, check_batch
 from topics.model.topic_config import TopicConfigPatch
+from topics.system.fair_scheduler import Task
 from topics.transactions.transaction_state import (
     BeginRequest,
     StagedResult,
@@ -84,12 +85,12 @@ def look(call: Call) -> None:
 
 def stage(call: Call) -> None:
     if call.exchange.large_body is not None:
-        do_in_turns(call, _stage_large(call), call.refuse)
+        run_task(call, _stage_large(call), call.refuse)
         return
     _stage(call, decode_body("stage", _decode_stage, call.exchange.body))
 
 
-def _stage_large(call: Call) -> Work:
+def _stage_large(call: Call) -> Task:
     rest, items = yield from read_records(call, "stage", decode_records)
     body = decode_body("stage", _decode_stage, rest)
     check_marked("stage", body.records, items)

@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from topics.api.call import Call
-from topics.api.chunked_response import Work, do_in_turns
+from topics.api.chunked_response import run_task
 from topics.api.error_responses import RequestTimeoutError
 from topics.api.v1.protocol import NO_STORE, answer, read_integer, refuse
 from topics.api.v1.writes import Deadlines, Pending
@@ -18,6 +18,7 @@ from topics.schema.registry import parse_update_in_steps, registry_json
 from topics.streams.contracts import ContractDone
 from topics.streams.lifecycle import ListedInfo
 from topics.streams.streams import Streams
+from topics.system.fair_scheduler import Task
 
 Show = Callable[[Contract, str], bytes]
 Update = Callable[[ContractDone], None]
@@ -41,9 +42,9 @@ class ContractRoutes:
         if len(call.exchange.body) <= _SHORT_BYTES:
             self._update(call, partial(streams.update_schema, call.topic, call.exchange.body), _show_schema)
         else:
-            do_in_turns(call, self._update_in_turns(call, streams), partial(refuse, call))
+            run_task(call, self._update_in_turns(call, streams), partial(refuse, call))
 
-    def _update_in_turns(self, call: Call, streams: Streams) -> Work:
+    def _update_in_turns(self, call: Call, streams: Streams) -> Task:
         update = yield from parse_update_in_steps(call.exchange.body)
         self._update(call, partial(streams.update_schema, call.topic, update), _show_schema)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from topics.api.call import Call
-from topics.api.chunked_response import Work, do_in_turns
+from topics.api.chunked_response import run_task
 from topics.api.error_responses import NotFoundError, RequestTimeoutError
 from topics.api.v1.protocol import NO_STORE, Header, answer, refuse
 from topics.api.v1.search_answers import (
@@ -48,6 +48,7 @@ from topics.search.worker.query_cache import known_aggregation, known_search
 from topics.streams.contracts import contract_of
 from topics.streams.streams import Streams
 from topics.streams.subscriptions.subscription import check_pattern, matcher
+from topics.system.fair_scheduler import Task
 
 # `POST /v1/_search`: one query over several streams, their hits in one order.
 #
@@ -351,14 +352,14 @@ class SearchRoutes:
             return
         work = self._show(call, asked, outcome, fetched)
         if is_large(fetched):
-            do_in_turns(call, work, lambda error: refuse(call, error))
+            run_task(call, work, lambda error: refuse(call, error))
         else:
             # It is one portion, and takes one turn.
             for _ in work:
                 pass
 
     @staticmethod
-    def _show(call: Call, asked: SearchRequest, outcome: Outcome, fetched: Fetched) -> Work:
+    def _show(call: Call, asked: SearchRequest, outcome: Outcome, fetched: Fetched) -> Task:
         shown = yield from showing(asked, outcome, fetched, stream_hits)
         body = search_body(asked, outcome, shown, call.spent_ms())
         headers: tuple[Header, ...] = (NO_STORE, *search_headers(body))

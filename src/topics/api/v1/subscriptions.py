@@ -20,7 +20,7 @@ import msgspec
 from topics.api.app import Route
 from topics.api.auth import Scope, told_to
 from topics.api.call import Call
-from topics.api.chunked_response import Work, do_in_turns
+from topics.api.chunked_response import run_task
 from topics.api.error_responses import MethodNotAllowedError, NotFoundError, error_headers, status_of
 from topics.api.tracing import Tracing
 from topics.api.v1.protocol import NO_STORE, REFUSED, ROOT, SUBSCRIPTIONS, answer, base_url, decode
@@ -30,6 +30,7 @@ from topics.streams.subscriptions.subscription import BadTokenError, Subscriptio
 from topics.streams.subscriptions.subscriptions import Acks, Granted, Subscriptions
 from topics.streams.subscriptions.webhook_security import Target, check_address, check_url
 from topics.streams.subscriptions.webhooks import NotTaken
+from topics.system.fair_scheduler import Task
 
 T = TypeVar("T")
 PREFIX = f"{ROOT}{SUBSCRIPTIONS}/"
@@ -115,11 +116,11 @@ class SubscriptionsApi:
 
     def _tell(self, call: Call, found: Subscription, status: int) -> None:
         if len(found.links) > _DESCRIBED_AT_ONCE:
-            do_in_turns(call, self._describe(call, found, status), lambda error: refuse(call, error))
+            run_task(call, self._describe(call, found, status), lambda error: refuse(call, error))
         else:
             self._answer(call, found, status, self._service().describe_streams(found))
 
-    def _describe(self, call: Call, found: Subscription, status: int) -> Work:
+    def _describe(self, call: Call, found: Subscription, status: int) -> Task:
         """Of very many streams some at a time."""
         service, names = self._service(), list(found.links)
         streams: list[dict[str, object]] = []

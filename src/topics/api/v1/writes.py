@@ -9,7 +9,7 @@ from typing import Literal
 from topics.api.app import Match, match_of
 from topics.api.auth import Scope
 from topics.api.call import Call
-from topics.api.chunked_response import Work, do_in_turns, drafted, read_array
+from topics.api.chunked_response import drafted, read_array, run_task
 from topics.api.error_responses import RequestTimeoutError
 from topics.api.request_batching import APART, RequestBatchers
 from topics.api.v1.protocol import (
@@ -52,6 +52,7 @@ from topics.streams.lifecycle import DEFAULT_TYPE, Created, CreateRequest, Delet
 from topics.streams.offsets import Position, encode_offset, epoch_at, offset_of
 from topics.streams.stream_state import stream_of
 from topics.streams.streams import Streams
+from topics.system.fair_scheduler import Task
 
 # The body of an append: as it is where it is short, and read in portions where it is long or holds many values.
 
@@ -82,7 +83,7 @@ def with_content(
         elif not content_type:
             raise InvalidRequestError("Content-Type: must say what a body of this length is", field="Content-Type")
         else:
-            do_in_turns(call, _pack(call, large.view, content_type, key, ts, then), partial(refuse, call))
+            run_task(call, _pack(call, large.view, content_type, key, ts, then), partial(refuse, call))
         return
     if large is None and body.count(b",") < _MANY_VALUES:
         then(body)
@@ -91,7 +92,7 @@ def with_content(
     begin = bytes(view[:_SPACE_BYTES])
     start = len(begin) - len(begin.lstrip(_WHITE))
     if begin[start : start + 1] == b"[":
-        do_in_turns(call, _read(call, view, start + 1, key, ts, then), partial(refuse, call))
+        run_task(call, _read(call, view, start + 1, key, ts, then), partial(refuse, call))
         return
     largest = call.engine.core.limits.max_record_bytes
     if len(view) > largest:
@@ -103,7 +104,7 @@ def with_content(
 
 def _pack(
     call: Call, view: memoryview, content_type: str, key: str | None, ts: int | None, then: Callable[[Content], None]
-) -> Work:
+) -> Task:
     place = yield from pack_bytes(view)
     if call.exchange.large_body is not None:
         call.exchange.large_body.forget()
@@ -116,7 +117,7 @@ def _pack(
 
 def _read(
     call: Call, view: memoryview, start: int, key: str | None, ts: int | None, then: Callable[[Content], None]
-) -> Work:
+) -> Task:
     portions = yield from read_array(view, start, read_values(key), kind_of_values(call.engine.core.limits))
     if len(view) - portions.end > _SPACE_BYTES or bytes(view[portions.end :]).strip(_WHITE) != b"]":
         raise InvalidRequestError("body: something follows the array")

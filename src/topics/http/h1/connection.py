@@ -11,7 +11,7 @@ next requests of that one must not change. So an answer that comes from elsewher
 the loop.
 
 A connection has a slice of time for what it sent. What is left then waits in line with what other connections have left
-(`http.fair_scheduler`), and until it is through no more is read. So whoever asks for little is served at once, however
+(`system.fair_scheduler`), and until it is through no more is read. So whoever asks for little is served at once, however
 much the others ask for.
 """
 
@@ -20,7 +20,6 @@ import logging
 from typing import cast
 
 from topics.http.exchange import Exchange
-from topics.http.fair_scheduler import GREEDY_S, SLICE_S
 from topics.http.h1.pipeline import Pipeline
 from topics.http.h1.request_framing import RequestFramer
 from topics.http.h1.request_reader import PIECE_BYTES, Http2Preface, InputOver, RequestReader, Upgraded
@@ -30,6 +29,7 @@ from topics.http.request_body import LargeBody
 from topics.http.server_state import ServerState
 from topics.http.streaming import Upgrade
 from topics.http.tls import end_sending
+from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 
 # Pieces and waiting requests that are dealt with in a slice, however short they take.
 _STEPS_MAX = 16
@@ -49,7 +49,7 @@ class Connection(asyncio.Protocol):
         "_must_linger",
         "_pipeline",
         "_progress",
-        "_put_off",
+        "_queued",
         "_reader",
         "_reading",
         "_requests",
@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
         self._requests = 0
         # Until when requests are started in this turn, and whether the connection is in line for another one.
         self._slice_end = 0.0
-        self._put_off = False
+        self._queued = False
         # Whether it goes on in the next turn of the loop, because an answer made room.
         self._scheduled = False
         # From when on it is served at once again, after it wanted more than a slice.
@@ -158,10 +158,10 @@ class Connection(asyncio.Protocol):
                 return
         else:
             self._unparsed = data if not self._unparsed else bytes(self._unparsed) + data
-        if modest or self._put_off:
+        if modest or self._queued:
             self.go_on()
         else:
-            self._wait_in_line()
+            self._enqueue()
 
     def eof_received(self) -> bool:
         """The client sends no more, and may have gone altogether. See `Exchange` for who still answers it."""
@@ -244,32 +244,39 @@ class Connection(asyncio.Protocol):
         """Does what can be done now: starts requests that wait, reads more of them, sends what is gathered."""
         if self._pipeline.corked:
             return
-        if self._put_off:
+        if self._queued:
             # Its turn comes; until then only what is answered goes out.
             self._pipeline.flush()
+        elif self._serve_slice():
+            self._enqueue()
         else:
-            self.take_turn()
+            self._throttle()
 
-    def take_turn(self) -> None:
-        """Does what can be done, for a slice of time. What is left then is put off."""
+    def _serve_slice(self) -> bool:
+        """Does what can be done, for a slice of time; whether anything is left then."""
         pipeline, monotonic = self._pipeline, self._server_state.monotonic
-        self._put_off = False
         end = self._slice_end = monotonic() + SLICE_S
         pipeline.corked = True
-        steps = 0
-        while self._step():
+        steps, left = 0, False
+        while not left and self._step():
             steps += 1
-            if steps == _STEPS_MAX or monotonic() >= end:
-                pipeline.flush()
-                self._modest_from = end + GREEDY_S
-                self._wait_in_line()
-                break
+            left = steps == _STEPS_MAX or monotonic() >= end
+        if left:
+            pipeline.flush()
+            self._modest_from = end + GREEDY_S
         pipeline.corked = False
+        return left
+
+    def _enqueue(self) -> None:
+        """Leaves the rest to the scheduler."""
+        self._queued = True
+        self._server_state.scheduler.run(self._serve_rest(), self)
         self._throttle()
 
-    def _wait_in_line(self) -> None:
-        self._put_off = True
-        self._server_state.wait_in_line(self)
+    def _serve_rest(self) -> Task:
+        while self._serve_slice():
+            yield None
+        self._queued = False
         self._throttle()
 
     def after_answer(self) -> None:
@@ -471,7 +478,7 @@ class Connection(asyncio.Protocol):
             wanted = self._lingering or self._discarded_bytes <= self._server_state.limits.linger_bytes
         else:
             # One that has no room for more goes on reading until more comes: most that send so many then wait.
-            wanted = not self._unparsed and not self._put_off and not self._pipeline.write_paused
+            wanted = not self._unparsed and not self._queued and not self._pipeline.write_paused
         if wanted == self._reading or self._eof:
             return
         self._reading = wanted

@@ -9,75 +9,17 @@ write: while `corked`, answers are only collected, and whoever set it flushes in
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from topics.http.exchange import Exchange, Gather
-from topics.http.fair_scheduler import SLICE_S, Pause, Step, Waiting
+from topics.http.exchange import Exchange, Gather, request_task
 from topics.http.messages import RequestHead
 from topics.http.output_backpressure import MUCH_BYTES, NOBODY, Account
 from topics.http.response_encoding import CONTINUE, JOINED_BYTES_MAX, LENGTH_LINES, compress_later
 from topics.http.server_state import ServerState
 from topics.http.streaming import Stream, Upgrade
-
-# Work on one request that would hold the loop for too long, done bit by bit in line with the others
-# (`http.fair_scheduler`).
-
-# Steps of one turn, however short they are.
-_STEPS_MAX = 32
-
-_logger = logging.getLogger(__name__)
-
-
-class IncrementalResponse:
-    """Implements `Waiting`."""
-
-    __slots__ = ("_done", "_exchange", "_get_in_line", "_monotonic", "_step")
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        step: Step,
-        monotonic: Callable[[], float],
-        get_in_line: Callable[[Waiting], None],
-        done: Callable[[], None],
-    ) -> None:
-        self._exchange = exchange
-        self._step = step
-        self._monotonic = monotonic
-        self._get_in_line = get_in_line
-        self._done = done
-
-    def take_turn(self) -> None:
-        end = self._monotonic() + SLICE_S
-        for _ in range(_STEPS_MAX):
-            over = self._go_on()
-            if over is True:
-                self._exchange.large_body = None
-                self._done()
-                return
-            if over is not False:
-                # It keeps its place before later work of the connection, and takes no turns for nothing.
-                over(lambda: self._get_in_line(self))
-                return
-            if self._monotonic() >= end:
-                break
-        self._get_in_line(self)
-
-    def _go_on(self) -> bool | Pause:
-        if self._exchange.gone:
-            return True
-        try:
-            return self._step()
-        except Exception:
-            # It answers by itself what goes wrong with the request; this is a mistake of ours.
-            _logger.exception("work on a request failed", extra={"path": self._exchange.head.path})
-            if not self._exchange.answered:
-                self._exchange.respond(500)
-            return True
-
+from topics.system.fair_scheduler import Task
 
 # Small answers of one turn are sent together, up to this many; a large one is sent at once.
 _PIECES_MAX = 16
@@ -336,15 +278,12 @@ class Pipeline:
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
         compress_later(body, done)
 
-    def work_in_turns(self, exchange: Exchange, step: Step) -> None:
+    def run(self, exchange: Exchange, task: Task) -> None:
         self.occupied = True
-        self._server_state.wait_in_line(
-            IncrementalResponse(
-                exchange, step, self._server_state.monotonic, self._server_state.wait_in_line, self._work_done
-            )
-        )
+        server_state = self._server_state
+        server_state.scheduler.run(request_task(exchange, task, server_state.monotonic, self._task_done), self)
 
-    def _work_done(self) -> None:
+    def _task_done(self) -> None:
         self.occupied = False
         if not self._released:
             self._owner.go_on()

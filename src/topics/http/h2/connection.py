@@ -4,7 +4,7 @@ It is taken over from HTTP/1.1 when the first bytes are the preface (`http.h1.re
 begin: with prior knowledge, and when TLS has agreed on it.
 
 A turn is a slice of time in which frames are read, requests started and frames sent, one of each in a step. So a
-connection with a hundred streams gets what any other connection gets (`http.fair_scheduler`). Nothing is sent from
+connection with a hundred streams gets what any other connection gets (`system.fair_scheduler`). Nothing is sent from
 within a handler: what one turn of the loop has to say goes out together.
 
 Nothing is read while the client does not read. A request that came all the same waits, and its body counts as one that
@@ -13,20 +13,19 @@ is on its way. What streams have to send and may not counts as unread, for whoev
 
 import asyncio
 import logging
-from collections import deque
 
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
-from topics.http.exchange import Exchange
-from topics.http.fair_scheduler import GREEDY_S, SLICE_S, Step
-from topics.http.h1.pipeline import IncrementalResponse, address_of
+from topics.http.exchange import Exchange, request_task
+from topics.http.h1.pipeline import address_of
 from topics.http.h2.frames import GOAWAY, LAST_STREAM, ConnectionFault, FrameReader, Session, goaway
 from topics.http.h2.requests import Requests
 from topics.http.h2.stream import Fields, Http2Stream, Outbox
 from topics.http.output_backpressure import MUCH_BYTES, Account, Meter, Phase, Progress
 from topics.http.streaming import Upgrade
 from topics.http.tls import end_sending
+from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 
 # Steps of a turn, however short they take.
 _STEPS_MAX = 64
@@ -56,7 +55,7 @@ class Http2Connection(asyncio.Protocol):
         "_modest_from",
         "_outbox",
         "_progress",
-        "_put_off",
+        "_queued",
         "_reading",
         "_requests",
         "_running",
@@ -65,7 +64,6 @@ class Http2Connection(asyncio.Protocol):
         "_session",
         "_tight",
         "_transport",
-        "_works",
         "held_bytes",
         "peer",
         "write_paused",
@@ -84,7 +82,7 @@ class Http2Connection(asyncio.Protocol):
         self._requests = Requests(self, server_state, self._session, self._outbox)
         self._progress = Progress()
         # Whether a turn is being taken, asked for, or waited for in line.
-        self._running = self._scheduled = self._put_off = False
+        self._running = self._scheduled = self._queued = False
         # From when on it is served at once again, after it wanted more than a slice.
         self._modest_from = 0.0
         self._reading = True
@@ -94,8 +92,6 @@ class Http2Connection(asyncio.Protocol):
         self.held_bytes = 0
         self._meter = Meter(server_state.output_backpressure)
         self._tight = False
-        # Long requests whose work is done bit by bit, one after the other.
-        self._works: deque[IncrementalResponse] = deque()
         # Whether the client opens no more streams.
         self._leaving = False
         # Whether everything is said, and what still comes is dropped.
@@ -115,7 +111,7 @@ class Http2Connection(asyncio.Protocol):
             self.expect_end()
         leftover, self._leftover = self._leftover, b""
         self._frames.add(leftover)
-        self.take_turn()
+        self._serve()
 
     # What the event loop calls.
 
@@ -139,12 +135,12 @@ class Http2Connection(asyncio.Protocol):
             self._discard(len(data))
             return
         self._frames.add(data)
-        if self._put_off:
+        if self._queued:
             return
         if server_state.monotonic() >= self._modest_from:
-            self.take_turn()
+            self._serve()
         else:
-            self._wait_in_line()
+            self._enqueue()
 
     def eof_received(self) -> bool:
         """Who sends no more could not even say that it takes our answers: the connection ends."""
@@ -163,20 +159,37 @@ class Http2Connection(asyncio.Protocol):
 
     # Turns.
 
-    def take_turn(self) -> None:
-        """Does what can be done, for a slice of time. What is left then is put off."""
+    def _serve(self) -> None:
+        """Does what can be done, for a slice of time. What is left then is for the scheduler."""
+        if self._serve_slice():
+            self._enqueue()
+        else:
+            self._throttle()
+
+    def _serve_slice(self) -> bool:
+        """Does what can be done, for a slice of time; whether anything is left then."""
         monotonic = self._server_state.monotonic
-        self._put_off, self._running = False, True
+        self._running = True
         end = monotonic() + SLICE_S
-        steps = 0
-        while self._step():
+        steps, left = 0, False
+        while not left and self._step():
             steps += 1
-            if steps == _STEPS_MAX or monotonic() >= end:
-                self._modest_from = end + GREEDY_S
-                self._wait_in_line()
-                break
+            left = steps == _STEPS_MAX or monotonic() >= end
+        if left:
+            self._modest_from = end + GREEDY_S
         self._running = False
         self._flush()
+        return left
+
+    def _enqueue(self) -> None:
+        self._queued = True
+        self._server_state.scheduler.run(self._serve_rest(), self)
+        self._throttle()
+
+    def _serve_rest(self) -> Task:
+        while self._serve_slice():
+            yield None
+        self._queued = False
         self._throttle()
 
     def _step(self) -> bool:
@@ -230,21 +243,16 @@ class Http2Connection(asyncio.Protocol):
             self._flush()
         return True
 
-    def _wait_in_line(self) -> None:
-        self._put_off = True
-        self._server_state.wait_in_line(self)
-        self._throttle()
-
     def _wake(self) -> None:
         """There is something to do, from now on or again."""
-        if not (self._running or self._scheduled or self._put_off):
+        if not (self._running or self._scheduled or self._queued):
             self._scheduled = True
             self._server_state.call_soon(self._woken)
 
     def _woken(self) -> None:
         self._scheduled = False
-        if not self._put_off:
-            self.take_turn()
+        if not self._queued:
+            self._serve()
 
     def _flush(self) -> None:
         """Sends what is gathered."""
@@ -261,7 +269,7 @@ class Http2Connection(asyncio.Protocol):
     def _throttle(self) -> None:
         """Tells the transport whether to read."""
         transport = self._transport
-        wanted = self._ending or not (self._put_off or self.write_paused)
+        wanted = self._ending or not (self._queued or self.write_paused)
         if transport is None or wanted == self._reading or transport.is_closing():
             return
         self._reading = wanted
@@ -288,19 +296,9 @@ class Http2Connection(asyncio.Protocol):
         if account is not self._meter.account:
             self._meter.charge(account)
 
-    def work_in_turns(self, exchange: Exchange, step: Step) -> None:
-        """One after the other: with a hundred at once a connection would have a hundred turns."""
-        steps = IncrementalResponse(
-            exchange, step, self._server_state.monotonic, self._server_state.wait_in_line, self._work_done
-        )
-        self._works.append(steps)
-        if len(self._works) == 1:
-            self._server_state.wait_in_line(steps)
-
-    def _work_done(self) -> None:
-        self._works.popleft()
-        if self._works:
-            self._server_state.wait_in_line(self._works[0])
+    def run(self, exchange: Exchange, task: Task) -> None:
+        """Long requests have a place of their own in the queue, all of them together: frames are read meanwhile."""
+        self._server_state.scheduler.run(request_task(exchange, task, self._server_state.monotonic), self._requests)
 
     # What the server calls.
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from topics.http.exchange import Exchange
-from topics.http.fair_scheduler import Step
 from topics.http.h1.request_reader import check_head_size
 from topics.http.h2.frames import FRAME_BYTES_MAX, Session, StreamFault
 from topics.http.messages import Fault, Headers, HttpError, HttpLimits, RequestHead, split_target
@@ -19,6 +18,7 @@ from topics.http.request_body import Body, open_body
 from topics.http.response_encoding import LENGTH_LINES, compress_later
 from topics.http.server_state import ServerState
 from topics.http.streaming import Stream, Upgrade
+from topics.system.fair_scheduler import Task
 
 # What the streams of a connection have yet to send, and whose turn it is: a frame each, as far as the client lets
 # them.
@@ -248,7 +248,7 @@ class Owner(Protocol):
         """Says whom the bytes belong to that are given to the system."""
         ...
 
-    def work_in_turns(self, exchange: Exchange, step: Step) -> None: ...
+    def run(self, exchange: Exchange, task: Task) -> None: ...
 
 
 class Http2Stream:
@@ -386,8 +386,8 @@ class Http2Stream:
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
         compress_later(body, done)
 
-    def work_in_turns(self, exchange: Exchange, step: Step) -> None:
-        self._owner.work_in_turns(exchange, step)
+    def run(self, exchange: Exchange, task: Task) -> None:
+        self._owner.run(exchange, task)
 
     # What an answer without an end calls.
 

@@ -16,13 +16,13 @@ from topics.api.v0.request_parsing import decode_body
 from topics.api.v0.routes import V0_ROUTES
 from topics.engine.engine import Engine
 from topics.http.exchange import Exchange
-from topics.http.fair_scheduler import Step
 from topics.http.messages import Headers, RequestHead
 from topics.http.response_encoding import LENGTH_LINES, Renderer
 from topics.http.streaming import Stream, Upgrade
 from topics.log.commit_policy import COMPANY
 from topics.model.records import AppendBody
 from topics.model.topic_config import Discard
+from topics.system.fair_scheduler import Task
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 from topics_protocol.v0 import AppendAnswer
 
@@ -64,7 +64,7 @@ class Client:
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
         raise NotImplementedError
 
-    def work_in_turns(self, exchange: Exchange, step: Step) -> None:
+    def run(self, exchange: Exchange, task: Task) -> None:
         raise NotImplementedError
 
     @property

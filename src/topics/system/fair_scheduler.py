@@ -1,0 +1,133 @@
+"""Fair scheduling of long work on the event loop (also known as cooperative multitasking, or round-robin time slicing).
+
+Long work would block the loop, and with it every other client. So it is written as a generator, a `Task`, that yields
+between units of work of about half a millisecond. `FairScheduler.run(task, owner)` puts it into a queue:
+
+* An owner, such as a connection or a topic, has one place in the queue, however many tasks it has. Its tasks run one
+  after the other.
+* In each turn of the loop every owner in the queue gets one unit, in round-robin order, until `TURN_S` is used up. The
+  loop then serves what came in meanwhile, and the scheduler goes on where it stopped.
+* A task that has to wait for something yields a `Pause`. It keeps its place before later tasks of its owner and costs
+  nothing until it is resumed.
+
+Short requests do not pass through here: a connection serves what fits into `SLICE_S` at once, and only what is left
+goes to the queue.
+
+| task | unit of work | owner |
+|---|---|---|
+| requests of HTTP/1.1 beyond a slice (`http.h1.connection`) | a slice of parsing and handling | the connection |
+| frames of HTTP/2 beyond a slice (`http.h2.connection`) | a slice of reading, handling and sending | the connection |
+| large bodies and responses (`api.chunked_response`) | a slice of units (`in_slices`) | the connection |
+| large schemas (`schema.validation`) and search results | a slice of units (`in_slices`) | the connection |
+| validation of large batches (`streams.chunked_validation`) | a portion of the records | the topic |
+
+Work that has its own order or its own thread is scheduled elsewhere: live delivery by cost (`api.live.run_queue`), jobs
+that alternate with the disk (`engine.background_jobs`), and wake-ups by priority (`engine.scheduler`).
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator, Hashable
+
+SLICE_S = 0.0005
+"""How long an owner may use the loop at a time: some twenty short requests."""
+GREEDY_S = 0.1
+"""How long a connection that wanted more than a slice is queued with whatever it sends."""
+TURN_S = 0.002
+"""How long all owners together may use the loop before it looks for new input."""
+_UNITS_MAX = 32
+"""Units in a slice, however short they are."""
+
+_log = logging.getLogger(__name__)
+
+Pause = Callable[[Callable[[], None]], None]
+"""Is given a function to call once, on the loop's thread, when the task can go on."""
+Task = Generator[Pause | None, None, None]
+"""Long work. It yields None between two units, or a pause before the next."""
+
+
+class FairScheduler:
+    """Runs tasks in turns. `defer` calls a function in the next turn of the loop; without a loop, at once."""
+
+    __slots__ = ("_again", "_defer", "_monotonic", "_queue", "_running", "_tasks")
+
+    def __init__(self, monotonic: Callable[[], float], defer: Callable[[Callable[[], None]], object]) -> None:
+        self._monotonic = monotonic
+        self._defer = defer
+        # Owners with a task that can go on, and all tasks of every owner.
+        self._queue: deque[Hashable] = deque()
+        self._tasks: dict[Hashable, deque[Task]] = {}
+        self._running = self._again = False
+
+    def __len__(self) -> int:
+        """How many owners wait for their turn."""
+        return len(self._queue)
+
+    def run(self, task: Task, owner: Hashable) -> None:
+        """Runs a task behind the other tasks of its owner. It is begun in the next turn of the loop."""
+        tasks = self._tasks.get(owner)
+        if tasks is not None:
+            tasks.append(task)
+        else:
+            self._tasks[owner] = deque((task,))
+            self._enqueue(owner)
+
+    def _enqueue(self, owner: Hashable) -> None:
+        self._queue.append(owner)
+        if len(self._queue) == 1:
+            self._defer(self._turn)
+
+    def _turn(self) -> None:
+        self._again = True
+        if self._running:
+            # There is no loop: the call below does all turns, one by one.
+            return
+        self._running = True
+        try:
+            while self._again:
+                self._again = False
+                self._serve()
+                if self._queue:
+                    self._defer(self._turn)
+        finally:
+            self._running = False
+
+    def _serve(self) -> None:
+        queue, end = self._queue, self._monotonic() + TURN_S
+        # An owner stays in the queue while it is served, so that one that comes meanwhile does not defer another turn.
+        for _ in range(len(queue)):
+            owner = queue[0]
+            ready = self._advance(owner)
+            queue.popleft()
+            if ready:
+                queue.append(owner)
+            if self._monotonic() >= end:
+                break
+
+    def _advance(self, owner: Hashable) -> bool:
+        """Does one unit; whether the owner has another one that can be done."""
+        tasks = self._tasks[owner]
+        try:
+            pause = next(tasks[0])
+        except StopIteration:
+            pass
+        except Exception:
+            _log.exception("a task failed")
+        else:
+            if pause is not None:
+                pause(lambda: self._enqueue(owner))
+            return pause is None
+        tasks.popleft()
+        if not tasks:
+            del self._tasks[owner]
+        return bool(tasks)
+
+
+def in_slices(task: Task, monotonic: Callable[[], float]) -> Task:
+    """The same task in units of about a slice: short ones are joined, so that each does not cost a turn of the loop."""
+    end, units = monotonic() + SLICE_S, 0
+    for pause in task:
+        units += 1
+        if pause is not None or units == _UNITS_MAX or monotonic() >= end:
+            yield pause
+            end, units = monotonic() + SLICE_S, 0
