@@ -1,4 +1,4 @@
-"""HTTP/1.1 on httptools: it knows connections and messages, and nothing of the product."""
+"""HTTP/1.1, HTTP/2 and WebSocket server: connections and messages, without knowledge of the product."""
 
 from topics.http.exchange import Application, Exchange
 from topics.http.messages import Fault, Headers, HttpError, HttpLimits, Refusal, RequestHead

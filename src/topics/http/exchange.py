@@ -1,4 +1,4 @@
-"""One request and its answer."""
+"""Exchanges: one request and its response, and the interface that an application implements."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -380,7 +380,7 @@ def _gzipped(answer: Answer, compressed: bytes) -> Answer:
     return answer._replace(body=compressed, headers=(*answer.headers, _GZIPPED))
 
 
-# What the HTTP layer asks of the application it serves. All of it is called on the event loop and must not block.
+# The interface of an application. All of it is called on the event loop and must not block.
 
 
 class OneRequest(int):

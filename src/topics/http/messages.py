@@ -1,4 +1,4 @@
-"""What a request says before its body, and what a refusal says."""
+"""HTTP message types: headers, request heads, faults, limits and request counters."""
 
 import enum
 import functools
@@ -85,10 +85,8 @@ def _text(value: bytes) -> str:
     return value.decode("latin-1").rstrip(" \t")
 
 
-# Why the HTTP layer itself refuses a request, before or instead of the application.
-#
-# The application turns each refusal into an answer of its own shape (`Application.refuse`); what is decided here is
-# only the status, a word for programs and a sentence for people.
+# Refusals by the HTTP layer itself. The application turns each into a response of its own format
+# (`Application.refuse`); this is only the status, an error code and a sentence.
 
 
 class Fault(enum.Enum):
@@ -137,7 +135,7 @@ class HttpError(Exception):
         return str(self.args[0])
 
 
-# What one connection, and all of them together, may cost. Every limit of the HTTP layer has its home here.
+# Limits of the HTTP layer, by connection and in total.
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -1,16 +1,17 @@
-"""What clients have left unread: counted for each connection, for each account, and in all.
+"""Output backpressure: bytes that clients have not read are counted by connection, by account and in total.
 
-An answer that its client does not read stays in memory. One connection alone costs a buffer and an answer, but a
-thousand of them that ask for the largest answers and read none would cost gigabytes. So the application asks how long
-an answer may be (`Exchange.room`), which is less and less the more lies unread. What it does not give now the client
-asks for later, from where the answer ended. While the budget is used up, a connection that has something unread is
-served no further.
+A response that its client does not read stays in memory. One connection alone costs a buffer and a response, but a
+thousand of them that ask for the largest responses and read none would cost gigabytes. So the application asks how long
+a response may be (`Exchange.room`): the more output is unread, the shorter. The client asks for the rest later, from
+where the response ended. While the budget is used up, a connection with unread output is served no further.
 
-Event streams and WebSockets count as well: they are written to on and on, so that each has what its buffer takes. When
-the budget gets tight no buffer takes more before it is empty.
+Event streams and WebSockets count as well. They are written to continuously, so each may fill its write buffer. When
+the budget gets tight, a buffer takes more only when it is empty.
 
-An account is whoever the application counts together, such as the bearers of one key. It gets half of the budget, so
-that one of them does not take away the room of the others.
+An account groups the clients that the application counts together, such as those with one API key. It gets half of the
+budget, so that one account does not take the room of the others.
+
+`Phase` and `Progress` are the other part: they find connections that have stopped moving (idle timeouts).
 """
 
 import enum
@@ -99,12 +100,11 @@ class OutputBackpressure:
         account.unread_bytes += more
 
 
-# How long a connection has not moved.
+# Idle timeouts.
 #
-# There is no timer for a connection and no note of the time in the path of a request. Once in a while a sweep looks at
-# every connection and compares what it sees with what it saw the last time: the phase, and a number that changes when
-# the phase makes progress. The same twice, or nearly so where bytes are counted, means that the connection has not
-# moved in between.
+# There is no timer for a connection, and no time is noted in the path of a request. A periodic sweep compares what it
+# sees of each connection with what it saw the last time: the phase, and a number that changes when the phase makes
+# progress. The same twice, or nearly so where bytes are counted, means that the connection has not moved in between.
 
 
 class Phase(enum.Enum):

@@ -1,8 +1,8 @@
-"""Collecting the body of a request without ever holding more than it may have.
+"""Request bodies: collected with limits on size, decompression and memory.
 
-A body is given its parts as they come, refuses the part that goes over a limit, and is either finished or released.
-The limits are checked before bytes are kept, and for gzip before they are even made: zlib is asked for one byte more
-than may still come, so a bomb costs its limit and no more.
+A body is given its parts as they come, refuses the part that exceeds a limit, and is either finished or released.
+Limits are checked before bytes are kept, and for gzip before they are even made: zlib is asked for one byte more than
+may still come, so a decompression bomb costs its limit and no more.
 """
 
 import zlib

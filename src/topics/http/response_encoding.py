@@ -1,13 +1,13 @@
-"""Answers as bytes.
+"""Response encoding: heads and bodies as bytes, and gzip.
 
     HTTP/1.1 200 OK
-    date: Thu, 01 Jan 1970 00:00:00 GMT        cached; the sweep moves it on
+    date: Thu, 01 Jan 1970 00:00:00 GMT        cached; the sweep updates it
     content-type: application/json
     <headers of the handler>
-    connection: close | keep-alive             only where the version's default is the other one
+    connection: close | keep-alive             only where it differs from the version's default
     content-length: 123
 
-Everything down to the content type is the same for all answers of a second with the same status and type, so it is
+Everything down to the content type is the same for all responses of a second with the same status and type, so it is
 made once a second for each pair and kept in `prefixes`.
 """
 
@@ -120,7 +120,7 @@ def _phrase(status: int) -> bytes:
         return b"-"
 
 
-# gzip on answers: who accepts it, and making it.
+# Compression: gzip for clients that accept it.
 
 # The lowest level: on JSON it gives most of the saving for a third of the time of the usual one.
 _LEVEL = 1

@@ -1,4 +1,4 @@
-"""The listener, the sweep and the stop."""
+"""HTTP server: the listening socket, the periodic sweep for idle connections, and graceful shutdown (draining)."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What the connections of one server share."""
+"""State that all connections of one server share: limits, counters, backpressure, fair scheduling and busy polling."""
 
 import asyncio
 import logging
@@ -13,17 +13,16 @@ from topics.http.response_encoding import Renderer
 from topics.system.clock import Clock
 from topics.system.fair_scheduler import FairScheduler
 
-# An adaptive spin: the loop stays awake for the next request while requests come densely.
+# Busy polling (adaptive spin): the loop does not sleep while requests come densely.
 #
-# A loop that has nothing to do sleeps in the kernel, and waking it can take longer than answering does: on a virtual
-# machine some fifty microseconds, and the processor comes back with cold caches. Where the next request is likely to be
-# here within that time, looking for it again and again is quicker, for the client and in all.
+# A loop without work sleeps in the kernel, and waking it can take longer than a response does: some fifty microseconds
+# on a virtual machine, and then with cold caches. Where the next request is likely to come within that time, polling
+# for it is faster, for the client and in total.
 #
 # Whether it is likely is learned. A request that came soon after the last one, whether the loop slept meanwhile or not,
-# speaks for staying awake, and one that did not speaks against it, twice as strongly. So a server with little to do
-# sleeps like any other, and so does one whose clients need the processor to send their next request. While a thread or
-# a process of our own is at work on the answers and nobody speaks, the loop sleeps as well: it would only take the
-# processor from it.
+# counts for polling, and one that did not counts against it, twice as much. So an idle server sleeps like any other,
+# and so does one whose clients need the processor to send their next request. While a thread or process of the server
+# works on responses and no client sends, the loop sleeps as well: it would only take the processor from it.
 
 _CREDIT_MAX = 8
 _CREDIT_NEEDED = 4

@@ -1,4 +1,4 @@
-"""Answers without a known end, such as server-sent events, and connections given away to another protocol."""
+"""Streaming responses without a known length, such as server-sent events, and protocol upgrades."""
 
 import asyncio
 import logging

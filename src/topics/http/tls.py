@@ -1,7 +1,8 @@
-"""TLS: the certificate of a server, and how a connection begins with it.
+"""TLS: the server's certificate, and the handshake of a connection.
 
-A connection counts from the moment it is there, and not only when its handshake is through: who opens connections and
-says nothing takes descriptors all the same. Then it is one like any other, on another transport.
+A connection counts from the moment it is accepted, not only when its handshake is done: clients that open connections
+and send nothing use up descriptors all the same. After the handshake it is a connection like any other, on another
+transport.
 """
 
 import asyncio

@@ -1,18 +1,18 @@
-"""The reading half of a connection: when requests are read and started, and how the connection ends.
+"""HTTP/1.1 connections: reading requests with backpressure, and ending a connection without losing responses.
 
-Three things stop the reading of more requests, and none of them the answering of those that are there: a full pipeline,
-a client that does not read its answers, and an upgrade request, after which the bytes may be no HTTP. What the parser
-has found by then waits in the pipeline; what it has not seen stays in `_unparsed` and in the socket.
+Three things stop the reading of more requests, but not the answering of those that were read: a full pipeline, a client
+that does not read its responses, and an upgrade request, after which the bytes may be no HTTP. Requests that the parser
+has found by then wait in the pipeline; the other bytes stay in `_unparsed` and in the socket.
 
-Everything that starts handlers or feeds the parser is done by `go_on`, which is never entered twice: handlers answer
-inline, an answer makes room, and room lets the next request start, which must be a loop and not a recursion. That holds
-for all connections together: who answers a request of another connection may be in the middle of a decision, which the
-next requests of that one must not change. So an answer that comes from elsewhere lets them start in the next turn of
-the loop.
+Everything that starts handlers or feeds the parser is done by `go_on`, which is never entered twice: handlers respond
+inline, a response makes room, and room lets the next request start, which must be a loop and not a recursion. That
+holds for all connections together: code that responds to a request of another connection may be in the middle of a
+decision, which the next requests of that connection must not change. So a response that comes from elsewhere lets them
+start in the next turn of the loop.
 
-A connection has a slice of time for what it sent. What is left then waits in line with what other connections have left
-(`system.fair_scheduler`), and until it is through no more is read. So whoever asks for little is served at once, however
-much the others ask for.
+Fair scheduling: a connection has a slice of time for what it sent. The rest is a task of the fair scheduler
+(`system.fair_scheduler`), and no more is read until it is done. Short requests are served at once, however much other
+connections ask for.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
-"""The answering half of a connection: exchanges in the order of their requests, and the bytes that are due.
+"""HTTP pipelining: the requests of one connection are answered in the order in which they came.
 
     [answered, not its turn] [running] [running] [waiting] [receiving]
             ^ first                                             ^ last
 
-A request enters when its head is complete and leaves when its answer is sent. Only the first may send; an answer that
-comes earlier stays with its exchange until all before it are gone. What one turn of the loop has to say goes out in one
-write: while `corked`, answers are only collected, and whoever set it flushes in the end.
+A request enters when its head is complete and leaves when its response is sent. Only the first may send; a response
+that is ready earlier stays with its exchange until all before it are gone. The output of one turn of the loop goes out
+in one write: while `corked`, responses are only collected, and the code that set it flushes in the end.
 """
 
 import asyncio

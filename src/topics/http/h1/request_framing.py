@@ -1,8 +1,9 @@
-"""Where requests begin and end in what one connection sends.
+"""Request framing without the parser, and the request-head cache of a connection.
 
-A head can be made known (`http.h1.request_framing`) only if it is certain which bytes it is, and a known one can be
-started without the parser only where the parser stands between two requests. Both are counted here: the bytes that came
-since it last stood there for certain, and how many of them belong to requests whose heads it has read since.
+`HeadCache` knows the heads that a connection has sent, so that a request with the same head needs no parser.
+`RequestFramer` adds where requests begin and end in the bytes of the connection: a head can be cached only if it is
+certain which bytes it is, and a cached one can be used only where the parser stands between two requests. So it counts
+the bytes that came since the parser last stood there, and how many of them belong to requests whose heads were read.
 """
 
 from copy import copy
@@ -12,26 +13,26 @@ from msgspec.structs import replace
 from topics.http.exchange import Application, Gather, OneRequest
 from topics.http.messages import UNREAD_HEAD, Headers, RequestHead
 
-# A cache of heads, for a client that sends the same one again and again.
+# The request-head cache.
 #
 # Nearly every client sends the same head with each request of a kind, byte for byte, but for the length of the body:
 #
 #     POST /v0/topics/t HTTP/1.1\r\nHost: h\r\nContent-Length: 223\r\nContent-Type: application/json\r\n\r\n
 #     |--------------------- front ----------------------------|   |------------- back -------------------|
 #
-# A request that comes whole, while nothing else is under way on its connection, and whose head is known, needs no
-# parser: the same bytes mean the same head. Nor has the number to be read: how many bytes came says what it must be, as
-# everybody writes it, and the request has to begin with just that. This takes two thirds of the work out of a small
-# request. Several that come in one piece, such as a worker's acknowledgement and its next append, are cut apart by
-# their numbers.
+# A request that comes whole, while nothing else is under way on its connection, and whose head is cached, needs no
+# parser: the same bytes mean the same head. The length need not be parsed either: how many bytes came says what it must
+# be, in its usual spelling, and the request has to begin with just that. This saves two thirds of the work of a small
+# request. Several requests in one piece, such as a worker's acknowledgement and its next append, are cut apart by their
+# lengths.
 #
-# What is kept is what the bytes say. That the application admitted them is kept together with the object that stood for
-# everything it decided by (`Application.admission`): once that is another one, because the server stops for instance,
-# it is asked again. A head that may not have as long a body as is looked at here goes to the parser each time.
+# The cache keeps facts, not decisions. That the application admitted a head is kept together with the object that stood
+# for everything it decided by (`Application.admission`): once that is another one, because the server stops for
+# instance, the application is asked again. A head that may not have a body of the largest size that is cached here goes
+# to the parser each time.
 #
-# A connection knows only what itself has sent. So nobody can find out by trying whether another's head, with the key in
-# it, is known; and a connection that sends ever new heads is soon no longer listened to in this way, and costs bounded
-# memory.
+# Each connection has its own cache. So nobody can find out by trying whether the head of another client, with its key,
+# is cached; and a connection that sends ever new heads soon bypasses the cache, and costs bounded memory.
 
 HEAD_END = b"\r\n\r\n"
 

@@ -1,9 +1,9 @@
-"""From the bytes of a connection to requests: the parser, the limits on what it may collect, and the framing rules.
+"""HTTP/1.1 request parsing: from bytes to requests, with limits on what may be buffered, and the framing rules.
 
 The parser is llhttp in its strict mode, which refuses by itself: bare line ends, folded headers, Content-Length that is
-repeated or no number, and Transfer-Encoding beside Content-Length. What it lets pass and HTTP/1.1 forbids is refused
-here. Any doubt about where a body ends is a refusal and the end of the connection, for a proxy in front of us may have
-resolved the doubt the other way and would take the next request for a part of this body, or the reverse.
+repeated or no number, and Transfer-Encoding beside Content-Length. Other violations of HTTP/1.1 are refused here. Any
+doubt about where a body ends is a refusal and the end of the connection (request smuggling): a proxy in front of us may
+have resolved the doubt the other way, and would take the next request for a part of this body, or the reverse.
 """
 
 from typing import Protocol

@@ -1,2 +1,1 @@
-"""HTTP/2 for clients that begin with it: the same exchanges, each on a stream of its own. Imported by the first of
-them."""
+"""HTTP/2 connections: the same exchanges as HTTP/1.1, one per stream. Imported when the first client uses it."""

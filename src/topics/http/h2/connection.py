@@ -1,14 +1,14 @@
-"""A connection of HTTP/2: its frames, in turns with everyone else, and how it ends.
+"""HTTP/2 connections: frames are read, requests started and responses sent in slices of time.
 
-It is taken over from HTTP/1.1 when the first bytes are the preface (`http.h1.request_reader`), which is how both ways
-begin: with prior knowledge, and when TLS has agreed on it.
+A connection is taken over from HTTP/1.1 when its first bytes are the HTTP/2 preface (`http.h1.request_reader`), which
+is how both ways begin: with prior knowledge, and when TLS has negotiated it (ALPN).
 
-A turn is a slice of time in which frames are read, requests started and frames sent, one of each in a step. So a
-connection with a hundred streams gets what any other connection gets (`system.fair_scheduler`). Nothing is sent from
-within a handler: what one turn of the loop has to say goes out together.
+In a slice each step reads one frame, starts one request and sends one frame, so a connection with a hundred streams
+gets what any other connection gets; the rest is a task of the fair scheduler (`system.fair_scheduler`). Nothing is sent
+from within a handler: the output of one turn of the loop goes out in one write.
 
-Nothing is read while the client does not read. A request that came all the same waits, and its body counts as one that
-is on its way. What streams have to send and may not counts as unread, for whoever asked for it.
+Backpressure: nothing is read while the client does not read. A request that came all the same waits, and its body
+counts as one that is being received. Bytes that flow control holds back count as unread output of their account.
 """
 
 import asyncio

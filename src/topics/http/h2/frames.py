@@ -1,11 +1,10 @@
-"""From the bytes of a connection to whole frames, before anything is made of them.
+"""HTTP/2 framing: cuts bytes into frames, limits floods of cheap frames, and sets up the session of the `h2` library.
 
     length 24 | type 8 | flags 8 | reserved 1, stream 31 | payload
 
-The library reads frames too, and takes whatever lies in its buffer in one go. Here they are cut apart first, so that
-one frame is one step of a connection's turn, and so that what is too long is refused by its first nine bytes: a frame
-above the size that was announced, and a block of headers (HEADERS and its CONTINUATIONs) above the size of any head. At
-most one frame that is not complete is kept.
+The library reads frames too, but takes all of its buffer in one go. Here they are cut apart first, so that one frame is
+one step of a slice, and so that oversized input is refused by its first nine bytes: a frame above the announced size,
+and a block of headers (HEADERS and its CONTINUATIONs) above the size of any head. At most one incomplete frame is kept.
 """
 
 import struct
@@ -18,8 +17,6 @@ from h2.settings import SettingCodes, Settings
 
 from topics.http.h1.request_reader import HTTP2_PREFACE
 from topics.http.messages import HttpLimits
-
-# What is wrong with what a client of HTTP/2 sent, and how much of its connection ends by that.
 
 
 class ConnectionFault(Exception):
@@ -103,10 +100,10 @@ def goaway(last_stream: int, code: int = ErrorCodes.NO_ERROR) -> bytes:
     return _head.pack(0, 8, GOAWAY, 0, 0) + struct.pack(">LL", last_stream, code)
 
 
-# Frames that make work and get nobody anywhere, and how many of them a client may send.
+# Flood protection: a token bucket for each kind of frame that costs work and transports nothing.
 #
-# Each kind has tokens: so many at once, so many more a second, and more for whatever the client earns them by. One
-# without a token left is told to calm down, and its connection ends.
+# A client has so many tokens at once, so many more a second, and earns more by real traffic. Without a token left, the
+# connection ends with ENHANCE_YOUR_CALM.
 #
 # | frames | tokens | earned by |
 # |---|---|---|
@@ -179,7 +176,7 @@ def _spend(tokens: _Tokens, what: str, now: float) -> None:
         raise ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, f"too many {what}")
 
 
-# The library's half of a connection, set up for a server that gives away nothing for free.
+# The session of the `h2` library, with limits for a server.
 
 _TABLE_BYTES_MAX = 4096
 """Of the headers that answers have in common. A client may offer to remember any number, and we would as well."""

@@ -1,4 +1,4 @@
-"""The streams of a connection, from the frames that open them to their end."""
+"""HTTP/2 streams of a connection: opened by HEADERS, given to the application when complete, and closed."""
 
 from collections import deque
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""One stream: a request, its body as it comes, and its answer as the client takes it.
+"""One HTTP/2 stream: a request, its body as it comes, and its response as flow control lets it go out.
 
-To the exchange it is the connection that the request came on (`exchange.Channel`), to an answer without an end what
-that is written to (`streams.StreamChannel`). There is no order among streams: an answer goes out when it is there.
+To the exchange it is the connection that the request came on (`exchange.Channel`), to a streaming response the channel
+it is written to (`streaming.StreamChannel`). There is no order among streams: a response goes out when it is ready.
 """
 
 import re
@@ -20,10 +20,8 @@ from topics.http.server_state import ServerState
 from topics.http.streaming import Stream, Upgrade
 from topics.system.fair_scheduler import Task
 
-# What the streams of a connection have yet to send, and whose turn it is: a frame each, as far as the client lets
-# them.
-#
-# A stream that may not send, because its window or the connection's is used up, waits aside until the client opens it.
+# Output: the streams of a connection send one frame each in turn, as far as flow control lets them. A stream whose
+# window, or the connection's, is used up waits aside until the client opens it.
 
 
 class Outgoing:
@@ -123,15 +121,14 @@ class Outbox:
         return 0
 
 
-# Heads of HTTP/2 as the rest of the server knows them, both ways.
+# Heads, in both directions.
 #
-# A request's fields become the `RequestHead` that a request of HTTP/1.1 has: `:authority` is its Host, and a body of
-# unknown length is what the other version calls chunked. What is malformed by the rules of HTTP/2 is reset; what keeps
-# to them and asks for too much is refused with the status that it would have there.
+# The fields of a request become the `RequestHead` that a request of HTTP/1.1 has: `:authority` is its Host, and a body
+# of unknown length is what HTTP/1.1 calls chunked. What is malformed by the rules of HTTP/2 is reset; what keeps to
+# them and asks for too much is refused with the status that it would have in HTTP/1.1.
 #
-# An answer is given as HTTP/1.1 says it, for there is one place that knows what belongs into one
-# (`http.response_encoding`). Its lines become fields here: those that speak of the connection are dropped, as streams
-# have no say in that.
+# A response is given as HTTP/1.1, because one module knows what belongs into one (`http.response_encoding`). Its lines
+# become fields here, without those of the connection.
 
 Fields = list[tuple[bytes, bytes]]
 

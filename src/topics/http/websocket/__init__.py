@@ -1,1 +1,1 @@
-"""WebSockets on the `websockets` library: the handshake, messages out of frames, and a socket to write to."""
+"""WebSocket connections on the `websockets` library: the handshake, message reading, and a socket to write to."""

@@ -1,9 +1,9 @@
-"""How a request becomes a WebSocket, or why it does not.
+"""WebSocket handshake, and frames that are encoded once for all clients.
 
-The library checks the request and computes the answer. No extension is ever agreed on, above all not the compression
-of messages (permessage-deflate): it costs a connection a third of a megabyte and every message its CPU twice, it makes
-the bytes of a message differ from client to client, so that one encoded frame could no longer be shared by all of
-them, and compressing what others wrote together with secrets lets the length give them away.
+The library checks the request and computes the response. No extension is ever negotiated, above all not compression of
+messages (permessage-deflate): it costs a connection a third of a megabyte and every message its CPU twice, it makes the
+bytes of a message differ from client to client, so that one encoded frame could no longer be shared by all of them, and
+compressing text of others together with secrets leaks them through the length.
 """
 
 import logging
@@ -84,7 +84,7 @@ def _not_a_websocket(why: str) -> HandshakeError:
     return HandshakeError(HTTPStatus.UPGRADE_REQUIRED, message, (("upgrade", "websocket"), ("connection", "Upgrade")))
 
 
-# The frames that a server sends most, made without the library.
+# Text frames, encoded without the library.
 #
 # A frame of a server is not masked, so the bytes of a message are the same for every client that gets it: they are made
 # once and written to as many transports as there are. A frame with a text is its header in front of the text:

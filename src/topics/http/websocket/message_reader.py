@@ -1,12 +1,12 @@
-"""From the bytes of a WebSocket to its messages: fragments, limits, and the rules that the library does not check.
+"""WebSocket message reading: frames, fragmentation, limits, and rules that the library does not check.
 
 Bytes are given to the library in pieces, because it cannot be stopped within what it was given: a piece holds some
-thousand of the smallest frames, and that is the most that is ever read ahead of whoever takes the messages.
+thousand of the smallest frames, which bounds how far the reader is ahead of its receiver.
 
-What clients send most is a short text in one frame. Those that a piece begins with, while the library stands between
-two frames, are read here, in a thirtieth of the time that it takes (0.3 against 11 microseconds). Several of them may
-be taken together, and one that is cut off waits here for the rest of it. Everything else, and whatever is wrong in any
-way, is the library's.
+Most messages are a short text in one frame. Those at the beginning of a piece, while the library stands between two
+frames, are read here in a thirtieth of the time that the library takes (0.3 against 11 microseconds). Several of them
+may be taken together, and one that is cut off waits here for its rest. Everything else, and everything invalid, is left
+to the library.
 """
 
 from collections import deque

@@ -1,19 +1,19 @@
-"""A WebSocket on a connection that HTTP gave away: messages in order, and an end that loses nothing.
+"""WebSocket connections after the handshake: messages, backpressure, keep-alive pings and closing.
 
-The library's protocol reads the frames and knows the rules of the peers' handshake; here is what it leaves open:
+The library's protocol reads frames and knows the closing handshake. This module adds:
 
-- Bytes are read in small pieces, and not at all while the peer does not read what it is sent or the receiver asked for
-  a pause. What was read before waits, at most a piece of it.
-- A message counts in the budget of bodies while it is on its way. It is read in one go, so it may not be as long.
-- What is written goes straight to the transport, as frames that are made once for all who get them.
+- Backpressure: bytes are read in small pieces, and not at all while the peer does not read its output or the receiver
+  asked for a pause. At most one piece that was read before waits.
+- A message counts in the budget of bodies while it is received. It is read in one go, so its length has its own limit.
+- Output goes straight to the transport, as frames that are encoded once for all clients.
 - A peer that closes is answered after the receiver has finished what the peer sent before it.
-- Nobody has a timer. The sweep of the HTTP server asks every connection what it waits for, and since when:
+- There are no timers. The sweep of the HTTP server asks every connection what it waits for, and since when:
 
-| the connection | has | and then |
+| the connection | timeout | then |
 |---|---|---|
 | is quiet | `ping_interval_s` | it is sent a ping |
-| stays quiet | `ping_timeout_s` | it is cut off: the peer is gone and nobody told us |
-| does not take what it is sent | `write_idle_timeout_s` | it is cut off |
+| stays quiet | `ping_timeout_s` | it is cut off: the peer is gone and did not say so |
+| does not take its output | `write_idle_timeout_s` | it is cut off |
 | is closing | `linger_timeout_s` | it is cut off |
 """
 
