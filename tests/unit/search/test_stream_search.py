@@ -577,16 +577,16 @@ def test_there_are_only_so_many_queries_at_once(streams: Streams) -> None:
 
 def test_what_indexes_take_is_the_sum_of_what_each_takes(streams: Streams) -> None:
     world = World(streams.engine, memory_bytes=40_000)
-    follower = world.streams.search._follower
+    feed = world.streams.search._feed
     for name in "abcdef":
         world.describe(name)
         world.put(name, 1, 2, 3)
         assert world.found(name) == [3, 2, 1]
-        assert follower.memory_bytes == sum(known.memory_bytes for known in follower._followed.values())
-    assert len(follower._followed) < 6
-    dropped = follower.of(world.streams.topic("f"), world.streams.state(world.streams.topic("f")).description)  # type: ignore[union-attr,arg-type]
+        assert feed.memory_bytes == sum(known.memory_bytes for known in feed._indexes.values())
+    assert len(feed._indexes) < 6
+    dropped = feed.for_query(world.streams.topic("f"), world.streams.state(world.streams.topic("f")).description)  # type: ignore[union-attr,arg-type]
     update(world.streams, "f", search=LOGS)
     assert world.found("f") == [3, 2, 1]
-    before = follower.memory_bytes
-    follower.weigh(dropped, 1 << 20)
-    assert follower.memory_bytes == before == sum(known.memory_bytes for known in follower._followed.values())
+    before = feed.memory_bytes
+    feed.weigh(dropped, 1 << 20)
+    assert feed.memory_bytes == before == sum(known.memory_bytes for known in feed._indexes.values())

@@ -1,16 +1,18 @@
-"""Who is asked: the process beside the server, or the same work on the spot, for tests and for engines without a
-server."""
+"""Search backend: the interface to the search process, an inline one for tests and for engines without a server, and
+the helpers that every search of a stream uses: packed entries, seq ranges, counters and the runner of generators."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from topics.engine.background_jobs import Until
 from topics.engine.read import ReadPlan, corrupt_error
 from topics.engine.record_runs import Run, RunReader, live_ranges
 from topics.engine.topic import Topic
 from topics.log.segment_files import SegmentDamaged
-from topics.model.errors import SearchUnavailableError
+from topics.model.errors import SearchUnavailableError, TopicsError
 from topics.model.seq_ranges import Ranges, SeqRange, Tombstone
 from topics.search.worker.messages import Answer, Head, Messages, Piece, Question, Result, encode_message
 from topics.search.worker.search_worker import map_file
@@ -275,24 +277,77 @@ class SearchStats(msgspec.Struct, kw_only=True):
     """Companions of an object store on the local disk."""
 
 
-# Steps that follow each other, some later and some at once, without one being called from within another.
+# Work that waits in between, written as one straight function (`engine.background_jobs` does so for jobs).
+
+T = TypeVar("T")
+Steps = Generator[Until, Any, T]
+"""A generator that yields what it waits for and is resumed with the outcome; an error as outcome is raised in it."""
 
 
-class Trampoline:
-    """Does not keep what a step is: whoever takes steps has this, and together they would be a circle that only the
-    garbage collector undoes, with everybody waiting."""
+def run_steps(steps: Steps[T], done: Callable[[T | TopicsError], None]) -> None:
+    """Runs a generator on the loop until it ends. `done` is called once, with what it returns or the TopicsError that
+    it raises. Unlike jobs of a runner, any number of generators run at the same time."""
+    _StepRun(steps, done).advance(None)
 
-    __slots__ = ("_due", "_stepping")
+
+class _StepRun(Generic[T]):
+    __slots__ = ("_done", "_steps")
+
+    def __init__(self, steps: Steps[T], done: Callable[[T | TopicsError], None]) -> None:
+        self._steps = steps
+        self._done = done
+
+    def advance(self, outcome: object) -> None:
+        """Goes on up to a wait whose outcome is not there yet. Outcomes that are come in a loop, without recursion."""
+        result: T | TopicsError
+        while True:
+            try:
+                wait = self._steps.throw(outcome) if isinstance(outcome, Exception) else self._steps.send(outcome)
+            except StopIteration as end:
+                result = end.value
+                break
+            except TopicsError as error:
+                # A traceback would keep this frame, which has the error: a circle for the garbage collector.
+                result = error.with_traceback(None)
+                break
+            reply = _Reply()
+            try:
+                wait.register(reply)
+            except TopicsError as error:
+                reply(error.with_traceback(None))
+            if not reply.is_given:
+                reply.run = self
+                return
+            outcome = reply.outcome
+        self._done(result)
+
+
+class _Reply:
+    """Resumes a generator with the outcome of one wait. Only the first outcome counts: a timer may be another one."""
+
+    __slots__ = ("is_given", "outcome", "run")
 
     def __init__(self) -> None:
-        self._due = self._stepping = False
+        self.is_given = False
+        self.outcome: object = None
+        self.run: _StepRun[Any] | None = None
+        """None while the wait is being registered, where an outcome is only noted."""
 
-    def next(self, step: Callable[[], None]) -> None:
-        """Takes a step, now or as soon as the one that is being taken ends: a loop and no recursion."""
-        self._due = True
-        while self._due and not self._stepping:
-            self._due, self._stepping = False, True
-            try:
-                step()
-            finally:
-                self._stepping = False
+    def __call__(self, outcome: object) -> None:
+        if self.is_given:
+            return
+        self.is_given = True
+        if self.run is None:
+            self.outcome = outcome
+        else:
+            run, self.run = self.run, None
+            run.advance(outcome)
+
+
+def next_turn(later: Later) -> Until:
+    """Waits until the loop has done what else is due."""
+
+    def register(resume: Callable[[object], None]) -> None:
+        later(0, partial(resume, None))
+
+    return Until(register)

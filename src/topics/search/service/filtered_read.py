@@ -1,15 +1,17 @@
-"""Reads with a filter: entries go to the searching process a little at a time, and come back as those that match.
+"""Filtered reads: entries are sent to the search process in packs, and only those that match are answered.
 
 A read ends with a full answer, at the end, or when it has looked at enough; its cursor then stands behind all that was
 looked at, matching or not.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
+from topics.engine.background_jobs import Until
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, ReadResult, first_readable
 from topics.engine.topic import Topic
-from topics.model.errors import SearchUnavailableError, TopicsError
+from topics.model.errors import TopicsError
 from topics.model.seq_ranges import LossReason, Tombstone
 from topics.schema.promotion import Promoter
 from topics.search.service.backend import (
@@ -20,7 +22,8 @@ from topics.search.service.backend import (
     Searcher,
     SearchStats,
     SeqSpan,
-    Trampoline,
+    Steps,
+    next_turn,
     pack,
 )
 from topics.search.service.index_skip_scan import IndexSkipScan, Skip
@@ -30,12 +33,14 @@ from topics.streams.read import ReadSpec, StreamSlice
 from topics.wire.record_encoding import node_suffix
 from topics.wire.record_slicing import View, data_of, parts_of, project, without_nodes
 
+T = TypeVar("T")
+
 SCAN_BYTES = 104_857_600
 """What one filtered read looks at."""
 
 
-class _Filtering:
-    """What reads of streams and of topics have in common."""
+class _FilteredRead(Generic[T]):
+    """The steps that reads of streams and of topics have in common."""
 
     def __init__(
         self,
@@ -45,7 +50,7 @@ class _Filtering:
         stats: SearchStats,
         topic: Topic,
         request: ReadRequest,
-        failed: Callable[[TopicsError], None],
+        skip_scan: IndexSkipScan | None = None,
     ) -> None:
         """`request` says from where, how many and how large."""
         self._engine = engine
@@ -54,18 +59,19 @@ class _Filtering:
         self._stats = stats
         self._topic = topic
         self._request = request
-        self._failed = failed
+        self._skip_scan = skip_scan
         self._cursor = request.from_seq
         self._pieces: list[bytes] = []
         self._size = 0
+        self._records = 0
+        """Entries that were sent to be looked at."""
         self._scanned = 0
+        """Bytes that were looked at."""
+        self._limited = False
+        """Whether the read stopped because it has looked at enough."""
         self._tombstone: Tombstone | None = None
         self._begun = False
-        self._steps = Trampoline()
-        self._windows: list[SeqSpan] = []
-        """Where the next matches are, if that is known."""
-        self._through: int | None = None
-        """Nothing matches behind the windows up to there."""
+        """Whether the cursor is one of this topic: only before that a loss is part of the answer."""
 
     def _filter(self) -> tuple[int, str]:
         """The index that knows how entries are described, and the filter. Raises SearchUnavailableError."""
@@ -75,100 +81,102 @@ class _Filtering:
         """An entry that matches, as it is answered; None for one that is left out all the same."""
         raise NotImplementedError
 
-    def _finish(self, limited: bool = False) -> None:
-        """Answers. `limited` says that it stopped because it has looked at enough."""
+    def _answer(self) -> T:
         raise NotImplementedError
 
-    def run(self) -> None:
-        self._steps.next(self._step)
+    def steps(self) -> Steps[T]:
+        """Reads, filters and collects entries, one pack in a turn of the loop."""
+        windows: list[SeqSpan] = []
+        through: int | None = None
+        while True:
+            while windows and windows[0].last <= self._cursor:
+                windows.pop(0)
+            if not windows:
+                if through is not None:
+                    self._cursor, through = max(self._cursor, through), None
+                    if self._cursor >= self._end():
+                        break
+                skip = yield from self._skip()
+                if skip is not None:
+                    windows, through = skip
+                    # All of it may be behind the cursor by now.
+                    self._begun = True
+                    yield next_turn(self._later)
+                    continue
+            if not (yield from self._read(windows[0] if windows else None)):
+                break
+            yield next_turn(self._later)
+        self._stats.scanned_bytes += self._scanned
+        return self._answer()
 
-    def _step(self) -> None:
-        """What is known to match is read, and behind that it is looked for again."""
-        while self._windows and self._windows[0].last <= self._cursor:
-            self._windows.pop(0)
-        if self._windows:
-            window = self._windows[0]
-            self._cursor = max(self._cursor, window.first - 1)
-            self._read(window.last)
-            return
-        if self._through is not None:
-            self._cursor, self._through = max(self._cursor, self._through), None
-            if self._cursor >= self._end():
-                self._end_with()
-                return
-        self._go_on()
+    def _skip(self) -> Steps[Skip | None]:
+        """Where the next matches are, if an index file has them."""
+        if self._skip_scan is None:
+            return None
+        limit = self._request.limit - len(self._pieces)
+        return (yield from self._skip_scan.next_windows(self._cursor, self._end(), limit))
 
-    def _go_on(self) -> None:
-        """Behind all that is known."""
-        self._read()
-
-    def _read(self, up_to: int | None = None) -> None:
+    def _read(self, window: SeqSpan | None) -> Steps[bool]:
+        """Reads one pack, of a window or of all that comes next, and takes what matches; whether there is more."""
         wanted = self._request
+        if window is not None:
+            self._cursor = max(self._cursor, window.first - 1)
         request = ReadRequest(
             from_seq=self._cursor, limit=PACK_RECORDS, max_bytes=PACK_BYTES,
-            up_to=wanted.up_to if up_to is None else up_to,
+            up_to=wanted.up_to if window is None else window.last,
             epoch=None if self._begun else wanted.epoch,
         )  # fmt: skip
-        try:
-            self._engine.read_as(self._topic, request, pack, self._packed, aside=True)
-        except TopicsError as error:
-            self._fail(error)
-
-    def _fail(self, error: TopicsError) -> None:
-        # What was found before can be given; the next read meets the trouble itself.
-        self._end_with() if self._pieces else self._failed(error)
-
-    def _packed(self, outcome: Pack | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            self._fail(outcome)
-            return
-        if self._begun and outcome.tombstone is not None:
-            # A loss further on is told by the read that begins with it.
-            self._end_with()
-            return
-        if not self._begun and outcome.tombstone is not None:
-            self._tombstone = outcome.tombstone
-            if outcome.tombstone.reason is LossReason.RECREATED:
-                # The cursor was none of this topic's.
-                self._cursor = min(outcome.tombstone.earliest_seq - 1, self._topic.head)
-        self._begun = True
-        if not outcome.pieces:
-            moved = outcome.through > self._cursor
-            self._cursor = max(self._cursor, outcome.through)
-            if moved and self._cursor < self._end():
-                self._later(0, self.run)
-            else:
-                self._end_with()
-            return
-        try:
-            index, text = self._filter()
-        except SearchUnavailableError as error:
-            self._failed(error)
-            return
-        self._searcher.ask(
-            lambda request: Filter(request, index, text, outcome.pieces),
-            lambda result: self._take(outcome, result),
-            outcome.body,
+        packed: Pack | None = yield from self._attempt(
+            lambda resume: self._engine.read_as(self._topic, request, pack, resume, aside=True)
         )
+        if packed is None or (self._begun and packed.tombstone is not None):
+            # A loss further on is told by the read that begins with it.
+            return False
+        self._begin(packed)
+        if not packed.pieces:
+            moved = packed.through > self._cursor
+            self._cursor = max(self._cursor, packed.through)
+            return moved and self._cursor < self._end()
+        index, text = self._filter()
+        self._records += sum([piece.count for piece in packed.pieces])
+        result: Result | None = yield from self._attempt(
+            lambda resume: self._searcher.ask(
+                lambda request: Filter(request, index, text, packed.pieces), resume, packed.body
+            )
+        )
+        return result is not None and self._take(packed, result)
 
-    def _take(self, sent: Pack, result: Result | TopicsError) -> None:
-        if isinstance(result, TopicsError):
-            self._fail(result)
-            return
+    def _attempt(self, register: Callable[[Callable[[object], None]], None]) -> Steps[Any]:
+        """The outcome of a wait. None where it failed and entries were found before: these can be given, and the next
+        read meets the trouble itself."""
+        try:
+            return (yield Until(register))
+        except TopicsError:
+            if not self._pieces:
+                raise
+            return None
+
+    def _begin(self, packed: Pack) -> None:
+        if not self._begun and packed.tombstone is not None:
+            self._tombstone = packed.tombstone
+            if packed.tombstone.reason is LossReason.RECREATED:
+                # The cursor was none of this topic's.
+                self._cursor = min(packed.tombstone.earliest_seq - 1, self._topic.head)
+        self._begun = True
+
+    def _take(self, sent: Pack, result: Result) -> bool:
+        """Takes the entries that match; whether the read goes on."""
         for seq, view, index in _found(sent, result.seqs):
             raw = self._cut(seq, view, index)
             if raw is not None and not self._put(raw):
                 # Everything before it was looked at.
                 self._cursor = max(self._cursor, seq - 1)
-                self._end_with()
-                return
+                return False
         self._scanned += result.scanned_bytes
         self._cursor = max(self._cursor, sent.through)
         is_behind = self._cursor < self._end()
-        if is_behind and len(self._pieces) < self._request.limit and self._scanned < SCAN_BYTES:
-            self._later(0, self.run)
-        else:
-            self._end_with(limited=is_behind and self._scanned >= SCAN_BYTES)
+        self._limited = is_behind and self._scanned >= SCAN_BYTES
+        return is_behind and not self._limited and len(self._pieces) < self._request.limit
 
     def _put(self, raw: bytes) -> bool:
         """Takes an entry into the answer; False if there is no room for it."""
@@ -183,13 +191,9 @@ class _Filtering:
         up_to = self._request.up_to
         return self._topic.head if up_to is None else min(up_to, self._topic.head)
 
-    def _end_with(self, limited: bool = False) -> None:
-        self._stats.scanned_bytes += self._scanned
-        self._finish(limited)
 
-
-class FilteredRead(_Filtering):
-    """Of a stream, by the fields of its description."""
+class FilteredRead(_FilteredRead[StreamSlice]):
+    """A read of a stream, by the fields of its description."""
 
     def __init__(
         self,
@@ -201,35 +205,17 @@ class FilteredRead(_Filtering):
         promoter: Promoter | None,
         spec: ReadSpec,
         index: Callable[[], int],
-        leaper: IndexSkipScan | None,
-        done: Callable[[StreamSlice | TopicsError], None],
+        skip_scan: IndexSkipScan | None,
     ) -> None:
         """`index` gives the number of an index that knows how the stream is described."""
         request = ReadRequest(
             from_seq=spec.position.counter, limit=spec.max_records, max_bytes=spec.max_bytes, up_to=spec.up_to
         )
-        super().__init__(engine, searcher, later, stats, topic, request, done)
+        super().__init__(engine, searcher, later, stats, topic, request, skip_scan)
         self._spec = spec
-        self._done = done
         self._index = index
-        self._leaper = leaper
         self._promoter = promoter if spec.as_json else None
         self._promoted = False
-
-    def _go_on(self) -> None:
-        if self._leaper is None:
-            self._read()
-        else:
-            self._leaper.leap(self._cursor, self._end(), self._request.limit - len(self._pieces), self._take_leap)
-
-    def _take_leap(self, leap: Skip | None) -> None:
-        if leap is None:
-            self._read()
-            return
-        self._windows, self._through = leap.windows, leap.through
-        # All of it may be behind the cursor by now.
-        self._begun = True
-        self._later(0, self.run)
 
     def _filter(self) -> tuple[int, str]:
         return self._index(), self._spec.filter or ""
@@ -243,24 +229,21 @@ class FilteredRead(_Filtering):
             self._promoted = True
         return raw
 
-    def _finish(self, limited: bool = False) -> None:
+    def _answer(self) -> StreamSlice:
         version = self._promoter.current_version if self._promoter is not None and self._promoted else 0
-        as_json = self._spec.as_json
-        self._done(
-            StreamSlice(
-                b"[%b]" % b",".join(self._pieces) if as_json else b"".join(self._pieces),
-                len(self._pieces),
-                Position(self._cursor),
-                self._topic.head,
-                self._tombstone,
-                version,
-                self._scanned if limited else None,
-            )
+        return StreamSlice(
+            b"[%b]" % b",".join(self._pieces) if self._spec.as_json else b"".join(self._pieces),
+            len(self._pieces),
+            Position(self._cursor),
+            self._topic.head,
+            self._tombstone,
+            version,
+            self._scanned if self._limited else None,
         )
 
 
-class FilteredDiff(_Filtering):
-    """Of a topic, by what every record has and by JSON pointers."""
+class FilteredDiff(_FilteredRead[ReadResult]):
+    """A read of a topic, by the fields that every record has and by JSON pointers."""
 
     def __init__(
         self,
@@ -271,20 +254,13 @@ class FilteredDiff(_Filtering):
         topic: Topic,
         request: ReadRequest,
         text: str,
-        done: Callable[[ReadResult | TopicsError], None],
     ) -> None:
-        super().__init__(engine, searcher, later, stats, topic, request, done)
+        super().__init__(engine, searcher, later, stats, topic, request)
         self._text = text
-        self._done = done
-        self._records = 0
         self._suffixes = tuple(map(node_suffix, request.nodes)) if topic.config.dedupe_node else ()
 
     def _filter(self) -> tuple[int, str]:
         return NO_INDEX, self._text
-
-    def _take(self, sent: Pack, result: Result | TopicsError) -> None:
-        self._records += sum([piece.count for piece in sent.pieces])
-        super()._take(sent, result)
 
     def _cut(self, seq: int, view: View, index: int) -> bytes | None:
         ranges = [(index, index + 1)]
@@ -293,19 +269,17 @@ class FilteredDiff(_Filtering):
         wanted = self._request
         return b"".join(project(view, ranges, wanted.include_tags, wanted.include_meta, wanted.include_data))
 
-    def _finish(self, limited: bool = False) -> None:
+    def _answer(self) -> ReadResult:
         topic = self._topic
-        self._done(
-            ReadResult(
-                body=b",".join(self._pieces),
-                count=len(self._pieces),
-                next_from_seq=self._cursor,
-                head_seq=topic.head,
-                earliest_seq=first_readable(topic),
-                tombstone=self._tombstone,
-                scanned=self._records,
-                epoch=topic.epoch,
-            )
+        return ReadResult(
+            body=b",".join(self._pieces),
+            count=len(self._pieces),
+            next_from_seq=self._cursor,
+            head_seq=topic.head,
+            earliest_seq=first_readable(topic),
+            tombstone=self._tombstone,
+            scanned=self._records,
+            epoch=topic.epoch,
         )
 
 

@@ -1,19 +1,20 @@
 """The entries of hits, one after the other until there is enough for one answer."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from topics.engine.background_jobs import Until
 from topics.engine.engine import Engine
 from topics.engine.record_runs import Block
 from topics.engine.topic import Topic
 from topics.log.segment import DELETED
 from topics.log.segment_files import OpenSegment, SegmentDamaged, SegmentKey
-from topics.model.errors import TopicsError
-from topics.search.service.backend import Later
+from topics.search.service.backend import Later, Steps, next_turn
 from topics.streams.chunked_validation import Description
 from topics.streams.offsets import Position
 from topics.streams.read import ReadSpec, StreamSlice, cutter
@@ -119,89 +120,72 @@ class Fetched(NamedTuple):
     """What was shown of them before; None where none of them was."""
 
 
-class Fetch:
-    def __init__(
-        self,
-        engine: Engine,
-        topic: Topic,
-        seen: CachedEntry,
-        seqs: Sequence[int],
-        done: Callable[[Fetched | TopicsError], None],
-        later: Later,
-    ) -> None:
+def fetch_entries(
+    engine: Engine, topic: Topic, cache: CachedEntry, seqs: Sequence[int], later: Later
+) -> Steps[Fetched]:
+    """Gives the entries of some seqs, as many as one answer may have. Nearly all are nearby and come at once; one that
+    is not is read by itself."""
+    found = _Found(engine, topic, cache, seqs)
+    promoter = cache.description.promoter
+    while True:
+        is_over = found.take_nearby()
+        if found.reached == len(seqs) or found.size >= ANSWER_BYTES:
+            break
+        if is_over:
+            yield next_turn(later)
+            continue
+        seq = seqs[found.reached]
+        spec = ReadSpec(position=Position(seq - 1), max_records=1, max_bytes=1, up_to=seq)
+        read: StreamSlice = yield Until(partial(engine.read_as, topic, spec.request(), cutter(spec, promoter)))
+        found.take(read)
+    return Fetched(found.entries, found.reached, cache if found.any_cached else None)
+
+
+class _Found:
+    """The entries of one fetch so far."""
+
+    __slots__ = ("_cache", "_engine", "_promoter", "_seqs", "_topic", "any_cached", "entries", "reached", "size")
+
+    def __init__(self, engine: Engine, topic: Topic, cache: CachedEntry, seqs: Sequence[int]) -> None:
         self._engine = engine
         self._topic = topic
-        self._seen = seen
-        self._seen_any = False
-        self._promoter = seen.description.promoter
+        self._cache = cache
+        self._promoter = cache.description.promoter
         self._seqs = seqs
-        self._done = done
-        self._later = later
-        self._entries: dict[int, bytes] = {}
-        self._size = 0
-        self._at = 0
-        self._failed: TopicsError | None = None
-        self._waiting = False
-        self._running = False
+        self.any_cached = False
+        self.entries: dict[int, bytes] = {}
+        self.size = 0
+        self.reached = 0
 
-    def run(self) -> None:
-        """Goes on until it has to wait. Entries that are nearby come at once, so this is a loop and no recursion."""
-        self._running = True
-        while not self._waiting and self._failed is None:
-            is_over = self._take_nearby()
-            if self._at == len(self._seqs) or self._size >= ANSWER_BYTES:
-                break
-            if is_over:
-                self._waiting = True
-                self._later(0, self._go_on)
-                continue
-            seq = self._seqs[self._at]
-            spec = ReadSpec(position=Position(seq - 1), max_records=1, max_bytes=1, up_to=seq)
-            self._waiting = True
-            try:
-                self._engine.read_as(self._topic, spec.request(), cutter(spec, self._promoter), self._take)
-            except TopicsError as error:
-                self._take(error)
-        self._running = False
-        if not self._waiting:
-            self._done(self._failed or Fetched(self._entries, self._at, self._seen if self._seen_any else None))
-
-    def _take_nearby(self) -> bool:
+    def take_nearby(self) -> bool:
         """Takes entries up to one that is not at hand; whether the turn is over before."""
-        entries, known, size = self._entries, self._seen.raws, self._size
-        end, begun, new = min(size + TURN_BYTES, ANSWER_BYTES), self._at, dict[int, bytes]()
+        entries, known, size = self.entries, self._cache.raws, self.size
+        end, begun, new = min(size + TURN_BYTES, ANSWER_BYTES), self.reached, dict[int, bytes]()
         promoted_to = 0 if self._promoter is None else self._promoter.current_from
-        for seq, stored in nearby(self._engine, self._topic, self._seqs[self._at :], known):
+        for seq, stored in nearby(self._engine, self._topic, self._seqs[self.reached :], known):
             raw = known.get(seq)
             if raw is None:
                 raw = new[seq] = stored if seq > promoted_to else self._promoted(seq, stored)
             entries[seq] = raw
             size += len(raw)
-            self._at += 1
+            self.reached += 1
             if size >= end:
                 break
-        has_met = bool(new) and self._seen.note(new)
-        self._seen_any |= has_met or len(new) < self._at - begun
-        self._size = size
+        has_met = bool(new) and self._cache.note(new)
+        self.any_cached |= has_met or len(new) < self.reached - begun
+        self.size = size
         return size >= end
+
+    def take(self, read: StreamSlice) -> None:
+        """Takes the next entry as a read found it, which may be not at all."""
+        if read.count:
+            self.entries[self._seqs[self.reached]] = read.body[1:-1]
+            self.size += len(read.body)
+        self.reached += 1
 
     def _promoted(self, seq: int, stored: bytes) -> bytes:
         assert self._promoter is not None
         return bytes(self._promoter.promote(seq - 1, stored))
-
-    def _take(self, outcome: StreamSlice | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            self._failed = outcome
-        elif outcome.count:
-            self._entries[self._seqs[self._at]] = outcome.body[1:-1]
-            self._size += len(outcome.body)
-        self._at += 1
-        self._go_on()
-
-    def _go_on(self) -> None:
-        self._waiting = False
-        if not self._running:
-            self.run()
 
 
 def nearby(

@@ -5,13 +5,26 @@ Entries are read a little at a time, so that the loop does other things in betwe
 """
 
 from collections.abc import Callable
+from functools import partial
 
+from topics.engine.background_jobs import Until
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.engine.topic import Topic
 from topics.model.errors import SearchUnavailableError, TopicsError
 from topics.schema.registry import encode_registry
-from topics.search.service.backend import PACK_BYTES, PACK_RECORDS, Later, Pack, Searcher, pack, window_start
+from topics.search.service.backend import (
+    PACK_BYTES,
+    PACK_RECORDS,
+    Later,
+    Pack,
+    Searcher,
+    Steps,
+    next_turn,
+    pack,
+    run_steps,
+    window_start,
+)
 from topics.search.worker.messages import Add, Drop, Open, Trim
 from topics.streams.chunked_validation import Description
 from topics.streams.stream_state import stream_of
@@ -24,7 +37,7 @@ MEMORY_PER_BYTE = 3
 CHUNKS = 4
 """In how many chunks the entries of one stream are held, and one more while the oldest falls out."""
 
-Brought = Callable[["FedIndex | TopicsError"], None]
+Filled = Callable[["FedIndex | TopicsError"], None]
 
 
 class Chunk:
@@ -51,7 +64,7 @@ class FedIndex:
     """One index, as far as the server knows it."""
 
     def __init__(
-        self, index: int, topic: Topic, description: Description, generation: int, start: int, tally: FeedCounts
+        self, index: int, topic: Topic, description: Description, generation: int, start: int, counts: FeedCounts
     ) -> None:
         self.index = index
         self.topic = topic
@@ -62,7 +75,7 @@ class FedIndex:
         self.through = start
         self.chunks: list[Chunk] = []
         """What it holds, the oldest first. They are forgotten one by one."""
-        self._tally = tally
+        self._counts = counts
         self.memory_bytes = 0
         """What the index takes: as it was told, and what that may have become since."""
         self.weigh(EMPTY_BYTES)
@@ -70,10 +83,10 @@ class FedIndex:
         """Whether a query ever came for it."""
         self.target = start
         self.feeding = False
-        self.waiting: list[tuple[int, Brought]] = []
+        self.waiting: list[tuple[int, Filled]] = []
 
     def weigh(self, memory_bytes: int) -> None:
-        self._tally.memory_bytes += memory_bytes - self.memory_bytes
+        self._counts.memory_bytes += memory_bytes - self.memory_bytes
         self.memory_bytes = memory_bytes
 
     def sent(self, size: int) -> None:
@@ -84,17 +97,17 @@ class FedIndex:
     def sent_bytes(self) -> int:
         return sum([chunk.sent_bytes for chunk in self.chunks])
 
-    def told(self) -> None:
+    def notify(self) -> None:
         """Calls back those who waited for what is there now."""
-        ready = [brought for upto, brought in self.waiting if upto <= self.through]
-        self.waiting = [(upto, brought) for upto, brought in self.waiting if upto > self.through]
-        for brought in ready:
-            brought(self)
+        ready = [filled for upto, filled in self.waiting if upto <= self.through]
+        self.waiting = [(upto, filled) for upto, filled in self.waiting if upto > self.through]
+        for filled in ready:
+            filled(self)
 
-    def failed(self, error: TopicsError) -> None:
+    def fail(self, error: TopicsError) -> None:
         waiting, self.waiting = self.waiting, []
-        for _, brought in waiting:
-            brought(error)
+        for _, filled in waiting:
+            filled(error)
 
 
 class IndexFeed:
@@ -114,23 +127,23 @@ class IndexFeed:
         self._later = later
         self._stream_bytes = stream_bytes
         self._memory_bytes = memory_bytes
-        self._indexes = 0
-        self._tally = FeedCounts()
+        self._opened = 0
+        self._counts = FeedCounts()
         # The one that was asked last is the last.
-        self._followed: dict[int, FedIndex] = {}
+        self._indexes: dict[int, FedIndex] = {}
 
-    def of(self, topic: Topic, description: Description) -> FedIndex:
+    def for_query(self, topic: Topic, description: Description) -> FedIndex:
         """The index of a stream for somebody who asks, begun if there is none. Raises SearchUnavailableError."""
         known = self._known(topic, description)
         if known is None:
             known = self._begin(topic, description)
             self._make_room(known)
         known.was_asked = True
-        del self._followed[topic.id]
-        self._followed[topic.id] = known
+        del self._indexes[topic.id]
+        self._indexes[topic.id] = known
         return known
 
-    def ahead(self, topic: Topic, description: Description) -> FedIndex | None:
+    def for_prefetch(self, topic: Topic, description: Description) -> FedIndex | None:
         """The index of a stream for somebody who fills it before anybody asks; None where there is no room for it.
         Raises SearchUnavailableError."""
         known = self._known(topic, description)
@@ -141,19 +154,19 @@ class IndexFeed:
         return known or self._begin(topic, description)
 
     def _known(self, topic: Topic, description: Description) -> FedIndex | None:
-        known = self._followed.get(topic.id)
+        known = self._indexes.get(topic.id)
         if known is not None and not self._fits(known, topic, description):
-            del self._followed[topic.id]
+            del self._indexes[topic.id]
             self._forget(known)
             return None
         return known
 
     def _begin(self, topic: Topic, description: Description) -> FedIndex:
-        self._indexes += 1
+        self._opened += 1
         start = max(window_start(topic, self._stream_bytes), self._covered(topic, description))
-        self._searcher.send(Open(self._indexes, encode_registry(description.contract.registry)))
-        begun = FedIndex(self._indexes, topic, description, self._searcher.generation, start, self._tally)
-        self._followed[topic.id] = begun
+        self._searcher.send(Open(self._opened, encode_registry(description.contract.registry)))
+        begun = FedIndex(self._opened, topic, description, self._searcher.generation, start, self._counts)
+        self._indexes[topic.id] = begun
         return begun
 
     def _fits(self, known: FedIndex, topic: Topic, description: Description) -> bool:
@@ -161,105 +174,95 @@ class IndexFeed:
             known.topic is topic and known.description is description and known.generation == self._searcher.generation
         )
 
-    def bring(self, followed: FedIndex, upto: int, brought: Brought) -> None:
+    def fill(self, index: FedIndex, upto: int, filled: Filled) -> None:
         """Calls back when the index has all up to a seq."""
-        if followed.through >= upto:
-            brought(followed)
+        if index.through >= upto:
+            filled(index)
             return
-        followed.waiting.append((upto, brought))
-        followed.target = max(followed.target, upto)
-        if not followed.feeding:
-            followed.feeding = True
-            self._feed(followed)
+        index.waiting.append((upto, filled))
+        index.target = max(index.target, upto)
+        if not index.feeding:
+            index.feeding = True
+            run_steps(self._feed(index), lambda _: None)
 
-    def _feed(self, followed: FedIndex) -> None:
-        if self._is_gone(followed):
-            return
-        if not self._searcher.is_writable:
-            self._searcher.when_writable(lambda: self._feed(followed))
-            return
+    def _feed(self, index: FedIndex) -> Steps[None]:
+        """Sends an index what it does not have yet, one pack in a turn of the loop, and calls back on the way."""
         # No chunk is larger than it should be by more than itself.
         size = min(PACK_BYTES, max(self._stream_bytes // CHUNKS, 1))
-        request = ReadRequest(from_seq=followed.through, limit=PACK_RECORDS, max_bytes=size, up_to=followed.target)
         try:
-            self._engine.read_as(
-                followed.topic, request, pack, lambda outcome: self._got(followed, outcome), aside=True
-            )
+            while True:
+                self._check_current(index)
+                if not self._searcher.is_writable:
+                    yield Until(lambda resume: self._searcher.when_writable(partial(resume, None)))
+                    continue
+                request = ReadRequest(from_seq=index.through, limit=PACK_RECORDS, max_bytes=size, up_to=index.target)
+                packed: Pack = yield Until(
+                    lambda resume, request=request: self._engine.read_as(  # type: ignore[misc]
+                        index.topic, request, pack, resume, aside=True
+                    )
+                )
+                self._check_current(index)
+                if packed.pieces:
+                    self._send(index, packed)
+                index.through = max(index.through, packed.through)
+                if index.through >= index.target:
+                    break
+                index.notify()
+                yield next_turn(self._later)
         except TopicsError as error:
-            self._got(followed, error)
-
-    def _is_gone(self, followed: FedIndex) -> bool:
-        """Whether an index that is being filled was given up meanwhile; who waits for it is then told."""
-        is_known = self._followed.get(followed.topic.id) is followed
-        if is_known and followed.generation == self._searcher.generation:
-            return False
-        followed.feeding = False
-        followed.failed(SearchUnavailableError("the index was dropped; search again"))
-        return True
-
-    def _got(self, followed: FedIndex, outcome: Pack | TopicsError) -> None:
-        if self._is_gone(followed):
+            index.feeding = False
+            index.fail(error)
             return
-        if isinstance(outcome, TopicsError):
-            followed.feeding = False
-            followed.failed(outcome)
-            return
-        if outcome.pieces:
-            try:
-                self._send(followed, outcome)
-            except SearchUnavailableError as error:
-                followed.feeding = False
-                followed.failed(error)
-                return
-        followed.through = max(followed.through, outcome.through)
-        if followed.through < followed.target:
-            followed.told()
-            self._later(0, lambda: self._feed(followed))
-        else:
-            followed.feeding = False
-            followed.told()
+        index.feeding = False
+        index.notify()
 
-    def _send(self, followed: FedIndex, packed: Pack) -> None:
+    def _check_current(self, index: FedIndex) -> None:
+        """Raises SearchUnavailableError if an index that is being filled was given up meanwhile."""
+        is_known = self._indexes.get(index.topic.id) is index
+        if not is_known or index.generation != self._searcher.generation:
+            raise SearchUnavailableError("the index was dropped; search again")
+
+    def _send(self, index: FedIndex, packed: Pack) -> None:
         """Sends entries into the last chunk, or into a new one. A window of chunks moves with a stream that grows: only
         what falls out of it is lost, and nothing is sent twice."""
-        chunks = followed.chunks
+        chunks = index.chunks
         is_new = not chunks or chunks[-1].sent_bytes >= self._stream_bytes // CHUNKS
-        self._searcher.send(Add(followed.index, packed.pieces, is_new), packed.body)
+        self._searcher.send(Add(index.index, packed.pieces, is_new), packed.body)
         if is_new:
-            chunks.append(Chunk(followed.through))
-        followed.sent(packed.text_bytes)
-        while len(chunks) > 1 and followed.sent_bytes - chunks[0].sent_bytes > self._stream_bytes:
-            self._trim(followed)
+            chunks.append(Chunk(index.through))
+        index.sent(packed.text_bytes)
+        while len(chunks) > 1 and index.sent_bytes - chunks[0].sent_bytes > self._stream_bytes:
+            self._trim(index)
 
-    def _trim(self, followed: FedIndex) -> None:
+    def _trim(self, index: FedIndex) -> None:
         """Forgets the oldest chunk of an index."""
-        gone = followed.chunks.pop(0)
-        followed.start = followed.chunks[0].before
-        followed.weigh(followed.memory_bytes * followed.sent_bytes // (followed.sent_bytes + gone.sent_bytes or 1))
-        self._searcher.send(Trim(followed.index, followed.start + 1))
+        gone = index.chunks.pop(0)
+        index.start = index.chunks[0].before
+        index.weigh(index.memory_bytes * index.sent_bytes // (index.sent_bytes + gone.sent_bytes or 1))
+        self._searcher.send(Trim(index.index, index.start + 1))
 
-    def weigh(self, followed: FedIndex, memory_bytes: int) -> None:
+    def weigh(self, index: FedIndex, memory_bytes: int) -> None:
         """Notes what an index takes."""
-        if self._followed.get(followed.topic.id) is not followed:
+        if self._indexes.get(index.topic.id) is not index:
             # A query was slower than whoever dropped its index.
             return
-        followed.weigh(memory_bytes)
-        self._make_room(followed)
+        index.weigh(memory_bytes)
+        self._make_room(index)
 
-    def _make_room(self, followed: FedIndex) -> None:
+    def _make_room(self, index: FedIndex) -> None:
         """Drops the indexes that nobody asked for longest, until those that are left fit."""
-        if self._tally.memory_bytes <= self._memory_bytes:
+        if self._counts.memory_bytes <= self._memory_bytes:
             return
-        for known in list(self._followed.values()):
-            if self._tally.memory_bytes <= self._memory_bytes:
+        for known in list(self._indexes.values()):
+            if self._counts.memory_bytes <= self._memory_bytes:
                 break
-            if known is followed or known.feeding:
+            if known is index or known.feeding:
                 continue
-            del self._followed[known.topic.id]
+            del self._indexes[known.topic.id]
             self._forget(known)
-        while self._tally.memory_bytes > self._memory_bytes and len(followed.chunks) > 1:
+        while self._counts.memory_bytes > self._memory_bytes and len(index.chunks) > 1:
             # Alone it takes more than all may.
-            self._trim(followed)
+            self._trim(index)
 
     def _forget(self, known: FedIndex) -> None:
         known.weigh(0)
@@ -268,7 +271,7 @@ class IndexFeed:
 
     @property
     def memory_bytes(self) -> int:
-        return self._tally.memory_bytes
+        return self._counts.memory_bytes
 
 
 # Indexes that are filled as entries come, so that a search finds them filled.
@@ -279,14 +282,14 @@ class IndexFeed:
 # depend on it; a search brings itself what is missing.
 
 LINGER_S = 0.01
-"""What comes within this time is brought together."""
+"""What comes within this time is filled together."""
 _RETRY_S = 1.0
 
 
 class IndexPrefetch:
-    def __init__(self, engine: Engine, follower: IndexFeed, later: Later) -> None:
+    def __init__(self, engine: Engine, feed: IndexFeed, later: Later) -> None:
         self._engine = engine
-        self._follower = follower
+        self._feed = feed
         self._later = later
         self._due: dict[int, Topic] = {}
         """The streams that have something new, in the order in which it came."""
@@ -314,15 +317,15 @@ class IndexPrefetch:
             if self._engine.core.topics.get(topic.id) is not topic or state is None or state.description is None:
                 continue
             try:
-                followed = self._follower.ahead(topic, state.description)
+                index = self._feed.for_prefetch(topic, state.description)
             except SearchUnavailableError:
                 # The server is stopping, or no process can be started; the next append tries again.
                 continue
-            if followed is not None:
-                self._follower.bring(followed, topic.head, self._brought)
+            if index is not None:
+                self._feed.fill(index, topic.head, self._filled)
                 return
         self._busy = False
 
-    def _brought(self, outcome: FedIndex | TopicsError) -> None:
-        # Never at once: that would be a recursion, and entries that come one by one are to be brought together.
+    def _filled(self, outcome: FedIndex | TopicsError) -> None:
+        # Never at once: that would be a recursion, and entries that come one by one are to be filled together.
         self._later(_RETRY_S if isinstance(outcome, TopicsError) else LINGER_S, self._next)

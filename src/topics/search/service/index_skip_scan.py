@@ -1,22 +1,25 @@
-"""Reads that want few of many entries leap: a companion says where the next ones are, and nothing else is read.
+"""Index skip scan: an index file (also known as: companion) says where the next entries are that a read by key or by
+filter wants, and only these are read.
 
-What lies between is behind the reader then as if it had been looked at. Where no companion answers, where one cannot
-be read, or near the end, a read goes on as it always does; so leaps change what a read costs and not what it finds.
+The cursor moves over entries in between as if they had been read. Where no index file answers, where one cannot be
+read, or near the end, a read goes on as it always does; so skips change what a read costs and not what it finds.
 """
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import count
 from typing import Final, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
+from topics.engine.background_jobs import Until
 from topics.engine.read import first_readable
 from topics.engine.topic import Topic
 from topics.model.errors import SearchUnavailableError, TopicsError
 from topics.schema.contract import decode_contract
 from topics.search.file_index.file_format import IndexNeeds, needs_of_search
 from topics.search.query.predicates import bind_filter
-from topics.search.service.backend import Later, Searcher, SeqSpan, Trampoline
+from topics.search.service.backend import Later, Searcher, SeqSpan, Steps, next_turn
 from topics.search.service.index_file_cache import IndexedRange, IndexFiles, plan_for
 from topics.search.worker.messages import NO_INDEX, Mapped, Result, Seek
 from topics.streams.chunked_validation import Description
@@ -38,17 +41,13 @@ class Skip(NamedTuple):
     through: int
 
 
-LeapDone = Callable[[Skip | None], None]
-"""Without a leap, the read goes on where it is."""
-
-
 class IndexSkipScan:
-    """Leaps of one read."""
+    """The skips of one read."""
 
     def __init__(
         self,
         searcher: Searcher,
-        companions: IndexFiles,
+        index_files: IndexFiles,
         topic: Topic,
         key: str | None,
         text: str | None,
@@ -57,45 +56,45 @@ class IndexSkipScan:
         """Without a `key` all keys will do, without a `text` there is no filter. `index` gives the number of an index
         that knows how the stream is described, and is asked only where there is a filter."""
         self._searcher = searcher
-        self._companions = companions
+        self._index_files = index_files
         self._topic = topic
         self._key = key
         self._text = text
         self._index = index
 
-    def leap(self, cursor: int, end: int, limit: int, done: LeapDone) -> None:
-        """Where the next entries behind `cursor` are, up to `end`."""
-        part = self._next_part(cursor, end)
-        if part is None:
-            done(None)
-            return
-        if not self._companions.is_near(part):
-            # It may be some gigabytes: a read goes on meanwhile, and a later one finds it.
-            self._companions.fetch(self._topic, part, lambda: None)
-            done(None)
-            return
-        most = min(limit, _SEQS_MAX)
-        try:
-            index = NO_INDEX if self._text is None else self._index()
-        except SearchUnavailableError:
-            done(None)
-            return
-        mapped, key, text = Mapped(part.path, part.first, part.last), self._key, self._text or ""
-
-        def told(result: Result | SearchUnavailableError) -> None:
-            self._companions.end(part)
-            if isinstance(result, SearchUnavailableError) or result.spent:
-                done(None)
-            elif result.unreadable:
-                self._companions.distrust(self._topic, part.path, result.unreadable)
-                self.leap(cursor, end, limit, done)
-            else:
+    def next_windows(self, cursor: int, end: int, limit: int) -> Steps[Skip | None]:
+        """Where the next entries behind `cursor` are, up to `end`; None where the read has to go on from the cursor."""
+        while (part := self._next_part(cursor, end)) is not None:
+            if not self._index_files.is_near(part):
+                # It may be some gigabytes: a read goes on meanwhile, and a later one finds it.
+                self._index_files.fetch(self._topic, part, lambda: None)
+                return None
+            try:
+                result = yield from self._seek(part, min(limit, _SEQS_MAX))
+            except SearchUnavailableError:
+                return None
+            if result.spent:
+                return None
+            if not result.unreadable:
                 seqs = result.seqs
-                through = seqs[-1] if result.is_full and seqs else part.last
-                done(Skip(_windows(seqs), through))
+                return Skip(_windows(seqs), seqs[-1] if result.is_full and seqs else part.last)
+            self._index_files.distrust(self._topic, part.path, result.unreadable)
+        return None
 
-        self._companions.begin(part)
-        self._searcher.ask(lambda request: Seek(request, index, mapped, key, text, most), told)
+    def _seek(self, part: IndexedRange, limit: int) -> Steps[Result]:
+        """Asks an index file for the seqs of the first matches. Raises SearchUnavailableError."""
+        index = NO_INDEX if self._text is None else self._index()
+        mapped, key, text = Mapped(part.path, part.first, part.last), self._key, self._text or ""
+        self._index_files.begin(part)
+        try:
+            result: Result = yield Until(
+                lambda resume: self._searcher.ask(
+                    lambda request: Seek(request, index, mapped, key, text, limit), resume
+                )
+            )
+        finally:
+            self._index_files.end(part)
+        return result
 
     def _next_part(self, cursor: int, end: int) -> IndexedRange | None:
         """What answers for the entry behind the cursor and for those behind it."""
@@ -106,7 +105,7 @@ class IndexSkipScan:
         description = _description(topic)
         if description is None:
             return None
-        found = self._companions.fitting(
+        found = self._index_files.fitting(
             topic, plan_for(description.raw), needs_of_read(description.raw, self._text), cursor + 1, end
         )
         return found[0] if found and found[0].first == cursor + 1 and found[0].last - cursor >= NEAR else None
@@ -137,109 +136,56 @@ def _windows(seqs: Iterable[int]) -> list[SeqSpan]:
     return found
 
 
-# Reads of one routing key: from leap to leap where companions know the way, and as any other read where not.
+# Reads of one routing key: from window to window where index files have them, and as any other read where not.
 
 SliceDone = Callable[[StreamSlice | TopicsError], None]
 Read = Callable[[ReadSpec, SliceDone], None]
-"""A read without leaps. Raises TopicsError."""
+"""A read without skips. Raises TopicsError."""
 
 _STEPS_MAX: Final = 256
 """So many reads make one answer at most; the next one goes on."""
 
 
-class KeyedRead:
-    def __init__(
-        self, topic: Topic, spec: ReadSpec, leaper: IndexSkipScan, read: Read, later: Later, done: SliceDone
-    ) -> None:
-        self._topic = topic
-        self._spec = spec
-        """What is left of it; its position is how far the read has come."""
-        self._leaper = leaper
-        self._read = read
-        self._later = later
-        self._done = done
-        self._found: StreamSlice | None = None
-        self._windows: list[SeqSpan] = []
-        self._through: int | None = None
-        self._count = 0
-        self._steps = Trampoline()
-
-    def run(self) -> None:
-        self._steps.next(self._step)
-
-    def _step(self) -> None:
-        """The next window; behind the last one, another leap."""
-        self._count += 1
-        if self._windows:
-            window = self._windows.pop(0)
-            self._skip_to(window.first - 1)
-            self._ask(msgspec.structs.replace(self._spec, up_to=window.last), lambda found: self._take(window, found))
-            return
-        if self._through is not None:
-            self._skip_to(self._through)
-            self._through = None
-        position = self._spec.position
-        if position.in_block:
-            self._read_rest()
-        elif self._count > _STEPS_MAX:
-            self._answer()
+def read_key(topic: Topic, spec: ReadSpec, skip_scan: IndexSkipScan, read: Read, later: Later) -> Steps[StreamSlice]:
+    """Reads the entries of one routing key, for one answer."""
+    found: StreamSlice | None = None
+    windows: list[SeqSpan] = []
+    through: int | None = None
+    for step in count(1):
+        # The position of `spec` is how far the read has come.
+        window: SeqSpan | None = None
+        if windows:
+            window = windows.pop(0)
+            spec = replace(spec, position=Position(window.first - 1))
         else:
-            self._leaper.leap(position.counter, self._end(), self._spec.max_records, self._take_leap)
-
-    def _end(self) -> int:
-        head, up_to = self._topic.head, self._spec.up_to
-        return head if up_to is None else min(up_to, head)
-
-    def _skip_to(self, seq: int) -> None:
-        self._spec = msgspec.structs.replace(self._spec, position=Position(seq))
-
-    def _take_leap(self, leap: Skip | None) -> None:
-        if leap is None:
-            self._read_rest()
-        else:
-            self._windows, self._through = leap.windows, leap.through
-            self.run()
-
-    def _take(self, window: SeqSpan, found: StreamSlice | TopicsError) -> None:
-        if not self._add(found):
-            return
-        assert isinstance(found, StreamSlice)
-        rest = self._spec.behind(found)
-        if rest is None or found.position < (window.last, 0) or self._count > _STEPS_MAX:
-            self._answer()
-            return
-        self._spec = rest
-        self._later(0, self.run)
-
-    def _add(self, found: StreamSlice | TopicsError) -> bool:
-        """Takes what a read found; answers and gives False where it is nothing to go on from."""
-        if self._found is None:
-            if isinstance(found, TopicsError):
-                self._done(found)
-                return False
-            self._found = found
-        elif isinstance(found, TopicsError) or found.tombstone is not None:
-            # What was found before can be given; the next read meets the trouble itself.
-            self._answer()
-            return False
-        else:
-            self._found = joined(self._spec, self._found, found)
-        self._spec = msgspec.structs.replace(self._spec, position=found.position)
-        return True
-
-    def _read_rest(self) -> None:
-        """No companion knows what comes here: one read as it always was."""
-        self._ask(self._spec, lambda rest: self._answer() if self._add(rest) else None)
-
-    def _ask(self, spec: ReadSpec, done: SliceDone) -> None:
+            if through is not None:
+                spec, through = replace(spec, position=Position(through)), None
+            if not spec.position.in_block:
+                if step > _STEPS_MAX:
+                    break
+                end = topic.head if spec.up_to is None else min(spec.up_to, topic.head)
+                skip = yield from skip_scan.next_windows(spec.position.counter, end, spec.max_records)
+                if skip is not None:
+                    windows, through = skip
+                    continue
+        # Without a window no index file has what comes here: one read to the end.
+        wanted = spec if window is None else replace(spec, up_to=window.last)
         try:
-            self._read(spec, done)
-        except TopicsError as error:
-            done(error)
-
-    def _answer(self) -> None:
-        """With what was found, and the cursor where the read has come to."""
-        found, head, position = self._found, self._topic.head, self._spec.position
-        if found is None:
-            found = StreamSlice(b"[]" if self._spec.as_json else b"", 0, position, head, None)
-        self._done(msgspec.structs.replace(found, position=position, head=head))
+            part: StreamSlice = yield Until(partial(read, wanted))
+        except TopicsError:
+            if found is None:
+                raise
+            # What was found before can be given; the next read meets the trouble itself.
+            break
+        if found is not None and part.tombstone is not None:
+            break
+        found = part if found is None else joined(spec, found, part)
+        spec = replace(spec, position=part.position)
+        rest = spec.behind(part)
+        if window is None or rest is None or part.position < (window.last, 0) or step > _STEPS_MAX:
+            break
+        spec = rest
+        yield next_turn(later)
+    if found is None:
+        found = StreamSlice(b"[]" if spec.as_json else b"", 0, spec.position, topic.head, None)
+    return replace(found, position=spec.position, head=topic.head)

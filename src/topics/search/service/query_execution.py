@@ -1,9 +1,12 @@
-"""One query over one stream, part by part.
+"""Query execution: one query over one stream, as one generator that yields whatever it has to wait for.
 
-What is fresh is asked of the index, once all that the query has to see was brought to it. What is older than the index
-is asked of companions. Where there is none it is read from the stream and looked at entry by entry, the newest first,
-as long as time and bytes last; a query that wants the oldest entries first begins at the other end. What was not looked
-at is told.
+The newest entries are in the memory index, which is filled up to the last entry before it is asked. Older entries are
+in index files (also known as: companions). Entries that no index has are scanned: read from the stream and matched one
+by one, the newest first, as long as the budgets of time and bytes last. A query that is sorted by ascending offset
+begins at the other end. The outcome says what was not looked at.
+
+The generator runs on the loop (`backend.run_steps`). It waits for messages to the search process, for reads of the disk
+and for index files that are fetched from an object store; a timer ends the waits that may be long.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,10 +17,11 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from topics.engine.background_jobs import Until
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, first_readable
 from topics.engine.topic import Topic
-from topics.model.errors import SearchUnavailableError, TopicsError
+from topics.model.errors import TopicsError
 from topics.search.query.score import terms_of
 from topics.search.query.sort import OFFSET
 from topics.search.service.backend import (
@@ -27,7 +31,7 @@ from topics.search.service.backend import (
     Pack,
     Searcher,
     SeqSpan,
-    Trampoline,
+    Steps,
     has_removed,
     pack,
     removed_between,
@@ -47,7 +51,6 @@ from topics.search.worker.messages import (
     SearchQuery,
 )
 from topics.search.worker.query_cache import known_search
-from topics.streams.chunked_validation import Description
 
 # What a query found, and what its answer covers.
 
@@ -142,367 +145,354 @@ def _segments_in(topic: Topic, parts: Sequence[SeqSpan]) -> int:
 
 
 _LATE_S = 1.0
-"""Who is late already gets what is there: the answer to it is a matter of milliseconds."""
+"""A query that is late already still gets what is there: the answer is a matter of milliseconds."""
 _NOTHING = SeqSpan(1, 0)
-_AT_ONCE = 64
-"""Companions that one question is about."""
+_INDEX_FILES_MAX = 64
+"""Index files that one message is about."""
 
 
 class QueryContext(NamedTuple):
-    """What a query is answered with."""
+    """The services and limits that a query is answered with."""
 
     engine: Engine
     searcher: Searcher
-    follower: IndexFeed
+    feed: IndexFeed
     later: Later
     now: Callable[[], float]
     scan_bytes: int
-    companions: IndexFiles | None = None
+    index_files: IndexFiles | None = None
     """None where there is no disk to look for any."""
 
 
-class QueryExecution:
-    """One query on its way. It goes from step to step by callbacks: each asks for something and is called with it."""
+class _Progress:
+    """What one query has looked at so far, what is left, and the message that it is at."""
 
-    def __init__(
-        self,
-        means: QueryContext,
-        topic: Topic,
-        query: Query,
-        deadline: float,
-        done: OutcomeDone,
-        head: int | None = None,
-    ) -> None:
-        """Nothing behind `head` is looked at; that is the end of the stream unless told."""
-        self._means = means
-        self._topic = topic
-        self._query = query
-        self._deadline = deadline
-        self._done = done
-        self._head = topic.head if head is None else head
-        self._wanted, self._ascending = _wanted(query, SeqSpan(first_readable(topic), self._head))
-        self._fresh: SeqSpan | None = None
-        """What the index was asked about."""
-        self._left: list[SeqSpan | IndexedRange] = []
-        """What is still to be looked at, by companions or by a scan, the next one last."""
-        self._planned_through = 0
-        self._scanned: list[SeqSpan] = []
-        self._skipped: list[SeqSpan] = []
-        """What a read did not get to, though nobody knows why."""
-        self._scanned_bytes = 0
-        self._indexed: list[SeqSpan] = []
-        """What companions were asked about."""
-        self._asked: int | None = None
-        """The number of the question, while it waits for further parts."""
-        self._enough = False
-        self._spent: str | None = None
-        self._waits_for_entries = self._waits_for_companion = False
-        self._steps = Trampoline()
-        self._cancel: Callable[[], None] = _nothing
+    __slots__ = (
+        "ascending", "context", "deadline", "enough", "head", "index", "indexed", "left", "memory_range",
+        "planned_through", "query", "question", "scanned", "scanned_bytes", "skipped", "spent", "time_is_up", "topic",
+        "wanted",
+    )  # fmt: skip
 
-    def answer_nothing(self) -> None:
-        """The time was over before anything was done."""
-        self._spent = "time"
-        self._answer(Result())
+    def __init__(self, context: QueryContext, topic: Topic, query: Query, deadline: float, head: int | None) -> None:
+        self.context = context
+        self.topic = topic
+        self.query = query
+        self.deadline = deadline
+        self.head = topic.head if head is None else head
+        self.wanted, self.ascending = _wanted(query, SeqSpan(first_readable(topic), self.head))
+        self.index: FedIndex
+        self.memory_range: SeqSpan | None = None
+        """What the memory index was asked about."""
+        self.left: list[SeqSpan | IndexedRange] = []
+        """What is still to be looked at, by index files or by a scan, the next one last."""
+        self.planned_through = 0
+        self.scanned: list[SeqSpan] = []
+        self.skipped: list[SeqSpan] = []
+        """What a read did not get to, for whatever reason."""
+        self.scanned_bytes = 0
+        self.indexed: list[SeqSpan] = []
+        """What index files were asked about."""
+        self.question: int | None = None
+        """The number of the question, while the search process keeps it for further parts."""
+        self.enough = False
+        self.spent: str | None = None
+        """The budget that ran out."""
+        self.time_is_up: Callable[[object], None] | None = None
+        """Ends a wait that may be long."""
 
-    def begin(self, description: Description, timeout_s: float) -> None:
-        """Raises SearchUnavailableError."""
-        self._description = description
-        self._followed = self._means.follower.of(self._topic, description)
-        self._cancel = self._means.later(timeout_s, self._late)
-        if self._ascending and self._plan_scan():
-            self._ask(_NOTHING, stays=True)
-        else:
-            self._bring()
+    def late(self) -> None:
+        """The time is over: a query that waits for entries or for an index file goes on with what is there."""
+        self.spent = "time"
+        if self.time_is_up is not None:
+            self.time_is_up(_LATE)
 
-    def _next(self) -> None:
-        """The next step, behind any part."""
-        self._steps.next(self._step)
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing follows on what is asked now. With the oldest first, the memory index does."""
+        return not self.left and not self.ascending
 
-    def _step(self) -> None:
-        if self._spent is None and self._means.now() >= self._deadline:
-            self._spent = "time"
-        if self._enough or self._spent is not None:
-            self._finish()
-        elif self._left or (self._ascending and self._plan_scan()):
-            part = self._left[-1]
-            if isinstance(part, IndexedRange):
-                self._look_up(part)
-            else:
-                self._scan(part)
-        elif self._fresh is None:
-            self._bring()
-        else:
-            self._finish()
+    def plan_older(self) -> bool:
+        """Plans what the memory index does not have and nobody has looked at; whether there is anything."""
+        first = max(self.wanted.first, self.planned_through + 1)
+        last = min(self.index.start, self.wanted.last)
+        self.planned_through = max(last, self.planned_through)
+        self.left = self.plan_range(first, last) if first <= last else []
+        if not self.ascending:
+            self.left.reverse()
+        return bool(self.left)
 
-    # What is fresh
-
-    def _bring(self) -> None:
-        self._waits_for_entries = True
-        self._means.follower.bring(self._followed, self._head, self._brought)
-
-    def _brought(self, outcome: FedIndex | TopicsError) -> None:
-        if not self._waits_for_entries:
-            return
-        self._waits_for_entries = False
-        if isinstance(outcome, TopicsError):
-            self._fail(outcome)
-        elif self._ascending and self._plan_scan():
-            # Meanwhile some of what was in the index has fallen out of it, or did not fit into it.
-            if self._asked is None:
-                self._ask(_NOTHING, stays=True)
-            else:
-                self._next()
-        else:
-            self._ask_fresh()
-
-    def _late(self) -> None:
-        """The time is over: who waits for entries to be brought, or for a companion, goes on with what is there."""
-        self._spent = "time"
-        if self._waits_for_entries:
-            self._waits_for_entries = False
-            self._ask_fresh()
-        elif self._waits_for_companion:
-            self._waits_for_companion = False
-            self._next()
-
-    def _ask_fresh(self) -> None:
-        followed, wanted = self._followed, self._wanted
-        fresh = self._fresh = SeqSpan(
-            max(wanted.first, followed.start + 1), min(wanted.last, followed.through, self._head)
-        )
-        asked = self._asked
-        if asked is not None:
-            removed = self._removed(fresh)
-            self._tell(lambda request: More(request, asked, (), fresh.first, fresh.last, removed, is_last=True))
-        else:
-            stays = not self._ascending and self._plan_scan() and self._spent is None
-            self._ask(fresh, stays)
-
-    def _ask(self, fresh: SeqSpan, stays: bool) -> None:
-        """Begins the query: what is fresh, and in the same question the companions that come next."""
-        # Where entries were removed it takes a while to tell which, and what is fresh is often enough.
-        is_quick = fresh.first > fresh.last or not has_removed(self._topic)
-        parts = self._take_near() if stays and is_quick else []
-        removed, index = self._removed(_around(fresh, parts)), self._followed.index
-        deadline = self._deadline + (_LATE_S if self._spent is not None else 0.0)
-        is_last = self._is_last
-
-        def make(request: int) -> AskMessage:
-            self._asked = request if stays else None
-            return AskMessage(
-                request, index, deadline, fresh.first, fresh.last, removed, self._query, _mapped(parts), stays, is_last
-            )
-
-        self._means.searcher.ask(make, lambda result: self._told_of(parts, result))
-
-    def _removed(self, part: SeqSpan) -> tuple[tuple[int, int], ...]:
-        return removed_between(self._topic, self._means.engine.core.reader, part.first, part.last)
-
-    # What is older
-
-    def _plan_scan(self) -> bool:
-        """Lays out what the index does not have and nobody has looked at; whether there is anything."""
-        first = max(self._wanted.first, self._planned_through + 1)
-        last = min(self._followed.start, self._wanted.last)
-        self._planned_through = max(last, self._planned_through)
-        self._left = self._laid_out(first, last) if first <= last else []
-        if not self._ascending:
-            self._left.reverse()
-        return bool(self._left)
-
-    def _laid_out(self, first: int, last: int) -> list[SeqSpan | IndexedRange]:
-        """What is to be looked at of a range, the newest first: companions, and what none of them has."""
-        companions = self._means.companions
+    def plan_range(self, first: int, last: int) -> list[SeqSpan | IndexedRange]:
+        """What is to be looked at of a range, the newest first: index files, and what none of them has."""
+        index_files = self.context.index_files
         found: list[SeqSpan | IndexedRange] = []
-        if companions is not None:
-            for part in reversed(companions.choose(self._topic, self._description, self._query, first, last)):
+        if index_files is not None:
+            for part in reversed(index_files.choose(self.topic, self.index.description, self.query, first, last)):
                 if part.last < last:
-                    found += seq_spans(self._topic, part.last + 1, last, PACK_BYTES)
+                    found += seq_spans(self.topic, part.last + 1, last, PACK_BYTES)
                 found.append(part)
                 last = part.first - 1
         if first <= last:
-            found += seq_spans(self._topic, first, last, PACK_BYTES)
+            found += seq_spans(self.topic, first, last, PACK_BYTES)
         return found
 
-    def _fetch(self, companions: IndexFiles, part: IndexedRange) -> None:
-        """The entries that it has are as far away, so the query waits. What is not there then is not chosen again."""
-        self._waits_for_companion = True
+    def plan_again(self, part: IndexedRange) -> None:
+        """Plans what an index file was to answer for, as it can be looked at now."""
+        instead = self.plan_range(part.first, part.last)
+        self.left += instead if self.ascending else reversed(instead)
 
-        def done() -> None:
-            # Until then it is what is left, and if the time is over meanwhile, what is missed.
-            if self._waits_for_companion:
-                self._waits_for_companion = False
-                self._left.pop()
-                self._lay_out_again(part)
-
-        companions.fetch(self._topic, part, done)
-
-    def _lay_out_again(self, part: IndexedRange) -> None:
-        """What a companion was to answer for, as it can be looked at now."""
-        instead = self._laid_out(part.first, part.last)
-        self._left += instead if self._ascending else reversed(instead)
-        self._next()
-
-    def _look_up(self, part: IndexedRange) -> None:
-        """Asks the companions that come next."""
-        companions, asked = self._means.companions, self._asked
-        assert companions is not None and asked is not None
-        if not companions.is_near(part):
-            self._fetch(companions, part)
-            return
-        parts = self._take_near()
-        removed, is_last = self._removed(_around(_NOTHING, parts)), self._is_last
-        self._means.searcher.ask(
-            lambda request: More(request, asked, removed=removed, mapped=_mapped(parts), is_last=is_last),
-            lambda result: self._told_of(parts, result),
-        )
-
-    def _take_near(self) -> list[IndexedRange]:
-        """The companions that come next and are near, several at once: each question goes to another process and
-        back. They are in use until it is told what became of them."""
-        companions, parts = self._means.companions, list[IndexedRange]()
-        while self._left and len(parts) < _AT_ONCE:
-            following = self._left[-1]
-            if companions is None or not isinstance(following, IndexedRange) or not companions.is_near(following):
+    def take_near(self) -> list[IndexedRange]:
+        """The index files that come next and are near, several at once: each message goes to another process and
+        back. They are in use until it is answered."""
+        index_files, parts = self.context.index_files, list[IndexedRange]()
+        while self.left and len(parts) < _INDEX_FILES_MAX:
+            following = self.left[-1]
+            if index_files is None or not isinstance(following, IndexedRange) or not index_files.is_near(following):
                 break
             if parts and following.remote is not None:
                 # One at a time of those that were fetched: none of them can make room for others while it is asked.
                 break
             parts.append(following)
-            self._left.pop()
-            companions.begin(following)
+            self.left.pop()
+            index_files.begin(following)
         return parts
 
-    def _told_of(self, parts: list[IndexedRange], result: Result | SearchUnavailableError) -> None:
-        """What companions had, as many of them as were asked. The others are left."""
-        companions = self._means.companions
-        for one in parts:
-            assert companions is not None
-            companions.end(one)
-        if not isinstance(result, Result):
-            self._end(result)
-            return
-        done, rest = parts[: result.looked_up], parts[result.looked_up :]
-        self._indexed += [SeqSpan(one.first, one.last) for one in done]
-        self._left += reversed(rest)
-        if result.unreadable:
-            assert companions is not None
-            self._left.pop()
-            self._enough, self._spent = result.enough, self._spent or result.spent
-            companions.distrust(self._topic, rest[0].path, result.unreadable)
-            self._lay_out_again(rest[0])
-        else:
-            self._take(result)
+    def removed(self, part: SeqSpan) -> tuple[tuple[int, int], ...]:
+        return removed_between(self.topic, self.context.engine.core.reader, part.first, part.last)
 
-    def _scan(self, part: SeqSpan) -> None:
-        request = ReadRequest(from_seq=part.first - 1, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=part.last)
-        try:
-            self._means.engine.read_as(
-                self._topic, request, pack, lambda outcome: self._take_pack(part, outcome), aside=True
-            )
-        except TopicsError as error:
-            self._fail(error)
-
-    def _take_pack(self, part: SeqSpan, packed: Pack | TopicsError) -> None:
-        if isinstance(packed, TopicsError):
-            self._fail(packed)
-            return
-        if self._scanned_bytes + packed.text_bytes > self._means.scan_bytes:
-            self._spent = "bytes"
-            self._next()
-            return
-        self._left.pop()
-        reached = min(packed.through, part.last)
-        if reached < part.first:
-            self._skipped.append(part)
-            self._next()
-            return
-        if reached < part.last:
-            self._left.append(SeqSpan(reached + 1, part.last))
-            if not self._ascending:
-                # It was larger than it seemed. What comes behind is to be looked at first, so this is read again.
-                self._left.insert(-1, SeqSpan(part.first, reached))
-                self._next()
-                return
-        self._scanned.append(SeqSpan(part.first, reached))
-        self._scanned_bytes += packed.text_bytes
-        asked = self._asked
-        assert asked is not None
-        if packed.pieces:
-            self._tell(lambda request: More(request, asked, packed.pieces, is_last=self._is_last), packed.body)
-        else:
-            self._next()
-
-    # Asking and answering
-
-    @property
-    def _is_last(self) -> bool:
-        """Whether nothing follows on what is asked now. With the oldest first, what is fresh does."""
-        return not self._left and not self._ascending
-
-    def _tell(self, make: Callable[[int], Question], body: tuple[bytes | memoryview, ...] = ()) -> None:
-        """Asks something after which there is more to do."""
-        self._means.searcher.ask(make, self._told, body)
-
-    def _told(self, result: Result | SearchUnavailableError) -> None:
-        if isinstance(result, SearchUnavailableError):
-            self._end(result)
-        else:
-            self._take(result)
-
-    def _take(self, result: Result) -> None:
-        self._enough, self._spent = result.enough, self._spent or result.spent
-        if result.is_final:
-            self._take_final(result)
-        else:
-            self._next()
-
-    def _fail(self, error: TopicsError) -> None:
-        """Gives up; whoever keeps the question may forget it."""
-        asked, self._asked = self._asked, None
-        if asked is not None:
-            self._means.searcher.ask(lambda request: Finish(request, asked), lambda _: None)
-        self._end(error)
-
-    def _finish(self) -> None:
-        asked = self._asked
-        assert asked is not None
-        self._means.searcher.ask(lambda request: Finish(request, asked), self._take_final)
-
-    def _take_final(self, result: Result | SearchUnavailableError) -> None:
-        if isinstance(result, SearchUnavailableError):
-            self._end(result)
-            return
-        self._means.follower.weigh(self._followed, result.memory_bytes)
-        self._answer(result)
-
-    def _answer(self, result: Result) -> None:
-        self._spent = self._spent or result.spent
-        wanted, fresh = self._wanted, self._fresh
+    def outcome(self, result: Result) -> Outcome:
+        self.spent = self.spent or result.spent
+        wanted, memory_range = self.wanted, self.memory_range
         missed: list[SeqSpan] = []
-        if not self._enough:
-            missed += (*(SeqSpan(part.first, part.last) for part in self._left), *self._skipped)
+        if not self.enough:
+            missed += (*(SeqSpan(part.first, part.last) for part in self.left), *self.skipped)
             # Behind what was, or would have been, scanned.
-            begin = max(wanted.first, self._planned_through + 1)
-            missed.append(SeqSpan(begin if fresh is None else max(begin, fresh.last + 1), wanted.last))
-        looked = fresh or SeqSpan(wanted.first, wanted.first - 1)
-        self._end(
-            account(
-                self._topic, result, self._head, looked, self._scanned, self._scanned_bytes, self._indexed, missed,
-                self._spent,
-            )
-        )  # fmt: skip
+            begin = max(wanted.first, self.planned_through + 1)
+            missed.append(SeqSpan(begin if memory_range is None else max(begin, memory_range.last + 1), wanted.last))
+        looked = memory_range or SeqSpan(wanted.first, wanted.first - 1)
+        return account(
+            self.topic, result, self.head, looked, self.scanned, self.scanned_bytes, self.indexed, missed, self.spent
+        )
 
-    def _end(self, outcome: Outcome | TopicsError) -> None:
-        # Let go at once, and not by the garbage collector: the timer holds this, too.
-        cancel, self._cancel = self._cancel, _nothing
+
+_LATE = object()
+"""The outcome of a wait that the end of the time cut short."""
+
+
+def nothing_in_time(context: QueryContext, topic: Topic, query: Query, head: int | None = None) -> Outcome:
+    """The outcome of a query whose time was over before anything was done."""
+    progress = _Progress(context, topic, query, 0.0, head)
+    progress.spent = "time"
+    return progress.outcome(Result())
+
+
+def execute_query(
+    context: QueryContext,
+    topic: Topic,
+    index: FedIndex,
+    query: Query,
+    deadline: float,
+    timeout_s: float,
+    head: int | None = None,
+) -> Steps[Outcome]:
+    """Answers a query within its time, from the memory index, index files and a scan of the rest. Nothing behind `head`
+    is looked at; that is the end of the stream unless given."""
+    progress = _Progress(context, topic, query, deadline, head)
+    progress.index = index
+    cancel = context.later(timeout_s, progress.late)
+    try:
+        result = yield from _all_parts(progress)
+    finally:
         cancel()
-        self._done(outcome)
+    context.feed.weigh(index, result.memory_bytes)
+    return progress.outcome(result)
 
 
-def _nothing() -> None:
-    return
+def _all_parts(progress: _Progress) -> Steps[Result]:
+    """Asks about one part after the other; the final result. The oldest parts come first if the order ascends."""
+    result: Result | None
+    if progress.ascending and progress.plan_older():
+        result = yield from _open_question(progress, _NOTHING, stays=True)
+    else:
+        result = yield from _ask_memory_index(progress)
+    while result is None or not result.is_final:
+        if progress.spent is None and progress.context.now() >= progress.deadline:
+            progress.spent = "time"
+        if progress.enough or progress.spent is not None:
+            return (yield from _finish(progress))
+        if progress.left or (progress.ascending and progress.plan_older()):
+            part = progress.left[-1]
+            if isinstance(part, IndexedRange):
+                result = yield from _ask_index_files(progress, part)
+            else:
+                result = yield from _scan(progress, part)
+        elif progress.memory_range is None:
+            result = yield from _ask_memory_index(progress)
+        else:
+            return (yield from _finish(progress))
+    return result
+
+
+def _ask_memory_index(progress: _Progress) -> Steps[Result | None]:
+    """Fills the memory index and asks it. None where there is something older to be looked at first."""
+    context, index, wanted = progress.context, progress.index, progress.wanted
+    filled: object = None
+    if index.through < progress.head:
+        try:
+            filled = yield from _unless_late(progress, lambda resume: context.feed.fill(index, progress.head, resume))
+        except TopicsError:
+            _abandon(progress)
+            raise
+    if filled is not _LATE and progress.ascending and progress.plan_older():
+        # Meanwhile some of what was in the index has fallen out of it, or did not fit into it.
+        return (yield from _open_question(progress, _NOTHING, stays=True)) if progress.question is None else None
+    span = SeqSpan(max(wanted.first, index.start + 1), min(wanted.last, index.through, progress.head))
+    progress.memory_range = span
+    question = progress.question
+    if question is None:
+        stays = not progress.ascending and progress.plan_older() and progress.spent is None
+        return (yield from _open_question(progress, span, stays))
+    removed = progress.removed(span)
+    return (
+        yield from _ask(progress, lambda request: More(request, question, (), *span, removed, is_last=True))
+    )  # fmt: skip
+
+
+def _open_question(progress: _Progress, span: SeqSpan, stays: bool) -> Steps[Result | None]:
+    """Begins the question: a range of the memory index, and in the same message the index files that come next."""
+    # Where entries were removed it takes a while to tell which, and the memory index often has enough.
+    is_quick = span.first > span.last or not has_removed(progress.topic)
+    parts = progress.take_near() if stays and is_quick else []
+    removed, index = progress.removed(_around(span, parts)), progress.index.index
+    deadline = progress.deadline + (_LATE_S if progress.spent is not None else 0.0)
+    query, is_last = progress.query, progress.is_last
+
+    def make(request: int) -> AskMessage:
+        progress.question = request if stays else None
+        return AskMessage(request, index, deadline, *span, removed, query, _mapped(parts), stays, is_last)
+
+    return (yield from _ask_about(progress, parts, make))
+
+
+def _ask_index_files(progress: _Progress, part: IndexedRange) -> Steps[Result | None]:
+    """Asks the index files that come next. One that is not near is fetched first: the entries that it has are as far
+    away, so the query waits."""
+    index_files, question = progress.context.index_files, progress.question
+    assert index_files is not None and question is not None
+    if not index_files.is_near(part):
+        fetched = yield from _unless_late(
+            progress, lambda resume: index_files.fetch(progress.topic, part, lambda: resume(None))
+        )
+        # Until then it is left, and if the time is over meanwhile, missed. What is not near then is not chosen again.
+        if fetched is not _LATE:
+            progress.left.pop()
+            progress.plan_again(part)
+        return None
+    parts = progress.take_near()
+    removed, is_last = progress.removed(_around(_NOTHING, parts)), progress.is_last
+    return (
+        yield from _ask_about(
+            progress,
+            parts,
+            lambda request: More(request, question, removed=removed, mapped=_mapped(parts), is_last=is_last),
+        )
+    )
+
+
+def _ask_about(progress: _Progress, parts: list[IndexedRange], make: Callable[[int], Question]) -> Steps[Result | None]:
+    """Sends a message that is about index files, too. As many are asked as time allows; the others are left. None where
+    one cannot be read: what it was to answer for is planned again."""
+    index_files = progress.context.index_files
+    try:
+        result = yield from _ask(progress, make)
+    finally:
+        for part in parts:
+            assert index_files is not None
+            index_files.end(part)
+    done, rest = parts[: result.looked_up], parts[result.looked_up :]
+    progress.indexed += [SeqSpan(part.first, part.last) for part in done]
+    progress.left += reversed(rest)
+    if result.unreadable:
+        assert index_files is not None
+        progress.left.pop()
+        index_files.distrust(progress.topic, rest[0].path, result.unreadable)
+        progress.plan_again(rest[0])
+        return None
+    return result
+
+
+def _scan(progress: _Progress, part: SeqSpan) -> Steps[Result | None]:
+    """Reads entries that no index has and sends them to be looked at one by one."""
+    context, question = progress.context, progress.question
+    assert question is not None
+    read = ReadRequest(from_seq=part.first - 1, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=part.last)
+    try:
+        packed: Pack = yield Until(
+            lambda resume: context.engine.read_as(progress.topic, read, pack, resume, aside=True)
+        )
+    except TopicsError:
+        _abandon(progress)
+        raise
+    if progress.scanned_bytes + packed.text_bytes > context.scan_bytes:
+        progress.spent = "bytes"
+        return None
+    progress.left.pop()
+    reached = min(packed.through, part.last)
+    if reached < part.first:
+        progress.skipped.append(part)
+        return None
+    if reached < part.last:
+        progress.left.append(SeqSpan(reached + 1, part.last))
+        if not progress.ascending:
+            # It was larger than it seemed. What comes behind is to be looked at first, so this is read again.
+            progress.left.insert(-1, SeqSpan(part.first, reached))
+            return None
+    progress.scanned.append(SeqSpan(part.first, reached))
+    progress.scanned_bytes += packed.text_bytes
+    if not packed.pieces:
+        return None
+    is_last = progress.is_last
+    return (
+        yield from _ask(progress, lambda request: More(request, question, packed.pieces, is_last=is_last), packed.body)
+    )
+
+
+def _ask(
+    progress: _Progress, make: Callable[[int], Question], body: Sequence[bytes | memoryview] = ()
+) -> Steps[Result]:
+    """Sends a message to the search process and waits for its answer."""
+    result: Result = yield Until(lambda resume: progress.context.searcher.ask(make, resume, body))
+    progress.enough, progress.spent = result.enough, progress.spent or result.spent
+    return result
+
+
+def _unless_late(progress: _Progress, wait: Callable[[Callable[[object], None]], None]) -> Steps[object]:
+    """Waits for something, at most until the time is over: the outcome is then `_LATE`."""
+
+    def register(resume: Callable[[object], None]) -> None:
+        progress.time_is_up = resume
+        wait(resume)
+
+    try:
+        return (yield Until(register))
+    finally:
+        progress.time_is_up = None
+
+
+def _finish(progress: _Progress) -> Steps[Result]:
+    """Ends a question that was kept; its result is what all its parts gave."""
+    question = progress.question
+    assert question is not None
+    result: Result = yield Until(
+        lambda resume: progress.context.searcher.ask(lambda request: Finish(request, question), resume)
+    )
+    return result
+
+
+def _abandon(progress: _Progress) -> None:
+    """Has the search process forget the question, whose answer nobody waits for any more."""
+    question, progress.question = progress.question, None
+    if question is not None:
+        progress.context.searcher.ask(lambda request: Finish(request, question), lambda _: None)
 
 
 def _around(fresh: SeqSpan, parts: list[IndexedRange]) -> SeqSpan:
@@ -534,60 +524,32 @@ def _wanted(query: Query, everything: SeqSpan) -> tuple[SeqSpan, bool]:
     return SeqSpan(everything.first, min(everything.last, place - 1)), False
 
 
-# Searches that are ranked by rarity: terms are counted in all parts first, and then the query is asked like any other.
+# Searches that are ranked by BM25: terms are counted in all parts first, and then the query is asked like any other.
 #
-# Both go the same way through the same parts, up to the same entry. Each may take half of the time and of the bytes, so
-# that a ranked search costs no more than another one may. What was counted goes with the place where the next page
-# begins: that page is ranked by the same statistics, whatever was written or removed in between, and counts nothing.
+# Both passes go through the same parts, up to the same entry. Each may take half of the time and of the bytes, so that
+# a ranked search costs no more than another one may. The counts go with the place where the next page begins: that page
+# is ranked by the same statistics, whatever was written or removed in between, and counts nothing.
 
 
-class RankedQueryExecution:
-    """One ranked search on its way."""
-
-    def __init__(
-        self, means: QueryContext, topic: Topic, query: SearchQuery, deadline: float, done: OutcomeDone
-    ) -> None:
-        self._means = means._replace(scan_bytes=means.scan_bytes // 2)
-        self._topic = topic
-        self._query = query
-        self._deadline = deadline
-        self._done = done
-        self._head = topic.head
-
-    def begin(self, description: Description, timeout_s: float) -> None:
-        """Raises SearchUnavailableError."""
-        self._description = description
-        if not terms_of(known_search(self._query.q, description.contract.registry).predicate):
-            self._search(None)
-            return
+def execute_ranked_query(
+    context: QueryContext, topic: Topic, index: FedIndex, query: SearchQuery, deadline: float, timeout_s: float
+) -> Steps[Outcome]:
+    """Answers a ranked search; like `execute_query`."""
+    context = context._replace(scan_bytes=context.scan_bytes // 2)
+    description, head = index.description, topic.head
+    counted: Outcome | None = None
+    if terms_of(known_search(query.q, description.contract.registry).predicate):
         half_s = timeout_s / 2
-        counting = QueryExecution(
-            self._means, self._topic, CountQuery(self._query.q), self._deadline - half_s, self._counted, self._head
-        )
-        counting.begin(description, half_s)
-
-    def _counted(self, counted: Outcome | TopicsError) -> None:
-        if isinstance(counted, TopicsError):
-            self._done(counted)
-            return
-        self._query = replace(self._query, statistics=counted.result.counted)
-        try:
-            self._search(counted)
-        except TopicsError as error:
-            self._done(error)
-
-    def _search(self, counted: Outcome | None) -> None:
-        def done(outcome: Outcome | TopicsError) -> None:
-            if counted is not None and isinstance(outcome, Outcome):
-                outcome = _joined(counted, outcome)
-            self._done(outcome)
-
-        asking = QueryExecution(self._means, self._topic, self._query, self._deadline, done, self._head)
-        left_s = self._deadline - self._means.now()
-        if left_s <= 0:
-            asking.answer_nothing()
-        else:
-            asking.begin(self._description, left_s)
+        counted = yield from execute_query(context, topic, index, CountQuery(query.q), deadline - half_s, half_s, head)
+        query = replace(query, statistics=counted.result.counted)
+    left_s = deadline - context.now()
+    if left_s <= 0:
+        found = nothing_in_time(context, topic, query, head)
+    else:
+        # Asked for again: while terms were counted the index may have made room for others.
+        index = context.feed.for_query(topic, description)
+        found = yield from execute_query(context, topic, index, query, deadline, left_s, head)
+    return found if counted is None else _joined(counted, found)
 
 
 def _joined(counted: Outcome, found: Outcome) -> Outcome:

@@ -8,18 +8,19 @@ from topics.engine.topic import Topic
 from topics.model.errors import InvalidRequestError, ThrottledError, TopicsError
 from topics.schema.search_fields import SearchConfig
 from topics.search.query.predicates import bind_filter
-from topics.search.service.backend import InlineSearcher, Later, Searcher, SearchStats, at_once
+from topics.search.service.backend import InlineSearcher, Later, Searcher, SearchStats, at_once, run_steps
 from topics.search.service.filtered_read import FilteredDiff, FilteredRead
-from topics.search.service.hit_fetch import EntryCache, Fetch, Fetched
+from topics.search.service.hit_fetch import EntryCache, Fetched, fetch_entries
 from topics.search.service.index_feed import IndexFeed, IndexPrefetch
 from topics.search.service.index_file_cache import IndexFiles
-from topics.search.service.index_skip_scan import IndexSkipScan, KeyedRead, Read, SliceDone
+from topics.search.service.index_skip_scan import IndexSkipScan, Read, SliceDone, read_key
 from topics.search.service.query_execution import (
     Outcome,
     OutcomeDone,
     QueryContext,
-    QueryExecution,
-    RankedQueryExecution,
+    execute_query,
+    execute_ranked_query,
+    nothing_in_time,
 )
 from topics.search.worker.messages import NO_INDEX, Query, SearchQuery
 from topics.streams.chunked_validation import Description
@@ -54,14 +55,14 @@ class StreamSearch:
         self._later = later
         self._now = now
         covered = {} if companions is None else {"covered": companions.covered_through}
-        self._follower = IndexFeed(engine, searcher, later, stream_bytes, memory_bytes, **covered)
+        self._feed = IndexFeed(engine, searcher, later, stream_bytes, memory_bytes, **covered)
         self._scan_bytes = scan_bytes
         self._max_queries = max_queries
         self._max_queries_per_tenant = max_queries_per_tenant
         self._queries: dict[str, int] = {}
         """Queries that are being answered, by whose they are."""
-        self._seen = EntryCache()
-        self._ahead = IndexPrefetch(engine, self._follower, later)
+        self._entries = EntryCache()
+        self._prefetch = IndexPrefetch(engine, self._feed, later)
         self._stats = SearchStats()
         if companions is not None:
             engine.core.chores.append(companions.tidy)
@@ -72,7 +73,7 @@ class StreamSearch:
         return sum(self._queries.values())
 
     def stats(self) -> SearchStats:
-        self._stats.memory_bytes = self._follower.memory_bytes
+        self._stats.memory_bytes = self._feed.memory_bytes
         self._stats.processes_lost = self._searcher.generation
         cache = None if self.companions is None else self.companions.cache
         if cache is not None:
@@ -109,20 +110,22 @@ class StreamSearch:
             self._count(outcome, self._now() - begun)
             done(outcome)
 
-        means = QueryContext(
-            engine, self._searcher, self._follower, self._later, self._now, self._scan_bytes, self.companions
+        context = QueryContext(
+            engine, self._searcher, self._feed, self._later, self._now, self._scan_bytes, self.companions
         )
-        deadline = begun + timeout_s
+        if timeout_s <= 0:
+            counted(nothing_in_time(context, topic, query))
+            return
         try:
-            if timeout_s <= 0:
-                QueryExecution(means, topic, query, deadline, counted).answer_nothing()
-            elif isinstance(query, SearchQuery) and query.ranked and not query.statistics:
-                RankedQueryExecution(means, topic, query, deadline, counted).begin(description_of(topic), timeout_s)
-            else:
-                QueryExecution(means, topic, query, deadline, counted).begin(description_of(topic), timeout_s)
+            index = self._feed.for_query(topic, description_of(topic))
         except TopicsError:
             self._ended(owner)
             raise
+        deadline = begun + timeout_s
+        if isinstance(query, SearchQuery) and query.ranked and not query.statistics:
+            run_steps(execute_ranked_query(context, topic, index, query, deadline, timeout_s), counted)
+        else:
+            run_steps(execute_query(context, topic, index, query, deadline, timeout_s), counted)
 
     def _check_room(self, tenant: str | None) -> None:
         most, mine = self._max_queries, self._max_queries_per_tenant
@@ -138,8 +141,8 @@ class StreamSearch:
 
     def fetch(self, topic: Topic, seqs: list[int], done: Callable[[Fetched | TopicsError], None]) -> None:
         """The entries of some seqs."""
-        seen = self._seen.of(topic, description_of(topic))
-        Fetch(self._engine, topic, seen, seqs, done, self._later).run()
+        cache = self._entries.of(topic, description_of(topic))
+        run_steps(fetch_entries(self._engine, topic, cache, seqs, self._later), done)
 
     def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         """A read that a filter restricts."""
@@ -149,29 +152,30 @@ class StreamSearch:
 
         def index() -> int:
             # Asked anew for every step: between two of them an index may have made room for others.
-            return self._follower.of(topic, description).index
+            return self._feed.for_query(topic, description).index
 
-        leaper = None
+        skip_scan = None
         if self.companions is not None:
-            leaper = IndexSkipScan(self._searcher, self.companions, topic, spec.key, spec.filter, index)
-        FilteredRead(
-            self._engine, self._searcher, self._later, self._stats, topic, description.promoter, spec, index, leaper,
-            done,
-        ).run()  # fmt: skip
+            skip_scan = IndexSkipScan(self._searcher, self.companions, topic, spec.key, spec.filter, index)
+        read = FilteredRead(
+            self._engine, self._searcher, self._later, self._stats, topic, description.promoter, spec, index, skip_scan
+        )
+        run_steps(read.steps(), done)
 
     def read_key(self, topic: Topic, spec: ReadSpec, read: Read, done: SliceDone) -> None:
         """A read of one routing key. `read` does it without any help."""
         if self.companions is None:
             read(spec, done)
             return
-        leaper = IndexSkipScan(self._searcher, self.companions, topic, spec.key, None, _no_index)
-        KeyedRead(topic, spec, leaper, read, self._later, done).run()
+        skip_scan = IndexSkipScan(self._searcher, self.companions, topic, spec.key, None, _no_index)
+        run_steps(read_key(topic, spec, skip_scan, read, self._later), done)
 
     def diff(
         self, topic: Topic, request: ReadRequest, text: str, done: Callable[[ReadResult | TopicsError], None]
     ) -> None:
         """A read of a topic's records that a filter restricts; `topics.search.query.schemaless_filter` says which."""
-        FilteredDiff(self._engine, self._searcher, self._later, self._stats, topic, request, text, done).run()
+        diff = FilteredDiff(self._engine, self._searcher, self._later, self._stats, topic, request, text)
+        run_steps(diff.steps(), done)
 
 
 def inline_search(engine: Engine) -> StreamSearch:
