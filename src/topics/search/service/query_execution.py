@@ -11,6 +11,7 @@ and for index files that are fetched from an object store; a timer ends the wait
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -256,6 +257,35 @@ class _Progress:
             index_files.begin(following)
         return parts
 
+    def release(self, parts: list[IndexedRange]) -> None:
+        """Index files are no longer in use."""
+        for part in parts:
+            assert self.context.index_files is not None
+            self.context.index_files.end(part)
+
+    def take(self, result: Result) -> Result:
+        """Notes the result of a part."""
+        self.enough, self.spent = result.enough, self.spent or result.spent
+        return result
+
+    def take_parts(self, parts: list[IndexedRange], result: Result) -> Result | None:
+        """Notes the result of index files. As many were asked as time allowed; the others are left. None where one
+        cannot be read: what it was to answer for is planned again."""
+        self.take(result)
+        if not parts:
+            return result
+        done, rest = parts[: result.looked_up], parts[result.looked_up :]
+        self.indexed += [SeqSpan(part.first, part.last) for part in done]
+        self.left += reversed(rest)
+        if not result.unreadable:
+            return result
+        assert self.context.index_files is not None
+        unreadable = rest[0]
+        self.left.pop()
+        self.context.index_files.distrust(self.topic, unreadable.path, result.unreadable)
+        self.plan_again(unreadable)
+        return None
+
     def removed(self, part: SeqSpan) -> tuple[tuple[int, int], ...]:
         return removed_between(self.topic, self.context.engine.core.reader, part.first, part.last)
 
@@ -299,37 +329,35 @@ def execute_query(
     progress = _Progress(context, topic, query, deadline, head)
     progress.index = index
     cancel = context.later(timeout_s, progress.late)
+    result: Result | None
     try:
-        result = yield from _all_parts(progress)
+        # In ascending order the oldest parts come first, otherwise the memory index.
+        if progress.ascending and progress.plan_older():
+            result = yield from _open_question(progress, _NOTHING, stays=True)
+        else:
+            result = yield from _ask_memory_index(progress)
+        while result is None or not result.is_final:
+            if progress.spent is None and context.now() >= deadline:
+                progress.spent = "time"
+            if progress.enough or progress.spent is not None:
+                result = yield _finish(progress)
+                break
+            if progress.left or (progress.ascending and progress.plan_older()):
+                part = progress.left[-1]
+                if isinstance(part, IndexedRange):
+                    result = yield from _ask_index_files(progress, part)
+                else:
+                    result = yield from _scan(progress, part)
+            elif progress.memory_range is None:
+                result = yield from _ask_memory_index(progress)
+            else:
+                result = yield _finish(progress)
+                break
     finally:
         cancel()
+    assert result is not None
     context.feed.weigh(index, result.memory_bytes)
     return progress.outcome(result)
-
-
-def _all_parts(progress: _Progress) -> Steps[Result]:
-    """Asks about one part after the other; the final result. The oldest parts come first if the order ascends."""
-    result: Result | None
-    if progress.ascending and progress.plan_older():
-        result = yield from _open_question(progress, _NOTHING, stays=True)
-    else:
-        result = yield from _ask_memory_index(progress)
-    while result is None or not result.is_final:
-        if progress.spent is None and progress.context.now() >= progress.deadline:
-            progress.spent = "time"
-        if progress.enough or progress.spent is not None:
-            return (yield from _finish(progress))
-        if progress.left or (progress.ascending and progress.plan_older()):
-            part = progress.left[-1]
-            if isinstance(part, IndexedRange):
-                result = yield from _ask_index_files(progress, part)
-            else:
-                result = yield from _scan(progress, part)
-        elif progress.memory_range is None:
-            result = yield from _ask_memory_index(progress)
-        else:
-            return (yield from _finish(progress))
-    return result
 
 
 def _ask_memory_index(progress: _Progress) -> Steps[Result | None]:
@@ -352,9 +380,9 @@ def _ask_memory_index(progress: _Progress) -> Steps[Result | None]:
         stays = not progress.ascending and progress.plan_older() and progress.spent is None
         return (yield from _open_question(progress, span, stays))
     removed = progress.removed(span)
-    return (
-        yield from _ask(progress, lambda request: More(request, question, (), *span, removed, is_last=True))
-    )  # fmt: skip
+    return progress.take(
+        (yield _ask(progress, lambda request: More(request, question, (), *span, removed, is_last=True)))
+    )
 
 
 def _open_question(progress: _Progress, span: SeqSpan, stays: bool) -> Steps[Result | None]:
@@ -370,7 +398,11 @@ def _open_question(progress: _Progress, span: SeqSpan, stays: bool) -> Steps[Res
         progress.question = request if stays else None
         return AskMessage(request, index, deadline, *span, removed, query, _mapped(parts), stays, is_last)
 
-    return (yield from _ask_about(progress, parts, make))
+    try:
+        result: Result = yield _ask(progress, make)
+    finally:
+        progress.release(parts)
+    return progress.take_parts(parts, result)
 
 
 def _ask_index_files(progress: _Progress, part: IndexedRange) -> Steps[Result | None]:
@@ -389,35 +421,13 @@ def _ask_index_files(progress: _Progress, part: IndexedRange) -> Steps[Result | 
         return None
     parts = progress.take_near()
     removed, is_last = progress.removed(_around(_NOTHING, parts)), progress.is_last
-    return (
-        yield from _ask_about(
-            progress,
-            parts,
-            lambda request: More(request, question, removed=removed, mapped=_mapped(parts), is_last=is_last),
-        )
-    )
-
-
-def _ask_about(progress: _Progress, parts: list[IndexedRange], make: Callable[[int], Question]) -> Steps[Result | None]:
-    """Sends a message that is about index files, too. As many are asked as time allows; the others are left. None where
-    one cannot be read: what it was to answer for is planned again."""
-    index_files = progress.context.index_files
     try:
-        result = yield from _ask(progress, make)
+        result: Result = yield _ask(
+            progress, lambda request: More(request, question, removed=removed, mapped=_mapped(parts), is_last=is_last)
+        )
     finally:
-        for part in parts:
-            assert index_files is not None
-            index_files.end(part)
-    done, rest = parts[: result.looked_up], parts[result.looked_up :]
-    progress.indexed += [SeqSpan(part.first, part.last) for part in done]
-    progress.left += reversed(rest)
-    if result.unreadable:
-        assert index_files is not None
-        progress.left.pop()
-        index_files.distrust(progress.topic, rest[0].path, result.unreadable)
-        progress.plan_again(rest[0])
-        return None
-    return result
+        progress.release(parts)
+    return progress.take_parts(parts, result)
 
 
 def _scan(progress: _Progress, part: SeqSpan) -> Steps[Result | None]:
@@ -451,18 +461,15 @@ def _scan(progress: _Progress, part: SeqSpan) -> Steps[Result | None]:
     if not packed.pieces:
         return None
     is_last = progress.is_last
-    return (
-        yield from _ask(progress, lambda request: More(request, question, packed.pieces, is_last=is_last), packed.body)
+    result: Result = yield _ask(
+        progress, lambda request: More(request, question, packed.pieces, is_last=is_last), packed.body
     )
+    return progress.take(result)
 
 
-def _ask(
-    progress: _Progress, make: Callable[[int], Question], body: Sequence[bytes | memoryview] = ()
-) -> Steps[Result]:
-    """Sends a message to the search process and waits for its answer."""
-    result: Result = yield Until(lambda resume: progress.context.searcher.ask(make, resume, body))
-    progress.enough, progress.spent = result.enough, progress.spent or result.spent
-    return result
+def _ask(progress: _Progress, make: Callable[[int], Question], body: Sequence[bytes | memoryview] = ()) -> Until:
+    """Sends a message to the search process and waits for its result."""
+    return Until(partial(progress.context.searcher.ask, make, body=body))
 
 
 def _unless_late(progress: _Progress, wait: Callable[[Callable[[object], None]], None]) -> Steps[object]:
@@ -478,14 +485,11 @@ def _unless_late(progress: _Progress, wait: Callable[[Callable[[object], None]],
         progress.time_is_up = None
 
 
-def _finish(progress: _Progress) -> Steps[Result]:
+def _finish(progress: _Progress) -> Until:
     """Ends a question that was kept; its result is what all its parts gave."""
     question = progress.question
     assert question is not None
-    result: Result = yield Until(
-        lambda resume: progress.context.searcher.ask(lambda request: Finish(request, question), resume)
-    )
-    return result
+    return _ask(progress, lambda request: Finish(request, question))
 
 
 def _abandon(progress: _Progress) -> None:
