@@ -18,7 +18,6 @@ from functools import partial
 import msgspec
 import uvloop
 
-from topics import __version__
 from topics.api.app import Api
 from topics.api.auth import BadKeyError, KeyRing, KeyStore, Tokens
 from topics.api.cors import BadOriginError, BrowserRules
@@ -72,6 +71,7 @@ from topics.system.process import (
     tune_collector,
     tune_threads,
 )
+from topics_protocol import __version__
 from topics_protocol.v0 import PipelineAnswer
 
 # More writer threads than this compete for the interpreter instead of overlapping their syncs.

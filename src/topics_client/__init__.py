@@ -121,7 +121,6 @@ from topics_client.errors import (
 )
 from topics_client.inbox import CaughtUp, TopicFailed, TopicGap, TopicGone, TopicRecord
 from topics_client.options import ClientOptions, RetryPolicy
-from topics_client.records import Gap, Job, NewRecord, Record
 from topics_client.streams.contents import ProducerMark, StreamAppended, StreamPage, StreamState, StreamSummary
 from topics_client.streams.contracts import Boundary, Lens, RoutingKey, StreamProfile, StreamSchema
 from topics_client.streams.inspection import IndexStatus, StreamDetails, StreamInfo
@@ -145,6 +144,7 @@ from topics_client.streams.subscriptions import Subscription, Wake, WakeAcked, W
 from topics_client.streams.touches import Activated, Touched, TouchState, TouchTemplate
 from topics_client.worker_state import JobRetry, RetryJob
 from topics_protocol.config import Discard, Durability, Guarantee, TagMatch, TopicConfig, TopicConfigPatch, TopicType
+from topics_protocol.records import Gap, Job, NewRecord, Record
 
 if TYPE_CHECKING:
     from topics_client._async.client import AsyncClient

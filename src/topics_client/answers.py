@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from topics_client.records import Gap, Job, Record
 from topics_protocol import queues, transactions, v0
 from topics_protocol.config import TopicConfig
+from topics_protocol.records import Gap, Job, Record
 
 Performance = dict[str, Any]
 

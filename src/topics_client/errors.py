@@ -77,7 +77,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from topics_client.records import Gap
+    from topics_protocol.records import Gap
 
 
 class Unsendable(ValueError):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from topics_client.answers import Diff
 from topics_client.errors import GapError
-from topics_client.records import Gap, Record
 from topics_client.requests import Request, diff
+from topics_protocol.records import Gap, Record
 
 Item = Record | Gap
 

@@ -5,7 +5,7 @@ from collections import deque
 import msgspec
 
 from topics_client.errors import ApiError, GapError
-from topics_client.records import Gap, Record
+from topics_protocol.records import Gap, Record
 from topics_protocol.watch import TombstoneEvent
 
 

@@ -34,9 +34,9 @@ from topics_client.answers import (
     WhoAmI,
 )
 from topics_client.errors import Unsendable
-from topics_client.records import NewRecord
 from topics_client.transport.http1 import Response
 from topics_protocol.config import Guarantee, TagMatch, TopicConfigPatch
+from topics_protocol.records import NewRecord
 
 A = TypeVar("A")
 

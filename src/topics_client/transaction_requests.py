@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from topics_client.answers import Staged, TransactionState
-from topics_client.records import NewRecord
 from topics_client.requests import Config, Request, as_config, encode_values, given_only, named, several
+from topics_protocol.records import NewRecord
 
 _PART_RECORDS = 1000
 _PART_BYTES = 4 * 1024 * 1024

@@ -14,10 +14,10 @@ import msgspec
 
 from topics_client.errors import ClientError, ConnectionFailed, NotFound, ShuttingDown, TopicNotFound, refusal
 from topics_client.inbox import Inbox, LiveItem, TombstoneMessage
-from topics_client.records import Record
 from topics_client.requests import Request, given_only
 from topics_client.transport.http1 import Response
 from topics_client.transport.sse import EventParser, ServerEvent
+from topics_protocol.records import Record
 from topics_protocol.watch import CaughtUpEvent, ErrorEvent, TopicDeletedEvent, WatchAnswer
 
 T = TypeVar("T")

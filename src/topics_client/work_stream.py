@@ -12,10 +12,10 @@ from collections import deque
 import msgspec
 
 from topics_client.errors import ClientError, ConnectionFailed, ShuttingDown, refusal
-from topics_client.records import Job
 from topics_client.requests import Request, topic_path
 from topics_client.transport.http1 import Response
 from topics_client.transport.sse import EventParser, ServerEvent
+from topics_protocol.records import Job
 from topics_protocol.watch import ErrorEvent
 
 _HEARTBEAT_MS = 15_000

@@ -18,10 +18,10 @@ import msgspec
 from topics_client.answers import Acked, Claimed, Diff, Extended, Nacked, TopicState
 from topics_client.errors import ClientError
 from topics_client.queue_requests import ack, claim, extend, nack
-from topics_client.records import Job
 from topics_client.requests import Request, diff, get_topic
 from topics_client.system import Entropy
 from topics_protocol.config import MAX_DELAY_MS
+from topics_protocol.records import Job
 
 _LEASE_MS = 30_000
 _NODE_BYTES = 6

@@ -16,11 +16,11 @@ import msgspec
 from topics_client.answers import Appended
 from topics_client.errors import ApiError, ClientError, ConnectionFailed, ShuttingDown, TopicNotFound, refusal
 from topics_client.inbox import Inbox, TombstoneMessage
-from topics_client.records import Record
 from topics_client.requests import Request, given_only
 from topics_client.retry import new_key
 from topics_client.system import Entropy
 from topics_client.watch import Topics, expected_epochs, starts_of
+from topics_protocol.records import Record
 
 _STATUS_UNKNOWN = 0
 

@@ -5,7 +5,6 @@ from typing import Protocol
 
 import msgspec
 
-from topics import __version__
 from topics.api.app import SECURE, Api, Route, Routes, match_of
 from topics.api.auth import ANYONE, Key, Scope
 from topics.api.call import Operation, Parameter, parse_query
@@ -27,6 +26,7 @@ from topics.http.server import HttpServer
 from topics.model.errors import NotReadyError, ShuttingDownError, quoted
 from topics.system.clock import Clock
 from topics.system.process import process_numbers
+from topics_protocol import __version__
 from topics_protocol.v0 import HealthAnswer, KeyAnswer, PipelineAnswer, ReadyAnswer, SelfAnswer
 
 # Pages for people: where they are, and who is sent there.

@@ -27,9 +27,9 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace import Span as _Span
 
-from topics import __version__
 from topics.api.tracing import TraceContext
 from topics.http.messages import RequestHead
+from topics_protocol import __version__
 
 _EXPORT_S = 5.0
 _FAILED = 500

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 
 from cyclopts import App, Group
 
-from topics import __version__
 from topics.cli.failures import INTERRUPTED, PIPE_CLOSED, advice, explained, one_line, strangers
+from topics_protocol import __version__
 
 __all__ = ["main"]
 

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from topics import __version__
 from topics.cli.output import line
+from topics_protocol import __version__
 
 
 def version() -> int:

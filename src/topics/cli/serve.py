@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from topics import __version__, server
+from topics import server
 from topics.cli.failures import strangers
 from topics.model.settings import SETTINGS, Setting, Settings
 from topics.system.logs import configure_logs
+from topics_protocol import __version__
 from topics_protocol.config import DEFAULT_URL
 
 # What a server that was just started says to a person: where it is, who may come in, and what to try.

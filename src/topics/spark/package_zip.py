@@ -7,10 +7,9 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import topics
 import topics_client
 import topics_protocol
-from topics import __version__
+from topics_protocol import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,8 +20,7 @@ def package_zip(folder: Path) -> str:
     changed."""
     target = folder / f"topics-{__version__}.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for package in (topics, topics_client, topics_protocol):
-            root = Path(package.__path__[0])
+        for root in (Path(__file__).parents[1], Path(topics_client.__path__[0]), Path(topics_protocol.__path__[0])):
             for path in sorted(root.rglob("*")):
                 if path.is_file() and "__pycache__" not in path.parts:
                     archive.write(path, path.relative_to(root.parent).as_posix())

@@ -24,7 +24,6 @@ from topics_client._async.worker import AsyncWorker
 from topics_client.answers import RouterSummary, TopicPage, TopicSummary
 from topics_client.errors import ClientClosed, ClientError
 from topics_client.options import ClientOptions, RetryPolicy
-from topics_client.records import Job, Record
 from topics_client.requests import A, Request
 from topics_client.retry import Attempts, Backoff
 from topics_client.session import Session, as_method
@@ -32,6 +31,7 @@ from topics_client.streams import contents, contracts, inspection, searches, sub
 from topics_client.streams.contents import StreamSummary
 from topics_client.streams.searches import SearchPage
 from topics_client.system import Clock, Entropy
+from topics_protocol.records import Job, Record
 
 if TYPE_CHECKING:
     from topics_client._async.websocket import AsyncSocket

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from topics_client.records import Record
+from topics_protocol.records import Record
 
 if TYPE_CHECKING:
     from topics_client._async.client import AsyncClient

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from topics_client.records import Record
+from topics_protocol.records import Record
 
 if TYPE_CHECKING:
     from topics_client._sync.client import Client

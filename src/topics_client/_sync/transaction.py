@@ -9,9 +9,9 @@ import msgspec
 
 from topics_client.answers import TransactionState
 from topics_client.errors import ClientError
-from topics_client.records import NewRecord
 from topics_client.requests import Config, given_only
 from topics_client.transaction_requests import Part, PartBuffer, TransactionPlan
+from topics_protocol.records import NewRecord
 
 if TYPE_CHECKING:
     from topics_client._sync.client import Client

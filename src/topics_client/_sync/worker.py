@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from topics_client._sync.net import Bell, Crew, Flag, Interrupted, Lock, join, spawn, stopped_by_signal
 from topics_client.errors import ClientClosed, ClientError
-from topics_client.records import Job
 from topics_client.requests import A, Request
 from topics_client.retry import may_try_again
 from topics_client.worker_state import Idling, RetryJob, Settled, WorkerPlan, WorkerState
+from topics_protocol.records import Job
 
 if TYPE_CHECKING:
     from topics_client._sync.client import Client

@@ -7,8 +7,8 @@ import msgspec
 from topics.model.topic_config import TopicConfig
 from topics_client import Claimed, Diff
 from topics_client.answers import TopicState
-from topics_client.records import Job
 from topics_client.worker_state import Idling, worker
+from topics_protocol.records import Job
 
 EMPTY = Claimed(topic="jobs", claimed=[], count=0, ready=0)
 JOB = Job(seq=1, ts=1, payload=msgspec.Raw(b"1"), lease_id="lease_1", deadline=1, deliveries=1)

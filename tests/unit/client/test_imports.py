@@ -6,8 +6,11 @@ import sys
 
 import pytest
 
+import topics
 import topics_client
 import topics_protocol
+from topics.embedded import open_folder
+from topics.engine.engine import Engine
 
 # What costs more to import than the client itself, or belongs to the server.
 NEVER = ("httpx", "uvloop", "obstore", "cryptography", "xxhash", "prometheus_client", "rich", "cyclopts")
@@ -30,7 +33,7 @@ def test_the_client_imports_little() -> None:
     assert "topics" not in packages(found)
     assert {name for name in found if name.startswith("topics_client._async")} == set()
     assert {name for name in found if name.startswith("topics_protocol.")} == {
-        f"topics_protocol.{name}" for name in ("config", "v0", "queues", "transactions", "watch")
+        f"topics_protocol.{name}" for name in ("config", "records", "v0", "queues", "transactions", "watch")
     }
 
 
@@ -61,6 +64,23 @@ def test_serve_imports_nothing_of_the_client() -> None:
     found = imported("import topics.cli, topics.cli.serve, topics.server")
     assert {"topics.server", "topics_protocol.v0"} <= found
     assert "topics_client" not in packages(found)
+
+
+def test_the_package_loads_what_is_used_and_no_more() -> None:
+    assert {name for name in imported("import topics") if name.startswith("topics")} == {"topics", "topics_protocol"}
+    assert "topics.engine.engine" not in imported("from topics import Client")
+    assert "topics_client" not in packages(imported("from topics import Engine, Record, open"))
+
+
+def test_the_package_gives_what_users_need() -> None:
+    assert set(topics.__all__) == {"AsyncClient", "Client", "Engine", "Record", "__version__", "open"}
+    assert set(topics.__all__) <= set(dir(topics))
+    assert topics.Client is topics_client.Client and topics.AsyncClient is topics_client.AsyncClient
+    assert topics.Record is topics_client.Record
+    assert topics.Engine is Engine and topics.open is open_folder
+    assert topics.__version__ == topics_protocol.__version__
+    with pytest.raises(AttributeError, match="Nothing"):
+        topics.Nothing  # noqa: B018
 
 
 def test_a_name_that_is_not_there_is_no_import() -> None:

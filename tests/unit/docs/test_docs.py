@@ -84,8 +84,14 @@ def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["appended 1", "read 1 {'order': 1, 'total': 9.5}", "continue from 1"]
-    assert [path.name for path in tmp_path.iterdir()] == ["first.py"]
+    assert done.stdout.splitlines() == ["1 {'order': 1, 'total': 9.5}"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first.py", "orders-data"]
+
+
+def test_the_embedded_example_of_the_readme_is_five_lines_and_imports_nothing_internal() -> None:
+    code, _ = blocks(read("README.md"), "python")
+    assert len([line for line in code.splitlines() if line.strip()]) == 5
+    assert re.findall(r"^(?:import|from) .*", code, re.MULTILINE) == ["import topics"]
 
 
 def test_the_worker_of_the_readme_works(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_hexdigest
 
-from topics import __version__
 from topics.log.frame import Frame, read_frame
 from topics.log.fs import FileSystem, map_file, read_small, write_small
 from topics.log.layout import Layout, number_in, wal_file, wal_numbers
@@ -28,6 +27,7 @@ from topics.ops.backup.backup_format import (
     snapshot_name,
 )
 from topics.ops.backup.backup_store import BackupDamaged, BackupPlace, Folded, fold_snapshots
+from topics_protocol import __version__
 
 # Log files that a checkpoint has absorbed and the next backup wants: moved aside instead of removed.
 #

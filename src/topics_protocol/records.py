@@ -1,4 +1,4 @@
-"""Records on their way in and out, jobs, and the gaps between them."""
+"""Records as clients and embedded readers see them: to append, as read, as jobs, and the gaps between them."""
 
 from collections.abc import Mapping
 from functools import cached_property
