@@ -21,9 +21,9 @@ from topics.model.errors import (
     quoted,
 )
 from topics.model.names import PART_WORDS
-from topics.model.timestamps import write_time
 from topics.streams.offsets import tail_offset
 from topics.streams.stream_frames import Producer
+from topics_protocol.rfc3339 import write_time
 
 # The values that headers and queries of /v1 carry, read strictly: what is not plainly one of them is refused.
 

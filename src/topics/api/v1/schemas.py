@@ -12,13 +12,13 @@ from topics.api.v1.protocol import NO_STORE, answer, read_integer, refuse
 from topics.api.v1.writes import Deadlines, Pending
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.limits import KIB
-from topics.model.timestamps import write_time
 from topics.schema.contract import Contract, profile_json
 from topics.schema.registry import parse_update_in_steps, registry_json
 from topics.streams.contracts import ContractDone
 from topics.streams.lifecycle import ListedInfo
 from topics.streams.streams import Streams
 from topics.system.fair_scheduler import Task
+from topics_protocol.rfc3339 import write_time
 
 Show = Callable[[Contract, str], bytes]
 Update = Callable[[ContractDone], None]

@@ -11,7 +11,6 @@ from topics.api.v1.protocol import Header
 from topics.api.v1.search_requests import SearchRequest
 from topics.engine.record_runs import Block
 from topics.engine.topic import Topic
-from topics.model.timestamps import write_time
 from topics.schema.documents import parse
 from topics.search.query.aggregate import Aggregation
 from topics.search.query.field_values import number_json, write_date
@@ -24,6 +23,7 @@ from topics.search.service.index_coverage import families_of
 from topics.search.service.query_execution import Outcome
 from topics.search.worker.messages import Hits
 from topics.streams.offsets import Position, offset_of, offsets_of
+from topics_protocol.rfc3339 import write_time
 
 # The hits of a search as answers show them.
 #

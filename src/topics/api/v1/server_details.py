@@ -18,11 +18,11 @@ from topics.engine.engine import Engine
 from topics.engine.topic import Topic
 from topics.log.object_store.obstore_client import CALL_S
 from topics.model.settings import Settings
-from topics.model.timestamps import write_time
 from topics.search.service.backend import SearchStats
 from topics.streams.invalidation import StreamInvalidation
 from topics.streams.streams import Streams
 from topics.system.process import process_memory
+from topics_protocol.rfc3339 import write_time
 
 # What an operator has set, in the words of the protocol. A limit that this server does not have is 0.
 

@@ -18,7 +18,6 @@ from topics.api.v1.reads import has_it
 from topics.engine.topic import Topic
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.records import ROW_BYTES
-from topics.model.timestamps import write_time
 from topics.schema.contract import Contract, profile_json
 from topics.schema.profiles.metrics import Metrics
 from topics.schema.registry import registry_json
@@ -28,6 +27,7 @@ from topics.streams.contracts import contract_of
 from topics.streams.lifecycle import describe
 from topics.streams.stream_state import stream_of
 from topics.streams.streams import Streams
+from topics_protocol.rfc3339 import write_time
 
 # Resources of a stream that a client may ask for again only if they changed, or wait for until they do.
 #

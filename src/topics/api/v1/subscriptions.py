@@ -25,12 +25,12 @@ from topics.api.error_responses import MethodNotAllowedError, NotFoundError, err
 from topics.api.tracing import Tracing
 from topics.api.v1.protocol import NO_STORE, REFUSED, ROOT, SUBSCRIPTIONS, answer, base_url, decode
 from topics.model.errors import InvalidRequestError, TopicsError, quoted
-from topics.model.timestamps import write_time
 from topics.streams.subscriptions.subscription import BadTokenError, Subscription, SubscriptionRequest, literal_prefix
 from topics.streams.subscriptions.subscriptions import Acks, Granted, Subscriptions
 from topics.streams.subscriptions.webhook_security import Target, check_address, check_url
 from topics.streams.subscriptions.webhooks import NotTaken
 from topics.system.fair_scheduler import Task
+from topics_protocol.rfc3339 import write_time
 
 T = TypeVar("T")
 PREFIX = f"{ROOT}{SUBSCRIPTIONS}/"

@@ -20,7 +20,6 @@ from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.limits import MIB
 from topics.model.names import REGISTRY_STREAM, is_server_name
 from topics.model.records import Record
-from topics.model.timestamps import write_time
 from topics.model.topic_config import Durability, TopicConfig
 from topics.schema.contract import Contract
 from topics.schema.documents import encode
@@ -31,6 +30,7 @@ from topics.streams.producers import Later
 from topics.streams.stream_state import is_retired, stream_of
 from topics.streams.streams import Streams
 from topics.streams.system_streams.system_stream import SystemStream
+from topics_protocol.rfc3339 import write_time
 
 # What `__registry__` holds: one entry for each thing that became of a stream.
 #

@@ -11,8 +11,8 @@ from topics.api.v1.protocol import (
 )
 from topics.http.messages import Headers
 from topics.model.errors import InvalidRequestError
-from topics.model.timestamps import write_time
 from topics.streams.stream_frames import Producer
+from topics_protocol.rfc3339 import write_time
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from topics.model.timestamps import write_time
+from topics_protocol.rfc3339 import write_time
 
 
 @pytest.mark.parametrize(
