@@ -421,13 +421,13 @@ class Checkpointer:
         if written:
             # The snapshot has them; whether the catalog does, nobody knows.
             for capture in self._captures:
-                if core.topics.get(capture.topic.id) is capture.topic:
+                if core.exists(capture.topic):
                     core.dirty[capture.topic.shard].add(capture.topic)
             return
         for topic in self._due:
             topic.capture_due = False
         for topic in (*self._due, *(capture.topic for capture in self._captures)):
-            if core.topics.get(topic.id) is topic:
+            if core.exists(topic):
                 core.dirty[topic.shard].add(topic)
         for topic_id in self._dropped:
             core.dropped[0].append(topic_id)

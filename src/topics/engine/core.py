@@ -240,6 +240,12 @@ class EngineCore(Listeners):
             return self.pager.page_in(topic_id)
         return topic
 
+    def exists(self, topic: Topic) -> bool:
+        """Whether a topic that somebody holds was not deleted; it is resident afterwards."""
+        if topic.paged_out_by is not None:
+            topic.paged_out_by.restore(topic)
+        return self.topics.get(topic.id) is topic
+
     @property
     def used_bytes(self) -> int:
         """What counts against the quota: everything live and everything on its way, but for the streams that nobody
@@ -338,6 +344,8 @@ class EngineCore(Listeners):
 
     def before_change(self, topic: Topic) -> None:
         """Every change of a topic's state comes through here first."""
+        if topic.paged_out_by is not None:
+            topic.paged_out_by.restore(topic)
         if topic.capture_due:
             self._capture(topic)
         self.dirty[topic.shard].add(topic)

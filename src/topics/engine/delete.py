@@ -92,7 +92,7 @@ class Deleter:
                 if not isinstance(outcome, list):
                     raise TopicsError(f"a look-up by tag failed: {outcome}")
                 core.check_accepting()
-                if core.topics.get(topic.id) is not topic or topic.closing:
+                if not core.exists(topic) or topic.closing:
                     raise TopicNotFoundError(topic.name)
                 self._log_delete(topic, 0, outcome, done)
             except TopicsError as error:
@@ -153,7 +153,7 @@ class _LongDelete:
         self._place += len(part)
         try:
             core.check_accepting()
-            if core.topics.get(topic.id) is not topic or topic.closing:
+            if not core.exists(topic) or topic.closing:
                 raise TopicNotFoundError(topic.name)
             self._deleter.log_part(topic, 0, part, self._part_done)
         except TopicsError as error:

@@ -415,7 +415,7 @@ class Engine:
                 done(_as_error(outcome) if isinstance(outcome, Exception) else cast(T, outcome))
                 return
             # Files are gone that the plan still named: retention or a deletion was faster, and nothing is corrupt.
-            if self.core.topics.get(topic.id) is topic:
+            if self.core.exists(topic):
                 self.read_as(topic, request, execute, done, aside)
             else:
                 done(TopicNotFoundError(topic.name))

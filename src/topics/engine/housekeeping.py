@@ -229,7 +229,7 @@ class Housekeeper:
             for segment in self.movable(topic):
                 key = SegmentKey(topic.id, segment.first_seq)
                 yield OffLoop(partial(core.store.relocate, key))
-                if core.topics.get(topic.id) is not topic or segment not in topic.segments:
+                if not core.exists(topic) or segment not in topic.segments:
                     core.trash.append(SegmentKey(topic.id, segment.first_seq, cold=True))
                     continue
                 core.before_change(topic)

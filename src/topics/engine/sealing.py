@@ -77,7 +77,7 @@ class Sealer:
         made = [Segment.of_blocks(blocks) for blocks in _unbroken_groups(topic)]
         segments = [segment for segment in made if segment.live]
         topic.segments += segments
-        if self._core.topics.get(topic.id) is topic:
+        if self._core.exists(topic):
             self._core.retention.tail_bytes -= topic.tail_bytes
         topic.tail = []
         topic.tail_count = topic.tail_bytes = 0
@@ -176,7 +176,7 @@ class Sealer:
             then(failure)
 
     def _wanted(self, topic: Topic, segment: Segment) -> bool:
-        return self._core.topics.get(topic.id) is topic and topic.has_segment(segment)
+        return self._core.exists(topic) and topic.has_segment(segment)
 
     def _write(self, topic: Topic, segment: Segment, flags: bytes) -> None:
         self._core.store.write(_draft(topic, segment, flags))

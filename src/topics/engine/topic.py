@@ -142,29 +142,33 @@ class Inheritance:
         """Inherited records with a lower seq were deleted here."""
 
 
+class Pager(Protocol):
+    def restore(self, topic: "Topic") -> None:
+        """Makes the object of a topic that is paged out the resident one."""
+        ...
+
+
 class Topic:
     __slots__ = (
-        "_closing", "_created", "_guard", "_staged_config", "cap_floor", "capture_due", "ceiling", "ceiling_staged",
-        "coalesced", "config", "created_ts", "earliest", "epoch", "evict_floor", "evicting", "head", "id",
-        "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts",
-        "live_bytes", "live_count", "lost", "name", "next_base", "origin", "parts", "reserve", "reserved_at", "rules",
-        "segments", "shard", "staged_bytes", "staged_count", "staged_head", "staged_ts", "sync_inflight", "tags",
-        "tail", "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
+        "__weakref__", "_closing", "_created", "_guard", "_staged_config", "cap_floor", "capture_due", "ceiling",
+        "ceiling_staged", "coalesced", "config", "created_ts", "earliest", "epoch", "evict_floor", "evicting", "head",
+        "id", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts", "live_bytes", "live_count",
+        "lost", "name", "next_base", "origin", "paged_out_by", "parts", "reserve", "reserved_at", "rules", "segments",
+        "shard", "staged_bytes", "staged_count", "staged_head", "staged_ts", "sync_inflight", "tags", "tail",
+        "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
     )  # fmt: skip
 
-    def __init__(  # noqa: PLR0915 - one line a field
+    def __init__(
         self, topic_id: int, name: str, epoch: int, config: TopicConfig, created_ts: int, created: bool = False
     ) -> None:
-        self.id = topic_id
-        self.name = name
-        self.epoch = epoch
-        self.config = config
-        self.created_ts = created_ts
-        self.shard = 0
-        self._created = created
-        self._closing = False
+        self.id, self.name, self.epoch = topic_id, name, epoch
+        self.config = self._staged_config = config
+        self.created_ts, self.shard = created_ts, 0
+        self._created, self._closing = created, False
         self.capture_due = False
         """A checkpoint wants this topic's state as it is, before anything else changes it."""
+        self.paged_out_by: Pager | None = None
+        """Set while the topic is paged out and something still holds this object (`engine.topic_paging`)."""
 
         self.head = 0
         """The highest published seq."""
@@ -172,32 +176,22 @@ class Topic:
         """The first live seq; head + 1 when there is none. Everything below it is gone."""
         self.evict_floor = SEQ_BASE
         """Everything below it was lost to a cap or to time: the one trigger of tombstones for such loss."""
-        self.cap_floor = SEQ_BASE
-        self.ttl_floor = SEQ_BASE
-        self.live_count = 0
-        self.live_bytes = 0
-        self.last_ts = 0
+        self.cap_floor = self.ttl_floor = SEQ_BASE
+        self.live_count = self.live_bytes = self.last_ts = 0
 
         self.staged_head = 0
         """The highest seq given out; equals `head` when nothing is on its way to the log."""
-        self.staged_ts = 0
-        self.staged_count = 0
-        self.staged_bytes = 0
-        self.next_base = 0
-        self._staged_config = config
+        self.staged_ts = self.staged_count = self.staged_bytes = self.next_base = 0
         self.sync_inflight = 0
         """Operations of this topic waiting for a sync. While there are any, none may overtake them."""
         self.ceiling = 0
         """No seq above it was given out before it was on disk (class disk)."""
-        self.ceiling_staged = 0
-        self.reserve = 0
-        self.reserved_at = 0
+        self.ceiling_staged = self.reserve = self.reserved_at = 0
 
         self.segments: list[Segment] = []
         self.tail: list[Block] = []
-        self.tail_count = 0
-        self.tail_bytes = 0
-        """Memory held by the tail's blocks."""
+        self.tail_count = self.tail_bytes = 0
+        """Records in the tail's blocks, and the memory these hold."""
         self.unlogged = False
         """Holds records that a replay would not have, so it would evict less: what a cap takes is a decision of its own
         meanwhile, logged like any other."""
@@ -217,9 +211,7 @@ class Topic:
         self.waiters: list[Callable[[], None]] | None = None
         self.when_gone: list[Callable[[], None]] | None = None
         """Operations that came while the topic was being deleted; they concern the next one of its name."""
-        self.last_write_ts = 0
-        self.last_read_ts = 0
-        self.last_consumed_ts = 0
+        self.last_write_ts = self.last_read_ts = self.last_consumed_ts = 0
 
     # What the rules are made of
 
@@ -277,6 +269,8 @@ class Topic:
 
     def tell_next(self, woken: Callable[[], None]) -> None:
         """Calls back once after the next change."""
+        if self.paged_out_by is not None:
+            self.paged_out_by.restore(self)
         if self.waiters is None:
             self.waiters = [woken]
         else:

@@ -1,20 +1,36 @@
-"""Topics that are asleep: nothing of them is in memory but the name, the number and the place in a snapshot.
+"""Topic paging: topics that are not used are dropped from memory and loaded from a snapshot when they are used again.
 
-A server may have a million topics and use a thousand. One that has not changed since a snapshot took it is in that
-snapshot whole, state and tail, so its objects can go; whoever asks for it finds it there, checked by the checksums of
-its frames, and it is awake again. Its place stays known while it is awake: as long as nothing changes it can go back.
+A server may have a million topics and use a thousand. A topic that has not changed since a snapshot is in that snapshot
+whole, state and tail, so its object can go. Only the name, the id and the place in the snapshot stay. A lookup by name
+(`TopicDirectory.find`) or by id (`EngineCore.topic_at`) pages it in again, checked by the checksums of its frames. The
+place stays known while the topic is resident, so one that was only read is paged out again without writing anything.
 
-Only a topic that nobody can miss sleeps: nothing of it is on its way or waited for, no feature keeps it in a list of
-its own, time does nothing to it, and nobody else holds the object. That last is asked of the interpreter, which counts
-references. So `topics.get(id) is topic` stays the way to ask whether a topic that one holds still exists.
+A topic is paged out only if it is idle: it is clean, nothing is staged or waited for, time does nothing to it, and no
+feature keeps it in a structure of its own (`TopicPager.entry`, `Feature.may_page_out`).
 
-With no more topics than `awake_topics` none ever sleeps.
+Object identity: there is never more than one `Topic` for a topic. Some code keeps one across turns of the loop: feeds
+and long polls, deliveries in the scheduler, appends and deletes on their way, postponed appends of streams, reads on
+threads, routers (source and destination), transactions, dead letter moves, subscriptions, searches and index feeds,
+checkpoint captures, sealing and relocation jobs. None of them has to say so. The pager keeps a weak reference to each
+object that it paged out, an identity map, and
+
+- `page_in` returns that object while anything still holds it;
+- a holder that uses it makes it resident again: `EngineCore.before_change`, `EngineCore.exists` and `Topic.tell_next`
+  call `TopicPager.restore`. Until then the object is what the snapshot has, so reading from it is right as well.
+
+A pin count was the alternative. It is a convention that all of these holders would have to keep, and a forgotten pin
+would be two objects for one topic, and a lost write. Here a holder costs only its memory.
+
+Code that holds a topic asks `EngineCore.exists(topic)` whether it was deleted; `topics.get(id) is topic` says no for a
+topic that is paged out.
+
+With no more topics than `awake_topics` none is ever paged out.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from sys import getrefcount
 from typing import NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 from topics.engine.apply import Applier, load_block, load_state
 from topics.engine.features import Features
@@ -161,22 +177,6 @@ _ENTRY_BYTES_MAX = SIZE_MAX // 16
 """A topic with a larger tail stays resident: its frames and the rest of its state must fit into a place."""
 
 
-def _holders(objects: Mapping[int, object], number: int) -> int:
-    one = objects[number]
-    return getrefcount(one)
-
-
-def _unheld() -> int:
-    """What `_holders` says of an object in two mappings that only one function holds besides: interpreters differ in
-    how they count those who ask, so this one is asked."""
-    one = object()
-    by_number, by_name = {1: one}, {"a": one}
-    return _holders(by_number, len(by_name))
-
-
-_UNHELD = _unheld()
-
-
 class PagerView(Protocol):
     """The parts of the engine's core that paging uses."""
 
@@ -237,6 +237,8 @@ class TopicPager:
         self.names: dict[str, int] = {}
         """The topics that are paged out, by name."""
         self.places = SnapshotPlaces()
+        self._held: WeakValueDictionary[int, Topic] = WeakValueDictionary()
+        """The objects of topics that are paged out, while something still holds them."""
         self._read_at: dict[int, int] = {}
         """When topics that are paged out were last read; only for those that ever were."""
         self.forgotten: set[int] | None = None
@@ -290,18 +292,28 @@ class TopicPager:
         return self.page_in(self.names[name])
 
     def page_in(self, topic_id: int) -> Topic:
-        """Loads a topic into memory as it was."""
-        view, place = self._view, self.places.by_id[topic_id]
-        topic = self._loaded(topic_id, place, whole=True)
-        tail_bytes = view.retention.tail_bytes
-        view.retention.settle_front(topic)
+        """Makes a topic resident: the object that something still holds, or one loaded from the snapshot."""
+        topic = self._held.get(topic_id)
+        if topic is None:
+            retention = self._view.retention
+            tail_bytes = retention.tail_bytes
+            topic = self._loaded(topic_id, self.places.by_id[topic_id], whole=True)
+            retention.settle_front(topic)
+            retention.tail_bytes = tail_bytes
+        self.restore(topic)
+        return topic
+
+    def restore(self, topic: Topic) -> None:
+        """Makes the object of a topic that is paged out the resident one."""
+        view, topic_id = self._view, topic.id
+        topic.paged_out_by = None
+        self._held.pop(topic_id, None)
         del self.names[topic.name]
         self._count(topic, -1)
         view.topics[topic_id] = topic
         view.directory.add(topic)
-        view.retention.tail_bytes = tail_bytes + topic.tail_bytes
-        topic.last_read_ts = topic.last_consumed_ts = self._read_at.pop(topic_id, 0)
-        return topic
+        view.retention.tail_bytes += topic.tail_bytes
+        topic.last_read_ts = topic.last_consumed_ts = max(topic.last_read_ts, self._read_at.pop(topic_id, 0))
 
     def peek(self, name: str) -> Topic:
         """The topic of that name for reading its properties: one that is paged out stays so, and the object has no
@@ -373,16 +385,16 @@ class TopicPager:
             return False
         idle = not (
             topic.capture_due or topic.closing or topic.evicting or topic.sync_inflight or topic.waiters
-            or topic.when_gone or topic.staged_count
+            or topic.when_gone or topic.staged_count or topic.coalesced is not None
         )  # fmt: skip
         if not idle or self.entry(topic) is None or view.directory.resident.get(topic.name) is not topic:
-            return False
-        if _holders(view.topics, topic_id) > _UNHELD:
             return False
         del view.topics[topic_id]
         view.directory.discard(topic)
         view.retention.tail_bytes -= topic.tail_bytes
         self.names[topic.name] = topic_id
+        self._held[topic_id] = topic
+        topic.paged_out_by = self
         self._count(topic, 1)
         if topic.last_read_ts:
             self._read_at[topic_id] = topic.last_read_ts

@@ -56,6 +56,8 @@ class EngineView(Protocol):
 
     def before_change(self, topic: Topic) -> None: ...
 
+    def exists(self, topic: Topic) -> bool: ...
+
     def wake(self, topic: Topic) -> None: ...
 
     @property
@@ -279,7 +281,7 @@ class WritePath:
         if books.closed:
             raise ShuttingDownError()
         rules = topic.rules
-        if rules.closing or (rules.created and books.topics.get(topic.id) is not topic):
+        if rules.closing or (rules.created and books.topics.get(topic.id) is not topic and not books.exists(topic)):
             # The frame that deletes it must be its last.
             raise TopicNotFoundError(topic.name)
         if books.quiet:
@@ -498,7 +500,7 @@ class WritePath:
         """Decides what the caps of such a topic take now. It goes through the log in its turn: what was decided before
         it, a delete for instance, comes before it for readers as it will for a replay."""
         books = self.books
-        if topic.evicting or not self.takes_notes(topic) or books.topics.get(topic.id) is not topic:
+        if topic.evicting or not self.takes_notes(topic) or not books.exists(topic):
             return
         floor = books.applier.excess_below(topic)
         if floor > topic.earliest:

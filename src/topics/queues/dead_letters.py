@@ -170,7 +170,7 @@ class Mover:
     def _depart(self, move: Move, done: Callable[[TopicsError | None], None]) -> None:
         """The records are in their destination, for good: now they leave where they were."""
         core, source = self._core, move.source
-        if core.topics.get(source.id) is not source or source.closing:
+        if not core.exists(source) or source.closing:
             # Their topic goes as a whole. Should that fail, the next start finds the arrival and finishes the move.
             done(None)
             return
@@ -207,7 +207,7 @@ class DeadLetters:
         # Meanwhile they may have been deleted, or their topic, or its wish to be rid of them.
         seqs = [seq for seq in seqs if queue.jobs.is_live(seq)]
         name = topic.config.dead_letter
-        if not seqs or self._core.topics.get(topic.id) is not topic:
+        if not seqs or not self._core.exists(topic):
             return
         if name is None:
             queue.book.stay(seqs, self._core.steady())
@@ -327,7 +327,7 @@ class DeadLetters:
     def _redrive_found(self, topic: Topic, source: Topic, found: Found, wanted: int, done: RedriveDone) -> None:
         core = self._core
         for each in (topic, source):
-            if core.topics.get(each.id) is not each:
+            if not core.exists(each):
                 raise TopicNotFoundError(each.name)
         # Time has passed since the search began.
         busy, jobs = self._busy(source), TopicJobs(source, core.reader)

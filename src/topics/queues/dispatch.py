@@ -168,7 +168,7 @@ class Dispatcher:
     def _pass(self, queue: Queue) -> None:
         queue.scheduled = False
         core, topic = self._core, queue.jobs.topic
-        if core.topics.get(topic.id) is not topic:
+        if not core.exists(topic):
             self.end(queue, TopicNotFoundError(topic.name))
             return
         if queue.window is not None:
@@ -213,7 +213,7 @@ class Dispatcher:
         waiting, queue.waiting = queue.waiting, []
         claims = [claim for claim in waiting if claim.wanted]
         topic = queue.jobs.topic
-        if self._core.topics.get(topic.id) is not topic:
+        if not self._core.exists(topic):
             _refuse(claims, TopicNotFoundError(topic.name))
             self.end(queue, TopicNotFoundError(topic.name))
             return
@@ -389,7 +389,7 @@ class Dispatcher:
         """Releases those leases that still hold, without anybody waiting for it."""
         held = [lease for lease in leases if queue.book.leases.get(lease.seq) is lease]
         core, topic = self._core, queue.jobs.topic
-        if not held or core.closed or core.topics.get(topic.id) is not topic:
+        if not held or core.closed or not core.exists(topic):
             return
         try:
             self.check(queue)

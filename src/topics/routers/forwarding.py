@@ -165,7 +165,7 @@ class Forward(LogOperation):
             self.publish()
             router.forwarded += load.count
         source = router.source
-        if books.topics.get(source.id) is source:
+        if books.exists(source):
             books.before_change(source)
         if load.upto > router.cursor:
             router.cursor = load.upto

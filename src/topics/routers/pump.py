@@ -138,7 +138,7 @@ class Pump:
 
         def woken() -> None:
             part.watched = False
-            if part.routers and self._core.topics.get(source.id) is source:
+            if part.routers and self._core.exists(source):
                 self.watch(source)
                 self.rouse(source)
 

@@ -232,7 +232,7 @@ class RouterController:
         state = _state(self._fresh_id(source), name, dest, rules, cursor, 0, core.wall(), dedupe_upto)
 
         def apply() -> object:
-            if core.topics.get(dest.id) is not dest:
+            if not core.exists(dest):
                 return TopicNotFoundError(dest.name)
             router = Router(state, source)
             self._registry.add(router, dest)

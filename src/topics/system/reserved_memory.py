@@ -1,77 +1,81 @@
-"""Memory for what is long: it comes page by page as it is written to, and is used again when nobody looks at it.
+"""A pool of large buffers: memory is mapped page by page as it is written to, and reused when it was returned.
 
-Fresh pages are cleared by the system, which takes longer than to fill them, and on a virtual machine that gives its
-free pages back to its host each of them has to be fetched first. So some of it is kept. Who looks at it is counted by
-the interpreter: every view of a mapping holds it, whichever thread the last of them ends on.
+Fresh pages are cleared by the system, which takes longer than filling them, and a virtual machine that gives its free
+pages back to its host has to fetch each of them first. So a pool keeps some.
 
-What is kept still holds what others wrote. Whoever reserves memory shows no more of it than was written since.
+A buffer is lent: `reserve` gives out a view of a loan, an object that every view and slice of the buffer holds. When
+the last of them is gone, on whichever thread, the loan ends and its mapping is returned to the pool. Nothing else says
+that a buffer is free.
+
+A reused buffer still holds what was written to it before. Whoever reserves memory shows no more of it than was written
+since.
 """
 
 import contextlib
+import ctypes
 import mmap
 import threading
-from collections.abc import Sequence
-from sys import getrefcount
+import weakref
+from collections import deque
 
 _MIB = 1024 * 1024
 _LARGE_PAGE_BYTES = 2 * _MIB
 _KEPT_BYTES_MIN = 1 * _MIB
-"""Less is kept by the allocator (`system.process`)."""
+"""Smaller buffers are kept by the allocator (`system.process`)."""
 _KEPT_BYTES_MAX = 32 * _MIB
-"""More is asked for without knowing how much is needed, or seldom."""
+"""Larger buffers are rare, or reserved before their size is known."""
 _KEPT_BYTES = 160 * _MIB
 
 
-def _holders(memories: Sequence[object], place: int) -> int:
-    return getrefcount(memories[place])
-
-
-_UNHELD = _holders([object()], 0)
-"""What it says of one that nobody holds but the list: interpreters differ in how they count those who ask."""
-
-
 class ReservedMemory:
-    """Gives memory, and keeps some of what it gave."""
+    """A pool of buffers."""
 
     def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
-        """`kept_bytes` is how much of it there may be, in use or not."""
+        """`kept_bytes` bounds the size of all buffers of the pool, lent or free."""
         self._most = kept_bytes
-        self._kept: list[mmap.mmap] = []
+        self._free: list[mmap.mmap] = []
+        self._returned: deque[mmap.mmap] = deque()
+        """Buffers whose loan ended. A loan may end anywhere, also within `reserve`, so it must not take the mutex."""
         self._mutex = threading.Lock()
+        self.kept_bytes = 0
+        """The bytes that are not given back to the system, lent or free."""
 
     def reserve(self, nbytes: int) -> memoryview:
-        """So much memory, with anything in it."""
+        """A buffer of that size, with anything in it."""
         if not _KEPT_BYTES_MIN <= nbytes <= _KEPT_BYTES_MAX:
             return memoryview(_map(nbytes))
         with self._mutex:
-            return memoryview(self._unused(nbytes) or self._another(nbytes))[:nbytes]
+            while self._returned:
+                self._free.append(self._returned.popleft())
+            memory = self._reused(nbytes)
+            if memory is None:
+                size = _rounded(nbytes)
+                self._make_room(size)
+                memory = _map(size)
+                if self.kept_bytes + size > self._most:
+                    return memoryview(memory)[:nbytes]
+                self.kept_bytes += size
+            return self._lend(memory)[:nbytes]
 
-    def _unused(self, nbytes: int) -> mmap.mmap | None:
-        """The smallest that nobody looks at any more and that is no waste."""
-        sizes = [
-            (len(self._kept[place]), place)
-            for place in range(len(self._kept))
-            if nbytes <= len(self._kept[place]) <= 2 * _rounded(nbytes) and self._is_free(place)
-        ]
-        return self._kept[min(sizes)[1]] if sizes else None
+    def _reused(self, nbytes: int) -> mmap.mmap | None:
+        """The smallest free buffer that is large enough and not much too large."""
+        fitting = [memory for memory in self._free if nbytes <= len(memory) <= 2 * _rounded(nbytes)]
+        if not fitting:
+            return None
+        # Of equal ones the last that was returned: it is the likeliest to be in a cache of the processor.
+        found = min(reversed(fitting), key=len)
+        self._free.remove(found)
+        return found
 
-    def _another(self, nbytes: int) -> mmap.mmap:
-        size = _rounded(nbytes)
-        for place in reversed(range(len(self._kept))):
-            if self.kept_bytes + size > self._most and self._is_free(place):
-                del self._kept[place]
-        memory = _map(size)
-        if self.kept_bytes + size <= self._most:
-            self._kept.append(memory)
-        return memory
+    def _make_room(self, size: int) -> None:
+        while self._free and self.kept_bytes + size > self._most:
+            self.kept_bytes -= len(self._free.pop())
 
-    def _is_free(self, place: int) -> bool:
-        return _holders(self._kept, place) == _UNHELD
-
-    @property
-    def kept_bytes(self) -> int:
-        """What is not given back to the system, in use or not."""
-        return sum(map(len, self._kept))
+    def _lend(self, memory: mmap.mmap) -> memoryview:
+        # An array of ctypes, because a mapping cannot be weakly referenced and the views of one hold it.
+        loan = (ctypes.c_ubyte * len(memory)).from_buffer(memory)
+        weakref.finalize(loan, self._returned.append, memory).atexit = False
+        return memoryview(loan).cast("B")
 
 
 def _rounded(nbytes: int) -> int:
@@ -81,7 +85,7 @@ def _rounded(nbytes: int) -> int:
 def _map(nbytes: int) -> mmap.mmap:
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if nbytes >= _LARGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        # To be given small pages takes four times as long. A kernel that was built without large ones refuses.
+        # Small pages take four times as long. A kernel that was built without large ones refuses.
         with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
@@ -91,5 +95,5 @@ _reserved = ReservedMemory()
 
 
 def reserve_memory(nbytes: int) -> memoryview:
-    """Memory that costs nothing before it is written to; it may hold what others wrote."""
+    """A buffer that costs nothing before it is written to; it may hold what others wrote."""
     return _reserved.reserve(nbytes)

@@ -1,3 +1,5 @@
+import gc
+
 import pytest
 
 from tests.property.books import check_books, check_totals
@@ -7,9 +9,12 @@ from tests.unit.conftest import (
     FSYNC,
     after_power_cut,
     append,
+    ask_append,
     checkpoint,
     delete,
     drop,
+    flush,
+    hold,
     killed,
     open_engine,
     put,
@@ -18,6 +23,7 @@ from tests.unit.conftest import (
 )
 from tests.unit.routers.conftest import route
 from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
 from topics.engine.topic_paging import OFFSET_MASK, SIZE_BITS
 from topics.log.layout import Layout
 from topics.log.snapshot_files import SnapshotFile
@@ -161,16 +167,87 @@ def test_a_look_that_counts_as_reading_is_remembered(disk: FakeDisk) -> None:
     assert topic(engine, "a").last_read_ts == engine.core.wall()
 
 
-def test_whoever_holds_a_topic_keeps_it_awake(disk: FakeDisk) -> None:
+def test_a_held_topic_stays_the_same_object(disk: FakeDisk) -> None:
     engine = start(disk)
     append(engine, "a", 1)
     held = topic(engine, "a")
     checkpoint(engine)
-    assert paged_out(engine) == []
-    assert engine.core.topics[held.id] is held
+    assert paged_out(engine) == ["a"] and held.paged_out_by is engine.core.pager
+    assert topic(engine, "a") is held and engine.core.topics[held.id] is held
+    assert paged_out(engine) == [] and held.paged_out_by is None
+    assert engine.core.pager.page_out(held.id)
+    assert engine.core.topic_at(held.id) is held
+
+
+def test_a_topic_that_nothing_holds_is_loaded_from_the_snapshot(disk: FakeDisk) -> None:
+    engine = start(disk)
+    append(engine, "a", 1)
+    held = topic(engine, "a")
+    held.tags = mark = object()
+    checkpoint(engine)
     number = held.id
     del held
-    assert engine.core.pager.page_out(number)
+    gc.collect()
+    again = engine.core.topic_at(number)
+    assert again is not None and again.tags is not mark
+    assert values(engine, "a") == [1]
+
+
+def test_a_held_topic_exists_until_it_is_deleted(disk: FakeDisk) -> None:
+    engine = start(disk)
+    append(engine, "a", 1)
+    held = topic(engine, "a")
+    checkpoint(engine)
+    assert paged_out(engine) == ["a"]
+    assert engine.core.exists(held) and paged_out(engine) == []
+    assert engine.core.pager.page_out(held.id)
+    drop(engine, "a")
+    assert held.closing and not engine.core.exists(held)
+    append(engine, "a", 2)
+    assert topic(engine, "a") is not held and values(engine, "a") == [2]
+
+
+def test_a_change_through_a_held_topic_is_kept(disk: FakeDisk) -> None:
+    engine = start(disk)
+    append(engine, "a", 1)
+    held = topic(engine, "a")
+    checkpoint(engine)
+    counted = engine.core.retention.tail_bytes
+    engine.core.before_change(held)
+    assert engine.core.topics[held.id] is held and held in engine.core.dirty[held.shard]
+    assert engine.core.retention.tail_bytes == counted + held.tail_bytes
+    assert not engine.core.pager.page_out(held.id)
+    append(engine, "a", 2)
+    assert values(engine, "a") == [1, 2] and held.head == 2
+
+
+def test_an_append_on_its_way_meets_a_topic_that_was_paged_out(disk: FakeDisk) -> None:
+    engine = start(disk)
+    append(engine, "a", 1)
+    append(engine, "b", 1)
+    checkpoint(engine)
+    hold(engine)
+    answers = ask_append(engine, "a", 2)
+    assert not engine.core.pager.page_out(topic(engine, "a").id)
+    flush(engine)
+    assert isinstance(answers[0], AppendResult) and values(engine, "a") == [1, 2]
+    engine = start(killed(disk))
+    assert values(engine, "a") == [1, 2] and values(engine, "b") == [1]
+
+
+def test_a_waiter_of_a_held_topic_is_told(disk: FakeDisk) -> None:
+    engine = start(disk)
+    append(engine, "a", 1)
+    held = topic(engine, "a")
+    checkpoint(engine)
+    assert paged_out(engine) == ["a"]
+    woken: list[int] = []
+    engine.watch_topic(held, lambda: woken.append(1))
+    del held
+    gc.collect()
+    assert paged_out(engine) == []
+    append(engine, "a", 2)
+    assert woken == [1]
 
 
 def test_a_waiter_keeps_it_resident(disk: FakeDisk) -> None:

@@ -77,7 +77,7 @@ class TopicFeeds:
     def look_if_gone(self) -> bool:
         """Whether the topic is deleted. Ends all feeds the first time that it is."""
         topic = self.topic
-        if not topic.rules.usual and not self._gone and self.core.topics.get(topic.id) is not topic:
+        if not topic.rules.usual and not self._gone and not self.core.exists(topic):
             self._gone = True
             self._feeds.forget(self)
             for feed in list(self):

@@ -314,7 +314,7 @@ class IndexPrefetch:
         while self._due:
             topic = self._due.pop(next(iter(self._due)))
             state = stream_of(topic)
-            if self._engine.core.topics.get(topic.id) is not topic or state is None or state.description is None:
+            if not self._engine.core.exists(topic) or state is None or state.description is None:
                 continue
             try:
                 index = self._feed.for_prefetch(topic, state.description)
