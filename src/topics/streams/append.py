@@ -1,8 +1,7 @@
-"""Appending to a stream: every condition is checked against what is on its way already, then one frame carries all.
+"""Appends to a stream: all conditions are checked against the staged state, then one frame carries the whole change.
 
-The order of the checks is part of the behaviour: whether the stream is there, whether it is closed, its content type,
-its producer, its `Stream-Seq`. A repetition by a producer is recognised before anything that only a new batch must
-meet.
+The order of the checks is part of the protocol: existence, closed, content type, producer, `Stream-Seq`. A repeated
+batch of a producer is recognized before conditions that only a new batch must meet (idempotent retry).
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +34,7 @@ from topics.streams.stream_state import JSON_TYPE, StreamFeature, StreamState, c
 
 
 class AppendRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a POST says. An empty body with `close` only closes."""
+    """A POST request. An empty body with `close` only closes the stream."""
 
     body: Content = b""
     content_type: str = ""
@@ -47,7 +46,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """How an append went: the end of the stream behind it, and where its producer stands."""
+    """The result of an append: the offset after it, and the state of its producer."""
 
     next_offset: str
     duplicate: bool = False
@@ -59,7 +58,7 @@ AppendedDone = Callable[[Appended | TopicsError], None]
 
 
 class _MarkExtension:
-    """A stream's change on its way, in the same frame as the batch."""
+    """The stream's change in the same frame as the batch."""
 
     kind = FrameKind.STREAM_APPEND
 
@@ -91,7 +90,7 @@ class StreamAppender:
         self._early = ReorderBuffer(later) if later is not None else None
 
     def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
-        """Appends, closes, or both. Raises what can be refused at once."""
+        """Append, close, or both. Raises errors that are known at once."""
         self._check_words(request)
         self._attempt(name, request, done, None)
 
@@ -108,7 +107,7 @@ class StreamAppender:
                 self._early.accepted(topic.id, request.producer)
 
     def _check_words(self, request: AppendRequest) -> None:
-        """What a stream remembers of its writers has bounds, because it remembers many."""
+        """Check the bounds of producer ids and `Stream-Seq`, because a stream stores many of them."""
         most = self._engine.core.limits.max_idempotency_key_chars
         producer_id = request.producer.id if request.producer is not None else None
         for field, text in (("Producer-Id", producer_id), ("Stream-Seq", request.seq)):
@@ -124,7 +123,7 @@ class StreamAppender:
         return self._early.hold(topic.id, producer, gap, lambda: retry(None), lambda: done(gap))
 
     def _retry(self, name: str, request: AppendRequest, done: AppendedDone) -> Retry:
-        """Tries again what had to wait: nobody is left to be told by an exception."""
+        """Retry a request that had to wait; errors go to the callback."""
 
         def retry(prepared: Prepared | None) -> None:
             try:
@@ -175,7 +174,7 @@ class StreamAppender:
     def _admitted(
         self, topic: Topic, content_type: str, request: AppendRequest, done: AppendedDone, prepared: Prepared | None
     ) -> Sequence[Record] | None:
-        """The records as they are to be stored; None where they are looked at in portions, and come again."""
+        """The records to store; None if they are validated in chunks, and the request is retried afterwards."""
         description = self._feature.description(topic)
         if description is None:
             return self._records(content_type, request, None)
@@ -220,7 +219,7 @@ class StreamAppender:
             if isinstance(outcome, TopicsError):
                 done(outcome)
             else:
-                # The stream may have grown since: what is told is the end of this batch.
+                # The stream may have grown since; the answer has the end of this batch.
                 done(Appended(offset_of(topic, Position(outcome.last_seq)), False, request.close, request.producer))
 
         self._engine.write(topic, Batch(records=records), written, extension, request.ts)
@@ -246,10 +245,10 @@ class StreamAppender:
         core.path.log(Change(core.path, topic, (frame,), applied, failed), Gate.SYNC)
 
     def _answer_closed(self, topic: Topic, state: StreamState, request: AppendRequest, done: AppendedDone) -> None:
-        """A closed stream takes nothing, but closing it twice is fine, and so is repeating what closed it."""
+        """Refuse writes to a closed stream. Closing it again, or repeating the batch that closed it, is allowed."""
         producer = request.producer
         known = state.producer(producer.id) if producer is not None else None
-        # A batch that is in the stream already may be repeated; only one that is not comes too late.
+        # A batch that is already in the stream may be repeated; only a new one is too late.
         repeated = producer is not None and known is not None and _is_before(producer, known)
         if not repeated and (request.body or producer is not None):
             raise StreamClosedError(topic.name)
@@ -257,14 +256,14 @@ class StreamAppender:
 
     def _answer_duplicate(self, topic: Topic, state: StreamState, sent: Producer, done: AppendedDone) -> None:
         def answer() -> Appended:
-            # How far it has come for sure: what followed on its heels may be on its way still, and fail.
+            # Only the durable position: later batches may be in flight, and fail.
             known = state.producers.get(sent.id) if state.producers is not None else None
             return Appended(tail_offset(topic), True, state.closed, known or sent)
 
         self._when_settled(state, answer, done)
 
     def _when_settled(self, state: StreamState, answer: Callable[[], Appended], done: AppendedDone) -> None:
-        """Answers a repetition once what it repeats is safe; should that fail, the repetition failed as well."""
+        """Answer a repeated batch once the original is durable; if the original fails, so does the repetition."""
         if state.staged is None:
             done(answer())
             return

@@ -1,4 +1,4 @@
-"""What a stream promises about its entries, as writers and readers meet it: kept as one value, compiled when needed."""
+"""Validation of appended entries against the stream's contract, in chunks for large batches so the loop stays fair."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,20 +17,20 @@ from topics.system.fair_scheduler import Task
 from topics.wire.preencoding import Preencoded, PreencodedBatch
 
 REASON = "schema"
-"""What the detail of a refusal says where entries are not what their stream promises."""
+"""The `detail` of a refusal for entries that do not meet the contract."""
 
 
 class Description:
-    """A contract that somebody installed. It never changes: an update makes another one."""
+    """An installed contract. Immutable: an update creates another one."""
 
     def __init__(self, contract: Contract, raw: bytes = b"") -> None:
         self.contract = contract
         self.raw = raw or encode_contract(contract)
-        """As it is in the log and in snapshots."""
+        """Its encoding in the log and in snapshots."""
 
     @classmethod
     def decode(cls, raw: bytes | memoryview) -> "Description":
-        """Raises ValueError for what no version of this server wrote."""
+        """Decode a stored contract. Raises ValueError for bytes that no version of this server wrote."""
         return cls(decode_contract(raw), bytes(raw))
 
     @cached_property
@@ -39,7 +39,7 @@ class Description:
 
     @property
     def promoter(self) -> Promoter | None:
-        """How entries of earlier versions are shown; None where there are none."""
+        """Promotes entries of earlier schema versions; None if there are none."""
         registry = self.contract.registry
         return registry.promoter if registry.current_version > 1 else None
 
@@ -49,11 +49,11 @@ class Description:
 
     @cached_property
     def is_searched(self) -> bool:
-        """Whether there is a search description."""
+        """Whether the contract has a search description."""
         return self.contract.registry.search is not None
 
     def upto(self, count: int) -> "Description":
-        """What a fork that begins behind so many entries inherits: the versions that were there by then."""
+        """The contract that a fork inherits: the versions that existed where it leaves its source."""
         registry = self.contract.registry
         versions = tuple(version for version in registry.versions if version.boundary <= count)
         if len(versions) == len(registry.versions):
@@ -61,10 +61,10 @@ class Description:
         return Description(Contract(Registry(versions, registry.routing_key, registry.search), self.contract.profile))
 
     def unpack(self, records: Sequence[Record]) -> list[Record]:
-        """The records of an append, where some of them may stand for several."""
+        """The records of an append; one of them may become several."""
         records = list(records)
         unpacked = self.contract.profile.unpack([record.data for record in records])
-        # All of a request have the same key, and nothing else.
+        # All records of a request have the same key.
         return records if unpacked is None else [Record(data, records[0].tag) for data in unpacked]
 
     def admit(self, records: Sequence[Record], now_ms: int, moved: bool) -> Sequence[Record] | None:
@@ -79,11 +79,11 @@ class Description:
         return self._admit(records, now_ms)
 
     def is_large(self, records: Sequence[Record]) -> bool:
-        """Whether to look at these records takes longer than anybody should wait for it."""
+        """Whether validating these records takes too long for one turn of the loop."""
         return len(records) > MAX_PORTION or self.intake.portion([record.data for record in records]) < len(records)
 
     def admit_portion(self, records: Sequence[Record], begin: int, now_ms: int) -> Sequence[Record]:
-        """The next few of the records that a writer brings, as `admit` has them; it is called until there are none."""
+        """Validate the next chunk of a batch as `admit` does; called until there are no more."""
         if self.has_routing_key and not begin:
             _refuse_tags(records)
         rest = records[begin : begin + MAX_PORTION]
@@ -97,7 +97,7 @@ class Description:
             raise
 
     def admit_all(self, records: Sequence[Record], now_ms: int) -> Sequence[Record]:
-        """As `admit`, for as many records as there are, with nobody having a turn in between."""
+        """As `admit`, for all records at once, without yielding to others."""
         admitted: list[Record] = []
         while len(admitted) < len(records):
             admitted += self.admit_portion(records, len(admitted), now_ms)
@@ -122,7 +122,7 @@ class Description:
 
 
 def is_schema_refusal(error: Exception) -> bool:
-    """Whether records were refused for what is in them."""
+    """Whether records were refused because of their content."""
     return isinstance(error, InvalidRequestError) and error.detail.get("reason") == REASON
 
 

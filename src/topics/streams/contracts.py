@@ -1,8 +1,7 @@
-"""What a stream promises about its entries, changed: a schema, a routing key, a search description, a profile.
+"""Contract updates of a stream: schema, routing key, search description, profile.
 
-An update is a change of the topic like an append. It is decided on what is on its way already and it is ordered in the
-topic's log, so its boundary is the number of the very next entry: what was decided before it is in front of that, and
-what comes after it has met the new schema.
+An update is a change of the topic like an append: decided on the staged state and ordered in the topic's log. So its
+boundary is the number of the next entry; entries before it met the old schema, entries after it meet the new one.
 """
 
 from collections.abc import Callable
@@ -26,13 +25,13 @@ _NOTHING = Contract()
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a stream stands when an update is decided, everything on its way included."""
+    """The staged state of a stream when an update is decided."""
 
     stream: str
     empty: bool
-    """Whether nothing was ever appended."""
+    """Whether no entry was ever appended."""
     next_entry: int
-    """The number of the entry that comes next, counted from 0."""
+    """The number of the next entry, counted from 0."""
     is_json: bool
 
 
@@ -73,14 +72,14 @@ class Contracts:
         known = stream_of(topic)
         if known is not None and (known.closed or (known.staged is not None and known.staged.closed)):
             raise StreamClosedError(name)
-        # Before it is decided: single records that came earlier in this tick have their seqs then.
+        # First flush coalesced records of this tick, so that they have seqs before the update is decided.
         core.path.check(topic)
         held = known.staged_description if known is not None else None
         content_type = known.content_type if known is not None else JSON_TYPE
         place = Place(name, topic.staged_head == 0, topic.staged_head, is_json(content_type))
         description = Description(decide(held.contract if held is not None else _NOTHING, place))
         self._feature.renew(topic)
-        # Only now: a topic that is refused an update stays as plain as it was.
+        # Only now: a topic whose update is refused does not become a stream.
         state = self._feature.state(topic)
         state.describe(description)
 
@@ -99,18 +98,18 @@ class Contracts:
 
 
 def contract_of(topic: Topic) -> Contract:
-    """What a stream promises about its entries, as readers see it."""
+    """The contract of a stream as readers see it."""
     state = stream_of(topic)
     return _NOTHING if state is None or state.description is None else state.description.contract
 
 
 def has_versions(topic: Topic) -> bool:
-    """Whether entries may one day be shown otherwise than they are now: only a stream that has a schema gets lenses."""
+    """Whether lenses may change how entries are shown: only for a stream with a schema."""
     return contract_of(topic).registry.current_version > 0
 
 
 def check_own_key(description: Description, key: str | None) -> None:
-    """Refuses a key beside those that entries bring themselves."""
+    """Refuse an explicit key where the routing key comes from the entries."""
     if key is not None and description.has_routing_key:
         raise InvalidRequestError(
             "Stream-Key not allowed when routingKey is configured", field="Stream-Key", reason=REASON

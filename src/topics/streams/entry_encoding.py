@@ -1,8 +1,8 @@
-"""What an append carries, as records, and how they come out again.
+"""Entry encoding: the body of an append as records, and records as the bytes of a read.
 
-A stream of JSON stores each value as it was sent, so both protocols see the same. A stream of anything else stores one
-record an append: its bytes as base64 with the stream's content type beside them, which is JSON for whoever reads topics
-and is decoded for whoever reads the stream (docs/decisions/0024).
+A JSON stream stores each value as it was sent, so both protocols see the same. Any other stream stores one record per
+append: its bytes as base64 with the content type beside them. /v0 reads that as JSON, /v1 decodes it
+(docs/decisions/0024).
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -31,18 +31,17 @@ _encode_json = msgspec.json.Encoder().encode
 _WHITE = b" \t\n\r"
 _PACKED_BYTES = 3 * 128 * 1024
 _CHECKED_BYTES = 2 * 1024 * 1024
-"""Entries up to this size are decoded as a whole, as they are mostly given out. What the other protocol may write is
-shorter, unless its limit was raised."""
+"""Entries up to this size are decoded as a whole, because most reads return them whole."""
 META_BEGIN = META_NAME + b'{"content-type":'
 
 VALUES_MAX = 100_000
-"""Values of one append. Clients merge what waits into one request, so it is far above what a topic's batch may have.
-Each value costs hundreds of bytes while it is written: without a bound a body of ones would take all memory."""
+"""Maximum values of one append. Far above the limit of a /v0 batch, because clients merge pending appends. Each value
+takes hundreds of bytes while it is written: without a limit, a body of ones would use all memory."""
 
 
 @lru_cache(maxsize=256)
 def media_type(content_type: str) -> str:
-    """A content type without its parameters, in small letters: what is compared."""
+    """The content type without parameters, in lower case, for comparison."""
     return content_type.partition(";")[0].strip().lower()
 
 
@@ -51,15 +50,15 @@ def is_json(content_type: str) -> bool:
 
 
 Content = bytes | list[Record]
-"""What an append brings: its body, or the records of one that was read before, in portions."""
+"""The content of an append: its body, or records that were already read in chunks."""
 
 
 def read_json(body: Content, key: str | None) -> Sequence[Record]:
-    """The values of a JSON body: the elements of an array, one level of it, or the one value there is."""
+    """The values of a JSON body: the elements of an array (one level), or the single value."""
     if isinstance(body, list):
         return body
     try:
-        # The text inside a Raw is not looked at, so bad UTF-8 is found here, once for the body.
+        # msgspec does not check the text inside a Raw, so invalid UTF-8 is found here, once per body.
         if not body.isascii():
             body.decode()
         check_count(body)
@@ -72,31 +71,31 @@ def read_json(body: Content, key: str | None) -> Sequence[Record]:
 
 
 def check_count(body: bytes, most: int = VALUES_MAX) -> None:
-    """Refuses an array of too many values before any of them takes memory."""
-    # Fewer commas are fewer values. More of them may stand inside values, and only a parser can tell. Most bodies are
-    # too short for so many, and to count costs as much as to read.
+    """Refuse an array of too many values before they take memory."""
+    # Fewer commas mean fewer values. Commas may also be inside values, which only a parser can tell. Most bodies are
+    # too short for so many values, and counting costs as much as parsing.
     if len(body) < 2 * most or body.count(b",") < most:
         return
     try:
         _counting(most)(body)
     except msgspec.ValidationError as error:
-        # Shorter arrays are refused as well, but as a whole; this one for the value behind the last that may be.
+        # Invalid shorter arrays are refused by the parser; this one because of the first value over the limit.
         if f"$[{most}]" not in str(error):
             return
     except (ValueError, RecursionError):
-        return  # It is no JSON, which is told where it is read.
+        return  # Not JSON; the parser reports it.
     raise BatchTooLargeError(f"the body has more than {most} values; split it", max=most)
 
 
 @lru_cache(maxsize=2)
 def _counting(most: int) -> Any:
-    """Decodes an array of just one value too many, of which the last is one that nobody sends: the parser stops there,
-    however much follows."""
+    """Decode an array of one value too many, whose last type matches nothing: the parser stops there, however much
+    follows."""
     return msgspec.json.Decoder(tuple.__class_getitem__((*[msgspec.Raw] * most, Literal["one too many"]))).decode
 
 
 def read_values(key: str | None) -> Callable[[bytes], list[Record]]:
-    """Decodes the values of an array, for a body that is read in portions (`wire.json_array_reader`)."""
+    """Decode the values of an array, for a body that is read in chunks (`wire.json_array_reader`)."""
     return lambda text: [Record(value, key) for value in _decode_list(text)]
 
 
@@ -110,7 +109,7 @@ def kind_of_values(limits: Limits) -> Kind:
 
 
 def pack_bytes(body: memoryview) -> Generator[None, None, Place]:
-    """Bytes as the data of a record, made bit by bit."""
+    """Encode bytes as the data of a record, in steps."""
     place = Place.reserve(2 + -(-len(body) // 3) * 4)
     data = place.data
     data[:1], at = b'"', 1
@@ -124,7 +123,7 @@ def pack_bytes(body: memoryview) -> Generator[None, None, Place]:
 
 
 def packed_record(place: Place, content_type: str, key: str | None) -> Record:
-    """The one record of an append of bytes that were packed before."""
+    """The record of an append of bytes that are already encoded."""
     return Record(cast(bytes, place.data.toreadonly()), key, None, _meta(content_type))
 
 
@@ -133,22 +132,22 @@ def _meta(content_type: str) -> bytes:
 
 
 def bytes_records(body: Content, content_type: str, key: str | None) -> list[Record]:
-    """The one record of an append of bytes. Raises StreamConflictError."""
+    """The record of an append of bytes. Raises StreamConflictError."""
     if not isinstance(body, list):
         return [bytes_record(body, content_type, key)]
     if body[0].meta != _meta(content_type):
-        # They were packed for the stream as it was then.
+        # They were encoded for the content type of an earlier stream.
         raise StreamConflictError(f"the stream holds {quoted(content_type)} now", content_type=content_type)
     return body
 
 
 def bytes_record(body: bytes, content_type: str, key: str | None) -> Record:
-    """The one record of an append of bytes."""
+    """The record of an append of bytes."""
     return Record(b'"%b"' % b64encode(body), key, None, _meta(content_type))
 
 
 class Entry:
-    """One stored entry, read in parts: of a large one no more is decoded than is wanted."""
+    """One stored entry, read in parts, so that only the requested part of a large one is decoded."""
 
     __slots__ = ("_base64", "_data", "_whole", "size")
 
@@ -157,7 +156,7 @@ class Entry:
         self._base64 = meta.startswith(META_BEGIN) and len(data) % 4 == 2 and bytes(data[:1]) == b'"'
         self._whole: bytes | None = None
         if self._base64 and len(data) <= _CHECKED_BYTES:
-            # Whoever writes through the other protocol may not mean bytes, and then all of the text counts.
+            # A record written through /v0 may not be base64; then the text itself is the content.
             try:
                 self._whole = b64decode(data[1:-1], validate=True)
             except ValueError:
@@ -167,7 +166,7 @@ class Entry:
             self.size = (len(data) - 2) // 4 * 3 - bytes(data[-3:-1]).count(b"=")
 
     def part(self, begin: int, end: int) -> bytes:
-        """The bytes from one place up to another."""
+        """The bytes from one position up to another."""
         if self._whole is not None:
             return self._whole[begin:end]
         if not self._base64:

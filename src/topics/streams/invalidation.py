@@ -1,7 +1,7 @@
-"""The touches of one stream: a reader of it that tells those who wait for a key.
+"""Invalidation (also known as: touch): notifies clients that wait for keys of changed rows of a state-protocol stream.
 
-It begins when somebody first asks, and reads what is appended from then on, whichever way it came. Nothing of it is
-kept over a restart: then the epoch is another, and whoever comes with an old cursor is told to look again.
+The reader of a stream starts with the first request and reads what is appended from then on, by any protocol. Nothing
+survives a restart: the epoch is then another, and a client with an old cursor is told to query again.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ from topics.streams.producers import Later
 from topics.streams.read import ReadSpec, StreamSlice
 from topics_protocol.touch_keys import key_id, table_key
 
-# The templates that somebody uses: for these alone changes are looked at closely.
+# Active templates: fine keys are computed for these only.
 
 _MINUTE_MS = 60_000
 
@@ -38,13 +38,13 @@ class Active:
     def __init__(self, template: Template, since: int, ttl_ms: int, used_ms: int) -> None:
         self.template = template
         self.since = since
-        """The generation behind which changes are looked at for it."""
+        """The generation after which changes are examined for it."""
         self.ttl_ms = ttl_ms
         self.used_ms = used_ms
 
 
 class ActiveTemplates:
-    """Times are those of a clock that does not jump, in milliseconds."""
+    """Times are milliseconds of a monotonic clock."""
 
     def __init__(self, limits: TouchTemplates) -> None:
         self._limits = limits
@@ -56,7 +56,7 @@ class ActiveTemplates:
         return len(self._by_id)
 
     def activate(self, template: Template, since: int, ttl_ms: int | None, now_ms: int) -> str:
-        """Begins to use a template, or goes on to; why not, empty where nothing is in the way."""
+        """Activate a template or extend its use; returns the reason for a refusal, or an empty text."""
         known = self._by_id.get(template.id)
         ttl_ms = ttl_ms or self._limits.default_inactivity_ttl_ms
         if known is not None:
@@ -84,19 +84,19 @@ class ActiveTemplates:
         return ""
 
     def use(self, template_id: str, now_ms: int) -> Active | None:
-        """Somebody waits by a template; None where it is not active."""
+        """Record that a client waits by a template; None if it is not active."""
         active = self._by_id.get(template_id)
         if active is not None:
             active.used_ms = now_ms
         return active
 
     def begun(self, template_id: str) -> int:
-        """The generation behind which changes are looked at for a template; 0 where that is none."""
+        """The generation after which changes are examined for a template; 0 if it is not active."""
         active = self._by_id.get(template_id)
         return active.since if active is not None else 0
 
     def forget_unused(self, now_ms: int) -> list[Template]:
-        """Those that nobody used for as long as they were to be kept; they are active no more."""
+        """Deactivate and return the templates that were unused for their lifetime."""
         unused = [active.template for active in self._by_id.values() if now_ms - active.used_ms >= active.ttl_ms]
         for template in unused:
             del self._by_id[template.id]
@@ -107,34 +107,33 @@ class ActiveTemplates:
         return unused
 
 
-# What was touched lately, and who waits for it: in memory, by generations.
+# The journal: recently invalidated keys and their waiters, in memory, by generations.
 #
-# Touches are collected for a moment and then told together: that is a generation, and a cursor is an epoch with the
-# last generation that somebody knows of. The epoch is the journal's own, so a cursor from before a restart is known for
-# what it is. For each key the journal remembers the last generation that touched it. What it had to forget, or never
-# knew, it takes for touched: somebody may look again for nothing, but nobody misses a change.
+# Invalidations are collected for a moment and then published together as a generation. A cursor is the journal's epoch
+# and the last generation that a client knows. For each key the journal has the last generation that invalidated it. A
+# key that it forgot or never knew counts as invalidated: a client may query again for nothing, but misses no change.
 #
-# Those who wait are found by their keys. A generation costs what it touches and whom it wakes, however many wait.
+# Waiters are found by their keys, so a generation costs what it invalidates and wakes, however many clients wait.
 
 NOW = "now"
 ANY_FINE = -1
-"""Touched where fine keys could not be told, for those who do not say which templates their keys are of."""
+"""Invalidated when fine keys are unknown, for waiters that do not name the templates of their keys."""
 ANYTHING = -2
-"""Touched by every change, for those who ask by a template that nobody knows."""
+"""Invalidated by every change, for waiters with an unknown template."""
 
 
 class Generation(NamedTuple):
-    """What was told together, and when."""
+    """Invalidations that were published together, and when."""
 
     number: int = 0
     last_entry: int = -1
-    """The last entry of the stream that it comes from."""
+    """The last entry of the stream that it covers."""
     begun_ms: int = 0
     told_ms: int = 0
 
 
 class Waiter:
-    """Somebody who waits; `wake` is called once."""
+    """A waiting client; `wake` is called once."""
 
     __slots__ = ("keys", "wake")
 
@@ -149,12 +148,12 @@ class Journal:
         self.last = Generation()
         self._keys_max = keys_max
         self._touched: dict[int, int] = {}
-        """Key -> the last generation that touched it, in the order of those."""
+        """Key to the last generation that invalidated it, in the order of generations."""
         self._floor = 0
-        """Up to this generation it is not known any more what was touched."""
+        """Up to this generation the invalidated keys are no longer known."""
         self._pending: set[int] = set()
         self._all = False
-        """Whether everything is taken for touched: something was lost, or it was too much."""
+        """Whether every key counts as invalidated, because entries were lost or there were too many."""
         self._begun_ms = 0
         self._last_entry = -1
         self._waiting: dict[int, set[Waiter]] = {}
@@ -171,7 +170,7 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """How many keys it remembers, told or not."""
+        """The number of keys in memory, published or not."""
         return len(self._touched) + len(self._pending)
 
     @property
@@ -181,7 +180,7 @@ class Journal:
     # Touching
 
     def touch(self, keys: Iterable[int], entry: int, now_ms: int) -> None:
-        """Collects keys; `entry` is the one that touches them."""
+        """Collect keys that `entry` invalidates."""
         if not self.has_pending:
             self._begun_ms = now_ms
         if not self._all:
@@ -191,7 +190,7 @@ class Journal:
         self._last_entry = max(self._last_entry, entry)
 
     def touch_all(self, now_ms: int) -> None:
-        """Everything counts as touched."""
+        """Invalidate every key."""
         if not self.has_pending:
             self._begun_ms = now_ms
         self.overflows += 1
@@ -199,7 +198,7 @@ class Journal:
         self._pending.clear()
 
     def flush(self, now_ms: int) -> list[Waiter]:
-        """Makes a generation of what was collected; those it wakes wait no longer."""
+        """Publish the collected keys as a generation and return the waiters to wake."""
         number = self.last.number + 1
         self.last = Generation(number, self._last_entry, self._begun_ms, now_ms)
         if self._all:
@@ -226,7 +225,7 @@ class Journal:
     # Waiting
 
     def read_cursor(self, cursor: str) -> int | None:
-        """The generation of a cursor; None for one of another epoch, or of a generation that never was."""
+        """The generation of a cursor; None if its epoch or generation is unknown."""
         if cursor == NOW:
             return self.last.number
         epoch, colon, number = cursor.partition(":")
@@ -236,7 +235,7 @@ class Journal:
         return generation if epoch == self.epoch and generation <= self.last.number else None
 
     def is_touched(self, keys: frozenset[int], since: int) -> bool:
-        """Whether one of the keys was touched behind a generation, as far as that is known."""
+        """Whether one of the keys was invalidated after a generation, as far as known."""
         if since < self._floor:
             return True
         touched = self._touched
@@ -248,7 +247,7 @@ class Journal:
             self._waiting.setdefault(key, set()).add(waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """Forgets somebody, who may have left already."""
+        """Remove a waiter. Idempotent."""
         there = False
         for key in waiter.keys:
             waiters = self._waiting.get(key)
@@ -260,13 +259,13 @@ class Journal:
         self.waiters -= there
 
     def leave_all(self) -> list[Waiter]:
-        """Everybody who waits; nobody does afterwards."""
+        """Remove and return all waiters."""
         everybody = list({waiter for waiters in self._waiting.values() for waiter in waiters})
         self._waiting, self.waiters = {}, 0
         return everybody
 
 
-# How many fine keys may be worked out: so many a batch, and so many a second with a reserve for bursts.
+# Rate limit of fine keys: per batch, and per second with a burst reserve (token bucket).
 
 
 class FineKeyBudget:
@@ -276,7 +275,7 @@ class FineKeyBudget:
         self._filled_ms = now_ms
         self._left = 0
         self.behind = False
-        """Whether so much waits to be looked at that only a reserve of fine keys is worked out."""
+        """Whether the backlog is so long that only a reserve of fine keys is computed."""
 
     @property
     def mode(self) -> str:
@@ -310,9 +309,9 @@ class FineKeyBudget:
 
 
 _BATCH = 256
-"""Entries that are looked at in one turn of the loop."""
+"""Entries examined per turn of the loop."""
 _WAKES = 256
-"""Those who wait that are told in one turn of the loop."""
+"""Waiters notified per turn of the loop."""
 _decode = msgspec.json.Decoder().decode
 
 Read = Callable[[Topic, ReadSpec, Callable[[StreamSlice | TopicsError], None]], None]
@@ -320,19 +319,19 @@ Watch = Callable[[Topic, Callable[[], None]], Callable[[], None]]
 
 
 class Surroundings(NamedTuple):
-    """What the touches of a stream need of the server."""
+    """What invalidation of a stream needs of the server."""
 
     read: Read
     watch: Watch
     later: Later
     settings: Callable[[Topic], Touch | None]
-    """What a stream says about its touches now; None where they are off."""
+    """The current touch settings of a stream; None if off."""
     wall_ms: Callable[[], int]
     steady_ms: Callable[[], int]
 
 
 class Outcome(NamedTuple):
-    """How a wait ended. A stale one is for another epoch, or the routes are off now."""
+    """The result of a wait. It is stale if the epoch is another, or if touches are now off."""
 
     kind: str
     cursor: str
@@ -342,7 +341,7 @@ class Outcome(NamedTuple):
 
 
 class Counters:
-    """What was done since the touches of the stream began."""
+    """Counters since the invalidation of the stream started."""
 
     def __init__(self) -> None:
         self.entries = self.batches = self.batches_without = 0
@@ -360,14 +359,14 @@ class StreamInvalidation:
         self.counters = Counters()
         self.used_ms = around.steady_ms()
         self.position = topic.head
-        """How far the stream was looked at."""
+        """The last examined entry of the stream."""
         self._around = around
         self._reading = False
         self._flush_due: Callable[[], None] | None = None
         self._settling: list[Callable[[], None]] = []
         self._unwatch = around.watch(topic, self._changed)
         self.over = False
-        """Whether it has ended: the next who asks begins another epoch."""
+        """Whether it has ended: the next request starts another epoch."""
 
     # Asked from outside
 
@@ -402,7 +401,7 @@ class StreamInvalidation:
         return end
 
     def when_settled(self, settled: Callable[[], None]) -> Callable[[], None]:
-        """Calls back once everything that is in the stream now was told. Returns what takes it back."""
+        """Call back once all current entries of the stream are published. Returns a function that cancels it."""
         self._use()
         if self.is_settled:
             settled()
@@ -419,7 +418,7 @@ class StreamInvalidation:
         return max(self.topic.head - self.position, 0)
 
     def end(self) -> None:
-        """The routes are off, or the stream is gone: everybody is told."""
+        """End all waits: touches are off, or the stream is deleted."""
         if self.over:
             return
         self.over = True
@@ -439,7 +438,7 @@ class StreamInvalidation:
         now = self.used_ms = self._around.steady_ms()
         forgotten = self.templates.forget_unused(now)
         if forgotten:
-            # Whoever waits by one of them has to ask again, because nobody looks for its keys any more.
+            # Waiters by one of them must ask again, because its keys are no longer computed.
             self._touch([template.key for template in forgotten], self.position - 1)
         return now
 
@@ -558,7 +557,7 @@ class StreamInvalidation:
         self._flush_later()
 
     def _touch_all(self) -> None:
-        """Something is not known: whoever waits looks again."""
+        """Invalidate everything, because entries were lost or could not be read."""
         self.journal.touch_all(self._around.wall_ms())
         self._flush_later()
 
@@ -579,7 +578,7 @@ class StreamInvalidation:
         self._settle()
 
     def _wake(self, woken: list[Waiter]) -> None:
-        """Tells some of them now, and the rest when others had their turn."""
+        """Notify some waiters now, and the rest in later turns of the loop."""
         for waiter in woken[:_WAKES]:
             waiter.wake()
         rest = woken[_WAKES:]
@@ -594,10 +593,10 @@ class StreamInvalidation:
 
 
 def _nothing() -> None:
-    """There is nothing to take back."""
+    """Do nothing."""
 
 
-# The touches of all streams that somebody asked for.
+# Invalidation of all streams with requests.
 
 _SWEEP_S = 60.0
 
@@ -617,7 +616,7 @@ class InvalidationService:
         return iter(self._streams.values())
 
     def of(self, topic: Topic) -> StreamInvalidation | None:
-        """The touches of a stream, which begin with the first who asks; None where they are off."""
+        """The invalidation of a stream, started by the first request; None if off."""
         settings = touch_settings(topic)
         known = self._streams.get(topic)
         if known is not None and (known.over or known.settings != settings):
@@ -639,7 +638,7 @@ class InvalidationService:
             touch.end()
 
     def _sweep(self) -> None:
-        """Lets go of those that nobody asks for any more: should somebody come again, the epoch is another."""
+        """Stop the invalidation of streams without requests; a later request starts another epoch."""
         now = self._core.steady()
         for topic, touch in list(self._streams.items()):
             unused_ms = now - touch.used_ms
@@ -650,6 +649,6 @@ class InvalidationService:
 
 
 def touch_settings(topic: Topic) -> Touch | None:
-    """What a stream says about its touches; None where they are off."""
+    """The touch settings of a stream; None if off."""
     profile = contract_of(topic).profile
     return profile.touch_settings if isinstance(profile, StateProtocol) else None

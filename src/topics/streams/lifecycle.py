@@ -1,4 +1,4 @@
-"""Streams coming to be and going: create, fork, describe, delete."""
+"""Stream lifecycle: create, fork, describe, list, delete."""
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
@@ -40,25 +40,24 @@ from topics.wire.record_slicing import tag_texts, tag_value
 __all__ = ["CreateRequest", "Created", "Deleted", "ForkFrom", "Lifecycle", "StreamInfo"]
 
 
-# Where a fork leaves its source.
+# Fork points.
 #
-# A fork begins behind an entry, or inside one: at so many bytes of an entry of bytes, which are then copied into the
-# fork as its first record, or behind so many values of an append of JSON, which have offsets of their own. Nothing else
-# is copied.
+# A fork begins after an entry, or inside one: at a byte of a bytes entry, whose first bytes are then copied into the
+# fork as its first record, or after some values of a JSON append, which have their own offsets. Nothing else is copied.
 
 _ZERO = "0000000000000000_0000000000000000"
-"""How the protocol's own tests spell the start of any stream."""
+"""The spelling of the start of a stream in the protocol's conformance tests."""
 
 
 class ForkFrom(msgspec.Struct, frozen=True):
-    """What a request says about its source; without an offset, the end of it."""
+    """The source of a fork; without an offset, its end."""
 
     source: str
     offset: str | None = None
     sub_offset: int = 0
 
     def place(self, source: Topic) -> Position | None:
-        """The place in the source that the offset names; None for its end."""
+        """The position in the source; None for its end."""
         if self.offset is None:
             return None
         if self.offset == _ZERO:
@@ -72,9 +71,9 @@ class ForkFrom(msgspec.Struct, frozen=True):
 class ForkPoint(NamedTuple):
     origin: Origin
     asked: Position
-    """Where the request, without its sub-offset, pointed to."""
+    """The requested position without the sub-offset."""
     cut: bytes | None
-    """The beginning of an entry that the fork does not have as a whole."""
+    """The first part of an entry that the fork has only in part."""
     key: str | None
     epochs: tuple[tuple[int, int], ...]
 
@@ -95,7 +94,7 @@ def find_fork_point(engine: Engine, source: Topic, fork: ForkFrom) -> ForkPoint:
 
 
 def _values(source: Topic, counter: int, sub_offset: int) -> int:
-    """So many values of the append behind a place. Where its end is no longer known, any up to the stream's end."""
+    """The position after some values of an append. Where the append's end is unknown, up to the stream's end."""
     if not sub_offset:
         return 0
     room = source.head - counter
@@ -108,9 +107,9 @@ def _values(source: Topic, counter: int, sub_offset: int) -> int:
 
 
 def _beginning(engine: Engine, source: Topic, asked: Position, sub_offset: int) -> tuple[bytes, str | None]:
-    """The bytes of the entry behind a place, up to the sub-offset, and its key."""
+    """The bytes of the entry at a position, up to the sub-offset, and its key."""
     wanted, reader = asked.in_block + sub_offset, engine.core.reader
-    # No further than that entry, which may be deleted. A read may stop before a character that would be cut.
+    # Only that entry, which may be deleted. A read may stop before a character that would be cut.
     spec = ReadSpec(
         position=Position(asked.counter), as_json=False, max_records=1, max_bytes=wanted + CHARACTER_MORE,
         up_to=asked.counter + 1,
@@ -135,7 +134,7 @@ def _refusal(problem: str) -> InvalidRequestError:
     return InvalidRequestError(f"Stream-Fork-Sub-Offset: {problem}", field="Stream-Fork-Sub-Offset")
 
 
-# Streams as lists tell of them: what a page needs to say, and no more, since it says it a hundred times.
+# Listing: the fields that a page of streams needs.
 #
 # Beyond `awake_topics` most streams of a page sleep. A list wakes nobody, and makes no topic of what it finds in the
 # snapshot either: of a stream that sleeps it reads four values, and everything else is as it must be for one to sleep.
@@ -173,14 +172,14 @@ def sealed_through(topic: Topic) -> int:
 
 
 CONTENT_TYPE_BYTES_MAX = 1024
-"""It is stored with every entry of bytes."""
+"""Maximum length of a content type, which is stored with every bytes entry."""
 TTL_S_MAX = 9_999_999_999
-"""317 years: far enough for everyone, and near enough for every end to be a date that can be written."""
+"""317 years: every end of such a lifetime is still a valid date."""
 DEFAULT_TYPE = "application/octet-stream"
 
 
 class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a PUT says."""
+    """A PUT request."""
 
     content_type: str = ""
     ttl_s: int | None = None
@@ -189,12 +188,12 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
     body: Content = b""
     key: str | None = None
     ts: int | None = None
-    """The key and the time of what the body brings."""
+    """Key and timestamp of the body's entries."""
     fork: ForkFrom | None = None
 
 
 class StreamInfo(msgspec.Struct, frozen=True, gc=False):
-    """A stream as HEAD and PUT tell of it."""
+    """A stream as HEAD and PUT describe it."""
 
     name: str
     content_type: str
@@ -217,9 +216,9 @@ class Created(msgspec.Struct, frozen=True):
 
 class Deleted(msgspec.Struct, frozen=True):
     next_offset: str
-    """Where the stream ended."""
+    """The offset at which the stream ended."""
     routers_removed: list[str]
-    """The routers that had it as source or destination."""
+    """Routers that had the stream as source or destination."""
 
 
 CreatedDone = Callable[[Created | TopicsError], None]
@@ -227,7 +226,7 @@ DeletedDone = Callable[[Deleted | TopicsError], None]
 
 
 class _Birth:
-    """A stream's creation on its way, with its first batch if there is one."""
+    """A stream's creation, with its first batch if there is one."""
 
     kind = FrameKind.STREAM_CREATE
 
@@ -235,7 +234,7 @@ class _Birth:
         self._engine = engine
         self._part = part
         self._source = source
-        # Attached before the topic has a name, so that whoever finds it on its way finds a stream.
+        # Attached before the topic has a name, so that a lookup never finds it as a plain topic.
         engine.streams.adopt(topic, part)
 
     def staged(self, topic: Topic) -> None:
@@ -261,7 +260,7 @@ class Lifecycle:
         self._config = TopicConfig(durability=durability)
 
     def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
-        """Creates a stream, or finds that it is there as it should be. Raises what can be refused at once."""
+        """Create a stream, or confirm that it exists as requested. Raises errors that are known at once."""
         core = self._engine.core
         core.check_accepting()
         check_stream_name(name)
@@ -371,11 +370,11 @@ class Lifecycle:
         asked = ForkRequest(fork.source, point.asked.counter, point.asked.in_block, fork.sub_offset)
         return msgspec.structs.replace(part, origin=point.origin, epochs=list(point.epochs), fork=asked)
 
-    # What is there already
+    # Existing streams
 
     def _confirm(self, topic: Topic, request: CreateRequest, done: CreatedDone) -> None:
         state = stream_of(topic)
-        # One whose time is over and that is still here has forks, too, and is about to be retired.
+        # An expired stream that still exists has forks and is about to be retired.
         if topic.created and self._feature.over(topic):
             raise StreamConflictError(
                 f"stream {quoted(topic.name)} was deleted and forks still use it; its name is not free yet",
@@ -385,7 +384,7 @@ class Lifecycle:
             self._check_same(topic, state, request)
             done(Created(describe(topic), False))
             return
-        # Somebody else's creation is on its way: what it becomes decides.
+        # Another creation is in flight; its outcome decides.
         topic.tell_next(lambda: self._again(topic.name, request, done))
 
     def _again(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
@@ -404,7 +403,7 @@ class Lifecycle:
     def _settings(
         self, topic: Topic, state: StreamState | None, request: CreateRequest
     ) -> list[tuple[str, object, object]]:
-        """Each setting by name, as it is and as it should be."""
+        """Each setting by name: actual and requested value."""
         fork, asked = (state.fork if state is not None else None), request.fork
         held = state.content_type if state is not None else JSON_TYPE
         inherits = fork is not None and asked is not None
@@ -451,7 +450,7 @@ class Lifecycle:
 
 
 def _inherited(source: Topic | None, point: ForkPoint | None) -> Description | None:
-    """What a fork promises about its entries: what its source did where it leaves it."""
+    """The contract of a fork: that of its source at the fork point."""
     state = stream_of(source) if source is not None else None
     if state is None or state.description is None or point is None:
         return None
@@ -472,7 +471,7 @@ def describe(topic: Topic) -> StreamInfo:
 
 
 def _check_settings(request: CreateRequest) -> None:
-    """What would be stored, or answered, for as long as the stream lives."""
+    """Check values that are stored or returned for the lifetime of the stream."""
     if len(request.content_type.encode()) > CONTENT_TYPE_BYTES_MAX:
         raise InvalidRequestError(
             f"Content-Type: at most {CONTENT_TYPE_BYTES_MAX} bytes are allowed",
@@ -486,21 +485,21 @@ def _check_settings(request: CreateRequest) -> None:
 
 
 def check_not_reserved(name: str) -> None:
-    """A new stream must not have a name that is the server's, or that no path could lead to."""
+    """Refuse names that are reserved or that no URL path can express."""
     if is_reserved_name(name):
         raise InvalidRequestError(f"{quoted(name)} is a reserved name: no stream can have it", field="name")
 
 
-# Which streams are the server's own, told from those that got such a name before it was reserved.
+# System streams, as distinct from streams that got such a name before it was reserved.
 
 
 def own_title(name: str) -> str:
-    """What the schema of a system stream is called, which tells it from a stream of somebody else."""
+    """The schema id that marks a system stream."""
     return f"topics:{name}"
 
 
 def is_own_stream(topic: Topic) -> bool:
-    """Whether a topic with the name of a system stream is one."""
+    """Whether a topic with the name of a system stream is a system stream."""
     state = stream_of(topic)
     versions = () if state is None or state.description is None else state.description.contract.registry.versions
     return bool(versions) and state is not None and own_title(topic.name).encode() in versions[0].schema

@@ -1,12 +1,12 @@
-"""Offsets: a place in a stream, written so that places sort as their texts do.
+"""Offsets: positions in a stream as text that sorts by position (also known as: cursor, resume token).
 
     128 bits, big endian:   epoch u32 | counter u64 | in_block u32
     text:                   26 digits of Crockford's base 32, two zero bits in front, capitals
 
-`counter` is how many entries lie before the place, so 0 is the start and the offset of an entry is the place behind it.
-`in_block` says how many bytes of the next entry lie before it as well; only a stream of bytes whose entries are larger
-than an answer ever needs it. `epoch` is the number of the stream itself: a stream that is deleted and created again has
-another one, and an offset of the old one leads nowhere instead of to the wrong place.
+`counter` is the number of entries before the position: 0 is the start, the offset of an entry is the position after
+it. `in_block` is the number of bytes of the next entry that also lie before it; only bytes streams with entries larger
+than an answer need it. `epoch` identifies the stream: a recreated stream has another one, so an offset of the old one
+is refused instead of leading to a wrong position.
 """
 
 from collections.abc import Sequence
@@ -31,14 +31,14 @@ NOW = "now"
 
 
 class Position(NamedTuple):
-    """A place in the entries of a stream."""
+    """A position in the entries of a stream."""
 
     counter: int
     in_block: int = 0
 
 
 def encode_offset(epoch: int, counter: int, in_block: int = 0) -> str:
-    # Every answer carries one or two offsets, and those of one time begin alike.
+    # Every answer has one or two offsets, and recent ones share their first digits, so those are cached.
     word = (epoch & _U32) << 96 | counter << 32 | in_block
     return _front(word >> _BACK_BITS) + (_digits(word & _BACK_MASK, _BACK_BITS) if in_block else _BACKS[counter & 255])
 
@@ -56,7 +56,7 @@ def _front(word: int) -> str:
 _BACK_BITS = 40
 _BACK_MASK = (1 << _BACK_BITS) - 1
 _BACKS = tuple(_digits(counter << 32, _BACK_BITS) for counter in range(256))
-"""The last eight digits of places between two entries, by the last bits of their counters."""
+"""The last eight digits of positions between entries, by the low bits of their counters."""
 
 
 def decode_offset(text: str) -> tuple[int, int, int]:
@@ -74,7 +74,7 @@ def decode_offset(text: str) -> tuple[int, int, int]:
 
 
 def epoch_at(topic: Topic, counter: int) -> int:
-    """The epoch of the offsets at a place: what a fork inherited keeps the epoch that it had in the source."""
+    """The epoch of offsets at a position: entries that a fork inherited keep the epoch of the source."""
     state = stream_of(topic)
     for upto, epoch in state.epochs if state is not None else ():
         if counter <= upto:
@@ -84,12 +84,12 @@ def epoch_at(topic: Topic, counter: int) -> int:
 
 def offset_of(topic: Topic, position: Position) -> str:
     counter, in_block = position
-    # Inside an entry means: inside one that the place's own epoch covers.
+    # A position inside an entry has the epoch of that entry.
     return encode_offset(epoch_at(topic, counter + (in_block > 0)), counter, in_block)
 
 
 def offsets_of(topic: Topic, counters: Sequence[int]) -> list[str]:
-    """The offsets of many places between entries."""
+    """The offsets of many positions between entries."""
     state = stream_of(topic)
     if state is not None and state.epochs:
         return [offset_of(topic, Position(counter)) for counter in counters]
@@ -102,7 +102,7 @@ def tail_offset(topic: Topic) -> str:
 
 
 def read_offset(topic: Topic, text: str) -> Position:
-    """The place in this stream that an offset names. Raises OffsetGoneError when it is one of another stream."""
+    """The position of an offset in this stream. Raises OffsetGoneError for an offset of another stream."""
     if text == START:
         return Position(0)
     epoch, counter, in_block = decode_offset(text)

@@ -1,4 +1,4 @@
-"""Idempotent producers: whether a batch is new, a repetition, too early, or of a run that was replaced. Pure."""
+"""Idempotent producers: whether a batch is new, a duplicate, too early, or fenced by a newer epoch. Pure."""
 
 from collections.abc import Callable
 from enum import Enum, auto
@@ -13,9 +13,9 @@ class Verdict(Enum):
 
 
 def judge(known: Producer | None, sent: Producer) -> Verdict:
-    """Decides on a batch by where its producer stands. Raises for what is neither new nor a repetition."""
+    """Whether a batch is new or a duplicate, by its producer's state. Raises if it is neither."""
     if known is None:
-        # Also when it is not the first: one that pipelines is told what to send first, and loses nothing.
+        # Also if it is not the first: a pipelining producer learns what to send first, and loses nothing.
         if sent.seq:
             raise ProducerGapError(sent.id, 0, sent.seq)
         return Verdict.NEW
@@ -32,13 +32,13 @@ def judge(known: Producer | None, sent: Producer) -> Verdict:
     return Verdict.NEW
 
 
-# Batches that came before their predecessor, held for a moment.
+# Reorder buffer: batches that arrive before their predecessor are held for a moment.
 #
-# A producer that keeps several requests on their way over several connections cannot know in which order they arrive.
-# To refuse each that is early would make it send most of them again; its predecessor is nearly always a moment away.
+# A producer with several requests in flight over several connections cannot control their order of arrival. Refusing
+# early ones would make it send most of them again, although the predecessor is nearly always a moment away.
 
 Later = Callable[[float, Callable[[], None]], Callable[[], None]]
-"""Runs a function after some seconds; what it returns takes that back."""
+"""Runs a function after some seconds; returns a function that cancels it."""
 
 HOLD_S = 0.05
 AHEAD_MAX = 16
@@ -49,7 +49,7 @@ class ReorderBuffer:
     def __init__(self, later: Later) -> None:
         self._later = later
         self._held: dict[tuple[int, str, int, int], tuple[Callable[[], None], Callable[[], None]]] = {}
-        """By stream, producer, epoch and number: how to try again, and how to take its end back."""
+        """Held batches by stream, producer, epoch and number: the retry, and how to cancel its timeout."""
 
     def hold(
         self,
@@ -59,7 +59,7 @@ class ReorderBuffer:
         retry: Callable[[], None],
         give_up: Callable[[], None],
     ) -> bool:
-        """Keeps a batch until its predecessor is there, or tells after a moment that it did not come."""
+        """Hold a batch until its predecessor arrives, or fail it after a timeout."""
         key = (topic_id, sent.id, sent.epoch, sent.seq)
         if gap.received - gap.expected > AHEAD_MAX or len(self._held) >= HELD_MAX or key in self._held:
             return False
@@ -72,7 +72,7 @@ class ReorderBuffer:
         return True
 
     def accepted(self, topic_id: int, producer: Producer) -> None:
-        """A batch is on its way; the one behind it may follow."""
+        """Release the batch that follows an accepted one."""
         if not self._held:
             return
         found = self._held.pop((topic_id, producer.id, producer.epoch, producer.seq + 1), None)

@@ -1,7 +1,7 @@
-"""Reading a stream: the same plan as for a topic, another cut. Data only, with or without the entries of other keys.
+"""Stream reads: the same plan as for a topic, but only the data of entries is cut out, optionally of one routing key.
 
-An answer holds so many entries or so many bytes. A stream of bytes is cut between two entries where that is possible,
-and inside one only when a single entry is larger than an answer, and then between two characters of a text.
+An answer has a maximum of entries and bytes. A bytes stream is cut between two entries where possible; inside an entry
+only if it is larger than an answer, and then between two characters of a text.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,12 +23,12 @@ from topics.wire.record_slicing import View, data_parts, data_span, end_that_fit
 CHUNK_RECORDS = 1_000
 CHUNK_BYTES = 1024 * 1024
 SCAN_RECORDS = 50_000
-"""Entries that one read with a key looks at; it then answers with what it found, and the next one goes on."""
+"""Maximum entries that one keyed read examines; the next read continues."""
 _TOGETHER = 256
-"""Entries that are promoted in one go: of the last ones, which may not fit, no more are promoted twice."""
+"""Entries promoted at once; at most so many are promoted twice because they did not fit."""
 
 CHARACTER_MORE = 3
-"""Bytes that a character of UTF-8 has behind its first."""
+"""Maximum continuation bytes of a UTF-8 character."""
 _LEAD = 0xC0
 _LF = 0x0A
 
@@ -42,17 +42,17 @@ class ReadSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_records: int = CHUNK_RECORDS
     max_bytes: int = CHUNK_BYTES
     filter: str | None = None
-    """What entries must be, in the language of filters; it was checked before."""
+    """A filter that entries must match; already validated."""
     up_to: int | None = None
-    """Where the read ends at the latest; the end of the stream without it."""
+    """The position where the read ends at the latest; default: the end of the stream."""
 
     def request(self) -> ReadRequest:
-        """What the engine should plan for."""
+        """The read request for the engine's plan."""
         limit = self.max_records if self.key is None else SCAN_RECORDS
         return ReadRequest(from_seq=self.position.counter, limit=limit, max_bytes=self.max_bytes, up_to=self.up_to)
 
     def behind(self, found: "StreamSlice") -> "ReadSpec | None":
-        """The rest of this read behind a slice of it; None when there is no room for more."""
+        """The rest of this read after a slice of it; None if there is no room for more."""
         records, size = self.max_records - found.count, self.max_bytes - len(found.body)
         if records <= 0 or size <= 0:
             return None
@@ -60,7 +60,7 @@ class ReadSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamSlice(msgspec.Struct, frozen=True):
-    """What a read found. `body` is a JSON array or the entries' bytes one behind the other."""
+    """The result of a read. `body` is a JSON array, or the concatenated bytes of the entries."""
 
     body: bytes
     count: int
@@ -68,9 +68,9 @@ class StreamSlice(msgspec.Struct, frozen=True):
     head: int
     tombstone: Tombstone | None
     promoted_to: int = 0
-    """The version of the schema that earlier entries were promoted to; 0 where all are as they were written."""
+    """The schema version that earlier entries were promoted to; 0 if all are as written."""
     scan_limit_bytes: int | None = None
-    """What a filtered read looked at, if it stopped because of that."""
+    """How much a filtered read examined, if it stopped because of that."""
 
     @property
     def at_tail(self) -> bool:
@@ -78,7 +78,7 @@ class StreamSlice(msgspec.Struct, frozen=True):
 
 
 def joined(spec: ReadSpec, first: StreamSlice, rest: StreamSlice | TopicsError) -> StreamSlice:
-    """Two slices as one. What cannot follow the first without a word is left for the next read to meet."""
+    """Join two slices. A second slice that begins with a gap is left to the next read."""
     if isinstance(rest, TopicsError) or rest.tombstone is not None or not rest.count:
         return first
     if not first.count:
@@ -89,14 +89,14 @@ def joined(spec: ReadSpec, first: StreamSlice, rest: StreamSlice | TopicsError) 
 
 
 def cutter(spec: ReadSpec, promoter: Promoter | None = None) -> Callable[[ReadPlan, RunReader], StreamSlice]:
-    """How to carry out a plan for this read, on any thread. With a promoter, entries of earlier versions of the schema
-    come out as ones of the current version, unless they are asked for as bytes."""
+    """A function that executes a plan for this read, on any thread. With a promoter, entries of earlier schema versions
+    are promoted to the current one, unless raw bytes are requested."""
     return lambda plan, reader: _Cut(spec, plan, reader, promoter if spec.as_json else None).run()
 
 
 def _cut_place(entry: Entry, begin: int, end: int) -> int:
-    """Where to cut an entry that goes on behind `end`: no later, and where that is possible neither inside a character
-    nor inside a line break. Answers are decoded one by one, and what an event ends with is not joined to the next."""
+    """Where to cut an entry that continues after `end`: not later, and if possible neither inside a character nor
+    inside a line break, because clients decode each answer separately."""
     around = entry.part(max(end - CHARACTER_MORE, begin), end + 1)
     before, behind = around[:-1], around[-1]
     back = 0
@@ -105,12 +105,12 @@ def _cut_place(entry: Entry, begin: int, end: int) -> int:
     elif _is_continuation(behind):
         back = 1 + sum(1 for _ in takewhile(_is_continuation, reversed(before)))
         if back > len(before) or before[-back] < _LEAD:
-            back = 0  # It is no UTF-8.
+            back = 0  # Not UTF-8.
     return end - back if end - back > begin else end
 
 
 def _is_continuation(byte: int) -> bool:
-    """Whether a byte of UTF-8 belongs to the character that began before it."""
+    """Whether a byte is a UTF-8 continuation byte."""
     return 0x80 <= byte < _LEAD
 
 
@@ -127,7 +127,7 @@ class _Cut:
         self._size = 0
         self._wanted = spec.max_records
         self._in_block = 0
-        """How much of the entry behind the cursor is delivered, when it ends inside one."""
+        """Bytes of the entry after the cursor that are delivered, if the read ends inside one."""
         self._key = None if spec.key is None else _encode(spec.key)
 
     def run(self) -> StreamSlice:
@@ -139,13 +139,13 @@ class _Cut:
             try:
                 stop = self._take_run(run, lo, hi)
             except RetryLaterError:
-                # What is nearby can be given; the next read starts with what is not.
+                # Return what is local; the next read starts with the rest.
                 self._take_back(*before)
                 if self._pieces:
                     break
                 raise
             except SegmentDamaged as damage:
-                # What stands before the damage is still good: give that, and let the next read meet the damage itself.
+                # Records before the damage are intact: return them, and let the next read report the damage.
                 self._take_back(*before)
                 if self._pieces:
                     break
@@ -163,16 +163,16 @@ class _Cut:
         return StreamSlice(body, len(self._pieces) + self._more, position, plan.head, plan.tombstone, promoted_to)
 
     def _take_back(self, count: int, more: int, size: int, wanted: int, in_block: int) -> None:
-        """Forgets what was taken of a run that could not be read to its end: the cursor still stands before it."""
+        """Discard what was taken of a run that failed; the cursor is still before it."""
         del self._pieces[count:]
         self._more, self._size, self._wanted, self._in_block = more, size, wanted, in_block
 
     def _take_run(self, run: Run, lo: int, hi: int) -> int:
-        """Takes what fits from a run; the index behind what was looked at."""
+        """Take what fits from a run; returns the index after the last examined entry."""
         if self._key is not None and not run.traits & TRAIT_TAGS:
             return hi
         for begin, end in live_ranges(self._reader.flags(self._plan.topic_id, run), lo, hi):
-            # No more of a sealed run is checked than can be delivered.
+            # Verify checksums only of the part that can be delivered.
             most = end if self._key is not None else min(end, begin + self._wanted)
             for view, view_lo, view_hi, offset in self._reader.views(self._plan.topic_id, run, begin, most):
                 stop = self._take_view(run, view, view_lo, view_hi, offset)
@@ -181,7 +181,7 @@ class _Cut:
         return hi
 
     def _take_view(self, run: Run, view: View, lo: int, hi: int, offset: int) -> int:
-        # Seqs begin with 1, and entries are counted from 0.
+        # Seqs start at 1, entries at 0.
         first_entry = run.first_seq + offset - 1
         if self._key is not None:
             return self._take_some(view, self._matches(run, view, lo, hi, offset), hi, first_entry)
@@ -199,7 +199,7 @@ class _Cut:
         if stop == lo and not self._pieces:
             stop += 1
         if stop - lo == 1:
-            # A stream that grows one entry at a time is the usual one.
+            # Fast path: most streams grow one entry at a time.
             begin, end = data_span(view, lo)
             self._pieces.append(view.text[begin:end])
         else:
@@ -209,7 +209,7 @@ class _Cut:
         return stop
 
     def _take_older(self, promoter: Promoter, view: View, lo: int, hi: int, first_entry: int) -> int:
-        """Takes entries of earlier versions, many at once as long as there is room for that."""
+        """Take entries of earlier versions, many at once while there is room."""
         while lo < hi and self._wanted > 0:
             version = promoter.version_of(first_entry + lo)
             stop = min(hi, lo + self._wanted, lo + _TOGETHER)
@@ -231,7 +231,7 @@ class _Cut:
         return lo
 
     def _matches(self, run: Run, view: View, lo: int, hi: int, offset: int) -> Iterable[int]:
-        """The entries of a view that have the key."""
+        """The entries of a view with the routing key."""
         assert self._key is not None
         if isinstance(run, Segment) and run.blocks is None:
             index = self._reader.store.index(SegmentKey(self._plan.topic_id, run.first_seq, run.cold))
@@ -242,7 +242,7 @@ class _Cut:
         return [index for index, text in tag_texts(view, lo, hi) if text == self._key]
 
     def _take_some(self, view: View, indexes: Iterable[int], hi: int, first_entry: int) -> int:
-        """Takes single entries; the index behind the last one that was looked at."""
+        """Take single entries; returns the index after the last examined one."""
         text, promoter, place = memoryview(view.text), self._promoter, self._spec.position
         for index in indexes:
             if self._wanted <= 0:
@@ -253,7 +253,7 @@ class _Cut:
                 data = memoryview(promoter.promote(first_entry + index, data))
                 self._promoted = True
             entry = Entry(data, b"" if self._spec.as_json else meta_of(view, index))
-            # Of the entry that the place lies in, and of no other: it may be deleted by now, or have another key.
+            # Only of the entry that contains the position: it may be deleted by now, or have another key.
             skip = min(place.in_block, entry.size) if first_entry + index == place.counter else 0
             room = self._spec.max_bytes - self._size
             stop = entry.size

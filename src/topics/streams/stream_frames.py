@@ -1,4 +1,4 @@
-"""The frames of streams. All numbers are little endian; a mark is msgpack.
+"""Stream frames and the stream part of snapshots. All numbers are little endian; a mark is msgpack.
 
     STREAM_APPEND   u32 length of the mark | mark (`StreamMark`) | block (`log.block`)
     STREAM_CREATE   u32 length of the mark | mark (`StreamPart`) | u32 length | body of a CREATE frame | block, if any
@@ -7,10 +7,10 @@
     STREAM_RETIRE   empty
     STREAM_CONTRACT contract (`topics.schema.contract`), whole
 
-What a batch changes besides its records stands in the same frame, because a crash may cut between any two: a producer
-whose place is known without its records would have its retry taken for a duplicate, and records without the place would
-be appended twice. A stream's first batch stands in the frame of its creation for the same reason: a client that has to
-ask again must not be told that the stream is there while its first content is not.
+The state that a batch changes is in the same frame as its records, because a crash may cut between any two frames: with
+the producer's position but without the records, a retry would be taken for a duplicate; with the records alone, they
+would be appended twice. The first batch of a stream is in the frame of its creation for the same reason: a client that
+retries must not learn that the stream exists while its first content is missing.
 """
 
 from struct import Struct
@@ -22,13 +22,13 @@ from topics.log.control_frames import Created, decode_create
 from topics.log.frame import Frame, FrameKind
 
 PART_NAME = "stream"
-"""What a topic that is a stream has under this name in a snapshot is the msgpack of `StreamPart`."""
+"""The name of the stream part in a snapshot, which is the msgpack of `StreamPart`."""
 _U32 = Struct("<I")
 _U64 = Struct("<Q")
 
 
 class Producer(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Where a producer stands in a stream."""
+    """The position of a producer in a stream."""
 
     id: str
     epoch: int
@@ -36,26 +36,26 @@ class Producer(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class StreamMark(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What one append changes in its stream besides its records."""
+    """The changes of an append to its stream besides the records."""
 
     now_ms: int
-    """When it came; the batch itself may carry another time that its writer chose."""
+    """Time of arrival; the batch may carry another time chosen by its writer."""
     seq: str | None = None
     producer: Producer | None = None
     close: bool = False
 
 
 class Origin(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Where a fork comes from, and up to which of its records it reads there."""
+    """The source of a fork, and up to which record the fork reads there."""
 
     topic_id: int
     upto: int
     below: int = 0
-    """Inherited records with a lower seq were deleted in the fork."""
+    """Inherited records below this seq were deleted in the fork."""
 
 
 class ForkRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a fork was asked to be, so that asking again can be told from asking for something else."""
+    """The request that created a fork, to compare a repeated request with it."""
 
     source: str
     counter: int
@@ -64,7 +64,7 @@ class ForkRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class StreamPart(msgspec.Struct, array_like=True, frozen=True):
-    """A stream's whole state but its records, for its creation and for snapshots."""
+    """The state of a stream without its records, for creation and snapshots."""
 
     content_type: str
     ttl_s: int | None = None
@@ -76,10 +76,10 @@ class StreamPart(msgspec.Struct, array_like=True, frozen=True):
     retired: bool = False
     origin: Origin | None = None
     epochs: list[tuple[int, int]] = []
-    """For a fork, from the oldest ancestor on: up to which counter its offsets carry which epoch."""
+    """For a fork, from the oldest ancestor on: up to which counter its offsets have which epoch."""
     fork: ForkRequest | None = None
     contract: bytes = b""
-    """What it promises about its entries (`topics.schema.contract`); empty where that is nothing."""
+    """The contract (`topics.schema.contract`); empty if there is none."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -102,7 +102,7 @@ def decode_part(raw: bytes | memoryview) -> StreamPart:
 
 
 def encode_mark(mark: StreamMark) -> bytes:
-    """The body of a STREAM_CLOSE frame, and what stands before the block of a STREAM_APPEND frame."""
+    """The body of a STREAM_CLOSE frame, and the prefix of a STREAM_APPEND frame before its block."""
     encoded = _encode(mark)
     return _U32.pack(len(encoded)) + encoded
 
@@ -130,7 +130,7 @@ def part_in(frame: Frame) -> StreamPart:
 
 
 def creation_in(frame: Frame) -> Created | None:
-    """The topic that a frame brings into being; None for a frame that does not."""
+    """The topic that a frame creates; None for other frames."""
     if frame.kind is FrameKind.CREATE:
         return decode_create(frame.body)
     if frame.kind is FrameKind.STREAM_CREATE:
@@ -139,14 +139,14 @@ def creation_in(frame: Frame) -> Created | None:
 
 
 def stream_block_in(kind: FrameKind, body: memoryview) -> memoryview | None:
-    """The block that a stream's frame carries, whatever else it says; None when it carries none."""
+    """The block of a stream frame; None if it has none."""
     if kind is FrameKind.STREAM_APPEND or kind is FrameKind.STREAM_CREATE:
         return _split(kind, body).block or None
     return None
 
 
 def head_at_creation(frame: Frame) -> int:
-    """Where the seqs of a new topic begin: a fork goes on where it left its source."""
+    """The first seq of a new topic: a fork continues where it left its source."""
     if frame.kind is FrameKind.STREAM_CREATE:
         origin = part_in(frame).origin
         return origin.upto if origin is not None else 0

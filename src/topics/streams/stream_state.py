@@ -1,9 +1,7 @@
-"""What makes a topic a stream: content type, closure, producers, lifetime, forks, what it promises about its entries.
-Plain values, as `engine.topic` has.
+"""Stream state of a topic: content type, closed, producers, lifetime, forks, contract. Plain values.
 
-Two kinds of state stand side by side. What is applied is what readers are told, what snapshots save and what replay
-builds. What is staged holds for decisions about the next append while earlier ones are still on their way to the disk;
-it exists only meanwhile.
+There are two kinds of state. Applied state is what readers see, snapshots save and replay rebuilds. Staged state is for
+decisions about the next append while earlier ones are in flight; it exists only meanwhile.
 """
 
 from collections import deque
@@ -41,7 +39,7 @@ from topics.streams.stream_frames import (
 
 PART = PART_NAME
 PRODUCERS_MAX = 10_000
-"""Producers a stream remembers; beyond it the one that has been silent longest is forgotten."""
+"""Maximum producers of a stream; beyond it the least recently used one is forgotten."""
 
 JSON_TYPE = "application/json"
 _RENEWAL_STEPS = 16
@@ -49,7 +47,7 @@ _RENEWAL_MIN_MS = 1_000
 
 
 class Staged:
-    """The decisions of appends and other changes that are on their way."""
+    """The staged state: decisions of appends and other changes in flight."""
 
     __slots__ = ("begun", "closed", "description", "finished", "last_seq", "producers", "waiting")
 
@@ -65,7 +63,7 @@ class Staged:
         originals, and not before them."""
 
     def when_settled(self, callback: Callable[[TopicsError | None], None]) -> None:
-        """Calls back once everything that is on its way now is there, or has failed."""
+        """Call back once all changes in flight are applied or have failed."""
         self.waiting.append((self.begun, callback))
 
 
@@ -87,20 +85,20 @@ class StreamState:
         self.producers = {producer.id: producer for producer in part.producers} or None
         self.retired = part.retired
         self.retiring = False
-        """Whether it is about to be retired. Never stored: that is on its way."""
+        """Whether its retirement is in flight. Never stored."""
         self.origin_id = part.origin.topic_id if part.origin is not None else 0
         self.epochs = tuple(part.epochs)
         self.fork = part.fork
         self.description = Description.decode(part.contract) if part.contract else None
-        """What it promises about its entries; None where nobody ever asked it to."""
+        """The contract; None if there never was one."""
         self.ended = False
-        """Whether somebody found that its time is over. Never stored: its deletion is on its way."""
+        """Whether it was found expired; its deletion is in flight. Never stored."""
         self.refs = 0
-        """Forks that read from here, those on their way included. Never stored: counted when recovery is through."""
+        """Number of forks that read from here, including those in flight. Never stored: counted after recovery."""
         self.staged: Staged | None = None
 
     def part(self, topic: Topic) -> StreamPart:
-        """The state for a snapshot."""
+        """The stream part of a snapshot."""
         origin = topic.origin
         return StreamPart(
             self.content_type, self.ttl_s, self.expires_ms, self.renewed_ms, self.closed, self.last_seq,
@@ -110,18 +108,18 @@ class StreamState:
         )  # fmt: skip
 
     def deadline(self, topic: Topic) -> int | None:
-        """When the stream ends, in milliseconds since 1970; None when it does not."""
+        """When the stream expires, in milliseconds since 1970; None if never."""
         if self.ttl_s is None:
             return self.expires_ms
         # Its creation was its first renewal, and counts no longer than any: the clock may have run ahead then.
         return max(self.renewed_ms + self.grace_ms, topic.last_write_ts) + self.ttl_s * 1000
 
     def renewal_step_ms(self) -> int:
-        """How far the log may be behind with renewals: a read must not cost a frame each time."""
+        """How far logged renewals may lag: a read must not cost a frame each time."""
         return max((self.ttl_s or 0) * 1000 // _RENEWAL_STEPS, _RENEWAL_MIN_MS)
 
     def apply(self, mark: StreamMark) -> None:
-        """What an append or a closure changed, once it is safe; replay comes here as well."""
+        """Apply what an append or a close changed; called by live operations and by replay."""
         self.renewed_ms = self.renewed_logged = mark.now_ms
         if mark.seq is not None:
             self.last_seq = mark.seq
@@ -135,7 +133,7 @@ class StreamState:
         if mark.close:
             self.closed = True
 
-    # While changes are on their way
+    # Staged changes
 
     def _begin(self) -> Staged:
         staged = self.staged = self.staged or Staged(self)
@@ -143,12 +141,12 @@ class StreamState:
         return staged
 
     def describe(self, description: Description) -> None:
-        """Stages another contract: it holds for every entry that is decided from now on."""
+        """Stage another contract, which applies to every entry decided from now on."""
         self._begin().description = description
 
     @property
     def staged_description(self) -> Description | None:
-        """What the next entry has to be like."""
+        """The contract for the next entry."""
         return self.description if self.staged is None else self.staged.description
 
     def stage(self, mark: StreamMark) -> None:
@@ -173,7 +171,7 @@ class StreamState:
             staged.waiting.popleft()[1](error)
 
     def producer(self, producer_id: str) -> Producer | None:
-        """Where a producer stands once everything on its way is there."""
+        """The staged state of a producer."""
         found = self.staged.producers.get(producer_id) if self.staged is not None else None
         if found is None and self.producers is not None:
             found = self.producers.get(producer_id)
@@ -181,7 +179,7 @@ class StreamState:
 
 
 def stream_of(topic: Topic) -> StreamState | None:
-    """A topic's stream state; None for a topic that was never used as more than a log."""
+    """A topic's stream state; None for a topic that was never used as a stream."""
     found = topic.parts.get(PART) if topic.parts is not None else None
     assert found is None or isinstance(found, StreamState)
     return found
@@ -193,37 +191,37 @@ def is_retired(topic: Topic) -> bool:
     return state is not None and state.retired
 
 
-# Which streams to look at when, because their time may be over or nobody reads them any more.
+# Expiry timers: which streams to check when, because they may have expired or lost their last fork.
 
 _A_TICK = 1000
 _SET_BACK_MS = 1000
-"""A clock that shows so much less than before was set, and not only corrected."""
+"""A wall clock that goes back by this much was set, not merely corrected."""
 _NOW = 0
 
 
 class Deadlines:
     def __init__(self, at_of: Callable[[int], int | None]) -> None:
-        """`at_of` tells when to look at a topic, by its id; None for one that needs no look."""
+        """`at_of` returns when to check a topic, by its id; None if never."""
         self._at_of = at_of
         self._waiting: list[tuple[int, int]] = []
-        """When to look at which topic: a heap."""
+        """Heap of times and topics."""
         self._unfinished: deque[int] = deque()
-        """Those to look at each time, in turns: some may wait for as long as a log takes no writes."""
+        """Topics to check every time, in turns: a deletion may have to wait while the log takes no writes."""
         self._shown_ms = 0
 
     def add(self, at_ms: int, topic_id: int) -> None:
         heappush(self._waiting, (at_ms, topic_id))
 
     def add_due(self, topic_id: int) -> None:
-        """Looks at a topic the next time, whatever the clock says."""
+        """Check a topic the next time, whatever the clock says."""
         heappush(self._waiting, (_NOW, topic_id))
 
     def add_unfinished(self, topic_id: int) -> None:
-        """Looks at a topic again that was just looked at."""
+        """Schedule the next check of a topic."""
         self._unfinished.append(topic_id)
 
     def due(self, now_ms: int) -> Iterator[int]:
-        """Those to look at now, some of them when there are many. Each is on the list no more."""
+        """Remove and return topics that are due, a bounded number."""
         if now_ms < self._shown_ms - _SET_BACK_MS:
             self._reckon_again()
         self._shown_ms = now_ms
@@ -243,12 +241,11 @@ class Deadlines:
         self._waiting = known
 
 
-# Streams as the log's machinery meets them: their frames, their part of snapshots, and what they allow others to do.
+# The stream feature (`engine.features`): frames, snapshot part, and the guard of a stream's topic.
 #
-# A fork holds no copy of what it inherits. It begins behind its source's records and reads those where they are, so a
-# fork costs the same whatever it inherits, and a source that forks read is kept when it is deleted: *retired*, shown to
-# nobody, until the last fork is gone. How many forks there are is counted and never stored, so no crash can leave a
-# count that is wrong.
+# A fork has no copy of what it inherits. It begins after its source's records and reads them where they are, so a fork
+# costs the same whatever it inherits. A deleted source with forks is *retired*: invisible, and kept until the last fork
+# is gone. The number of forks is counted and never stored, so that no crash can leave a wrong count.
 
 StreamChange = Literal["schema", "profile", "closed", "deleted"]
 
@@ -271,7 +268,7 @@ class StreamFeature:
         core.features.add(self)
         core.chores.append(self.tick)
 
-    # What recovery and checkpoints ask
+    # Recovery and checkpoints
 
     def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
         if frame.kind is FrameKind.STREAM_CREATE:
@@ -329,7 +326,7 @@ class StreamFeature:
     # State
 
     def adopt(self, topic: Topic, part: StreamPart) -> StreamState:
-        """Makes a topic the stream that a part describes."""
+        """Make a topic the stream that a snapshot part describes."""
         state = StreamState(part)
         topic.parts = {**(topic.parts or {}), PART: state}
         topic.guard = self
@@ -354,7 +351,7 @@ class StreamFeature:
             self._deadlines.add(at, topic.id)
 
     def _look_at(self, topic: Topic) -> int | None:
-        """When to look whether a stream is over; None where it never is."""
+        """When to check whether a stream has expired; None if it never does."""
         state = stream_of(topic)
         deadline = state.deadline(topic) if state is not None else None
         if state is None or deadline is None or state.ttl_s is None:
@@ -367,7 +364,7 @@ class StreamFeature:
         return self._look_at(topic) if topic is not None else None
 
     def renew(self, topic: Topic) -> None:
-        """Somebody uses the stream: with a time to live, it begins again."""
+        """Renew the time to live of a stream because it is used."""
         state = stream_of(topic)
         if state is None or state.ttl_s is None:
             return
@@ -380,7 +377,7 @@ class StreamFeature:
             state.renewed_logged = now
             self._core.path.note(topic, FrameKind.STREAM_RENEW, encode_renewal(now))
 
-    # What others may do to a stream (`engine.topic.Guard`)
+    # The guard: what other operations may do to a stream (`engine.topic.Guard`)
 
     def check_append(self, topic: Topic) -> None:
         state = stream_of(topic)
@@ -407,13 +404,13 @@ class StreamFeature:
         )
 
     def description(self, topic: Topic) -> Description | None:
-        """What the next entry of a stream has to be like; None where it may be anything."""
+        """The contract for the next entry of a stream; None if there is none."""
         state = stream_of(topic)
         description = state.staged_description if state is not None else None
         return None if description is None or description.intake.is_idle else description
 
     def waits(self, topic: Topic, retry: Retry) -> bool:
-        """Whether a batch for this stream is still looked at; then `retry` is called when it is on its way."""
+        """Whether a batch for this stream is still being validated; then `retry` is called afterwards."""
         return self._validator.waits(topic, retry)
 
     def rewrites(self, topic: Topic) -> bool:
@@ -443,11 +440,11 @@ class StreamFeature:
         return description.admit(records(), self._core.wall(), moved)
 
     def hides(self, topic: Topic) -> bool:
-        """Whether users of topics do not see it: it is over, or its name is not one of theirs."""
+        """Whether /v0 does not show it: it has expired, or its name is not valid in /v0."""
         return self.over(topic) or not is_topic_name(topic.name)
 
     def over(self, topic: Topic) -> bool:
-        """Whether a stream is there for nobody any more."""
+        """Whether a stream is visible to no one: expired or retired."""
         state = stream_of(topic)
         return state is not None and (state.retired or self.expired(topic))
 
@@ -465,7 +462,7 @@ class StreamFeature:
         return True
 
     def sweep(self, topic: Topic) -> None:
-        """Ends a stream whose time is over, or that is kept for nobody any more."""
+        """Delete a stream that has expired, or a retired one without forks."""
         if topic.created and not topic.closing and self._due(topic) and not self.state(topic).retiring:
             self.drop(topic, lambda outcome: None)
 
@@ -474,14 +471,14 @@ class StreamFeature:
         return not state.refs if state.retired else self.expired(topic)
 
     def drop(self, topic: Topic, done: DropDone) -> None:
-        """Deletes a stream, or retires it while forks read from it."""
+        """Delete a stream, or retire it while forks read from it."""
         if self.state(topic).refs:
             self._retire(topic, done)
         else:
             drop_topic(self._core, topic, done)
 
     def _retire(self, topic: Topic, done: DropDone) -> None:
-        """A stream that forks read is there for them alone from now on."""
+        """Retire a stream: only its forks read it from now on."""
         core, state = self._core, self.state(topic)
         core.path.check(topic, frees=True)
         state.retiring = True
@@ -504,12 +501,12 @@ class StreamFeature:
         core.path.log(Change(core.path, topic, (frame,), retired, failed), Gate.SYNC)
 
     def removed(self, topic: Topic) -> None:
-        """A topic is gone; a retired source that only it still read goes, too."""
+        """Handle the end of a topic: delete a retired source that only it still read."""
         if topic.origin is not None and topic.origin.topic is not None:
             self.release(topic.origin.topic)
 
     def release(self, source: Topic) -> None:
-        """A fork of the source is gone, or never came to be."""
+        """Release a source: one of its forks is gone, or was never created."""
         state = self.state(source)
         state.refs -= 1
         if state.retired and not state.refs:
@@ -517,7 +514,7 @@ class StreamFeature:
             self._core.defer(self.tick)
 
     def tick(self) -> None:
-        """Ends what is due; a part of it, when much is due at once."""
+        """Delete streams that are due, a bounded number at a time."""
         core = self._core
         if core.closed:
             return

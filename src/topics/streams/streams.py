@@ -1,4 +1,4 @@
-"""Streams behind one object, as `engine.Engine` is for topics."""
+"""Durable Streams behind one object, as `engine.Engine` is for topics."""
 
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
@@ -72,21 +72,21 @@ class Streams:
         self._appender.append(name, request, done)
 
     def contract(self, name: str) -> Contract:
-        """What a stream promises about its entries."""
+        """The contract of a stream."""
         return contract_of(self.topic(name))
 
     def update_schema(self, name: str, body: bytes | SchemaUpdate, done: ContractDone) -> None:
-        """Installs a schema, a routing key or a search description; as it was sent, or read before."""
+        """Install a schema, a routing key or a search description."""
         self._check_writable(name)
         self._contracts.update_schema(name, body, done)
 
     def update_profile(self, name: str, body: bytes, done: ContractDone) -> None:
-        """Gives a stream another profile."""
+        """Set the profile of a stream."""
         self._check_writable(name)
         self._contracts.update_profile(name, body, done)
 
     def _check_writable(self, name: str) -> None:
-        """Whatever comes from outside and changes a stream comes by here."""
+        """Apply a contract change; every external one passes through here."""
         if name in SYSTEM_STREAMS:
             topic = self.engine.core.directory.find(name)
             if topic is not None and is_own_stream(topic):
@@ -94,7 +94,7 @@ class Streams:
 
     @property
     def touches(self) -> InvalidationService:
-        """Who waits for changes of rows; the first who asks begins it."""
+        """The invalidation of a stream, started by the first request."""
         if self._touches is None:
             assert self._later is not None, "touches are told later, and need to know how"
             self._touches = InvalidationService(self.engine, self.read, self.watch, self._later)
@@ -105,7 +105,7 @@ class Streams:
         return self._lifecycle.info(name)
 
     def topic(self, name: str) -> Topic:
-        """The topic behind a stream that is there for users."""
+        """The topic of a visible stream."""
         return check_visible(self.engine.core.directory.find(name), name)
 
     def content_type(self, topic: Topic) -> str:
@@ -116,12 +116,12 @@ class Streams:
         return stream_of(topic)
 
     def touch(self, topic: Topic) -> None:
-        """A reader came by: a stream with a time to live begins it again."""
+        """Renew the time to live of a stream because it is read."""
         if topic.guard is not None:
             self.engine.streams.renew(topic)
 
     def locate(self, topic: Topic, offset: str, since_ms: int | None = None) -> Position:
-        """Where a read begins; without an offset, at a time or at the start."""
+        """The position where a read begins; without an offset, at a timestamp or at the start."""
         self.engine.catch_up(topic)
         if offset == NOW:
             return Position(topic.head)
@@ -130,7 +130,7 @@ class Streams:
         return Position(0 if since_ms is None else seek_time(topic, self.engine.core.reader, since_ms))
 
     def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
-        """Reads from a place on. Where a fork leaves its source the read goes on behind it."""
+        """Read from a position. A read of a fork continues across the fork point."""
         self.check_there(topic)
         if spec.filter is not None:
             self.search.read(topic, spec, done)
@@ -157,12 +157,12 @@ class Streams:
         self.engine.read_as(topic, spec.request(), cutter(spec, _promoter(topic)), got)
 
     def watch(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
-        """Calls back once after the stream's next change; returns a function that takes the wish back."""
+        """Call back once after the stream's next change; returns a function that cancels it."""
         self.check_there(topic)
         return self.engine.watch_topic(topic, woken)
 
     def check_there(self, topic: Topic) -> None:
-        """Raises when a stream that was found before is no longer there, or when another one has its name."""
+        """Raise if a stream was deleted since it was looked up, or recreated under the same name."""
         now = self.engine.core.directory.find(topic.name)
         check_visible(now if now is topic else None, topic.name)
 
@@ -180,13 +180,13 @@ class Streams:
             )  # fmt: skip
 
     def touched(self) -> list[StreamInvalidation]:
-        """The touches that somebody asked for."""
+        """The invalidation of streams with requests."""
         return [] if self._touches is None else list(self._touches)
 
     def listed(
         self, prefix: str, after: str, skip: int, allowed: tuple[str, ...], limit: int = _LISTED_MAX
     ) -> list[ListedInfo]:
-        """Streams as lists tell of them, no more than `limit`; see `topics`."""
+        """Summaries of streams, at most `limit`; see `topics`."""
         core, found = self.engine.core, list[ListedInfo]()
         names = self._names(prefix, after, skip, allowed)
         while some := list(islice(names, limit - len(found))):
@@ -215,7 +215,7 @@ class Streams:
         return islice(chain.from_iterable(seen), skip, None)
 
     def is_listed(self, topic: Topic) -> bool:
-        """Whether a topic that is there is there for users of streams."""
+        """Whether a topic is visible as a stream."""
         guard = topic.guard
         return guard is None or (guard is self.engine.streams and not self.engine.streams.over(topic))
 
@@ -226,13 +226,13 @@ def inline_streams(engine: Engine, durability: Durability = Durability.FSYNC, la
 
 
 def _promoter(topic: Topic) -> Promoter | None:
-    """How entries of earlier versions are shown now; None where there are none."""
+    """The promoter of entries of earlier schema versions; None if there are none."""
     state = stream_of(topic)
     return state.description.promoter if state is not None and state.description is not None else None
 
 
 def _at_fork(topic: Topic, position: Position) -> bool:
-    """Whether a place is where the stream, or one that it comes from, leaves its source."""
+    """Whether a position is a fork point of the stream or of an ancestor."""
     at: Topic | None = topic
     while at is not None and at.origin is not None:
         if position == (at.origin.upto, 0):
@@ -242,7 +242,7 @@ def _at_fork(topic: Topic, position: Position) -> bool:
 
 
 def _within(prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:
-    """The prefixes to list, in order and apart: what was asked for, within what may be seen."""
+    """The disjoint prefixes to list, in order: the requested ones within the permitted ones."""
     if not allowed:
         yield prefix
         return

@@ -1,1 +1,1 @@
-"""Subscriptions: somebody is woken when streams have something new, by a webhook or through a stream of wake-ups."""
+"""Subscriptions (also known as: consumer groups): new entries wake workers, by webhook or through a wake stream."""

@@ -1,4 +1,4 @@
-"""A subscription's state: what it asks for, how far each of its streams is acknowledged, who holds it now."""
+"""Subscription state: config, acknowledged offset of each stream, and the lease of its current worker."""
 
 import re
 from base64 import urlsafe_b64encode
@@ -12,7 +12,7 @@ from topics.model.errors import InvalidRequestError, TopicsError, TopicStateErro
 from topics.streams.offsets import START
 from topics.system.entropy import Entropy
 
-# How an operation on a subscription is refused. The codes are those that clients of the protocol know.
+# Errors; the codes are those of the protocol.
 
 
 class SubscriptionNotFoundError(TopicStateError):
@@ -23,7 +23,7 @@ class SubscriptionNotFoundError(TopicStateError):
 
 
 class SubscriptionConflictError(TopicStateError):
-    """It exists and is another one."""
+    """The subscription exists with another config."""
 
     code = "SUBSCRIPTION_CONFLICT"
 
@@ -32,7 +32,7 @@ class SubscriptionConflictError(TopicStateError):
 
 
 class SubscriptionTakenError(TopicsError):
-    """It exists and is not theirs who ask."""
+    """The subscription exists and belongs to another owner."""
 
     code = "forbidden"
 
@@ -41,13 +41,13 @@ class SubscriptionTakenError(TopicsError):
 
 
 class WebhookRejectedError(InvalidRequestError):
-    """An address that the server will not call."""
+    """A webhook address that the server does not call."""
 
     code = "WEBHOOK_URL_REJECTED"
 
 
 class FencedError(TopicStateError):
-    """The wake-up is over, or another one has taken its place."""
+    """Fenced: the wake-up has ended or was replaced by another."""
 
     code = "FENCED"
 
@@ -176,7 +176,7 @@ def _walker(tokens: list[str]) -> Callable[[str], bool]:
 
 
 def literal_prefix(pattern: str) -> str:
-    """What every name that fits begins with."""
+    """The common prefix of all matching names."""
     return pattern.partition("*")[0]
 
 
@@ -191,7 +191,7 @@ class Webhook(msgspec.Struct, frozen=True):
 
 
 class SubscriptionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a PUT says, and what is stored of it."""
+    """The config of a subscription, as sent by PUT and stored."""
 
     type: str
     pattern: str | None = None
@@ -231,7 +231,7 @@ class Link:
 
 
 class Claim:
-    """A wake-up that somebody works on."""
+    """A wake-up that a worker has claimed."""
 
     __slots__ = ("cancel", "expired", "generation", "holder", "snapshot", "token", "wake_id")
 
@@ -241,11 +241,11 @@ class Claim:
         self.token = token
         self.holder = holder
         self.snapshot = snapshot
-        """The end of each stream when it began."""
+        """The end of each stream when the claim began."""
         self.cancel: Callable[[], None] | None = None
-        """Takes back the end of its lease."""
+        """Cancels the lease timer."""
         self.expired = False
-        """Whether its lease ended without a word."""
+        """Whether its lease expired."""
 
 
 Owner = tuple[str, ...]
@@ -266,25 +266,25 @@ class Subscription:
         self.request = request
         self.owner = owner
         self.base_url = base_url
-        """Where the creator found the server: callbacks come the same way."""
+        """The base URL that the creator used; callback URLs use the same."""
         self.created_ms = created_ms
         self.generation = 0
         self.links: dict[str, Link] = {}
         self.left_out: dict[str, int] = {}
         """Streams that somebody took out, with their epochs: another stream of the name that the pattern fits is in."""
         self.pending: set[str] = set()
-        """Linked streams with something behind what is acknowledged."""
+        """Linked streams with entries after the acknowledged offset."""
         self.claim: Claim | None = None
         self.calling = False
-        """Whether its webhook is being called. It is never called twice at once, however short its lease is."""
+        """Whether its webhook call is in progress. There is never more than one, however short the lease."""
         self.failures = 0
-        """Calls in a row that were not taken."""
+        """Consecutive failed calls."""
         self.last_error = ""
-        """Why the last of them was not; empty when there was none."""
+        """The last failure; empty if there was none."""
         self.resting: Callable[[], None] | None = None
-        """Takes back the next try after failures."""
+        """Cancels the next retry."""
         self.notified = False
-        """Whether the wake stream has been told and nobody has come yet."""
+        """Whether a wake event was written and no worker has claimed it yet."""
         self.matches = matcher(request.pattern) if request.pattern else lambda name: False
 
     def is_within(self, prefixes: Owner) -> bool:
@@ -306,20 +306,20 @@ class Subscription:
         return f"{self.base_url}__ds/subscriptions/{self.id}"
 
 
-# Who holds a subscription, and for how long.
+# Leases of subscriptions.
 #
-# At most one worker does. Each time it is handed out its generation goes up, and everything the worker says must name
-# it: whoever lost the lease meanwhile is fenced.
+# At most one worker holds a subscription. Each claim increments its generation, and every request of the worker must
+# name it: a worker whose lease expired is fenced.
 #
-# The token of a claim is what its worker is known by; nothing else is asked of it, not even a key. It ends with a mark
-# that the server makes of the id, the generation and the rest of the token. So a worker that was fenced can be told
-# from one that never held anything: the latter learns nothing, not even whether there is a subscription of that id.
+# The claim token authenticates the worker; no key is needed. It ends with a MAC of the id, the generation and the rest
+# of the token. So a fenced worker can be told from one that never held the lease, which learns nothing, not even
+# whether the subscription exists.
 
 _TOKEN_BYTES = 18
 
 
 class Later(Protocol):
-    """Runs a function after some seconds; what it returns takes that back."""
+    """Runs a function after some seconds; returns a function that cancels it."""
 
     def __call__(self, seconds: float, function: Callable[[], None]) -> Callable[[], None]: ...
 
@@ -332,7 +332,7 @@ class Leases:
         self._mark = mark
         self._later = later
         self._over = over
-        """Told of a subscription whose lease ended without a word."""
+        """Called with a subscription whose lease expired."""
 
     def begin(self, subscription: Subscription, holder: str, snapshot: dict[str, str]) -> Claim:
         subscription.generation += 1
@@ -344,7 +344,7 @@ class Leases:
         return claim
 
     def hold(self, subscription: Subscription, claim: Claim) -> None:
-        """The lease begins, or begins again."""
+        """Start or renew the lease."""
         if claim.cancel is not None:
             claim.cancel()
 
@@ -363,7 +363,7 @@ class Leases:
             claim.cancel()
 
     def held(self, subscription: Subscription, token: str, wake_id: str, generation: int) -> Claim:
-        """The claim that a worker speaks of, if it still holds it."""
+        """The claim of a worker, if it still holds it."""
         claim = subscription.claim
         current = claim is not None and compare_digest(token.encode(), claim.token.encode())
         if not current:

@@ -1,4 +1,4 @@
-"""Every subscription, and the changes that are kept of them."""
+"""Subscription store: all subscriptions, persisted as a log of changes in a system topic."""
 
 from base64 import b64decode, b64encode
 from collections import Counter
@@ -24,10 +24,10 @@ from topics.streams.streams import Streams
 from topics.streams.subscriptions.subscription import Link, Owner, Subscription, SubscriptionRequest, literal_prefix
 from topics.streams.subscriptions.webhook_security import SEED_BYTES, Signer
 
-# Where subscriptions are kept: in a topic of their own, which nobody else sees.
+# The change log: a hidden topic with one record per change.
 #
-# Each change is one record; reading them in order gives the state. When most of them no longer matter the state is
-# written anew and what stands before it is deleted, as any topic's records can be.
+# Reading the records in order gives the state. When most of them are obsolete, the state is written again and the
+# records before it are deleted (log compaction).
 
 NAME = SUBSCRIPTIONS_TOPIC
 Done = Callable[[TopicsError | None], None]
@@ -42,7 +42,7 @@ class Store:
             self._topic.guard = self._guard
 
     def load(self) -> Iterator[dict[str, Any]]:
-        """Every change there is, the oldest first."""
+        """All changes, the oldest first."""
         topic, cursor = self._topic, 0
         while topic is not None and cursor < topic.head:
             plan = plan_read(topic, ReadRequest(from_seq=cursor, limit=1000))
@@ -56,7 +56,7 @@ class Store:
         return self._topic.live_count if self._topic is not None else 0
 
     def write(self, changes: Sequence[object], done: Done) -> None:
-        """Keeps some changes, all of them or none."""
+        """Append changes atomically."""
         core = self._engine.core
         topic = self._topic
         if topic is None:
@@ -138,15 +138,15 @@ class SubscriptionTable:
             self._of_owner[subscription.owner or ()] -= 1
 
     def count_of(self, owner: Owner) -> int:
-        """How many an owner has."""
+        """The number of subscriptions of an owner."""
         return self._of_owner[owner]
 
     def mark(self, text: str) -> str:
-        """A word that only this server can have made of a text."""
+        """A MAC of a text by this server's secret."""
         return self.signer.mark(text)
 
     def write(self, changes: Sequence[Change], done: Outcome) -> None:
-        """Keeps some changes, all of them or none. `done` is told once they are safe."""
+        """Persist changes atomically; `done` is called once they are durable."""
         if not self._key_kept:
             changes = [self._key(), *changes]
 
@@ -205,7 +205,7 @@ class SubscriptionTable:
         return {"op": "key", "seed": b64encode(self._seed).decode()}
 
     def _state(self) -> list[Change]:
-        """Everything there is, as the fewest changes that lead to it."""
+        """The state as the smallest list of changes."""
         state = [self._key()]
         for one in self.all.values():
             state.append({**put_change(one), "generation": one.generation})
@@ -285,13 +285,13 @@ def generation_change(subscription: Subscription) -> Change:
     return {"op": "generation", "id": subscription.id, "generation": subscription.generation}
 
 
-# The streams of subscriptions: which there are, and which have something new.
+# Streams of subscriptions: matching, watching, and which have new entries.
 
 MATCHES_MAX = 10_000
 """Streams that a pattern may fit when its subscription is made: each is watched, and told of in every answer."""
 _MATCHED_AT_ONCE = 2_000
 _LOOKED_AT_ONCE = 500
-"""What is done in one turn of the loop: a few milliseconds."""
+"""Work per turn of the loop: a few milliseconds."""
 
 
 class Links:
@@ -300,7 +300,7 @@ class Links:
         self._core = streams.engine.core
         self._book = book
         self._news = news
-        """Told of a subscription that has something to do."""
+        """Called with a subscription that has new entries."""
         self.coming: list[Subscription] = []
         """Those that are being made: what comes to be meanwhile is theirs, too."""
         for subscription in book.all.values():
@@ -310,7 +310,7 @@ class Links:
         self._core.added.append(self._added)
 
     def matching(self, subscription: Subscription) -> list[str]:
-        """The streams there are that the pattern fits."""
+        """Existing streams that match the pattern."""
         if not subscription.request.pattern:
             return []
         names = self._core.names_from(literal_prefix(subscription.request.pattern), "")
@@ -350,7 +350,7 @@ class Links:
         return tail_offset(topic) if topic is not None and topic.created else START
 
     def epoch(self, name: str) -> int:
-        """Which stream has a name now; 0 where none has."""
+        """The id of the stream with a name; 0 if there is none."""
         topic = self._core.peek(name)
         return topic.epoch if topic is not None else 0
 
@@ -371,7 +371,7 @@ class Links:
             raise InvalidRequestError(f"acks: {error.message}", field="acks") from error
 
     def look(self, subscription: Subscription, name: str) -> None:
-        """Finds out whether a stream has something new, and watches it."""
+        """Check whether a stream has new entries, and watch it."""
         link = subscription.links.get(name)
         if link is None or self._book.all.get(subscription.id) is not subscription:
             return
@@ -396,7 +396,7 @@ class Links:
             subscription.pending.discard(name)
 
     def moved(self, subscription: Subscription, offsets: dict[str, str]) -> None:
-        """Acknowledgements are kept: from now on they count."""
+        """Apply durable acknowledgements."""
         for name, offset in offsets.items():
             link = subscription.links.get(name)
             if link is not None:
@@ -405,7 +405,7 @@ class Links:
                     subscription.pending.discard(name)
 
     def cut(self, subscription: Subscription, name: str) -> None:
-        """Has nothing to do with a stream any more."""
+        """Unlink a stream."""
         link = subscription.links.pop(name, None)
         subscription.pending.discard(name)
         if link is not None and link.unwatch is not None:

@@ -1,4 +1,4 @@
-"""What can be asked of subscriptions. Everything that is answered is kept before it is answered."""
+"""Subscription operations: create, delete, claim, acknowledge. Every change is durable before it is answered."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable

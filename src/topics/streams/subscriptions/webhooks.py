@@ -1,4 +1,4 @@
-"""Wake-ups: a subscription with something to do and nobody at it calls its webhook, or tells its wake stream."""
+"""Webhooks: an idle subscription with new entries calls its webhook, or writes to its wake stream, with retries."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class CallLine:
         """In the order in which they came; of the owners, the one whose turn is next is the first."""
 
     def admit(self, subscription: Subscription) -> bool:
-        """Whether it may be called now; else it waits."""
+        """Whether the webhook may be called now; otherwise it is queued."""
         owner = subscription.owner or ()
         if self._has_room(owner):
             self._calls[owner] += 1
@@ -40,7 +40,7 @@ class CallLine:
         return False
 
     def end(self, subscription: Subscription) -> None:
-        """A call is over."""
+        """Release the slot of a finished call."""
         owner = subscription.owner or ()
         self._calls[owner] -= 1
         if not self._calls[owner]:
@@ -67,13 +67,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class NotTaken(msgspec.Struct, frozen=True):
-    """A call that a webhook did not take, and why."""
+    """A failed webhook call, and why."""
 
     reason: str
 
 
 class Deliver(Protocol):
-    """Calls a webhook and tells, on the loop, what came back: its JSON, or NotTaken."""
+    """Call a webhook and report the result on the loop: its JSON, or NotTaken."""
 
     def __call__(self, url: str, body: bytes, signature: str, done: Callable[[Any], None]) -> None: ...
 
@@ -113,7 +113,7 @@ class Wakes:
         return self.leases.begin(subscription, holder, snapshot)
 
     def forget(self, subscription: Subscription) -> None:
-        """A subscription is no more."""
+        """Handle the deletion of a subscription."""
         self.leases.end(subscription)
         if subscription.resting is not None:
             subscription.resting()
@@ -173,7 +173,7 @@ class Wakes:
             self.consider(subscription)
 
     def _rest(self, subscription: Subscription, reason: str) -> None:
-        """A call or a telling failed: the next one waits a while, longer each time."""
+        """Schedule a retry with exponential backoff."""
         if self._book.all.get(subscription.id) is not subscription or subscription.resting is not None:
             return
         subscription.failures += 1

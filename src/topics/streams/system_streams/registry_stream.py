@@ -1,9 +1,8 @@
-"""Writes `__registry__`: what becomes of streams, in the order in which it does, some at a time.
+"""Writes the system stream `__registry__`: creation, changes and deletion of streams, in order and in batches.
 
-An entry is written after the change it tells of is as safe as that was promised to be, so it never tells of something
-that a crash takes back. A crash, a full disk or a time without this log may leave changes untold; they are found and
-told by comparing the log with the streams there are (`streams.system_streams.registry_stream`), at every start and
-whenever more happened than could be kept for later.
+An entry is written after its change is as durable as promised, so it never reports something that a crash takes back. A
+crash, a full disk or a time without this log may leave changes unreported; they are found by comparing the log with the
+existing streams, at every start and whenever the queue of pending entries overflows.
 """
 
 import logging

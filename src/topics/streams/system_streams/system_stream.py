@@ -1,8 +1,7 @@
-"""A stream that only the server writes: made when it is missing, found again after a restart, and told from a stream
-that somebody gave the same name before the name was the server's.
+"""System stream: a stream that only the server writes, created when it is missing and found again after a restart.
 
-Its entries go the way of all entries: held against its schema, logged as one frame a batch, published, sealed, taken by
-its caps and its age.
+A user's stream that got the same name before it was reserved is left alone. Entries of a system stream are validated,
+logged, sealed and evicted as all others are.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The system streams of one server."""
+"""System streams of one server: `__registry__` and `__stream_metrics__`."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +22,7 @@ from topics.streams.streams import Streams
 from topics.streams.system_streams.registry_stream import LifecycleLog
 from topics.streams.system_streams.system_stream import SystemStream
 
-# What the metrics of a server are made of: counters and gauges as they stand at one moment.
+# Samples: counters and gauges of the server at one moment.
 
 
 class Around(msgspec.Struct, frozen=True, kw_only=True):
