@@ -20,14 +20,14 @@ _ITEM_SLACK_BYTES = 16 * KIB
 _MARKER = b'{"data":0}'
 _HEAVY_BYTES = 2 * MIB
 _HEAVY_RECORDS = 4_000
-"""From here on it takes some milliseconds to encode a batch."""
+"""Encoding a larger batch takes some milliseconds."""
 _HEAVY_METAS = 500
-"""So many records with meta are looked into, each of which is a parse of its own."""
+"""Checking more records with meta takes some milliseconds: each is parsed."""
 _RENUMBERED_MAX = 20_000
 _PAUSES_MAX = 8
-"""For how many segments a long batch waits at the most: others may have some cut without end."""
-_DRAFTS_MAX = 3
-"""How often a draft is made again because its numbers do not fit any more, before it is left alone."""
+"""For how many segments a long batch waits at most: other writers may fill segments without end."""
+_ATTEMPTS_MAX = 3
+"""How often a batch is preencoded because its numbers were taken meanwhile, before it is left to the write."""
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def kind_of_records(what: str, limits: Limits) -> Kind:
 
 
 def is_heavy(records: Sequence[Record]) -> bool:
-    """Whether a batch that came in a short body takes long all the same: it has many records that are not plain."""
+    """Whether a batch takes long although its body is short: it has many records with a tag, node or meta."""
     if type(records) is Values or len(records) <= _HEAVY_METAS:
         return False
     if len(records) <= _HEAVY_RECORDS:
@@ -110,7 +110,7 @@ def is_heavy(records: Sequence[Record]) -> bool:
     return any(record.tag is not None or record.meta is not None or record.node is not None for record in records)
 
 
-def drafted(
+def preencode(
     call: Call,
     topic: str,
     records: Sequence[Record],
@@ -119,9 +119,9 @@ def drafted(
     place: Place | None = None,
     checks: bool = False,
 ) -> Generator[Pause | None, None, Sequence[Record]]:
-    """The records with their fragments, where these are better made before it is their turn. `place` is that of the
-    data of a lone one. With `checks` each of them is looked at before, as in `model.records.check_records`. Many bytes
-    wait for the segment before theirs to be written, so that nobody else has to."""
+    """Returns the records, with their fragments where the batch is long enough to be preencoded. `place` is the memory
+    of the data of a single one. With `checks` each is checked before, as in `model.records.check_records`. A batch of
+    many bytes waits for the segment before it to be written, so that no other writer has to."""
     nbytes, has_meta = 0, False
     for begin in range(0, len(records), _HEAVY_RECORDS):
         some = records[begin : begin + _HEAVY_RECORDS]
@@ -139,22 +139,22 @@ def drafted(
     while pauses < _PAUSES_MAX and sealer.is_behind(core.directory.find(topic), nbytes):
         pauses += 1
         yield sealer.when_written
-    drafting = core.drafting
-    while topic in drafting:
+    preencoding = core.preencoding
+    while topic in preencoding:
         # One at a time: each would take the numbers of the others.
         yield None
-    drafting.add(topic)
+    preencoding.add(topic)
     try:
-        for tries_left in reversed(range(_DRAFTS_MAX)):
+        for tries_left in reversed(range(_ATTEMPTS_MAX)):
             first_seq, now = core.next_numbers(topic, ts)
-            draft = PreencodedBatch(records, first_seq, now, node, place, core.next_base(topic))
-            while not draft.step():
+            batch = PreencodedBatch(records, first_seq, now, node, place, core.next_base(topic))
+            while not batch.step():
                 yield None
-            numbers = core.next_numbers(topic, draft.ts)
-            # To write very many numbers over takes longer than a step may.
+            numbers = core.next_numbers(topic, batch.ts)
+            # Writing very many numbers over would take longer than a unit of work may.
             moved = numbers != (first_seq, now) and len(records) > _RENUMBERED_MAX and tries_left
-            if not moved and draft.fits(len(records), *numbers, node):
-                return Preencoded(records, draft)
+            if not moved and batch.fits(len(records), *numbers, node):
+                return Preencoded(records, batch)
         return records
     finally:
-        drafting.discard(topic)
+        preencoding.discard(topic)

@@ -31,7 +31,7 @@ from topics.model.names import check_topic_name, is_server_name
 from topics.model.records import Batch, PlainRecords, Record, check_records, find_plain
 from topics.model.topic_config import TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
 from topics.queues.queue_frames import encode_delay
-from topics.wire.preencoding import Preencoded, check_drafted
+from topics.wire.preencoding import Preencoded, check_preencoded
 from topics.wire.record_encoding import encode_fragments
 
 
@@ -244,7 +244,7 @@ class Appender:
         core, records, key = self._core, batch.records, batch.idempotency_key
         if core.closed:
             raise ShuttingDownError()
-        plain = check_drafted(records, core.limits, batch.node, key)
+        plain = check_preencoded(records, core.limits, batch.node, key)
         if topic is None:
             topic = self._new_topic(name, batch)
         elif key is not None and self._answered_before(topic, key, batch, done):
@@ -416,8 +416,8 @@ def _is_known(batch: Batch, known: KnownAppend) -> bool:
 def _encode_again(batch: Batch, first_seq: int, ts: int) -> bytes:
     """A batch as it was stored, if it is the one."""
     records, node = batch.records, batch.node
-    if isinstance(records, Preencoded) and records.draft.fits(len(records), first_seq, ts, node):
-        return records.draft.take(first_seq, ts, 0).text
+    if isinstance(records, Preencoded) and records.preencoded.fits(len(records), first_seq, ts, node):
+        return records.preencoded.take(first_seq, ts, 0).text
     return encode_fragments(records, first_seq, ts, node, 0).text
 
 
@@ -446,16 +446,16 @@ def stage_block(
     first = topic.staged_head + 1
     written = core.wall()
     ts = written if given_ts is None else given_ts
-    draft = records.draft if isinstance(records, Preencoded) else None
-    if draft is not None and given_ts is None:
+    preencoded = records.preencoded if isinstance(records, Preencoded) else None
+    if preencoded is not None and given_ts is None:
         # It is a moment old, and what it says of the time can stay.
-        ts = draft.ts
+        ts = preencoded.ts
     if ts < topic.staged_ts:
         ts = topic.staged_ts
     topic.staged_ts = ts
     base = topic.next_base if topic.next_base < BASE_MAX else 0
-    if draft is not None and draft.fits(len(records), first, ts, node):
-        text, rows, payload_bytes, traits = draft.take(first, ts, base)
+    if preencoded is not None and preencoded.fits(len(records), first, ts, node):
+        text, rows, payload_bytes, traits = preencoded.take(first, ts, base)
     else:
         text, rows, payload_bytes, traits = encode_fragments(records, first, ts, node, base, plain)
     block = Block(first, ts, payload_bytes, base, traits, key, rows, text, written)

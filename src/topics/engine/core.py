@@ -173,7 +173,7 @@ class EngineCore(Listeners):
         self.names = SortedNames()
         """The names of the topics that exist."""
         self.next_topic_id = 1
-        self.drafting: set[str] = set()
+        self.preencoding: set[str] = set()
         """Topics for which a long batch is being prepared, by name."""
         # What is on its way to the log counts against the quota before it is published.
         self.total_bytes = self.staged_bytes = 0

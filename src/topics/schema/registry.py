@@ -30,7 +30,7 @@ from topics.schema.lens_proof import prove_lens, settled
 from topics.schema.lenses import Lens, Op, check_lens_place, parse_lens
 from topics.schema.promotion import Promoter
 from topics.schema.search_fields import SearchConfig, parse_search
-from topics.schema.validation import EntryValidator, Steps, check_schema_in_steps, in_one_go
+from topics.schema.validation import EntryValidator, Incremental, check_schema_incrementally, run_to_end
 
 REGISTRY_API_VERSION = "durable.streams/schema-registry/v1"
 _FORMAT = 1
@@ -155,10 +155,10 @@ class SchemaUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_update(body: bytes) -> SchemaUpdate:
     """Reads the body of `POST _schema`, and refuses whatever needs no look at the stream to be refused."""
-    return in_one_go(parse_update_in_steps(body))
+    return run_to_end(parse_update_incrementally(body))
 
 
-def parse_update_in_steps(body: bytes) -> Steps[SchemaUpdate]:
+def parse_update_incrementally(body: bytes) -> Incremental[SchemaUpdate]:
     """`parse_update`, a few milliseconds at a time."""
     document = parse_request(_WHAT, body)
     refuse_others(_WHAT, document, _KNOWN)
@@ -168,7 +168,7 @@ def parse_update_in_steps(body: bytes) -> Steps[SchemaUpdate]:
     yield
     schema: dict[str, Any] | UnsetType = UNSET
     if "schema" in document:
-        schema = yield from check_schema_in_steps(document["schema"])
+        schema = yield from check_schema_incrementally(document["schema"])
         yield
     lens = document.get("lens", UNSET)
     if lens is None:

@@ -1,4 +1,4 @@
-"""Entries against a schema: compiled once, asked for every append."""
+"""JSON Schema validation of entries: schemas are checked and compiled once, and asked for every append."""
 
 from collections.abc import Generator, Iterator, Sequence, Sized
 from typing import Any, Final, TypeVar
@@ -17,14 +17,14 @@ from topics.schema.documents import (
     show_pointer,
 )
 
-# Large schemas, taken a bit at a time.
+# Incremental compilation of large schemas.
 #
-# The validator compiles a schema in one go, and one of thousands of members takes it tens of milliseconds. Whether a
-# schema can be compiled at all is found out in pieces: it can exactly when each of them can.
+# The validator compiles a schema in one go, which takes tens of milliseconds for thousands of members. So a new schema
+# is checked in pieces, in units of a task of the fair scheduler: it compiles exactly when each piece does.
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]
-"""Work that yields wherever others may have their turn."""
+Incremental = Generator[None, None, T]
+"""Work that yields between units, as a task of the fair scheduler does, and returns a result."""
 
 MAPS: Final = frozenset(
     ("properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies", "dependentRequired")
@@ -36,11 +36,11 @@ _DEPTH_MAX: Final = 3
 """How deep a schema is taken apart. Each level is counted once more, and large ones are wide."""
 
 
-def in_one_go(steps: Steps[T]) -> T:
-    """Does all of it, for whoever keeps nobody waiting."""
+def run_to_end(work: Incremental[T]) -> T:
+    """Runs all units and returns the result, where nobody waits."""
     while True:
         try:
-            next(steps)
+            next(work)
         except StopIteration as end:
             done: T = end.value
             return done
@@ -75,7 +75,7 @@ def _count_nodes(value: object) -> int:
     return 1
 
 
-# JSON Schemas as streams use them: which are taken, and what of them counts.
+# Supported JSON Schema, and the cost of a schema.
 #
 # `$schema` says the draft, from 4 to 2020-12; without it a schema is one of draft 7. No reference of any kind is
 # followed, and the only format that is enforced is `date-time`: all others are annotations, as are `contentEncoding`
@@ -127,10 +127,10 @@ def draft_of(schema: dict[str, Any]) -> str:
 
 def check_schema(schema: object, what: str = "schema") -> dict[str, Any]:
     """`schema` itself when it can be installed, otherwise a refusal."""
-    return in_one_go(check_schema_in_steps(schema, what))
+    return run_to_end(check_schema_incrementally(schema, what))
 
 
-def check_schema_in_steps(schema: object, what: str = "schema") -> Steps[dict[str, Any]]:
+def check_schema_incrementally(schema: object, what: str = "schema") -> Incremental[dict[str, Any]]:
     """`check_schema`, a few milliseconds at a time: a schema may have thousands of members."""
     if not isinstance(schema, dict):
         raise InvalidRequestError(f"{what} must be a JSON object", field=what)
@@ -144,7 +144,7 @@ def check_schema_in_steps(schema: object, what: str = "schema") -> Steps[dict[st
     return schema
 
 
-def _refuse_costs(schema: dict[str, Any], what: str) -> Steps[None]:
+def _refuse_costs(schema: dict[str, Any], what: str) -> Incremental[None]:
     """Refuses what makes every entry dear."""
     patterns = unevaluated = 0
     weight = 1.0
@@ -227,7 +227,7 @@ def _short(error: Exception) -> str:
     return quoted(text)[1:-1].replace('\\"', '"')
 
 
-def _refuse_references(schema: object, what: str) -> Steps[None]:
+def _refuse_references(schema: object, what: str) -> Incremental[None]:
     """A reference anywhere is refused, even where it could only be data: nobody has to argue what a position means."""
     waiting, looked = [schema], 0
     while waiting:

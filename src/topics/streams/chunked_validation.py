@@ -1,4 +1,8 @@
-"""Validation of appended entries against the stream's contract, in chunks for large batches so the loop stays fair."""
+"""Stream contracts as values, and validation of large batches in portions.
+
+`Description` holds the contract that a stream promises about its entries (schema, profile, routing key); it is compiled
+when it is first needed. `ChunkedValidator` checks large batches against it as tasks of the fair scheduler.
+"""
 
 from collections import deque
 from collections.abc import Callable, Sequence

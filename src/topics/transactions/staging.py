@@ -45,7 +45,7 @@ from topics.transactions.transaction_state import (
     TransactionResult,
     shown,
 )
-from topics.wire.preencoding import check_drafted
+from topics.wire.preencoding import check_preencoded
 
 Write = Callable[[Topic, Batch, Callable[[AppendResult | TopicsError], None], FrameExtension], None]
 
@@ -160,7 +160,7 @@ class Stager:
         entry = self.find(request.ref)
         if entry.committing is not None:
             raise TransactionBusyError(shown(entry.id))
-        check_drafted(request.records, core.limits, request.node)
+        check_preencoded(request.records, core.limits, request.node)
         count, size = len(request.records), payload_bytes(request.records)
         self._check_limits(entry, request.part, count, size)
         room = core.quotas.room(request.topic) if core.metered else None

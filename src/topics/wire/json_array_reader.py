@@ -1,11 +1,10 @@
-"""Reads a long array of JSON a portion at a time, so that nobody else waits for all of it.
+"""Incremental JSON parsing: a long array is read in portions, so that it does not block the event loop.
 
-A parser cannot be stopped within what it was given. So the array is cut into portions, and each is parsed as an array
-of its own. Where to cut is guessed first: behind something that looks like the end of an element. A guess needs no
-proof of its own. When every portion is an array, and so is what is left of the body without them, the whole is JSON,
-and there is only one way to read JSON. A guess that was wrong, in the middle of a text for instance, gives a portion
-that is no array; then the brackets are counted, which is slower and exact. What is wrong is told only of portions that
-were cut exactly.
+A parser cannot be stopped within its input. So the array is cut into portions, and each is parsed as an array of its
+own. Where to cut is guessed first: behind something that looks like the end of an element. A guess needs no proof: when
+every portion is an array, and so is the rest of the body without them, the whole is JSON, and there is only one way to
+read JSON. A wrong guess, in the middle of a string for instance, gives a portion that is no array; then brackets are
+counted, which is slower and exact. Errors are reported only for portions that were cut exactly.
 
     {"records":[ ... , ... , ... ],"node":"a"}
     prefix     [ portion, portion  ] suffix

@@ -1,9 +1,22 @@
-"""Long batches as fragments, made a bit at a time and before it is decided where they go.
+"""Preencoding: long batches become record fragments in units of about a millisecond, before the write is decided.
 
-To encode fifty megabytes, or a hundred thousand records, takes a tenth of a second, which nobody else should wait for.
-So it is done bit by bit, with the seqs that come next as it looks now. When the batch is decided, others may have taken
-those. Then the numbers are written over where they stand; they have as many digits as before, unless the batch comes to
-a power of ten just then.
+To encode fifty megabytes, or a hundred thousand records, takes a tenth of a second, which would block the event loop.
+So a task of the fair scheduler encodes the batch ahead of time, with the sequence numbers and the timestamp that the
+topic would give next. When the write is decided, other writers may have taken these numbers. Then `take` writes the
+right ones over them, in place: they have as many digits as before, unless the batch comes to a power of ten just then,
+and then it is encoded once more.
+
+Writing numbers over was measured against encoding again at that moment (Python 3.11, one core, milliseconds):
+
+| batch | encode again | numbers written over | numbers as foreseen |
+|---|---|---|---|
+| 10 records of 5 MB | 38 | 0.4 | 0.4 |
+| 10,000 records of 1 KB with a tag | 8.3 | 9.3 | 0.02 |
+| 10,000 records of 100 bytes with a tag | 7.4 | 7.3 | 0.02 |
+
+It is kept for large records, where it saves nearly all of the time; for many short ones it makes no difference. Either
+happens only on a topic that others write to meanwhile: otherwise the numbers are as foreseen, and nothing is left to
+do.
 
 The text is memory of the system's, page by page as it is written to, because Python has no bytes that grow.
 """
@@ -30,19 +43,19 @@ _ESCAPED = 6
 
 
 class Preencoded(list[Record]):
-    """Records with the fragments that were made of them. Each of them was checked (`model.records.check_each`)."""
+    """Records with the fragments that were made of them. Each record was checked (`model.records.check_each`)."""
 
-    __slots__ = ("draft",)
+    __slots__ = ("preencoded",)
 
-    def __init__(self, records: Sequence[Record], draft: "PreencodedBatch") -> None:
+    def __init__(self, records: Sequence[Record], preencoded: "PreencodedBatch") -> None:
         super().__init__(records)
-        self.draft = draft
+        self.preencoded = preencoded
 
 
-def check_drafted(
+def check_preencoded(
     records: Sequence[Record], limits: Limits, node: str | None = None, key: str | None = None
 ) -> PlainRecords | None:
-    """`check_records`, without what was checked when the records were drafted."""
+    """`check_records`, without the checks of each record where the batch was preencoded: they are done."""
     if isinstance(records, Preencoded):
         check_batch(records, limits, node, key)
         return None
@@ -50,7 +63,7 @@ def check_drafted(
 
 
 class Place(NamedTuple):
-    """Where the data of a lone record stands already, in memory that has room before it and behind it."""
+    """Memory that holds the data of a single record already, with room before it and behind it."""
 
     memory: memoryview
     begin: int
@@ -67,7 +80,7 @@ class Place(NamedTuple):
 
 
 class PreencodedBatch:
-    """The fragments of a batch on their way: `step` until it is done, then `take` once."""
+    """The fragments of a batch: call `step` until it is done, then `take` once."""
 
     __slots__ = (
         "_base", "_data", "_done", "_end", "_first_seq", "_length", "_node", "_payload", "_place", "_records", "_room",
@@ -104,7 +117,7 @@ class PreencodedBatch:
         self._traits = 0
 
     def step(self) -> bool:
-        """Goes on; whether it is done."""
+        """Does a unit of work; whether it is done."""
         if self._place is not None:
             self._surround(self._place)
         elif self._text is None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 from tests.unit.conftest import append, catch_up, move, open_engine, topic
 from topics.api import chunked_response
 from topics.api.call import Call
-from topics.api.chunked_response import drafted
+from topics.api.chunked_response import preencode
 from topics.engine.engine import Engine
 from topics.model.records import Record
 from topics.system.fair_scheduler import Pause
@@ -20,7 +20,7 @@ class Drafting:
     """The work on a long batch, done step by step."""
 
     def __init__(self, engine: Engine, name: str) -> None:
-        self._work = drafted(cast(Call, SimpleNamespace(engine=engine)), name, LONG, None)
+        self._work = preencode(cast(Call, SimpleNamespace(engine=engine)), name, LONG, None)
         self.result: Any = None
 
     def until_pause(self) -> Pause | None:
@@ -50,7 +50,7 @@ def test_it_waits_until_the_segment_before_it_is_written() -> None:
     pause = drafting.until_pause()
     assert pause is not None
     pause(lambda: resumed.append(1))
-    assert not resumed and not engine.core.drafting, "it holds nobody up who writes to the topic"
+    assert not resumed and not engine.core.preencoding, "it holds nobody up who writes to the topic"
     catch_up(engine)
     assert resumed == [1]
     assert drafting.until_pause() is None and isinstance(drafting.result, Preencoded)

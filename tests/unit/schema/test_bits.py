@@ -7,7 +7,7 @@ import pytest
 
 from topics.model.errors import InvalidRequestError
 from topics.schema import validation
-from topics.schema.validation import check_schema, check_schema_in_steps, compile_schema, in_one_go, pieces_of
+from topics.schema.validation import check_schema, check_schema_incrementally, compile_schema, pieces_of, run_to_end
 
 DRAFT = "draft-07"
 
@@ -36,7 +36,7 @@ def test_a_large_one_is_many_small_pieces(above: tuple[str, ...]) -> None:
     pieces = list(pieces_of(schema))
     assert len(pieces) > 10
     assert max(map(validation._count_nodes, pieces)) < 2 * validation._PIECE_NODES
-    steps = check_schema_in_steps(schema)
+    steps = check_schema_incrementally(schema)
     assert sum(1 for _ in steps) >= len(pieces)
     assert check_schema(schema) is schema
 
@@ -87,8 +87,8 @@ def test_the_pieces_are_right_exactly_where_the_whole_is(monkeypatch: pytest.Mon
 
 
 def test_steps_in_one_go_give_what_they_return() -> None:
-    def steps() -> validation.Steps[int]:
+    def steps() -> validation.Incremental[int]:
         yield
         return 7
 
-    assert in_one_go(steps()) == 7
+    assert run_to_end(steps()) == 7

@@ -5,7 +5,7 @@ from functools import partial
 import msgspec
 
 from topics.api.call import Call
-from topics.api.chunked_response import check_marked, drafted, is_heavy, read_records, run_task
+from topics.api.chunked_response import check_marked, is_heavy, preencode, read_records, run_task
 from topics.api.live import Frame, LongPoll, Projection
 from topics.api.live.frames import Done
 from topics.api.live.long_poll import found_frame
@@ -48,7 +48,7 @@ def append(call: Call) -> None:
     decoded, call.decoded = call.decoded, None
     batch = decoded if isinstance(decoded, Batch) else decode_append(body)
     if is_heavy(batch.records):
-        run_task(call, _append_drafted(call, batch, body), call.refuse)
+        run_task(call, _append_preencoded(call, batch, body), call.refuse)
     else:
         _append(call, batch, body)
 
@@ -57,13 +57,13 @@ def _append_large(call: Call) -> Task:
     rest, records = yield from read_records(call, "append", decode_records)
     batch = decode_append(rest)
     check_marked("append", batch.records, records)
-    yield from _append_drafted(call, msgspec.structs.replace(batch, records=records), rest)
+    yield from _append_preencoded(call, msgspec.structs.replace(batch, records=records), rest)
 
 
-def _append_drafted(call: Call, batch: Batch, body: bytes) -> Task:
+def _append_preencoded(call: Call, batch: Batch, body: bytes) -> Task:
     batch = _with_key(call, batch)
     check_batch(batch.records, call.engine.core.limits, batch.node, batch.idempotency_key)
-    records = yield from drafted(call, call.topic, batch.records, batch.node, checks=True)
+    records = yield from preencode(call, call.topic, batch.records, batch.node, checks=True)
     _append(call, msgspec.structs.replace(batch, records=records), body)
 
 

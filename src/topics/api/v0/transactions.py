@@ -11,7 +11,7 @@ import msgspec
 from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.call import Call, Operation
-from topics.api.chunked_response import check_marked, drafted, read_records, run_task
+from topics.api.chunked_response import check_marked, preencode, read_records, run_task
 from topics.api.v0.appends import allowed_config, decode_records
 from topics.api.v0.request_parsing import decode_body
 from topics.model.errors import TopicsError
@@ -95,7 +95,7 @@ def _stage_large(call: Call) -> Task:
     body = decode_body("stage", _decode_stage, rest)
     check_marked("stage", body.records, items)
     check_batch(items, call.engine.core.limits, body.node)
-    records = yield from drafted(call, TRANSACTIONS_TOPIC, items, body.node, checks=True)
+    records = yield from preencode(call, TRANSACTIONS_TOPIC, items, body.node, checks=True)
     _stage(call, msgspec.structs.replace(body, records=records))
 
 

@@ -13,7 +13,7 @@ from topics.api.v1.writes import Deadlines, Pending
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.limits import KIB
 from topics.schema.contract import Contract, profile_json
-from topics.schema.registry import parse_update_in_steps, registry_json
+from topics.schema.registry import parse_update_incrementally, registry_json
 from topics.streams.contracts import ContractDone
 from topics.streams.lifecycle import ListedInfo
 from topics.streams.streams import Streams
@@ -42,10 +42,10 @@ class ContractRoutes:
         if len(call.exchange.body) <= _SHORT_BYTES:
             self._update(call, partial(streams.update_schema, call.topic, call.exchange.body), _show_schema)
         else:
-            run_task(call, self._update_in_turns(call, streams), partial(refuse, call))
+            run_task(call, self._update_incrementally(call, streams), partial(refuse, call))
 
-    def _update_in_turns(self, call: Call, streams: Streams) -> Task:
-        update = yield from parse_update_in_steps(call.exchange.body)
+    def _update_incrementally(self, call: Call, streams: Streams) -> Task:
+        update = yield from parse_update_incrementally(call.exchange.body)
         self._update(call, partial(streams.update_schema, call.topic, update), _show_schema)
 
     def update_profile(self, call: Call, streams: Streams) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 from topics.api.app import Match, match_of
 from topics.api.auth import Scope
 from topics.api.call import Call
-from topics.api.chunked_response import drafted, read_array, run_task
+from topics.api.chunked_response import preencode, read_array, run_task
 from topics.api.error_responses import RequestTimeoutError
 from topics.api.request_batching import APART, RequestBatchers
 from topics.api.v1.protocol import (
@@ -111,7 +111,7 @@ def _pack(
     topic = call.engine.core.directory.find(call.topic)
     state = None if topic is None else stream_of(topic)
     record = packed_record(place, content_type if state is None else state.content_type, key)
-    records = yield from drafted(call, call.topic, [record], None, ts, place)
+    records = yield from preencode(call, call.topic, [record], None, ts, place)
     then(records if isinstance(records, list) else list(records))
 
 
@@ -125,7 +125,7 @@ def _read(
         call.exchange.large_body.forget()
     if not portions.items:
         raise InvalidRequestError("the body is an empty array: there is nothing to append")
-    records = yield from drafted(call, call.topic, portions.items, None, ts)
+    records = yield from preencode(call, call.topic, portions.items, None, ts)
     then(records if isinstance(records, list) else list(records))
 
 
