@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import topics
 from tests.unit.docs.pages import ROOT, read, rows
 
 # Backquoted paths of the repository, and dotted names of packages and modules.
@@ -14,6 +15,9 @@ _PAGES = ("docs/architecture.md", "docs/glossary.md", "CONTRIBUTING.md")
 
 
 def is_module(name: str) -> bool:
+    """Whether a dotted name is a module, a package or a public name of `topics`."""
+    if name.removeprefix("topics.") in topics.__all__:
+        return True
     path = ROOT / "src" / Path(*name.split("."))
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
