@@ -18,6 +18,7 @@ import pytest
 from tests.http.live import LiveServer, wait_until_ready
 
 FOLDER = Path(__file__).with_name("earlier_folder.tar.xz")
+RETRIES_MAX = 50
 EXPECTED = Path(__file__).with_name("earlier_folder.expected.json")
 # Long enough that nothing in the folder expires, however old it is when the test runs.
 CENTURY_MS = "3155760000000"
@@ -85,7 +86,18 @@ def name_of(request: dict[str, Any]) -> str:
 def check(url: str, expected: list[dict[str, Any]]) -> None:
     with httpx.Client(base_url=url, timeout=60.0, trust_env=False) as client:
         for one in expected:
-            assert ask(client, one["request"]) == one["answer"], name_of(one["request"])
+            answer = ask(client, one["request"])
+            for _ in range(RETRIES_MAX):
+                if not is_partial(answer):
+                    break
+                answer = ask(client, one["request"])
+            assert answer == one["answer"], name_of(one["request"])
+
+
+def is_partial(answer: dict[str, Any]) -> bool:
+    """Whether a search ran out of its time limit, as it may on a busy machine; the index it has begun is kept."""
+    body = answer.get("json")
+    return isinstance(body, dict) and body.get("coverage", {}).get("complete") is False
 
 
 @pytest.fixture

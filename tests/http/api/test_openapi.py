@@ -169,7 +169,8 @@ def test_every_error_code_has_a_status() -> None:
     classes = [
         value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.TopicsError)
     ]
-    assert {cls.code for cls in classes} <= STATUS_BY_CODE.keys() | V1_STATUS_BY_CODE.keys()
+    offline = {errors.BackupTargetError.code}  # `topics backup restore` alone raises it.
+    assert {cls.code for cls in classes} - offline <= STATUS_BY_CODE.keys() | V1_STATUS_BY_CODE.keys()
 
 
 def test_names_in_the_description_are_words() -> None:
