@@ -23,6 +23,9 @@ DOCS_STAMP := $(call stamp,docs,requirements/docs.txt)
 SPARK_STAMP := $(call stamp,spark,requirements/build.txt requirements/runtime.txt requirements/pages.txt requirements/spark.txt requirements/java.txt)
 STAMP := $(call stamp,setup,$(filter-out requirements/docs.txt,$(wildcard requirements/*.txt)))
 
+# The modules of the synchronous client, but for those written by hand.
+SYNC_CLIENT := $(subst /_async/,/_sync/,$(filter-out %/__init__.py %/net.py,$(wildcard src/topics_client/_async/*.py)))
+
 # Bytecode is kept whatever the machine's habit: without it each test process and each server it starts compiles
 # everything anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,7 +34,7 @@ test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo docs newcomer pictures setup setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
+.PHONY: help demo docs newcomer pictures setup setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow sync-client format clean
 # How many servers a simulation tries, and the seed of the first; without one it is drawn at random.
 SEEDS ?= 100
 SEED ?=
@@ -42,11 +45,11 @@ SEED ?=
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## Makes .venv with everything the other targets need; does nothing when it is up to date.
+setup: $(STAMP) sync-client ## Makes .venv with everything the other targets need; does nothing when it is up to date.
 
-setup-serve: $(SERVE_STAMP) ## Makes .venv with what the server and the command line need, and no more.
+setup-serve: $(SERVE_STAMP) sync-client ## Makes .venv with what the server and the command line need, and no more.
 
-setup-spark: $(SPARK_STAMP) ## Adds Spark, and Java where there is none, for the pipeline.
+setup-spark: $(SPARK_STAMP) sync-client ## Adds Spark, and Java where there is none, for the pipeline.
 
 # Build isolation is off so that the pinned setuptools builds the package, not the newest one of the day.
 $(SERVE_STAMP):
@@ -70,7 +73,7 @@ $(STAMP): $(SPARK_STAMP)
 	@touch $@
 
 # Half a gigabyte each, and only the slow tests need them.
-setup-versions: $(STAMP) ## Adds the older versions of Spark that the slow tests run on, too.
+setup-versions: setup ## Adds the older versions of Spark that the slow tests run on, too.
 	@for pins in requirements/spark-4.*.txt; do \
 	    name=$$(basename $$pins .txt); \
 	    requirements/install "$$name" --upgrade --target .venv/$$name -r $$pins; \
@@ -172,16 +175,20 @@ bench-scale: setup ## Measures how things grow with what is stored, up to RECORD
 bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.queue --write
 
-simulate: $(STAMP) ## Simulates SEEDS servers with crashes, faults and jumps of the clock, from seed SEED on.
+simulate: setup ## Simulates SEEDS servers with crashes, faults and jumps of the clock, from seed SEED on.
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation $(or $(SEED),$$($(BIN)/python -c 'import os; print(int.from_bytes(os.urandom(4)))')) $(SEEDS)
 
-halves: setup ## Generates the half of the Python client that waits out of the one for asyncio.
-	@$(BIN)/python -m tools.halves
+# Installing the package generates it too; this is for sources that changed since.
+sync-client: $(SYNC_CLIENT) ## Generates the synchronous Python client from the asynchronous one, if that has changed.
+
+$(SYNC_CLIENT) &: tools/sync_client.py $(wildcard src/topics_client/_async/*.py) | $(SERVE_STAMP)
+	@$(BIN)/python -m tools.sync_client
 
 format: setup ## Formats the code and mends what the linter can mend.
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
 clean: ## Removes everything that was made, except data.
+	rm -f $(SYNC_CLIENT)
 	rm -rf .venv .bench .conformance .screenshots build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

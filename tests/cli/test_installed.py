@@ -15,6 +15,7 @@ import pytest
 from tests.cli.terminal import PATIENCE_S, environment
 from tests.http.live import wait_until_ready
 from tests.unit.docs.pages import ROOT
+from tools.sync_client import BY_HAND
 from topics import __version__
 
 
@@ -28,9 +29,16 @@ def run(*command: str, cwd: Path, env: dict[str, str] | None = None) -> subproce
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy: a build leaves folders behind."""
     folder = tmp_path_factory.mktemp("built")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
+    (folder / "tools").mkdir()
+    for name in ("__init__.py", "sync_client.py"):
+        shutil.copy(ROOT / "tools" / name, folder / "tools")
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    # As in a fresh clone: the build generates them.
+    for path in (folder / "src" / "topics_client" / "_sync").glob("*.py"):
+        if path.name not in BY_HAND:
+            path.unlink()
     built = run(
         sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index",
         "--no-build-isolation", "--wheel-dir", "out", ".", cwd=folder,

@@ -1,7 +1,7 @@
-# Made of topics_client._async by `python -m tools.halves`; change that one.
+# Generated from topics_client._async by tools/sync_client.py; change the source instead.
 """The client, and its calls."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
@@ -194,7 +194,8 @@ class Client:
     def all_topics(self, prefix: str = "", *, page_size: int | None = None) -> Iterator[TopicSummary]:
         """Every topic, in the order of the names."""
         for page in self.topic_pages(prefix, page_size=page_size):
-            yield from page.topics
+            for topic in page.topics:
+                yield topic
 
     def all_routers(
         self, prefix: str = "", *, source: str | None = None, dest: str | None = None, page_size: int | None = None
@@ -203,7 +204,8 @@ class Client:
         cursor: str | None = None
         while True:
             page = self.list_routers(prefix, source=source, dest=dest, page_size=page_size, cursor=cursor)
-            yield from page.routers
+            for router in page.routers:
+                yield router
             cursor = page.next_cursor
             if not cursor:
                 return
@@ -212,7 +214,8 @@ class Client:
         """Every stream, in the order of the names."""
         after = ""
         while page := self.list_streams(prefix, after=after, limit=page_size):
-            yield from page
+            for stream in page:
+                yield stream
             after = page[-1].name
 
     def all_routing_keys(self, name: str, *, page_size: int = 500) -> Iterator[str]:
@@ -220,7 +223,8 @@ class Client:
         after: str | None = None
         while True:
             page = self.list_routing_keys(name, after=after, limit=page_size)
-            yield from page.keys
+            for key in page.keys:
+                yield key
             after = page.next_after
             if after is None:
                 return

@@ -1,4 +1,4 @@
-# Made of topics_client._async by `python -m tools.halves`; change that one.
+# Generated from topics_client._async by tools/sync_client.py; change the source instead.
 """Loops that wait for more: over a topic, over the events of a connection, over the pages of a stream."""
 
 from collections.abc import Iterator

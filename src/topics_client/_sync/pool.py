@@ -1,4 +1,4 @@
-# Made of topics_client._async by `python -m tools.halves`; change that one.
+# Generated from topics_client._async by tools/sync_client.py; change the source instead.
 """Requests over connections that are kept: each carries one at a time, and is closed when anything about it is odd."""
 
 import os

@@ -1,4 +1,4 @@
-# Made of topics_client._async by `python -m tools.halves`; change that one.
+# Generated from topics_client._async by tools/sync_client.py; change the source instead.
 """A producer of a stream: it numbers what it appends, so that sending it again cannot append it twice."""
 
 from datetime import datetime

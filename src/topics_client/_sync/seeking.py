@@ -1,4 +1,4 @@
-# Made of topics_client._async by `python -m tools.halves`; change that one.
+# Generated from topics_client._async by tools/sync_client.py; change the source instead.
 """Where the records of a time begin, and the last so many: cursors that `diff` and `follow` take."""
 
 from collections.abc import Callable
@@ -22,7 +22,9 @@ def cursor_since(client: "Client", topic: str, since: datetime) -> int:
     return page.records[0].seq - 1 if page.records else page.next_from_seq
 
 
-def cursor_of_last(client: "Client", topic: str, count: int, matches: Matches | None, filter: str | None) -> int:
+def cursor_of_last(
+    client: "Client", topic: str, count: int, matches: Matches | None, filter: str | None
+) -> int:
     """Behind which cursor there are so many records that match.
 
     Deleted ones leave holes, and others do not match, so it may have to look further back.

@@ -1,4 +1,4 @@
-# Made of topics_client._async by `python -m tools.halves`; change that one.
+# Generated from topics_client._async by tools/sync_client.py; change the source instead.
 """A transaction as a block of code: what is appended in it is visible all at once, and once."""
 
 from collections.abc import Iterable, Mapping

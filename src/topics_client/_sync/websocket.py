@@ -1,11 +1,11 @@
-# Made of topics_client._async by `python -m tools.halves`; change that one.
+# Generated from topics_client._async by tools/sync_client.py; change the source instead.
 """One WebSocket that many share: one may follow while others publish.
 
 A reader of its own reads the connection, so that acknowledgements and records find their way whoever waits for which.
 It stops reading while many items wait and no acknowledgement does, which is how a slow loop slows the server down.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 from websockets.exceptions import ConnectionClosed
@@ -30,7 +30,9 @@ P = ParamSpec("P")
 _ITEMS_MAX = 10_000
 
 
-def _publish(build: Callable[P, Request[Appended]], name: str) -> Callable[Concatenate["Socket", P], Appended]:
+def _publish(
+    build: Callable[P, Request[Appended]], name: str
+) -> Callable[Concatenate["Socket", P], Appended]:
     def method(self: "Socket", /, *args: P.args, **kwargs: P.kwargs) -> Appended:
         return self._publish(build(*args, **kwargs))
 

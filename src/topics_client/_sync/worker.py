@@ -1,4 +1,4 @@
-# Made of topics_client._async by `python -m tools.halves`; change that one.
+# Generated from topics_client._async by tools/sync_client.py; change the source instead.
 """A worker that calls a function with the jobs of a queue, several at a time."""
 
 import logging
