@@ -20,6 +20,7 @@ from topics.api.error_responses import (
     refusal_of,
 )
 from topics.api.live import Live
+from topics.api.request_batching import BatchedProtocol, BatchingBackoff, RequestBatcher
 from topics.api.request_logs import Audit, RouteCounters
 from topics.api.tracing import Tracing
 from topics.engine.engine import Engine
@@ -47,22 +48,6 @@ caches, which may keep some refusals unless told otherwise, shall not."""
 Handler = Callable[[Call], None]
 OpsHandler = Callable[[Exchange], None]
 Seconds = Callable[[], float]
-
-
-class FastPath(Protocol):
-    """A fast path for the plainest requests of a route. What it does not take, the route's handler does."""
-
-    def fits(self, head: RequestHead) -> bool:
-        """Whether requests with this head may go this way."""
-        ...
-
-    def gatherer(self, engine: Engine, match: "Match") -> Gather | None:
-        """What takes requests with this head before anybody has read them, if anything does; see `Application`."""
-        ...
-
-    def take(self, exchange: Exchange, engine: Engine, match: "Match") -> object:
-        """Takes a request and returns True; otherwise what it has read of the body, for the handler, if it has."""
-        ...
 
 
 class Route(NamedTuple):
@@ -94,23 +79,12 @@ class Route(NamedTuple):
     of them may be long."""
     body_bytes_max: int = MIB
     """How long they may be."""
-    fast_path: Callable[[Seconds, int, Callable[[Exchange], None]], FastPath] | None = None
-    """Made with the time, with how many requests of one key may be under way, 0 where that is not counted, and with
-    what takes a request after all."""
+    batching: Callable[[Seconds], BatchedProtocol] | None = None
+    """How its requests are decoded and answered together (`api.request_batching`); None handles each by itself."""
 
 
 _PREFLIGHT = Route("OPTIONS", "/", preflight, ops=True, open=True)
 _PREFLIGHTED = ("/v0/", "/v1/")
-
-
-class BatchingBackoff:
-    """What requests with one head have turned out to be."""
-
-    __slots__ = ("apart",)
-
-    def __init__(self) -> None:
-        self.apart = 0
-        """How many more are each taken by itself, because one brought more than a record."""
 
 
 class Match(msgspec.Struct, eq=False, frozen=True):
@@ -120,12 +94,12 @@ class Match(msgspec.Struct, eq=False, frozen=True):
     route: Route
     topic: str
     key: Key
-    fast_path: FastPath | None
+    batcher: RequestBatcher | None
     version: object
     """Of the keys; None where it holds only once, as a token does not last."""
     span: object = None
     """Of a request that is part of a trace: one request only has such a head."""
-    habit: BatchingBackoff = msgspec.field(default_factory=BatchingBackoff)
+    backoff: BatchingBackoff = msgspec.field(default_factory=BatchingBackoff)
 
 
 def match_of(head: RequestHead) -> Match:
@@ -232,7 +206,7 @@ class Api:
         """What pages may do; None where there is no browser, as in tests."""
         self.waits: set[Waiting] = set()
         self.route_counters = RouteCounters(clock.monotonic)
-        self._fast_paths: dict[Handler | OpsHandler, FastPath] = {}
+        self._batchers: dict[Handler | OpsHandler, RequestBatcher] = {}
         """Those of the routes that were asked for, by their handlers."""
 
     @property
@@ -274,9 +248,9 @@ class Api:
 
     def gatherer(self, head: RequestHead) -> Gather | None:
         match = match_of(head)
-        if match.fast_path is None or self._engine is None:
+        if match.batcher is None or self._engine is None:
             return None
-        return match.fast_path.gatherer(self._engine, match)
+        return match.batcher.for_head(self._engine, match)
 
     def _match(self, head: RequestHead) -> Match:
         head.counter = self.route_counters.nowhere
@@ -293,35 +267,35 @@ class Api:
             key.check(route.scopes, None if route.free_name else topic or None)
         if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
             raise UnsupportedMediaTypeError
-        fast_path = self._fast_path(route)
-        if fast_path is not None and not fast_path.fits(head):
-            fast_path = None
+        batcher = self._batcher(route)
+        if batcher is not None and not batcher.fits(head):
+            batcher = None
         in_query = _takes_token(route, head) and "token" in parse_query(head.query)
         span = None
         if b"traceparent" in head.headers.first and self.tracing is not None:
             span = self.tracing.admitted(head, route.path, route.scopes, topic)
-        return Match(route, topic, key, fast_path, None if in_query else self._keys.version, span)
+        return Match(route, topic, key, batcher, None if in_query else self._keys.version, span)
 
-    def _fast_path(self, route: Route) -> FastPath | None:
-        if route.fast_path is None:
+    def _batcher(self, route: Route) -> RequestBatcher | None:
+        if route.batching is None:
             return None
-        found = self._fast_paths.get(route.handler)
+        found = self._batchers.get(route.handler)
         if found is None:
             counted = 0 if self._keys.is_open else self._inflight_max
-            found = self._fast_paths[route.handler] = route.fast_path(self._clock.monotonic, counted, self.handle)
+            protocol = route.batching(self._clock.monotonic)
+            found = self._batchers[route.handler] = RequestBatcher(protocol, counted, self._handle_alone)
         return found
 
     def handle(self, exchange: Exchange) -> None:
+        """Takes a request: batched with others of its tick where its route does that, or by itself."""
         match: Match = exchange.head.context  # type: ignore[assignment]
-        engine, fast_path, decoded = self._engine, match.fast_path, None
-        if fast_path is not None and engine is not None:
-            try:
-                decoded = fast_path.take(exchange, engine, match)
-            except TopicsError as error:
-                refuse(exchange, error, self._clock.monotonic())
-                return
-            if decoded is True:
-                return
+        engine = self._engine
+        if match.batcher is None or engine is None or not match.batcher.takes(exchange, engine, match):
+            self._handle_alone(exchange)
+
+    def _handle_alone(self, exchange: Exchange) -> None:
+        match: Match = exchange.head.context  # type: ignore[assignment]
+        engine = self._engine
         route = match.route
         if route.ops:
             route.handler(exchange)  # type: ignore[arg-type]
@@ -329,7 +303,7 @@ class Api:
         if engine is None:
             refuse(exchange, NotReadyError(self.replay_progress), self._clock.monotonic())
             return
-        call = Call(exchange, engine, match.key, match.topic, self._clock.monotonic, self.waits, self._live, decoded)
+        call = Call(exchange, engine, match.key, match.topic, self._clock.monotonic, self.waits, self._live)
         call.scheme = self.scheme
         if self.audit is not None:
             call.audited = partial(self.audit.answered, exchange.head, route.scopes, match.key)

@@ -54,8 +54,6 @@ class Call(msgspec.Struct, eq=False):
     waits: "set[Waiting]"
     """Requests that wait for something to happen; a stopping server ends them."""
     _live: "Live | None" = None
-    decoded: object = None
-    """The body's message, where a fast path has read it already."""
     scheme: str = "http"
     """What the server speaks; whoever is in front of it may speak another."""
     audited: Callable[[int], None] | None = None

@@ -1,76 +1,169 @@
-"""What the fast paths of both protocols have in common: requests that come together are taken together.
+"""Request batching: appends that arrive in one tick of the event loop are decoded, logged and answered together.
 
-A request with a head that is known is only gathered when it comes (`engine.coalesce`). At the end of the tick
-all of them are read at once, share a block in the log, and are answered in one pass. Where one of them is not as plain
-as that, all are handled one by one, in their order, as if they had never been gathered. A client that brings several
-records at a time will go on doing so: its next requests are not gathered at all.
+A request of a route with batching is offered to the engine undecoded (`Engine.append_requests`). At the end of the tick
+all of them are decoded in one pass, share a block in the log (`engine.coalesce`), and are answered in one pass; a lone
+request is a batch of one. Where one of them asks for more than a single record, all are handled one by one, in their
+order, by the route's handler, which knows every rule. What differs between protocols, how bodies are decoded and how
+requests are answered, is a `BatchedProtocol`.
 """
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from topics.api.app import Match, match_of
-from topics.engine.coalesce import Unread
+from topics.api.auth import Key
+from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine
+from topics.engine.results import AppendResult
 from topics.http.exchange import Exchange, Gather
+from topics.http.messages import RequestHead
 from topics.model.errors import TopicsError
 
-APART = 64
-"""So many requests are not gathered after one that brought more than a record."""
+BACKOFF_REQUESTS = 64
+"""How many requests are not batched after one that brought more than a record."""
 
 _log = logging.getLogger(__name__)
 
 
-class RequestBatchers:
-    """Gathers requests, counts them for their keys, and hands on those that are to be looked at one by one.
+class BatchingBackoff:
+    """Pauses batching for requests with one head after one of them brought several records.
 
-    `inflight_max` bounds the requests of one key at the same time; 0 where they are not counted.
+    A client that sends several records at a time goes on doing so, and to batch its requests would be to decode each
+    twice, and to make all of its group be handled one by one.
     """
 
-    def __init__(
-        self, bytes_max: int, streams: bool, inflight_max: int, handle: Callable[[Exchange], None],
-        refuse: Callable[[Exchange, TopicsError], None],
-    ) -> None:  # fmt: skip
-        """`streams` says that users of streams ask, `handle` takes a request in the usual way, and `refuse` answers
-        with an error. Bodies have fewer than `bytes_max`."""
-        self._bytes_max = bytes_max
-        self._streams = streams
+    __slots__ = ("remaining",)
+
+    def __init__(self) -> None:
+        self.remaining = 0
+        """How many more requests are handled one by one."""
+
+
+class RequestMatch(Protocol):
+    """The part of a request's route, topic and key that batching needs (`api.app.Match`)."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def key(self) -> Key: ...
+
+    @property
+    def backoff(self) -> BatchingBackoff: ...
+
+
+class BatchedProtocol(Protocol):
+    """How the requests of a route are decoded and answered together."""
+
+    body_bytes_max: int
+    """Longer bodies are handled one by one."""
+    streams: bool
+    """Whether it is the streams protocol, which may name topics that others may not."""
+
+    def fits(self, head: RequestHead) -> bool:
+        """Whether requests with this head may be batched: their handler would do nothing more for them."""
+        ...
+
+    def decode(self, exchanges: list[Exchange]) -> DecodedAppends | None:
+        """What the bodies append, if that is one record each and nothing more is asked."""
+        ...
+
+    def release(self, exchanges: list[Exchange]) -> None:
+        """These are handled one by one after all, whether or not they were decoded."""
+        ...
+
+    def respond(self, exchanges: list[Exchange], result: AppendResult, engine: Engine) -> None:
+        """Answers the requests of one block."""
+        ...
+
+    def refuse(self, exchange: Exchange, error: TopicsError) -> None: ...
+
+
+class RequestBatcher:
+    """Batches the requests of one route, and counts them for their keys. It is the engine's `AppendSource`."""
+
+    def __init__(self, protocol: BatchedProtocol, inflight_max: int, handle: Callable[[Exchange], None]) -> None:
+        """`inflight_max` bounds the requests of one key at the same time; 0 where they are not counted. `handle` is the
+        way of a request by itself."""
+        self._protocol = protocol
         self._inflight_max = inflight_max
         self._handle = handle
-        self._refuse = refuse
+        self._engine: Engine | None = None
+        self.fits = protocol.fits
+        self.decode = protocol.decode
 
-    def of(self, unread: Unread, engine: Engine, match: Match) -> Gather:
-        """What gathers requests with one head."""
-        topic, key, most, append_unread = match.topic, match.key, self._inflight_max, engine.append_unread
-        bytes_max, streams, habit = self._bytes_max, self._streams, match.habit
+    def for_head(self, engine: Engine, match: RequestMatch) -> Gather:
+        """Batches requests with one head: takes all that it is given, with the length of each body, or none."""
+        protocol, topic, key, most = self._protocol, match.topic, match.key, self._inflight_max
+        bytes_max, streams, backoff = protocol.body_bytes_max, protocol.streams, match.backoff
+        append_requests, source = engine.append_requests, self
+        self._engine = engine
 
-        def gather(exchanges: Sequence[Exchange], nbytes: int) -> bool:
-            if habit.apart:
-                habit.apart -= 1
+        def batch(exchanges: Sequence[Exchange], nbytes: int) -> bool:
+            if backoff.remaining:
+                backoff.remaining -= 1
                 return False
-            return 0 < nbytes < bytes_max and append_unread(topic, exchanges, unread, streams)
+            return 0 < nbytes <= bytes_max and append_requests(topic, exchanges, source, streams)
 
-        def gather_counted(exchanges: Sequence[Exchange], nbytes: int) -> bool:
-            if key.inflight + len(exchanges) > most or not gather(exchanges, nbytes):
+        def batch_counted(exchanges: Sequence[Exchange], nbytes: int) -> bool:
+            if key.inflight + len(exchanges) > most or not batch(exchanges, nbytes):
                 return False
             key.inflight += len(exchanges)
             return True
 
-        return gather_counted if most else gather
+        return batch_counted if most else batch
+
+    def takes(self, exchange: Exchange, engine: Engine, match: RequestMatch) -> bool:
+        """Batches a request that came by itself, with a head that is not known. False where it is to be handled."""
+        backoff, nbytes, most = match.backoff, len(exchange.body), self._inflight_max
+        if backoff.remaining:
+            backoff.remaining -= 1
+            return False
+        protocol, key = self._protocol, match.key
+        if not 0 < nbytes <= protocol.body_bytes_max or (most and key.inflight >= most):
+            return False
+        self._engine = engine
+        if not engine.append_requests(match.topic, (exchange,), self, protocol.streams):
+            return False
+        if most:
+            key.inflight += 1
+        return True
 
     def handle_each(self, exchanges: list[Exchange]) -> None:
-        self.count_out(exchanges)
+        self._protocol.release(exchanges)
+        self._count_out(exchanges)
         for exchange in exchanges:
             try:
                 self._handle(exchange)
             except Exception:
-                # None of the others may be kept from its answer.
+                # One failure must not keep the answers of the others.
                 _log.exception("a request failed", extra={"path": exchange.head.path})
                 if not exchange.answered:
-                    self._refuse(exchange, TopicsError("the server made a mistake; it is in its log"))
+                    self._protocol.refuse(exchange, TopicsError("the server made a mistake; it is in its log"))
 
-    def count_out(self, exchanges: list[Exchange]) -> None:
+    def answer(self, exchanges: list[Exchange], outcome: AppendResult | TopicsError) -> None:
+        if self._inflight_max:
+            self._count_out(exchanges)
+        if isinstance(outcome, AppendResult):
+            assert self._engine is not None
+            self._protocol.respond(exchanges, outcome, self._engine)
+            return
+        for exchange in exchanges:
+            if not exchange.answered:
+                self._protocol.refuse(exchange, outcome)
+
+    def _count_out(self, exchanges: list[Exchange]) -> None:
         """They are answered, or about to be counted again."""
         if self._inflight_max:
             for exchange in exchanges:
-                match_of(exchange.head).key.inflight -= 1
+                _match_of(exchange).key.inflight -= 1
+
+
+def back_off(exchange: Exchange) -> None:
+    """Notes that a request brought several records: the next ones with its head are not batched for a while."""
+    _match_of(exchange).backoff.remaining = BACKOFF_REQUESTS
+
+
+def _match_of(exchange: Exchange) -> RequestMatch:
+    match: RequestMatch = exchange.head.context  # type: ignore[assignment]
+    return match

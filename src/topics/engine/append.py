@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from topics.engine.apply import forget_old_keys, grant
-from topics.engine.coalesce import GROUP_MAX, AnswerAll, Coalescer, Singles, Unread, answer_each
+from topics.engine.coalesce import GROUP_MAX, AppendSource, Coalescer, DecodedAppends
 from topics.engine.core import EngineCore
 from topics.engine.idempotency import KeyedBlock, KeyMemory, KnownAppend
 from topics.engine.record_runs import Block, block_head
@@ -14,7 +14,6 @@ from topics.engine.results import AppendDone, AppendResult, deduped
 from topics.engine.topic import Topic
 from topics.engine.write_path import FrameDraft, LogOperation
 from topics.log.block import BASE_MAX, Keys
-from topics.log.commit_policy import COMPANY
 from topics.log.commit_requests import CommitTiming
 from topics.log.control_frames import encode_create
 from topics.log.frame import FrameKind
@@ -115,65 +114,47 @@ class Append(LogOperation):
             follower(error)
 
 
-class Sealing(Protocol):
-    """Whoever writes segments (`engine.sealing`)."""
+class SealingState(Protocol):
+    """The writer of segments (`engine.sealing`)."""
 
     failures: int
     """How often in a row that has failed; while it fails, memory fills up."""
 
 
-class Gatekeeper(Protocol):
-    """Whoever decides on appends under pressure (`engine.backpressure`)."""
+class AdmissionState(Protocol):
+    """Admission control under pressure (`engine.backpressure`)."""
 
     refusing: bool
 
 
 class Appender:
-    def __init__(self, core: EngineCore, sealing: Sealing, gatekeeper: Gatekeeper) -> None:
+    """Decides on appends and stages them.
+
+        append_requests   requests of the network, undecoded: coalesced, a lone one as a group of one
+        append            one decoded batch for a name: creates the topic, knows repeated keys, asks the guard
+        write             a batch that is checked, for a topic at hand: the second half of `append`, and of the features
+                          that have rules of their own
+
+    A single record that comes by `write` is coalesced as well. All of it ends in `_stage`.
+    """
+
+    def __init__(self, core: EngineCore, sealing: SealingState, admission: AdmissionState) -> None:
         self._core = core
         self._sealing = sealing
-        self._gatekeeper = gatekeeper
-        self.coalescer = Coalescer(core, self._stage, self._stage_singles)
+        self._admission = admission
+        self.coalescer = Coalescer(core, self._stage, self._stage_decoded)
 
-    def append_lone(
-        self,
-        name: str,
-        record: Record,
-        caller: object,
-        answer: AnswerAll,
-        key: str | None = None,
-        streams: bool = False,
+    def append_requests(
+        self, name: str, requests: Sequence[object], source: AppendSource, streams: bool = False
     ) -> bool:
-        """Takes a record that nobody has looked at yet, if it is right, its key new, the topic plain, and nothing in
-        the way of appends. It is the decision that `append` would come to for such a record, in fewer steps.
+        """Takes requests for one topic that nobody has decoded yet, one or many, if the topic coalesces appends and
+        nothing may refuse them. All of one tick are decoded, checked and logged together, and `source` answers them.
 
-        It shares a block with the others of this tick, and `answer` is told of all of them together. False where it
-        is to be looked at more closely, as with a key that is known: then nothing happened, and `append` is the way.
-        `streams` says that it is asked by a user of streams, to whom the names that topics cannot have are open.
+        False where they are to be handled one by one now: then nothing happened, and `append` is the way for what each
+        of them brings. `streams` says that they are requests of the streams protocol, which may name topics that others
+        may not.
         """
-        core = self._core
-        # Resident topics only: nothing is looked up more often.
-        topic = core.directory.resident.get(name)
-        if topic is None:
-            return False
-        limits, rules = core.limits, topic.rules
-        if (
-            not (rules.plain or (rules.shares and _is_indifferent(topic, streams)))
-            or core.closed
-            or len(record.data) > limits.max_record_bytes
-            # Asked of the first record of a tick alone: what lets one in lets in those that share its block.
-            or (topic.coalesced is None and self._hindered())
-            or (key is not None and not (rules.keyed and 0 < len(key) <= limits.max_idempotency_key_chars))
-        ):
-            return False
-        if not ((record.tag is None and record.meta is None and record.node is None) or _is_right(record, limits)):
-            return False
-        return self.coalescer.take(topic, record, caller, answer, key)
-
-    def append_unread(self, name: str, callers: Sequence[object], unread: Unread, streams: bool = False) -> bool:
-        """Takes those who bring a single record each that nobody has read yet, if the topic is plain and nothing in
-        the way of appends. All of one tick are read, and decided on, together; False where these are to be looked at
-        one by one."""
+        # Resident topics only: nothing is looked up more often, and `append` loads the others.
         topic = self._core.directory.resident.get(name)
         if topic is None or self._core.closed:
             return False
@@ -182,27 +163,29 @@ class Appender:
             return False
         group = topic.coalesced
         if group is None:
-            if len(callers) == 1 and self._core.shards[topic.shard].committer.company < COMPANY:
-                # Few come at a time: then there is nothing to share.
-                return False
-            return not self._hindered() and self.coalescer.begin_unread(topic, callers, unread)
-        if group.unread is not unread or len(group.callers) + len(callers) > GROUP_MAX:
-            # It ends with who takes its place, or with the next that comes by itself.
-            return group.unread is not None and self.coalescer.begin_unread(topic, callers, unread)
-        group.callers += callers
+            # Asked for the first of a group alone: what accepts it accepts the others of its block.
+            return not self._may_refuse() and self.coalescer.defer(topic, requests, source)
+        if group.source is not source or len(group.requests) + len(requests) > GROUP_MAX:
+            # A group of decoded records stays open: by the way of `append` these share its block.
+            return group.source is not None and self.coalescer.defer(topic, requests, source)
+        group.requests += requests
         return True
 
-    def _stage_singles(self, topic: Topic, singles: Singles, done: AppendDone) -> bool:
-        """Stages single records that were read together. It is the decision that `append_lone` comes to for each."""
-        records, keys = singles
-        limits, plain, keyed = self._core.limits, find_plain(records), None
-        if plain is None:
+    def _stage_decoded(self, topic: Topic, decoded: DecodedAppends, done: AppendDone) -> bool:
+        """Checks and stages the records of requests that were decoded together; False where one may not be accepted."""
+        records, keys = decoded
+        limits, plain, keyed = self._core.limits, None, None
+        if len(records) == 1:
+            # What is gained for many by looking at all of them at once costs a lone request a twelfth of its time.
+            if not _is_right(records[0], limits):
+                return False
+        elif (plain := find_plain(records)) is None:
             if not all([_is_right(record, limits) for record in records]):
                 return False
         elif max(plain.sizes) > limits.max_record_bytes:
             return False
         if keys is not None:
-            # Not asked of the rules, which by now may be those of a topic that is about to go.
+            # Not asked of the rules, which by now may be those of a topic that is about to be deleted.
             remembers = not topic.rules.guarded and topic.staged_config.idempotency_window_ms > 0
             keyed = self._take_keys(topic, keys) if remembers else None
             if keyed is None:
@@ -211,30 +194,32 @@ class Appender:
         return True
 
     def _take_keys(self, topic: Topic, keys: list[str | None]) -> KeyedBlock | None:
-        """Takes the keys of a group for its topic; None where one is taken already or is none, or where there may be
-        no room for them."""
-        places = {key: place for place, key in enumerate(keys) if key is not None}
+        """Takes the keys of a group for its topic; None where one is taken already or is not valid, or where there may
+        be no room for them."""
         limits = self._core.limits
+        memory, most = KeyMemory() if topic.keys is None else topic.keys, limits.max_idempotency_keys
+        by_key, room = memory.by_key, most - len(memory) if most else len(keys)
+        if len(keys) == 1:
+            (key,) = keys
+            if not key or len(key) > limits.max_idempotency_key_chars or room < 1 or key in by_key:
+                return None
+            topic.keys = memory
+            keyed = by_key[key] = KeyedBlock(key)
+            return keyed
+        places = {key: place for place, key in enumerate(keys) if key is not None}
         if len(places) + keys.count(None) != len(keys) or max(map(len, places)) > limits.max_idempotency_key_chars:
             return None
-        if "" in places:
+        if "" in places or room < len(places) or not by_key.keys().isdisjoint(places):
             return None
-        taken = 0 if topic.keys is None else len(topic.keys)
-        if 0 < limits.max_idempotency_keys < taken + len(places):
-            return None
-        if topic.keys is None:
-            topic.keys = KeyMemory()
-        by_key = topic.keys.by_key
-        if not by_key.keys().isdisjoint(places):
-            return None
-        keyed = KeyedBlock(places if len(keys) > 1 else next(iter(places)))
+        topic.keys = memory
+        keyed = KeyedBlock(places)
         by_key.update(dict.fromkeys(places, keyed))
         return keyed
 
-    def _hindered(self) -> bool:
-        """Whether anything besides its topic may be in the way of an append."""
+    def _may_refuse(self) -> bool:
+        """Whether anything besides its topic may refuse an append."""
         core = self._core
-        return core.quiet or core.metered or self._gatekeeper.refusing or self._sealing.failures > 0
+        return core.quiet or core.metered or self._admission.refusing or self._sealing.failures > 0
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone, prepared: object = None) -> None:
         """Appends to `topic`, or to the one it makes where there is none of that name.
@@ -290,7 +275,7 @@ class Appender:
         count = len(batch.records) if plain is None else len(plain.sizes)
         if count == 1 and batch.node is None and not batch.delay_ms and extension is None and ts is None:
             shared = (rules.plain if key is None else rules.keyed) and not core.metered and not core.quiet
-            if shared and self.coalescer.take(topic, batch.records[0], done, answer_each, key):
+            if shared and self.coalescer.add(topic, batch.records[0], done, key):
                 return
         if rules.logged or not rules.created:
             path.check(topic, patient=batch.disable_backpressure, overtakes=True)
@@ -366,10 +351,10 @@ class Appender:
         taken = topic.keys.by_key.get(key) if topic.keys else None
         if taken is not None and taken.append is not None:
             flying: Append = taken.append
-            repeated = Repeated(topic, taken.find(key), batch, done)
+            duplicate = DuplicateAppend(topic, taken.find(key), batch, done)
             if flying.followers is None:
                 flying.followers = []
-            flying.followers.append(repeated.answer)
+            flying.followers.append(duplicate.answer)
             return True
         forget_old_keys(topic, self._core.wall())
         known = topic.keys.get(key) if topic.keys else None
@@ -379,11 +364,11 @@ class Appender:
                 # To forget one early would be to let its append happen twice. All become old within the window.
                 raise ThrottledError.over_cap("max_idempotency_keys", most)
             return False
-        Repeated(topic, known, batch, done).answer(None)
+        DuplicateAppend(topic, known, batch, done).answer(None)
         return True
 
 
-class Repeated:
+class DuplicateAppend:
     """An append with a key that is known, or will be once the append before it is through."""
 
     def __init__(self, topic: Topic, known: KnownAppend, batch: Batch, done: AppendDone) -> None:
@@ -426,6 +411,8 @@ def _is_indifferent(topic: Topic, streams: bool) -> bool:
 
 
 def _is_right(record: Record, limits: Limits) -> bool:
+    if record.tag is None and record.meta is None and record.node is None:
+        return len(record.data) <= limits.max_record_bytes
     try:
         check_records((record,), limits)
     except TopicsError:

@@ -1,11 +1,17 @@
-"""Single records for one topic that come in the same tick of the loop become one block.
+"""Write coalescing: appends of a single record that arrive for one topic in the same tick of the event loop become one
+block of the log. Also known as implicit batching.
 
-Hundreds of clients that each append a record at a time would otherwise cost a block, a frame, a checksum and an
-operation each. Coalesced, they cost one for all of them, and every request is still atomic: it is one record, and a
-block is logged whole or not at all.
+Hundreds of clients that each append a record at a time would otherwise cost a block, a frame, a checksum and a log
+operation each. Coalesced, they cost one for all of them. Every request stays atomic: it is one record, and a block is
+logged whole or not at all.
 
-The order of arrival stays the order of the log. What asks for anything special goes its own way, behind those that
-were coalesced before it: whoever is about to stage something in a shard asks it first (`WritePath.check`), and the
+Requests of the network protocols join a group with deferred decoding (`Coalescer.defer`): at the end of the tick their
+source decodes all of them in one pass, and they are checked in one pass. Where one cannot be decoded as a single
+record, or may not be accepted, the source handles all of them one by one, in their order. A lone request is a group of
+one. Records that were decoded and checked already, by `Appender.append`, join a group with a callback each
+(`Coalescer.add`): without that, requests that are handled one by one, and keys in a header, would cost a block each.
+
+The order of arrival stays the order of the log. Every other write asks its shard first (`WritePath.check`), and the
 shard then has everything that was coalesced staged at once.
 """
 
@@ -26,83 +32,80 @@ GROUP_MAX = 256
 
 _log = logging.getLogger(__name__)
 
-AnswerAll = Callable[[list[Any], AppendResult | TopicsError], None]
-"""Told what became of a block: who asked for its records, in their order, and the result for all of them together."""
 
-
-class Singles(NamedTuple):
-    """Single records of one tick."""
+class DecodedAppends(NamedTuple):
+    """The records of a group of requests that bring one record each."""
 
     records: Sequence[Record]
     keys: list[str | None] | None
     """The idempotency key of each; None where none has one."""
 
+    @classmethod
+    def of(cls, records: Sequence[Record], keys: list[str | None]) -> "DecodedAppends":
+        return cls(records, None if keys.count(None) == len(keys) else keys)
 
-class Unread(Protocol):
-    """Whoever brings single records that nobody has read yet: at the end of the tick they are read together."""
 
-    def read(self, callers: list[Any]) -> Singles | None:
-        """What these callers ask for, if that is a record of each and no more."""
+class AppendSource(Protocol):
+    """A protocol whose requests are coalesced before they are decoded. There is one object for each protocol: requests
+    share a group where they have the same source."""
+
+    def decode(self, requests: list[Any]) -> DecodedAppends | None:
+        """What these requests append, if that is one record each and nothing more is asked."""
         ...
 
-    def take_each(self, callers: list[Any]) -> None:
-        """Takes them one by one, as if they had never been gathered: one of them asks for something else, or may not
-        be let in."""
+    def handle_each(self, requests: list[Any]) -> None:
+        """Handles the requests one by one, as if they had never been coalesced: one of them asks for something else,
+        or may not be accepted."""
         ...
 
-    def answer(self, callers: list[Any], outcome: AppendResult | TopicsError) -> None:
-        """Told what became of the block, as `AnswerAll` is."""
+    def answer(self, requests: list[Any], outcome: AppendResult | TopicsError) -> None:
+        """Answers the requests of one block, in their order; the result is that of the whole block."""
         ...
 
 
-class StageUnread(Protocol):
-    """Stages records that were read together; False where one of them may not be let in, and nothing is done."""
-
-    def __call__(self, topic: Topic, singles: Singles, done: AppendDone) -> bool: ...
-
-
-class Stage(Protocol):
-    """Stages a batch for so many callers (`Appender`)."""
+class StageBatch(Protocol):
+    """Stages a batch that stands for so many requests (`Appender`)."""
 
     def __call__(
         self, topic: Topic, batch: Batch, done: AppendDone, *, callers: int, keyed: KeyedBlock | None
     ) -> None: ...
 
 
-class Group:
-    """What one tick brought for one topic."""
+StageDecoded = Callable[[Topic, DecodedAppends, AppendDone], bool]
+"""Checks and stages records that were decoded together; False where one of them may not be accepted, and nothing is
+done."""
 
-    __slots__ = ("_stage", "answer", "by_key", "callers", "keyed", "places", "records", "staged", "topic", "unread")
 
-    def __init__(
-        self, topic: Topic, stage: "Callable[[Group], None]", answer: AnswerAll, unread: Unread | None = None
-    ) -> None:
+class CoalescingGroup:
+    """The pending appends of one tick for one topic."""
+
+    __slots__ = ("_stage", "by_key", "keyed", "places", "records", "requests", "source", "staged", "topic")
+
+    def __init__(self, topic: Topic, stage: "Callable[[CoalescingGroup], None]", source: AppendSource | None) -> None:
         self.topic = topic
         self._stage = stage
-        self.answer = answer
-        self.unread = unread
-        """Who reads what the callers ask for; None where their records are here."""
+        self.source = source
+        """Decodes and answers the requests; None where `records` are decoded and `requests` are their callbacks."""
         self.staged = False
+        self.requests: list[Any] = []
         self.records: list[Record] = []
-        self.callers: list[Any] = []
         self.places: dict[str, int] = {}
-        """The idempotency keys among them, each with the place of its record."""
+        """The idempotency keys of the records, each with the place of its record."""
         self.by_key: dict[str, KeyedBlock] | None = None
-        """All keys of the topic; None as long as nobody came with one."""
+        """All keys of the topic; None as long as no record has one."""
         self.keyed: KeyedBlock | None = None
-        """As what the topic has those of the group."""
+        """The entry of this group's keys in `by_key`."""
 
     @property
     def waiting(self) -> int:
-        return 0 if self.staged else len(self.callers)
+        return 0 if self.staged else len(self.requests)
 
     def may_bring(self, key: str) -> bool:
-        """Whether the key is among those of the group, as far as anybody has read them."""
-        return self.unread is not None or key in self.places
+        """Whether the key may be among those of the group, which is not known before it is decoded."""
+        return self.source is not None or key in self.places
 
     def stage(self) -> None:
-        # Once, and whether or not another one has taken its place meanwhile: it may be the one that was opened by those
-        # who are taken one by one.
+        # Once, and whether or not another group has taken its place meanwhile: handling requests one by one opens one.
         if not self.staged:
             self.staged = True
             if self.topic.coalesced is self:
@@ -110,8 +113,8 @@ class Group:
             self._stage(self)
 
     def begin_keys(self, most: int) -> "dict[str, KeyedBlock] | None":
-        """All keys of the topic, for the first of this group; None where there is no room for as many as a group may
-        have. They are then counted one by one, by whoever takes them one by one."""
+        """All keys of the topic, for the first key of this group; None where there is no room for as many as a group
+        may have. Keys are then counted one by one, as those of batches are."""
         topic = self.topic
         taken = 0 if topic.keys is None else len(topic.keys)
         if 0 < most < taken + GROUP_MAX:
@@ -123,76 +126,78 @@ class Group:
 
 
 class Coalescer:
-    """Coalesces for every topic there is; each has its group (`Topic.coalesced`)."""
+    """Coalesces the appends of every topic; each topic has at most one group that is open (`Topic.coalesced`)."""
 
-    def __init__(self, core: EngineCore, stage: Stage, stage_unread: StageUnread) -> None:
+    def __init__(self, core: EngineCore, stage: StageBatch, stage_decoded: StageDecoded) -> None:
         self._core = core
         self._stage = stage
-        self._stage_unread = stage_unread
+        self._stage_decoded = stage_decoded
 
-    def begin_unread(self, topic: Topic, callers: Sequence[object], unread: Unread) -> bool:
-        """Keeps callers for a plain topic until the end of the tick, as the first of a group that others may join.
+    def defer(self, topic: Topic, requests: Sequence[object], source: AppendSource) -> bool:
+        """Opens a group with requests whose decoding is deferred to the end of the tick, for a topic that coalesces.
         False where the shard does not coalesce now."""
         shard = self._core.shards[topic.shard]
         if not shard.coalesces:
             return False
         while topic.coalesced is not None:
             topic.coalesced.stage()
-        group = Group(topic, self._stage_group, unread.answer, unread)
-        group.callers += callers
+        group = CoalescingGroup(topic, self._stage_group, source)
+        group.requests += requests
         self._open(group)
         return True
 
-    def take(self, topic: Topic, record: Record, caller: object, answer: AnswerAll, key: str | None = None) -> bool:
-        """Keeps a checked record for a plain topic until the end of the tick, or until something else is staged.
+    def add(self, topic: Topic, record: Record, done: AppendDone, key: str | None) -> bool:
+        """Keeps a checked record for a topic that coalesces until the end of the tick, or until something else is
+        staged.
 
         False where the shard does not coalesce now, or where the key is one that the topic has, whether known, on its
         way or of this tick, or where few more have room; then nothing of it happened.
         """
-        group: Group | None = topic.coalesced
-        while group is not None and (group.answer is not answer or group.unread or len(group.callers) == GROUP_MAX):
+        group: CoalescingGroup | None = topic.coalesced
+        while group is not None and (group.source is not None or len(group.requests) == GROUP_MAX):
             group.stage()
-            # Those who were then taken one by one are a group again. A topic has one that waits, and no more.
+            # Requests that were then handled one by one are a group again. A topic has one that waits, and no more.
             group = topic.coalesced
         shard = None
         if group is None:
-            shard, group = self._core.shards[topic.shard], Group(topic, self._stage_group, answer)
+            shard, group = self._core.shards[topic.shard], CoalescingGroup(topic, self._stage_group, None)
             if not shard.coalesces:
                 return False
         if key is not None:
-            # One look tells of keys that are known, on their way, or of this tick.
+            # One lookup tells of keys that are known, on their way, or of this tick.
             by_key = group.by_key or group.begin_keys(self._core.limits.max_idempotency_keys)
             if by_key is None or key in by_key:
                 return False
             by_key[key] = group.keyed  # type: ignore[assignment]
-            group.places[key] = len(group.callers)
+            group.places[key] = len(group.requests)
         group.records.append(record)
-        group.callers.append(caller)
+        group.requests.append(done)
         if shard is not None:
             self._open(group)
         return True
 
-    def _open(self, group: Group) -> None:
+    def _open(self, group: CoalescingGroup) -> None:
         group.topic.coalesced, shard = group, self._core.shards[group.topic.shard]
         shard.coalesced.append(group)
         shard.committer.expect()
 
-    def _stage_group(self, group: Group) -> None:
-        topic, answered = group.topic, partial(group.answer, group.callers)
-        if group.unread is not None:
-            singles = group.unread.read(group.callers)
-            if singles is None or not self._stage_unread(topic, singles, answered):
-                group.unread.take_each(group.callers)
+    def _stage_group(self, group: CoalescingGroup) -> None:
+        topic, source, requests = group.topic, group.source, group.requests
+        if source is not None:
+            decoded = source.decode(requests)
+            if decoded is None or not self._stage_decoded(topic, decoded, partial(source.answer, requests)):
+                source.handle_each(requests)
             return
-        callers, keyed = len(group.callers), group.keyed if group.places else None
-        if keyed is not None and callers == 1:
+        keyed = group.keyed if group.places else None
+        if keyed is not None and len(requests) == 1:
             # A block of one record has no places to tell apart: it is a batch like any other with a key.
             (keyed.keys,) = group.places
-        self._stage(topic, Batch(records=group.records), answered, callers=callers, keyed=keyed)
+        batch, answered = Batch(records=group.records), partial(_answer_each, requests)
+        self._stage(topic, batch, answered, callers=len(requests), keyed=keyed)
 
 
-def answer_each(dones: list[AppendDone], outcome: AppendResult | TopicsError) -> None:
-    """Tells each of those who asked for a record of one block what became of it."""
+def _answer_each(dones: list[AppendDone], outcome: AppendResult | TopicsError) -> None:
+    """Tells each callback the outcome of its own record of the block."""
     told = outcome
     for number, done in enumerate(dones):
         if isinstance(outcome, AppendResult):

@@ -115,10 +115,8 @@ class Engine:
         self.removals = DeleteExport(core, fs, self.checkpointer)
         self.admission = Admission(core, clock.monotonic, self._append_admitted)
         self._appender = Appender(core, self.sealer, self.admission)
-        self.append_lone = self._appender.append_lone
-        """The shortest way for a lone record."""
-        self.append_unread = self._appender.append_unread
-        """A shorter one, for many of them at a time."""
+        self.append_requests = self._appender.append_requests
+        """Takes requests of the network before they are decoded; those of one tick are logged together."""
         self.throttle = Throttle(core, self.admission, clock)
         self._controller = Controller(core)
         self._deleter = Deleter(core, self._background)

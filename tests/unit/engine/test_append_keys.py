@@ -39,7 +39,7 @@ class KeyedCallers(Callers):
         return self.ask_record(name, Record.of(value), key)
 
     def ask_record(self, name: str, record: Record, key: str | None) -> bool:
-        return self._engine.append_lone(name, record, key, self._answer_all, key)
+        return self.ask(name, str(key), record, key)
 
 
 def prepared(engine: Engine, **config: object) -> KeyedCallers:
@@ -94,13 +94,15 @@ def test_a_key_that_comes_twice_in_a_tick_is_appended_once(engine: Engine) -> No
     callers = prepared(engine)
     assert callers.ask_keyed("t", "a", 1)
     assert callers.ask_keyed("t", "b", 2)
-    assert not callers.ask_keyed("t", "b", 2)
+    assert callers.ask_keyed("t", "b", 2)
     same = ask_append(engine, "t", 2, key="b")
     other = ask_append(engine, "t", 3, key="b")
     checked: list[object] = []
     engine.append("t", batch_of(3, key="b", check=True), checked.append)
     assert (same, other, checked) == ([], [], [])
     flush(engine)
+    assert callers.alone == ["a", "b", "b"]
+    assert callers.outcomes[-1] == (["b"], deduped("t", 3, 3))
     assert same == [deduped("t", 3, 3)]
     assert other == [deduped("t", 3, 3, differs=True)]
     assert isinstance(checked[0], IdempotencyConflictError)
@@ -112,10 +114,15 @@ def test_a_key_that_is_on_its_way_or_known_is_not_taken_again(engine: Engine) ->
     callers = prepared(engine)
     assert callers.ask_keyed("t", "a", 1)
     engine.core.path.stage_coalesced(0)
-    assert not callers.ask_keyed("t", "a", 1)
+    assert callers.ask_keyed("t", "a", 1)
     flush(engine)
+    assert callers.alone == ["a"]
     gather(engine)
-    assert not callers.ask_keyed("t", "a", 1)
+    assert callers.ask_keyed("t", "a", 1)
+    flush(engine)
+    assert callers.alone == ["a", "a"]
+    assert [outcome for _, outcome in callers.outcomes[1:]] == [deduped("t", 2, 2)] * 2
+    assert values(engine, "t") == [0, 1]
 
 
 def test_keys_of_what_fails_are_new_again_and_those_that_are_known_stay() -> None:
@@ -159,17 +166,21 @@ def test_who_repeats_a_record_that_fails_fails_with_it() -> None:
 
 @pytest.mark.parametrize("key", ["", "x" * 257])
 def test_a_key_that_is_none_or_too_long_goes_the_long_way(engine: Engine, key: str) -> None:
-    assert not prepared(engine).ask_keyed("t", key)
+    callers = prepared(engine)
+    assert callers.ask_keyed("t", key)
+    flush(engine)
+    assert callers.alone == [key]
 
 
 def test_where_no_key_is_remembered_none_shares_a_block(engine: Engine) -> None:
     callers = prepared(engine, idempotency_window_ms=0)
-    assert not callers.ask_keyed("t", "a")
+    assert callers.ask_keyed("t", "a")
     assert callers.ask("t", "plain")
     answers = [ask_append(engine, "t", 1, key="a") for _ in range(2)]
     flush(engine)
+    assert callers.alone == ["a", "plain"]
     assert [one(each, AppendResult).deduped for each in answers] == [False, False]
-    assert values(engine, "t") == [0, 1, 1, 1]
+    assert values(engine, "t") == [0, 1, 1, 1, 1]
 
 
 def test_a_key_whose_window_has_passed_is_new_again(engine: Engine, clock: ManualClock) -> None:
@@ -329,7 +340,6 @@ def test_single_records_that_share_a_block_are_counted_by_their_keys() -> None:
     assert all(callers.ask_keyed("t", f"k{number}") for number in range(GROUP_MAX))
     flush(engine)
     gather(engine)
-    assert not callers.ask_keyed("t", "c"), "there is no room for as many as may share a block"
     answer = ask_append(engine, "t", 1, key="c")
     flush(engine)
     assert one(answer, AppendResult).last_seq == GROUP_MAX + 2, "the first has no key"
@@ -340,8 +350,7 @@ def test_single_records_that_share_a_block_are_counted_by_their_keys() -> None:
 
 def test_no_tick_brings_more_keys_than_a_topic_may_have() -> None:
     engine = open_engine(limits=Limits(max_idempotency_keys=2))
-    callers = prepared(engine)
-    assert not any(callers.ask_keyed("t", key) for key in "abc")
+    prepared(engine)
     answers = [ask_append(engine, "t", 1, key=key) for key in "ab"]
     with pytest.raises(ThrottledError):
         ask_append(engine, "t", 1, key="c")
@@ -352,9 +361,15 @@ def test_no_tick_brings_more_keys_than_a_topic_may_have() -> None:
 def test_the_second_block_of_a_tick_is_counted_as_the_first() -> None:
     engine = open_engine(limits=Limits(max_idempotency_keys=GROUP_MAX + 1))
     callers = prepared(engine)
-    taken = [callers.ask_keyed("t", f"k{number}") for number in range(3 * GROUP_MAX)]
-    assert taken == [True] * GROUP_MAX + [False] * 2 * GROUP_MAX
-    assert callers.ask("t", "plain", Record.of(1)), "who has no key is not in need of room for one"
+    assert all([callers.ask_keyed("t", f"k{number}") for number in range(3 * GROUP_MAX)])
+    flush(engine)
+    assert callers.alone == [f"k{number}" for number in range(GROUP_MAX, 3 * GROUP_MAX)]
+    refused = [names for names, outcome in callers.outcomes if isinstance(outcome, ThrottledError)]
+    assert refused == [[f"k{number}"] for number in range(GROUP_MAX + 1, 3 * GROUP_MAX)]
+    gather(engine)
+    assert callers.ask("t", "plain", Record.of(1))
+    flush(engine)
+    assert callers.alone[-1] != "plain", "a record without a key needs no room for one"
 
 
 @pytest.mark.parametrize("through_snapshot", [False, True])

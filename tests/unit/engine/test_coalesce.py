@@ -1,5 +1,8 @@
 """Single records of one tick share a block, and nobody can tell from the answers or the order."""
 
+from functools import partial
+from typing import NamedTuple
+
 import msgspec
 import pytest
 
@@ -26,13 +29,14 @@ from tests.unit.conftest import (
     topic,
     values,
 )
+from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult, DropResult
 from topics.log.frame import FrameKind
 from topics.log.shard_writer import Submission
-from topics.model.errors import ReadOnlyError
+from topics.model.errors import ReadOnlyError, TopicsError
 from topics.model.limits import Limits
-from topics.model.records import Record
+from topics.model.records import Batch, Record
 from topics.model.topic_config import Discard
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem
 
@@ -43,23 +47,48 @@ def gather(engine: Engine) -> None:
         committer.hold = committer.coalesces = True
 
 
+class Asked(NamedTuple):
+    name: str
+    caller: str
+    record: Record
+    key: str | None
+
+
 class Callers:
-    """Callers who are answered together, by their names."""
+    """Callers whose requests are decoded and answered together; the engine's `AppendSource`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.outcomes: list[tuple[list[str], object]] = []
-        self._answer_all = self._answer
+        self.alone: list[str] = []
+        """Those whose requests were handled one by one."""
 
-    def ask(self, name: str, caller: str, record: Record | None = None) -> bool:
-        return self._engine.append_lone(name, record or Record(b"1"), caller, self._answer_all)
+    def ask(self, name: str, caller: str, record: Record | None = None, key: str | None = None) -> bool:
+        return self._engine.append_requests(name, [Asked(name, caller, record or Record(b"1"), key)], self)
 
-    def _answer(self, callers: list[str], outcome: object) -> None:
-        self.outcomes.append((callers, outcome))
+    def append(self, name: str, caller: str, record: Record) -> None:
+        """As the API does: a request that is not taken is handled by itself."""
+        if not self.ask(name, caller, record):
+            self.handle_each([Asked(name, caller, record, None)])
+
+    def decode(self, requests: list[Asked]) -> DecodedAppends:
+        return DecodedAppends.of([asked.record for asked in requests], [asked.key for asked in requests])
+
+    def handle_each(self, requests: list[Asked]) -> None:
+        for asked in requests:
+            self.alone.append(asked.caller)
+            batch = Batch(records=[asked.record], idempotency_key=asked.key or None)
+            try:
+                self._engine.append(asked.name, batch, partial(self.answer, [asked]))
+            except TopicsError as error:
+                self.answer([asked], error)
+
+    def answer(self, requests: list[Asked], outcome: AppendResult | TopicsError) -> None:
+        self.outcomes.append(([asked.caller for asked in requests], outcome))
 
 
 def known_as_plain(engine: Engine, name: str, **config: object) -> Callers:
-    """A topic to which a lone record was appended before, and those who append the next ones."""
+    """A topic to which a single record was appended before, and callers that append the next ones."""
     put(engine, name, **config)
     gather(engine)
     ask_append(engine, name, 0)
@@ -214,7 +243,7 @@ def test_a_cohort_is_counted_by_those_who_wait(engine: Engine, monkeypatch: pyte
     assert [count for count in callers if count > 1] == [3]
 
 
-def test_those_who_come_the_shortest_way_are_answered_together(engine: Engine) -> None:
+def test_coalesced_requests_are_answered_together(engine: Engine) -> None:
     callers = known_as_plain(engine, "a")
     assert all([callers.ask("a", caller, Record(b"%d" % n)) for n, caller in enumerate("xyz", 1)])
     flush(engine)
@@ -229,8 +258,8 @@ def test_two_ways_to_append_keep_the_order_of_arrival(engine: Engine) -> None:
     callers, others = known_as_plain(engine, "a"), Callers(engine)
     callers.ask("a", "first", Record(b"1"))
     answers = ask_append(engine, "a", 2)
-    others.ask("a", "third", Record(b"3"))
-    callers.ask("a", "fourth", Record(b"4"))
+    others.append("a", "third", Record(b"3"))
+    callers.append("a", "fourth", Record(b"4"))
     flush(engine)
     assert values(engine, "a") == [0, 1, 2, 3, 4]
     assert told([answers]) == [(3, 3, 3)]
@@ -238,7 +267,7 @@ def test_two_ways_to_append_keep_the_order_of_arrival(engine: Engine) -> None:
     assert [names for names, _ in others.outcomes] == [["third"]]
 
 
-def test_the_shortest_way_is_bounded_too(engine: Engine) -> None:
+def test_group_of_coalesced_requests_is_bounded(engine: Engine) -> None:
     callers = known_as_plain(engine, "a")
     assert all([callers.ask("a", str(number)) for number in range(600)])
     flush(engine)
@@ -266,10 +295,14 @@ def test_a_record_may_have_a_tag_a_node_and_meta(engine: Engine) -> None:
     ],
     ids=["too large", "tag", "node", "meta"],
 )
-def test_a_record_that_is_not_right_is_left_to_append(record: Record) -> None:
+def test_invalid_record_is_handled_by_itself_and_refused(record: Record) -> None:
     engine = open_engine(limits=Limits(max_record_bytes=256))
     callers = known_as_plain(engine, "a")
-    assert not callers.ask("a", "x", record)
+    assert callers.ask("a", "x", record)
+    flush(engine)
+    assert callers.alone == ["x"]
+    ((names, outcome),) = callers.outcomes
+    assert (names, isinstance(outcome, TopicsError)) == (["x"], True)
     assert not engine.core.shards[0].coalesced
     assert topic(engine, "a").staged_head == 1
 
@@ -308,7 +341,7 @@ def test_a_quota_is_left_to_append() -> None:
     assert not known_as_plain(engine, "a").ask("a", "x")
 
 
-def test_an_engine_under_pressure_takes_nobody_the_shortest_way(engine: Engine) -> None:
+def test_no_request_is_coalesced_under_pressure(engine: Engine) -> None:
     callers = known_as_plain(engine, "a")
     engine.admission.set_policy(refusing=True, retry_after_ms=100)
     assert not callers.ask("a", "x")
@@ -321,7 +354,7 @@ def test_an_engine_under_pressure_takes_nobody_the_shortest_way(engine: Engine) 
     assert not callers.ask("a", "y")
 
 
-def test_a_log_that_failed_takes_nobody_the_shortest_way(disk: FakeDisk) -> None:
+def test_no_request_is_coalesced_after_a_log_failure(disk: FakeDisk) -> None:
     fs = FaultyFileSystem(disk)
     engine = open_engine(fs)
     callers = known_as_plain(engine, "a")

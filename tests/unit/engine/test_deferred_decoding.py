@@ -1,6 +1,7 @@
 """Single records that nobody has read yet are gathered, read together at the end of the tick, and share a block."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -8,7 +9,7 @@ from tests.unit.conftest import (
     ask_append,
     ask_delete,
     ask_drop,
-    committers,
+    batch_of,
     flush,
     killed,
     logged,
@@ -19,10 +20,9 @@ from tests.unit.conftest import (
     values,
 )
 from tests.unit.engine.test_coalesce import gather, known_as_plain
-from topics.engine.coalesce import GROUP_MAX, Singles
+from topics.engine.coalesce import GROUP_MAX, DecodedAppends
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult, deduped
-from topics.log.commit_policy import COMPANY
 from topics.log.frame import FrameKind
 from topics.model.errors import ReadOnlyError, TopicNotEmptyError, TopicsError
 from topics.model.limits import Limits
@@ -44,16 +44,18 @@ class Source:
         self.outcomes: list[tuple[list[Asked], object]] = []
 
     def ask(self, *callers: Asked, name: str = "t") -> bool:
-        return self._engine.append_unread(name, callers, self)
+        return self._engine.append_requests(name, callers, self)
 
-    def read(self, callers: list[Asked]) -> Singles | None:
+    def decode(self, callers: list[Asked]) -> DecodedAppends | None:
         self.reads += 1
         if any(value is None for value, _ in callers):
             return None
         keys = [key for _, key in callers]
-        return Singles([Record.of(value) for value, _ in callers], None if keys.count(None) == len(keys) else keys)
+        return DecodedAppends(
+            [Record.of(value) for value, _ in callers], None if keys.count(None) == len(keys) else keys
+        )
 
-    def take_each(self, callers: list[Asked]) -> None:
+    def handle_each(self, callers: list[Asked]) -> None:
         self.alone += callers
 
     def answer(self, callers: list[Asked], outcome: AppendResult | TopicsError) -> None:
@@ -61,10 +63,8 @@ class Source:
 
 
 def gathering(engine: Engine, **config: object) -> Source:
-    """A plain topic with one record, in a shard to which several come at a time."""
+    """A plain topic with one record."""
     known_as_plain(engine, "t", **config)
-    for committer in committers(engine):
-        committer.company = COMPANY
     return Source(engine)
 
 
@@ -109,7 +109,7 @@ def test_where_one_is_too_large_all_are_taken_one_by_one(wrong: object) -> None:
 def test_a_tag_that_is_right_is_shared_and_one_that_is_not_is_left_to_be_refused(engine: Engine) -> None:
     source = gathering(engine)
     records = [Record.of(1, tag="t"), Record.of(2)]
-    source.read = lambda callers: Singles(records, None)  # type: ignore[method-assign]
+    source.decode = lambda callers: DecodedAppends(records, None)  # type: ignore[method-assign]
     source.ask(*plain("ab"))
     flush(engine)
     assert (told(source), values(engine, "t")) == ([(2, 2)], [0, 1, 2])
@@ -134,11 +134,12 @@ def test_new_keys_are_taken_and_known_after_a_kill(engine: Engine, disk: FakeDis
 class OneByOne(Source):
     """Those who are taken one by one share a block after all, in the usual way."""
 
-    def take_each(self, callers: list[Asked]) -> None:
-        super().take_each(callers)
+    def handle_each(self, callers: list[Asked]) -> None:
+        super().handle_each(callers)
         for value, key in callers:
             if value is not None:
-                assert self._engine.append_lone("t", Record.of(value), (value, key), self.answer, key)
+                done = partial(self.answer, [(value, key)])
+                self._engine.append("t", batch_of(value, key=key), done)
 
 
 @pytest.mark.parametrize("readable", [True, False])
@@ -161,7 +162,7 @@ def test_those_who_are_taken_one_by_one_are_not_forgotten_behind_the_next(engine
     if between == "unread":
         assert second.ask(("b", None))
     else:
-        assert engine.append_lone("t", Record.of("b"), ("b", None), second.answer)
+        ask_append(engine, "t", "b")
     repeated = ask_append(engine, "t", "a", key="k")
     flush(engine)
     assert one(repeated, AppendResult) == deduped("t", 2, 2)
@@ -237,7 +238,7 @@ def test_those_who_are_taken_one_by_one_are_staged_before_who_made_them_so(engin
     """They open a group of their own while another one is about to be opened, and must not be forgotten for it."""
     source, other = gathering(engine), Source(engine)
     singles: list[object] = []
-    source.take_each = lambda callers: singles.extend(  # type: ignore[method-assign]
+    source.handle_each = lambda callers: singles.extend(  # type: ignore[method-assign]
         ask_append(engine, "t", value) for value, _ in callers if value is not None
     )
     source.ask(("a", None), (None, None), ("b", None))
@@ -256,12 +257,17 @@ def test_a_group_has_its_bound(engine: Engine) -> None:
     assert told(source) == [(GROUP_MAX - 1, 2), (2, GROUP_MAX + 1)]
 
 
-def test_one_that_comes_where_few_do_is_looked_at_by_itself(engine: Engine) -> None:
+def test_lone_request_is_a_group_of_one(engine: Engine) -> None:
     source = gathering(engine)
-    for committer in committers(engine):
-        committer.company = COMPANY - 1
-    assert not source.ask(*plain("a"))
-    assert source.ask(*plain("ab")), "two that came together are no fewer than that"
+    assert source.ask(("a", None))
+    assert source.reads == 0
+    flush(engine)
+    assert (source.reads, told(source)) == (1, [(1, 2)])
+    gather(engine)
+    assert source.ask(("b", "k"))
+    flush(engine)
+    assert told(source) == [(1, 2), (1, 3)]
+    assert [block.key for block in topic(engine, "t").tail[-2:]] == [None, "k"]
 
 
 @pytest.mark.parametrize("config", [{"discard": Discard.REJECT, "cap_records": 5}, {"ttl_ms": 1000}])

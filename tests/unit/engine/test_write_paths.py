@@ -165,12 +165,10 @@ _TOPIC: Row = {
 TABLE: dict[str, Row] = {
     "append of a batch": _APPEND,
     "lone append": _APPEND,
-    "gathered append": _APPEND,
-    "unread append": _APPEND,
-    "unread keyed append": _APPEND,
+    "deferred append": _APPEND,
+    "deferred keyed append": _APPEND,
     "keyed append": _APPEND,
     "lone keyed append": _APPEND,
-    "gathered keyed append": _APPEND,
     "append that makes its topic": {
         **_APPEND,
         "gone": Goes("the topic is made"),

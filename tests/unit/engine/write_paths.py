@@ -13,9 +13,8 @@ from tests.unit.conftest import Answers, append, ask_delete, ask_drop, ask_put, 
 from tests.unit.engine.writing_world import JSON, LARGEST, SMALL, World, told
 from tests.unit.queues.conftest import DEAD, JOBS, make_queue, produce
 from tests.unit.routers.conftest import EXACTLY_ONCE, ask_route, route
-from topics.engine.coalesce import Singles
+from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine
-from topics.log.commit_policy import COMPANY
 from topics.model.errors import RouterNotFoundError, TopicsError
 from topics.model.records import Record
 from topics.queues.queue_messages import (
@@ -103,31 +102,18 @@ def _lone(world: World, key: str | None = None) -> Answers:
     return told(lambda done: world.engine.append(TARGET, batch_of(world.payload, create=False, key=key), done))
 
 
-def _gather(world: World, key: str | None = None) -> Answers:
-    """As the API does: what is not gathered is appended."""
-    _gathering(world)
-    answers: Answers = []
-
-    def answer(callers: list[object], outcome: object) -> None:
-        assert callers == ["caller"]
-        answers.append(outcome)
-
-    taken = world.engine.append_lone(TARGET, Record.of(world.payload), "caller", answer, key)
-    return answers if taken else _lone(world, key)
-
-
-class _Unread:
-    """One caller whose record is read at the end of the tick, as the API does it."""
+class _Source:
+    """One request that is decoded at the end of the tick, as the API does it."""
 
     def __init__(self, world: World, key: str | None) -> None:
         self._world = world
         self._key = key
         self.answers: Answers = []
 
-    def read(self, callers: list[object]) -> Singles:
-        return Singles([Record.of(self._world.payload)], None if self._key is None else [self._key])
+    def decode(self, callers: list[object]) -> DecodedAppends:
+        return DecodedAppends([Record.of(self._world.payload)], None if self._key is None else [self._key])
 
-    def take_each(self, callers: list[object]) -> None:
+    def handle_each(self, callers: list[object]) -> None:
         try:
             batch = batch_of(self._world.payload, create=False, key=self._key)
             self._world.engine.append(TARGET, batch, self.answers.append)
@@ -139,14 +125,12 @@ class _Unread:
         self.answers.append(outcome)
 
 
-def _unread(world: World, key: str | None = None) -> Answers:
+def _deferred(world: World, key: str | None = None) -> Answers:
     _gathering(world)
-    for committer in committers(world.engine):
-        committer.company = COMPANY
-    unread = _Unread(world, key)
-    if not world.engine.append_unread(TARGET, ["caller"], unread):
-        unread.take_each(["caller"])
-    return unread.answers
+    source = _Source(world, key)
+    if not world.engine.append_requests(TARGET, ["caller"], source):
+        source.handle_each(["caller"])
+    return source.answers
 
 
 def _has_new(world: World) -> bool:
@@ -388,11 +372,9 @@ _QUEUE_CHANGES = frozenset((f"jobs of {JOBS}",))
 PATHS: dict[str, Path] = {
     "append of a batch": Path(TARGET, _log, _batch, _has_new),
     "lone append": Path(TARGET, _plain, _lone, _has_new),
-    "gathered append": Path(TARGET, _plain, _gather, _has_new),
-    "unread append": Path(TARGET, _plain, _unread, _has_new),
-    "unread keyed append": Path(TARGET, _plain, lambda world: _unread(world, "k"), _has_new),
+    "deferred append": Path(TARGET, _plain, _deferred, _has_new),
+    "deferred keyed append": Path(TARGET, _plain, lambda world: _deferred(world, "k"), _has_new),
     "lone keyed append": Path(TARGET, _plain, lambda world: _lone(world, "k"), _has_new),
-    "gathered keyed append": Path(TARGET, _plain, lambda world: _gather(world, "k"), _has_new),
     "keyed append": Path(TARGET, _log, lambda world: _batch(world, "k"), _has_new),
     "append that makes its topic": Path(
         TARGET,

@@ -1,32 +1,28 @@
 """Appending, whichever way the records came: the key that counts, and the answer."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Literal
 
 import msgspec
 from msgspec.structs import astuple, force_setattr, replace
 
-from topics.api.app import Match
 from topics.api.auth import Key, Scope, check_config
 from topics.api.call import refuse
-from topics.api.request_batching import APART, RequestBatchers
 from topics.api.v0.request_parsing import decode_body
-from topics.engine.coalesce import Singles
+from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult
-from topics.http.exchange import Exchange, Gather, respond_each
+from topics.http.exchange import Exchange, respond_each
 from topics.http.messages import RequestHead
-from topics.model.errors import InvalidRequestError, TopicsError
-from topics.model.records import AppendBody, Batch, RawJson, Record, Values, lone_record
+from topics.model.errors import TopicsError
+from topics.model.records import AppendBody, Batch, RawJson, Record, Values
 from topics.model.topic_config import TopicConfigPatch
 
 _APPENDED = (
     b'{%b"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,%b'
     b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f%b}}'
 )
-_LONE_BEGIN = b'"topic":%b,"first_seq":'
-_LONE_END = (
+_SINGLE_BEGIN = b'"topic":%b,"first_seq":'
+_SINGLE_END = (
     b',"count":1,"created":false,"deduped":false,'
     b'"performance":{"server_total_ms":%%b,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
 )
@@ -35,10 +31,11 @@ _READY_MS = [b"%.3f" % (us / 1000) for us in range(_READY_US)]
 _encode = msgspec.json.Encoder().encode
 decode_ascii: Callable[[bytes], Batch] = msgspec.json.Decoder(AppendBody).decode
 """The body of an append that is known to be ASCII, so that no payload in it can be bad UTF-8."""
-decode_append: Callable[[bytes], Batch] = partial(decode_body, "append", decode_ascii)
+_MANY_BYTES = 2_000
+"""A body of so many usually has several records."""
 
 
-class LoneBody(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
+class SingleAppendBody(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """The body of an append that brings one record and asks for nothing more, except perhaps for a key."""
 
     records: tuple[Record]
@@ -47,7 +44,7 @@ class LoneBody(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unkno
     create: bool | None = None
 
 
-decode_lone = msgspec.json.Decoder(LoneBody).decode
+decode_single = msgspec.json.Decoder(SingleAppendBody).decode
 
 
 class _Data(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -74,17 +71,22 @@ def decode_many(body: bytes) -> Batch:
     return batch
 
 
+def decode_append(body: bytes) -> Batch:
+    """Raises InvalidRequestError, which says what is wrong and where."""
+    return decode_body("append", decode_ascii if len(body) < _MANY_BYTES else decode_many, body)
+
+
 decode_records = msgspec.json.Decoder(list[Record]).decode
 """An array of records that was cut out of a body, for `api.chunked_response`."""
 
 
-def lone_appended(outcome: AppendResult, befores: Sequence[bytes], spent_s: Sequence[float]) -> list[bytes]:
+def encode_singles(outcome: AppendResult, befores: Sequence[bytes], spent_s: Sequence[float]) -> list[bytes]:
     """The answers to appends of one record each that share a block, as JSON objects; each begins with its `before`,
     which is empty or ends with a comma.
 
     What they have in common is put together once, and no number is formatted twice: no answers are given more often.
     """
-    begin, end = _LONE_BEGIN % _encode(outcome.topic), _LONE_END % (outcome.wal_append_ms, outcome.fsync_ms)
+    begin, end = _SINGLE_BEGIN % _encode(outcome.topic), _SINGLE_END % (outcome.wal_append_ms, outcome.fsync_ms)
     ready, told, answers = _READY_MS, -1.0, []
     # What stands between the seqs: to join it with a number is the quickest way to say that number four times.
     between: tuple[bytes, ...] = ()
@@ -151,84 +153,46 @@ def throttled(wait_ms: float) -> bytes:
     return b',"throttle_wait_ms":%.3f' % wait_ms
 
 
-# The fast path of appends: one record, perhaps with an idempotency key, and nothing else that matters.
-#
-# Most appends bring one record and no wishes for the request as a whole, many clients at a time. Those of one tick
-# share a block in the log (`engine.coalesce`), and here they share the rest: they are read together and answered in one
-# pass (`api.request_batching`), or at least answered so. Whatever is not as plain as that is left to `records.append`,
-# which knows all of it and gets the body as it was decoded here.
+class BatchedAppends:
+    """The `BatchedProtocol` of appends to topics: bodies with one record and no wish besides, except perhaps for an
+    idempotency key. Everything else is for `records.append`."""
 
-_MANY_BYTES = 2_000
-"""A body of so many usually has several records."""
+    body_bytes_max = 8_000
+    """A longer body usually has several records. Of a group with such a one, all would be decoded in vain."""
+    streams = False
 
-
-class AppendFastPath:
-    """`inflight_max` bounds the requests of one key at the same time; 0 where they are not counted. `handle` takes a
-    request in the usual way."""
-
-    def __init__(self, seconds: Callable[[], float], inflight_max: int, handle: Callable[[Exchange], None]) -> None:
+    def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
-        self._inflight_max = inflight_max
-        self._gatherers = RequestBatchers(_MANY_BYTES, False, inflight_max, handle, self._refuse)
-        # One object for all: the engine tells by it who is answered together.
-        self._answer_all = self.answer
 
     def fits(self, head: RequestHead) -> bool:
         return not head.query and b"idempotency-key" not in head.headers.first
 
-    def gatherer(self, engine: Engine, match: Match) -> Gather:
-        return self._gatherers.of(self, engine, match)
-
-    def read(self, exchanges: list[Exchange]) -> Singles | None:
-        bodies = [exchange.body for exchange in exchanges]
+    def decode(self, exchanges: list[Exchange]) -> DecodedAppends | None:
         try:
+            bodies = [exchange.body for exchange in exchanges]
             for body in bodies:
                 if not body.isascii():
                     # A Raw payload is not looked at by the decoder, so bad UTF-8 in it must be found here.
                     body.decode()
-            lone = list(map(decode_lone, bodies))
+            singles = list(map(decode_single, bodies))
         except (ValueError, RecursionError):
             return None
-        keys = [each.idempotency_key for each in lone]
-        return Singles([each.records[0] for each in lone], None if keys.count(None) == len(keys) else keys)
+        if len(singles) == 1:
+            (only,) = singles
+            return DecodedAppends(only.records, None if only.idempotency_key is None else [only.idempotency_key])
+        return DecodedAppends.of([each.records[0] for each in singles], [each.idempotency_key for each in singles])
 
-    def take_each(self, exchanges: list[Exchange]) -> None:
-        self._gatherers.handle_each(exchanges)
+    def release(self, exchanges: list[Exchange]) -> None:
+        """Nothing was begun for them."""
 
-    def take(self, exchange: Exchange, engine: Engine, match: Match) -> Batch | Literal[True] | None:
-        """Takes a request by itself."""
-        counted, body = self._inflight_max, exchange.body
-        if (counted and match.key.inflight >= counted) or not body:
-            return None
-        try:
-            if not body.isascii():
-                body.decode()
-            batch = decode_ascii(body) if len(body) < _MANY_BYTES else decode_many(body)
-        except (ValueError, RecursionError) as error:
-            raise InvalidRequestError.from_decode("append", error, body) from error
-        record, append_lone = lone_record(batch), engine.append_lone
-        if len(batch.records) > 1:
-            match.habit.apart = APART
-        if record is None or not append_lone(match.topic, record, exchange, self._answer_all, batch.idempotency_key):
-            return batch
-        if counted:
-            match.key.inflight += 1
-        return True
-
-    def answer(self, exchanges: list[Exchange], outcome: AppendResult | TopicsError) -> None:
-        self._gatherers.count_out(exchanges)
+    def respond(self, exchanges: list[Exchange], result: AppendResult, engine: Engine) -> None:
         now = self._seconds()
-        if isinstance(outcome, TopicsError):
-            for exchange in exchanges:
-                if not exchange.answered:
-                    refuse(exchange, outcome, now)
-            return
         spent_s = [now - exchange.started for exchange in exchanges]
-        bodies = lone_appended(outcome, [b""] * len(exchanges), spent_s)
+        bodies = encode_singles(result, [b""] * len(exchanges), spent_s)
         if len(exchanges) == 1:
             exchanges[0].respond(200, bodies[0])
         else:
             respond_each(exchanges, bodies)
 
-    def _refuse(self, exchange: Exchange, error: TopicsError) -> None:
+    def refuse(self, exchange: Exchange, error: TopicsError) -> None:
         refuse(exchange, error, self._seconds())

@@ -9,6 +9,7 @@ from topics.api.chunked_response import check_marked, is_heavy, preencode, read_
 from topics.api.live import Frame, LongPoll, Projection
 from topics.api.live.frames import Done
 from topics.api.live.long_poll import found_frame
+from topics.api.request_batching import back_off
 from topics.api.v0.appends import (
     decode_append,
     decode_records,
@@ -45,8 +46,9 @@ def append(call: Call) -> None:
     # Neither the body nor what it says is kept until the answer. What is freed at once serves the next request while it
     # is in the processor's cache: a third of what a batch costs.
     body, call.exchange.body = call.exchange.body, b""
-    decoded, call.decoded = call.decoded, None
-    batch = decoded if isinstance(decoded, Batch) else decode_append(body)
+    batch = decode_append(body)
+    if len(batch.records) > 1:
+        back_off(call.exchange)
     if is_heavy(batch.records):
         run_task(call, _append_preencoded(call, batch, body), call.refuse)
     else:

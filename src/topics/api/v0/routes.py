@@ -4,7 +4,7 @@ from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.call import Operation, Parameter
 from topics.api.v0 import backups, records, routers, topics, websocket
-from topics.api.v0.appends import AppendFastPath
+from topics.api.v0.appends import BatchedAppends
 from topics.model.records import AppendBody
 from topics.model.topic_config import TopicConfigPatch
 from topics_protocol.v0 import (
@@ -71,7 +71,7 @@ V0_ROUTES = (
     ),
     Route(
         "POST", "/v0/topics/{topic}", records.append, Scope.WRITE, takes_body=True, large_body=True,
-        fast_path=AppendFastPath,
+        batching=BatchedAppends,
         operation=Operation(
             "append", "Append records, all or none.", {200: AppendAnswer, 201: AppendAnswer},
             (

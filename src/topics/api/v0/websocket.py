@@ -22,13 +22,13 @@ from topics.api.call import Call, Waiting
 from topics.api.error_responses import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
 from topics.api.live import Frame, Live, RunQueue, Sink, Subscription
 from topics.api.live.watch_sessions import BEFORE_ALL
-from topics.api.v0.appends import lone_appended, with_config_of, with_key
+from topics.api.v0.appends import encode_singles, with_config_of, with_key
 from topics.api.v0.websocket_messages import (
     BadCommand,
-    LonePublish,
     Publish,
     Replies,
     Reply,
+    SinglePublish,
     ack_befores,
     ack_frame,
     error_frame,
@@ -41,7 +41,7 @@ from topics.api.v0.websocket_messages import (
     subscribed_frame,
     unsubscribed_frame,
 )
-from topics.engine.coalesce import Singles
+from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult
 from topics.http.websocket.handshake import HandshakeError, read_handshake, text_frames
@@ -52,34 +52,32 @@ from topics.model.records import lone_record
 from topics.model.topic_config import check_inline_config
 from topics_protocol.websocket_frames import Ping, Position, RequestId, Subscribe, Unsubscribe
 
-# Publishes of one record each, answered together: those of one tick share a block in the log, whoever sent them.
-#
-# Those that one socket sent together for one topic are a run. A run is taken, kept and answered as one, so that most of
-# what a publish costs is paid once for all of it. Where one of a block is not as plain as it looked, all of them are
-# taken one by one, as it is with appends over HTTP (`api.v0.appends`).
+# Request batching of publishes. Publishes of one record that one socket sent together for one topic are a run, and runs
+# of one tick share a block in the log, whoever sent them. A run is taken, kept and answered as one, so that most of
+# what a publish costs is paid once for all of it. A lone publish is a run of one.
 
 _log = logging.getLogger(__name__)
 
 
 class Publisher(Protocol):
-    """Who sent a run (`api.v0.websocket.Session`)."""
+    """The sender of a run (`Session`)."""
 
     run_queue: RunQueue
 
-    def give(self, run: "Run", frames: bytes) -> None: ...
+    def give(self, run: "PublishRun", frames: bytes) -> None: ...
 
     def refusal(self, error: TopicsError, request_id: RequestId) -> bytes: ...
 
-    def take_each(self, run: "Run") -> None: ...
+    def publish_each(self, run: "PublishRun") -> None: ...
 
     def fail(self) -> None: ...
 
 
-class Run(msgspec.Struct, eq=False):
-    """Publishes on their way, for one topic."""
+class PublishRun(msgspec.Struct, eq=False):
+    """Pending publishes of one socket for one topic."""
 
     publisher: Publisher
-    commands: Sequence[LonePublish | Publish]
+    commands: Sequence[SinglePublish | Publish]
     texts: Sequence[bytes]
     """What they were read from."""
     reply: Reply
@@ -88,66 +86,61 @@ class Run(msgspec.Struct, eq=False):
     """Of the texts."""
 
 
-class UnreadRuns:
-    """Implements `Unread`. Each caller is the run of its record."""
+class PublishBatcher:
+    """The engine's `AppendSource` of publishes. Each request is the run of its record."""
 
-    def read(self, callers: list[Run]) -> Singles:
-        commands = [command for run in _runs(callers) for command in run.commands]
+    def decode(self, requests: list[PublishRun]) -> DecodedAppends:
+        commands = [command for run in _runs(requests) for command in run.commands]
         keys = [command.idempotency_key for command in commands]
-        records = [command.records[0] for command in commands]
-        return Singles(records, None if keys.count(None) == len(keys) else keys)
+        return DecodedAppends.of([command.records[0] for command in commands], keys)
 
-    def take_each(self, callers: list[Run]) -> None:
-        for run in _runs(callers):
+    def handle_each(self, requests: list[PublishRun]) -> None:
+        for run in _runs(requests):
             try:
-                run.publisher.take_each(run)
+                run.publisher.publish_each(run)
             except Exception:
                 _log.exception("publishes could not be taken")
                 run.publisher.fail()
 
-    def answer(self, callers: list[Run], outcome: AppendResult | TopicsError) -> None:
-        answer_runs(callers, outcome)
+    def answer(self, requests: list[PublishRun], outcome: AppendResult | TopicsError) -> None:
+        """Answers the publishes of one block. A run that cannot be answered does not keep the answers of the others."""
+        now = requests[0].publisher.run_queue.seconds()
+        runs = list(_runs(requests))
+        commands = [command for run in runs for command in run.commands]
+        texts, told_seqs, at = [], all([command.return_seqs for command in commands]), 0
+        if isinstance(outcome, AppendResult):
+            befores = ack_befores([command.request_id for command in commands])
+            texts = encode_singles(outcome, befores, [now - run.started for run in requests])
+        for run in runs:
+            begin, at = at, at + len(run.commands)
+            try:
+                if isinstance(outcome, TopicsError):
+                    frames = b"".join([run.publisher.refusal(outcome, command.request_id) for command in run.commands])
+                elif told_seqs or all([command.return_seqs for command in run.commands]):
+                    frames = text_frames(texts[begin:at])
+                else:
+                    frames = b"".join(_acks(run, outcome, outcome.first_seq + begin, now))
+                run.publisher.give(run, frames)
+            except Exception:
+                _log.exception("publishes could not be answered")
 
 
-UNREAD_RUNS = UnreadRuns()
-"""The only one: the engine tells by it who is read together."""
+PUBLISH_BATCHER = PublishBatcher()
+"""The only one: the engine tells by it which requests are decoded together."""
 
 
-def answer_runs(callers: list[Run], outcome: AppendResult | TopicsError) -> None:
-    """Answers the publishes of one block. A run that cannot be answered does not keep the answers of the others."""
-    now = callers[0].publisher.run_queue.seconds()
-    runs = list(_runs(callers))
-    commands = [command for run in runs for command in run.commands]
-    texts, told_seqs, at = [], all([command.return_seqs for command in commands]), 0
-    if isinstance(outcome, AppendResult):
-        befores = ack_befores([command.request_id for command in commands])
-        texts = lone_appended(outcome, befores, [now - run.started for run in callers])
-    for run in runs:
-        begin, at = at, at + len(run.commands)
-        try:
-            if isinstance(outcome, TopicsError):
-                frames = b"".join([run.publisher.refusal(outcome, command.request_id) for command in run.commands])
-            elif told_seqs or all([command.return_seqs for command in run.commands]):
-                frames = text_frames(texts[begin:at])
-            else:
-                frames = b"".join(_acks(run, outcome, outcome.first_seq + begin, now))
-            run.publisher.give(run, frames)
-        except Exception:
-            _log.exception("publishes could not be answered")
-
-
-def _acks(run: Run, outcome: AppendResult, first_seq: int, now: float) -> Iterator[bytes]:
+def _acks(run: PublishRun, outcome: AppendResult, first_seq: int, now: float) -> Iterator[bytes]:
     """One by one, where not all of them are told their seqs."""
     for seq, command in enumerate(run.commands, first_seq):
         alone = msgspec.structs.replace(outcome, first_seq=seq, last_seq=seq, head_seq=seq)
         yield ack_frame(alone, command.request_id, command.return_seqs, (now - run.started) * 1000.0)
 
 
-def _runs(callers: Sequence[Run]) -> Iterator[Run]:
+def _runs(requests: Sequence[PublishRun]) -> Iterator[PublishRun]:
     at = 0
-    while at < len(callers):
-        yield callers[at]
-        at += len(callers[at].commands)
+    while at < len(requests):
+        yield requests[at]
+        at += len(requests[at].commands)
 
 
 PUBLISHES_MAX = 64
@@ -236,8 +229,9 @@ class Session(Sink):
             self._replies.now(error_frame(bad.cause, bad.request_id))
             return
         if isinstance(command, Publish):
-            self._publish_bytes += len(text)
-            self._publish(command, text, self._replies.later(), self.run_queue.seconds())
+            if lone_record(command) is None or not self._publish_run(command.topic, (command,), (text,)):
+                self._publish_bytes += len(text)
+                self._publish(command, text, self._replies.later(), self.run_queue.seconds())
             if self._is_busy:
                 self._socket.hold()
         elif isinstance(command, Subscribe):
@@ -276,7 +270,7 @@ class Session(Sink):
     def on_closing(self) -> None:
         self._peer_closed = True
         self._forget_subscriptions()
-        self._settle()
+        self._resume()
 
     def on_gone(self) -> None:
         self.close()
@@ -295,7 +289,7 @@ class Session(Sink):
             self._stopping = True
             self._send(error_frame(ShuttingDownError()))
             self._forget_subscriptions()
-            self._settle()
+            self._resume()
 
     # What delivery calls.
 
@@ -327,12 +321,11 @@ class Session(Sink):
             if command.config is not None and self._strict:
                 check_inline_config(text)
             self._check(Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN, command.topic)
-            if not self._publishes_alone(command, text, reply, started):
-                batch = with_key(command, command.idempotency_key)
-                if self.key is not ANYONE and command.config is not None:
-                    batch = with_config_of(self.key, self._engine, command.topic, batch)
-                done = partial(self._published, command, len(text), reply, started)
-                self._engine.append(command.topic, batch, done)
+            batch = with_key(command, command.idempotency_key)
+            if self.key is not ANYONE and command.config is not None:
+                batch = with_config_of(self.key, self._engine, command.topic, batch)
+            done = partial(self._published, command, len(text), reply, started)
+            self._engine.append(command.topic, batch, done)
         except TopicsError as error:
             self._published(command, len(text), reply, started, error)
 
@@ -346,7 +339,7 @@ class Session(Sink):
             spent_ms = (self.run_queue.seconds() - started) * 1000.0
             frame = ack_frame(outcome, command.request_id, command.return_seqs, spent_ms)
         self._replies.give(reply, frame)
-        self._settle()
+        self._resume()
 
     def _check(self, scopes: Scope, topic: str) -> None:
         """Whether a publish may be carried out now."""
@@ -355,32 +348,23 @@ class Session(Sink):
         if self._stopping:
             raise ShuttingDownError()
 
-    def _publishes_alone(self, command: Publish, text: bytes, reply: Reply, started: float) -> bool:
-        """The fast path, as it is for requests (`api.v0.appends`): one record and nothing else that matters,
-        answered together with the others of its tick. False where the long way is to be gone; then nothing happened."""
-        record, append_lone = lone_record(command), self._engine.append_lone
-        if record is None:
-            return False
-        run = Run(self, (command,), (text,), reply, started, len(text))
-        return append_lone(command.topic, record, run, answer_runs, command.idempotency_key)
-
-    def _publish_run(self, topic: str, commands: list[LonePublish], texts: Sequence[bytes]) -> bool:
-        """The same for several that came together. They are looked at together with the others of their tick; False
-        where each is to be looked at now."""
+    def _publish_run(self, topic: str, commands: Sequence[SinglePublish | Publish], texts: Sequence[bytes]) -> bool:
+        """Batches publishes of a single record each that came together, one or several, with the others of their tick.
+        False where each is to be carried out by itself; then nothing happened."""
         try:
             self._check(Scope.WRITE, topic)
         except TopicsError:
             return False
         reply, nbytes = self._replies.later(len(commands)), sum(map(len, texts))
-        run = Run(self, commands, texts, reply, self.run_queue.seconds(), nbytes)
-        if not self._engine.append_unread(topic, [run] * len(commands), UNREAD_RUNS):
+        run = PublishRun(self, commands, texts, reply, self.run_queue.seconds(), nbytes)
+        if not self._engine.append_requests(topic, [run] * len(commands), PUBLISH_BATCHER):
             self._replies.withdraw(reply)
             return False
         self._publish_bytes += nbytes
         return True
 
-    def take_each(self, run: Run) -> None:
-        """Carries out a run that was looked at, and is not as plain as it has to be."""
+    def publish_each(self, run: PublishRun) -> None:
+        """Carries out the publishes of a run one by one."""
         for text, reply in zip(run.texts, self._replies.part(run.reply), strict=True):
             command = read_command(text)
             assert isinstance(command, Publish)
@@ -390,11 +374,11 @@ class Session(Sink):
         """Some of what was sent is never answered."""
         self._socket.close(_INTERNAL_ERROR, "the server made a mistake; it is in its log")
 
-    def give(self, run: Run, frames: bytes) -> None:
+    def give(self, run: PublishRun, frames: bytes) -> None:
         """The answers to a run."""
         self._publish_bytes -= run.nbytes
         self._replies.give(run.reply, frames)
-        self._settle()
+        self._resume()
 
     @property
     def _is_busy(self) -> bool:
@@ -464,7 +448,7 @@ class Session(Sink):
         if not self._socket.write(frame):
             self.filled()
 
-    def _settle(self) -> None:
+    def _resume(self) -> None:
         """Something is answered: what waited for it goes on."""
         if self._replies:
             if not self._is_busy and self._waiting is None:

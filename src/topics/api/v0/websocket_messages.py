@@ -130,10 +130,10 @@ Command = Subscribe | Unsubscribe | Publish | Ping
 _decode: "msgspec.json.Decoder[Command]" = msgspec.json.Decoder(Command)
 
 
-class LonePublish(
+class SinglePublish(
     msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, tag_field="op", tag="publish"
 ):
-    """A publish of one record that asks for nothing more, except perhaps for a key, as `appends.LoneBody` is."""
+    """A publish of one record that asks for nothing more, except perhaps for a key (see `SingleAppendBody`)."""
 
     topic: str
     records: tuple[Record]
@@ -144,7 +144,7 @@ class LonePublish(
     create: bool | None = None
 
 
-_decode_lone = msgspec.json.Decoder(LonePublish).decode
+_decode_single = msgspec.json.Decoder(SinglePublish).decode
 
 
 class _Envelope(msgspec.Struct):
@@ -181,13 +181,13 @@ def read_command(text: bytes) -> Command:
     return command
 
 
-def read_publishes(texts: Sequence[bytes]) -> list[LonePublish]:
+def read_publishes(texts: Sequence[bytes]) -> list[SinglePublish]:
     """The commands of the first of these texts, as far as each publishes a single record. `read_command` reads the same
     in each of them, and tells what is wrong with another."""
-    publishes: list[LonePublish] = []
+    publishes: list[SinglePublish] = []
     try:
         # Those before one that is refused stay in the list.
-        publishes.extend(map(_decode_lone, texts))
+        publishes.extend(map(_decode_single, texts))
     except (ValueError, RecursionError):
         pass
     return publishes

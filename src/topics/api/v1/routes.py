@@ -24,7 +24,7 @@ from topics.api.v1.server_details import ServerRoutes
 from topics.api.v1.sse import PollSource, SseReader
 from topics.api.v1.stream_details import Inspected, index_status, stream_details
 from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
-from topics.api.v1.writes import REQUEST_TIMEOUT_S, Deadlines, StreamAppendFastPath, Writes
+from topics.api.v1.writes import REQUEST_TIMEOUT_S, BatchedStreamAppends, Deadlines, Writes
 from topics.model.errors import NotReadyError, quoted
 from topics.search.service.backend import SearchStats
 from topics.streams.offsets import Position
@@ -149,7 +149,7 @@ class StreamsApi:
             writes = scope is Scope.WRITE
             tables.setdefault(resource, {})[method] = Route(
                 method, STREAM, self._handled(handler), scope, query_short_token=method == "GET", large_body=writes,
-                fast_path=StreamAppendFastPath if writes and method == "POST" else None,
+                batching=BatchedStreamAppends if writes and method == "POST" else None,
             )  # fmt: skip
         return tables
 

@@ -4,14 +4,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
-from topics.api.app import Match, match_of
+from topics.api.app import match_of
 from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.chunked_response import preencode, read_array, run_task
 from topics.api.error_responses import RequestTimeoutError
-from topics.api.request_batching import APART, RequestBatchers
+from topics.api.request_batching import back_off
 from topics.api.v1.protocol import (
     CLOSED,
     EVERY,
@@ -29,15 +28,15 @@ from topics.api.v1.protocol import (
     refuse_exchange,
     utf8,
 )
-from topics.engine.coalesce import Singles
+from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult
-from topics.http.exchange import Exchange, Gather, respond_bodiless
+from topics.http.exchange import Exchange, respond_bodiless
 from topics.http.messages import Headers, RequestHead
 from topics.http.response_encoding import header_lines
 from topics.model.errors import AppendTimeoutError, InvalidRequestError, RecordTooLargeError, TopicsError
 from topics.model.limits import KIB
-from topics.model.records import Record, Values
+from topics.model.records import Values
 from topics.streams.append import Appended, AppendRequest
 from topics.streams.entry_encoding import (
     Content,
@@ -264,6 +263,9 @@ class Writes:
             raise
 
     def append(self, call: Call, streams: Streams) -> None:
+        body = call.exchange.body
+        if body and body[0] in _NO_VALUE:
+            back_off(call.exchange)
         key, ts = _key_and_time(call)
         with_content(call, key, ts, lambda body: self._append(call, streams, _append_request(call, key, ts, body)))
 
@@ -375,35 +377,29 @@ def _fork(call: Call, headers: Headers) -> ForkFrom | None:
     return ForkFrom(name, offset, sub)
 
 
-# The fast path of appends to streams: one JSON value, and no header that says more.
-#
-# As for topics (`api.v0.appends`): those of one tick share a block in the log, and one pass answers all of them.
-# What brings a key, a producer, a time or a wish to close, and every stream that promises anything about its entries,
-# goes the way of `writes`, which knows all of it.
-
 _WORDS = (
     b"stream-key", b"stream-timestamp", b"stream-seq", b"stream-closed", b"producer-id", b"producer-epoch",
     b"producer-seq",
 )  # fmt: skip
 """Headers that say more of an append than its content type."""
-_BODY_BYTES_MAX = 8_000
-"""Longer ones are looked at more closely (`contents.with_content`)."""
 _NO_VALUE = frozenset(b"[ \t\n\r")
 """An array is as many values, and one may stand behind blanks."""
 _EVERY_LINES = header_lines(EVERY)
 _NO_CONTENT = 204
 
 
-class StreamAppendFastPath:
-    """`inflight_max` bounds the requests of one key at the same time; 0 where they are not counted. `handle` takes a
-    request in the usual way."""
+class BatchedStreamAppends:
+    """The `BatchedProtocol` of appends to streams: bodies with one JSON value, and no header that says more.
 
-    def __init__(self, seconds: Callable[[], float], inflight_max: int, handle: Callable[[Exchange], None]) -> None:
-        self._inflight_max = inflight_max
-        self._engine: Engine | None = None
-        self._gatherers = RequestBatchers(_BODY_BYTES_MAX + 1, True, inflight_max, handle, _refuse)
-        # One object for all: the engine tells by it who is answered together.
-        self._answer_all = self.answer
+    What brings a key, a producer, a time or a wish to close, and every stream that promises anything about its entries,
+    is for `Writes`.
+    """
+
+    body_bytes_max = 8_000
+    """Longer ones are looked at more closely (`with_content`)."""
+    streams = True
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
         self._deadlines = ExchangeDeadlines(APPEND_TIMEOUT_S, seconds, self._miss)
 
     def fits(self, head: RequestHead) -> bool:
@@ -411,11 +407,7 @@ class StreamAppendFastPath:
         says_more = head.query or any(word in first for word in _WORDS)
         return not says_more and is_json(head.headers.get("content-type", ""))
 
-    def gatherer(self, engine: Engine, match: Match) -> Gather:
-        self._engine = engine
-        return self._gatherers.of(self, engine, match)
-
-    def read(self, exchanges: list[Exchange]) -> Singles | None:
+    def decode(self, exchanges: list[Exchange]) -> DecodedAppends | None:
         bodies = [exchange.body for exchange in exchanges]
         if not _NO_VALUE.isdisjoint([body[0] for body in bodies]):
             return None
@@ -429,41 +421,13 @@ class StreamAppendFastPath:
             return None
         for exchange in exchanges:
             self._deadlines.begin(exchange)
-        return Singles(values, None)
+        return DecodedAppends(values, None)
 
-    def take_each(self, exchanges: list[Exchange]) -> None:
+    def release(self, exchanges: list[Exchange]) -> None:
         self._deadlines.forget(exchanges)
-        self._gatherers.handle_each(exchanges)
 
-    def take(self, exchange: Exchange, engine: Engine, match: Match) -> Literal[True] | None:
-        counted, body = self._inflight_max, exchange.body
-        if body and body[0] in _NO_VALUE:
-            match.habit.apart = APART
-        if (counted and match.key.inflight >= counted) or not 0 < len(body) <= _BODY_BYTES_MAX or body[0] in _NO_VALUE:
-            return None
-        try:
-            if not body.isascii():
-                body.decode()
-            record = Record(decode_value(body))
-        except (ValueError, RecursionError):
-            return None
-        if not engine.append_lone(match.topic, record, exchange, self._answer_all, None, True):
-            return None
-        if counted:
-            match.key.inflight += 1
-        self._engine = engine
-        self._deadlines.begin(exchange)
-        return True
-
-    def answer(self, exchanges: list[Exchange], outcome: AppendResult | TopicsError) -> None:
-        self._gatherers.count_out(exchanges)
-        if isinstance(outcome, TopicsError):
-            for exchange in exchanges:
-                if not exchange.answered:
-                    _refuse(exchange, outcome)
-            return
-        assert self._engine is not None
-        topic, first = self._engine.core.directory.load(outcome.topic), outcome.first_seq
+    def respond(self, exchanges: list[Exchange], result: AppendResult, engine: Engine) -> None:
+        topic, first = engine.core.directory.load(result.topic), result.first_seq
         epoch = epoch_at(topic, first)
         lines = [
             b"%bstream-next-offset: %b\r\n\r\n" % (_EVERY_LINES, encode_offset(epoch, seq).encode())
@@ -477,9 +441,8 @@ class StreamAppendFastPath:
 
         respond_bodiless(exchanges, _NO_CONTENT, lines, otherwise)
 
+    def refuse(self, exchange: Exchange, error: TopicsError) -> None:
+        refuse_exchange(exchange, match_of(exchange.head).key, error)
+
     def _miss(self, exchange: Exchange) -> None:
-        _refuse(exchange, AppendTimeoutError())
-
-
-def _refuse(exchange: Exchange, error: TopicsError) -> None:
-    refuse_exchange(exchange, match_of(exchange.head).key, error)
+        self.refuse(exchange, AppendTimeoutError())

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from topics.api.v0.appends import decode_ascii, decode_many, encode_appended, lone_appended
+from topics.api.v0.appends import decode_ascii, decode_many, encode_appended, encode_singles
 from topics.engine.results import AppendResult
 from topics.model.records import Batch
 
@@ -54,7 +54,7 @@ def test_what_cannot_be_read_is_refused_alike(body: bytes) -> None:
 def test_those_who_share_a_block_are_answered_as_each_alone_would_be(topic: str, spent_us: list[int]) -> None:
     first, befores = 999, [b'"op":"ack","request_id":"%d",', b"", b'"op":"ack",', b""][: len(spent_us)]
     outcome = AppendResult(topic, first, first + len(spent_us) - 1, 5000, wal_append_ms=0.031, fsync_ms=1.5)
-    together = lone_appended(outcome, befores, [us / 1e6 for us in spent_us])
+    together = encode_singles(outcome, befores, [us / 1e6 for us in spent_us])
     for number, (before, us) in enumerate(zip(befores, spent_us, strict=True)):
         seq = first + number
         alone = AppendResult(topic, seq, seq, seq, wal_append_ms=0.031, fsync_ms=1.5)

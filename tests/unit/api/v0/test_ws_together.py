@@ -86,14 +86,14 @@ async def said(texts: list[bytes], *, together: bool) -> tuple[list[dict[str, An
     """What is answered and stored, and how many were taken together."""
     site = Site(limits=Limits(max_record_bytes=2000))
     gathered: list[object] = []
-    append_unread = site.engine.append_unread
+    append_requests = site.engine.append_requests
 
-    def spy(name: str, callers: Sequence[object], unread: Any, streams: bool = False) -> bool:
-        took = append_unread(name, callers, unread, streams)
-        gathered.extend(callers if took else [])
+    def spy(name: str, requests: Sequence[object], source: Any, streams: bool = False) -> bool:
+        took = append_requests(name, requests, source, streams)
+        gathered.extend(requests if took and len(requests) > 1 else [])
         return took
 
-    site.engine.append_unread = spy
+    site.engine.append_requests = spy
     wire = site.open()
     for count, topic in enumerate("tu", 1):
         wire.protocol.data_received(frame(TEXT, publish(0, topic=topic)))

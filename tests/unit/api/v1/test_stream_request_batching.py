@@ -8,16 +8,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.api.v0.test_append_fast_path import Client
+from tests.unit.api.v0.test_request_batching import Client
 from tests.unit.conftest import committers, flush, open_engine, values
 from tests.unit.timeless import run
 from topics.api.app import Api, Routes, match_of
 from topics.api.auth import KeyRing
-from topics.api.request_batching import APART
+from topics.api.request_batching import BACKOFF_REQUESTS
 from topics.engine.engine import Engine
 from topics.http.exchange import Exchange
 from topics.http.messages import Headers, RequestHead
-from topics.log.commit_policy import COMPANY
 from topics.model.settings import Settings
 from topics.model.topic_config import Durability
 from topics.server import stream_routes
@@ -62,7 +61,6 @@ class World:
         assert outcomes
         for committer in committers(self.engine):
             committer.hold = committer.coalesces = True
-            committer.company = COMPANY
 
     @property
     def state(self) -> StreamState:
@@ -88,9 +86,9 @@ class World:
         """Whether a request goes the shorter way."""
         head = self.head()
         match = match_of(head)
-        assert match.fast_path is not None
+        assert match.batcher is not None
         exchange = Exchange(head, self.client, self.clock.monotonic(), True, True, body)
-        return match.fast_path.take(exchange, self.engine, match) is True
+        return match.batcher.for_head(self.engine, match)([exchange], len(body))
 
     def offsets(self) -> list[int]:
         """The counters of the offsets that were answered."""
@@ -116,7 +114,7 @@ def test_who_sends_arrays_is_not_gathered_for_a_while() -> None:
         gather = world.api.gatherer(head)
         assert gather is not None
         exchange = Exchange(head, world.client, world.clock.monotonic(), True, True, b"3")
-        assert [gather([exchange], 1) for _ in range(APART)] == [False] * APART
+        assert [gather([exchange], 1) for _ in range(BACKOFF_REQUESTS)] == [False] * BACKOFF_REQUESTS
         assert gather([exchange], 1)
 
     in_world(play)
@@ -128,7 +126,7 @@ def test_both_ways_answer_alike() -> None:
         world.ask(head)
         world.ask(head)
         flush(world.engine)
-        head.context = replace(match_of(head), fast_path=None)
+        head.context = replace(match_of(head), batcher=None)
         world.ask(head)
         flush(world.engine)
         assert world.client.statuses == [204, 204, 204]
@@ -156,8 +154,8 @@ def test_both_ways_answer_alike() -> None:
 )  # fmt: skip
 def test_heads_that_say_more_go_the_long_way(headers: dict[str, str]) -> None:
     world = World()
-    assert match_of(world.head(**headers)).fast_path is None
-    assert match_of(world.head(content_type="Application/JSON; charset=utf-8")).fast_path is not None
+    assert match_of(world.head(**headers)).batcher is None
+    assert match_of(world.head(content_type="Application/JSON; charset=utf-8")).batcher is not None
 
 
 @pytest.mark.parametrize(

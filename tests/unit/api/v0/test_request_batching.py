@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.unit.conftest import ask_append, ask_put, committers, flush, open_engine, put, read, values
 from topics.api.app import Api, Match, Routes, match_of
 from topics.api.auth import KeyRing
-from topics.api.request_batching import APART
+from topics.api.request_batching import BACKOFF_REQUESTS
 from topics.api.v0 import appends, records
 from topics.api.v0.request_parsing import decode_body
 from topics.api.v0.routes import V0_ROUTES
@@ -19,7 +19,6 @@ from topics.http.exchange import Exchange
 from topics.http.messages import Headers, RequestHead
 from topics.http.response_encoding import LENGTH_LINES, Renderer
 from topics.http.streaming import Stream, Upgrade
-from topics.log.commit_policy import COMPANY
 from topics.model.records import AppendBody
 from topics.model.topic_config import Discard
 from topics.system.fair_scheduler import Task
@@ -103,7 +102,6 @@ class World:
         """From now on single records wait for `flush`."""
         for committer in committers(self.engine):
             committer.hold = committer.coalesces = True
-            committer.company = COMPANY
 
     def head(self, query: str = "", **headers: str) -> RequestHead:
         fields = [(b"content-type", b"application/json")]
@@ -141,7 +139,7 @@ def test_both_ways_answer_alike() -> None:
     world.ask(head)
     world.ask(head)
     flush(world.engine)
-    head.context = replace(world.match(head), fast_path=None)
+    head.context = replace(world.match(head), batcher=None)
     world.ask(head)
     flush(world.engine)
     assert world.client.statuses == [200, 200, 200]
@@ -162,12 +160,12 @@ def test_who_brings_several_records_is_not_gathered_for_a_while() -> None:
     world.ask(head, several)
     flush(world.engine)
     assert world.client.statuses == [200]
-    habit = world.match(head).habit
-    assert (habit.apart, world.match(other).habit.apart) == (APART, 0)
+    backoff = world.match(head).backoff
+    assert (backoff.remaining, world.match(other).backoff.remaining) == (BACKOFF_REQUESTS, 0)
     exchange = Exchange(head, world.client, world.clock.monotonic(), True, True, one)
     gather = world.api.gatherer(head)
     assert gather is not None
-    assert [gather([exchange], len(one)) for _ in range(APART)] == [False] * APART
+    assert [gather([exchange], len(one)) for _ in range(BACKOFF_REQUESTS)] == [False] * BACKOFF_REQUESTS
     assert gather([exchange], len(one))
     flush(world.engine)
     assert values(world.engine, "a") == [0, 1, 2, 1]
@@ -275,8 +273,8 @@ def test_no_body_is_decoded_twice(body: bytes, plain: bool, monkeypatch: pytest.
     world.ask(head, body)
     world.ask(head, body)
     flush(world.engine)
-    # Where it is read together with others and is one record, that was all.
-    read_together = World.gathers and plain and body == b'{"records":[{"data":1}]}'
+    # Where it is batched and is one record, that was all.
+    read_together = plain and body == b'{"records":[{"data":1}]}'
     assert decoded == ([] if read_together else [body, body])
     assert world.client.statuses == ([400, 400] if body == b"{" else [200, 200])
 
@@ -284,7 +282,7 @@ def test_no_body_is_decoded_twice(body: bytes, plain: bool, monkeypatch: pytest.
 @pytest.mark.parametrize(("query", "headers"), [("return_seqs=false", {}), ("", {"idempotency_key": "k"})])
 def test_heads_that_ask_for_more_go_the_long_way(query: str, headers: dict[str, str]) -> None:
     world = World()
-    assert world.match(world.head(query, **headers)).fast_path is None
+    assert world.match(world.head(query, **headers)).batcher is None
 
 
 def test_a_failure_is_told_to_all_of_them() -> None:
