@@ -63,9 +63,14 @@ class Asker:
         options = EngineOptions(data_dir=str(data), wal_shards=1)
         files = PosixFileSystem()
         self._engine = Engine.recover(files, options, SystemClock(), SystemEntropy(), boot_id=boot_id())
-        companions = IndexFiles(files, Layout(str(data)), time.monotonic)
+        index_files = IndexFiles(files, Layout(str(data)), time.monotonic)
         self._search = StreamSearch(
-            self._engine, InlineSearcher(time.monotonic), at_once, time.monotonic, stream_bytes=0, companions=companions
+            self._engine,
+            InlineSearcher(time.monotonic),
+            at_once,
+            time.monotonic,
+            stream_bytes=0,
+            index_files=index_files,
         )
         self._topic = max(self._engine.core.directory.resident.values(), key=lambda topic: topic.head)
 

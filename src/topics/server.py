@@ -45,7 +45,7 @@ from topics.model.key_file import KeyFileError
 from topics.model.limits import Limits
 from topics.model.settings import Settings, SettingsError
 from topics.model.topic_config import Durability
-from topics.search.service.index_coverage import FamilyCoverage, HeldUp
+from topics.search.service.index_coverage import HeldUp, IndexFileCoverage
 from topics.search.service.index_file_cache import IndexFileCache, IndexFiles
 from topics.search.service.search_service import StreamSearch
 from topics.search.worker.messages import Close
@@ -131,7 +131,11 @@ class StreamServices:
             settings.max_searches_per_key, self._files,
         )  # fmt: skip
         self.streams = Streams(
-            engine, self.search, Durability(settings.streams_durability), _later, FamilyCoverage(self._files, held_up)
+            engine,
+            self.search,
+            Durability(settings.streams_durability),
+            _later,
+            IndexFileCoverage(self._files, held_up),
         )
         limits = msgspec.convert(settings, SubscriptionLimits, from_attributes=True)
         self.subscriptions = Subscriptions(

@@ -16,7 +16,7 @@ from topics.log.layout import Layout
 from topics.log.object_store.local_cache import LocalCopies
 from topics.log.object_store.tiered_fs import tiered
 from topics.search.file_index.index_copies import digest_of
-from topics.search.file_index.manifest import IndexManifest, IndexStore, check_companions
+from topics.search.file_index.manifest import IndexManifest, IndexStore, check_index_files
 from topics.search.file_index.reader import IndexFile
 from topics.spark.index_builds.index_plan import IndexRules
 from topics.spark.pipeline.executors import InlineExecutor
@@ -99,9 +99,9 @@ def check(fs: FileSystem, cold: str) -> None:
     store = IndexStore(fs, Layout("data", cold))
     for topic_id, manifest in manifests(fs, cold).items():
         for file in manifest.files:
-            companion = IndexFile(store.map(topic_id, file.name, file.cold))
-            companion.check()
-            assert (companion.head.first, companion.head.last) == (file.first, file.last)
+            index_file = IndexFile(store.map(topic_id, file.name, file.cold))
+            index_file.check()
+            assert (index_file.head.first, index_file.head.last) == (file.first, file.last)
             if file.cold:
                 assert digest_of(fs, store.path(topic_id, file.name, cold=True)) == file.digest
 
@@ -175,7 +175,7 @@ def interrupted(
         else:
             check_settled(fs, cold)
             assert opened.answers("logs") == expected, call
-        assert list(check_companions(fs, Layout("data", cold))) == []
+        assert list(check_index_files(fs, Layout("data", cold))) == []
         call, runs = call + step, runs + 1
 
 

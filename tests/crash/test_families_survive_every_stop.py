@@ -77,8 +77,8 @@ class World:
 
         far = self.engine.core.store.far
         self.cache = None if far is None else IndexFileCache(far, layout, cache_bytes, InlineRunner(), let_go)
-        companions = IndexFiles(disk, layout, clock.monotonic, self.cache, let_go)
-        search = StreamSearch(self.engine, searcher, at_once, clock.monotonic, stream_bytes=0, companions=companions)
+        index_files = IndexFiles(disk, layout, clock.monotonic, self.cache, let_go)
+        search = StreamSearch(self.engine, searcher, at_once, clock.monotonic, stream_bytes=0, index_files=index_files)
         self.streams = Streams(self.engine, search=search)
 
     @staticmethod
@@ -161,9 +161,9 @@ def check(fs: FileSystem) -> None:
     for topic_id in store.topic_ids():
         manifest = store.load(topic_id)
         for file in () if manifest is None else manifest.files:
-            companion = IndexFile(store.map(topic_id, file.name))
-            companion.check()
-            head = companion.head
+            index_file = IndexFile(store.map(topic_id, file.name))
+            index_file.check()
+            head = index_file.head
             assert (head.first, head.last, head.rows, head.generation) == (
                 file.first, file.last, file.rows, file.generation,
             )  # fmt: skip
@@ -186,7 +186,7 @@ def check_complete(fs: FileSystem) -> None:
 
 
 @pytest.mark.parametrize("ending", range(4))
-def test_a_stop_at_any_call_leaves_valid_companions_that_the_next_run_completes(ending: int) -> None:
+def test_a_stop_at_any_call_leaves_valid_index_files_that_the_next_run_completes(ending: int) -> None:
     """Every third call, each with one of the endings in turn."""
     sweep(ENDINGS[ending], 1 + 3 * ending, 12)
 

@@ -147,14 +147,14 @@ def split(
             parts.append(fresh_part(rows, config, Span(begin, end - 1, len(left)), removed))
         else:
             is_merged = kinds[begin] == "merged"
-            parts.append(companion_part(rows, config, Span(begin, end - 1, len(left), "index"), removed, is_merged))
+            parts.append(index_file_part(rows, config, Span(begin, end - 1, len(left), "index"), removed, is_merged))
     return parts
 
 
 SPARE = {"key": "b", "word": "b a", "int": 3, "num": 1, "time": 1}
 
 
-def companion_part(
+def index_file_part(
     rows: list[Entry], config: SearchConfig, span: Span, removed: Collection[int], is_merged: bool
 ) -> IndexFilePart:
     """A companion that has more than the part, in blocks of three rows. A merged one was made of two others, and some
@@ -174,11 +174,11 @@ def companion_part(
             data.extend,
             ranges[::2],
         )
-        companion = IndexFile(bytes(data))
+        index_file = IndexFile(bytes(data))
     else:
-        companion = opened(registry, [before, *rows, behind], span.first - 1, span.last + 1)
-    companion.check()
-    return IndexFilePart(companion, span, plan_of(registry), ranges)
+        index_file = opened(registry, [before, *rows, behind], span.first - 1, span.last + 1)
+    index_file.check()
+    return IndexFilePart(index_file, span, plan_of(registry), ranges)
 
 
 def opened(registry: Registry, rows: list[Entry], first: int, last: int) -> IndexFile:

@@ -97,8 +97,10 @@ class Life:
             cache = IndexFileCache(
                 far, self.layout, self.cache_bytes, InlineRunner(), lambda path: searcher.send(Close(path))
             )
-        companions = IndexFiles(disk, self.layout, count().__next__, cache)
-        search = StreamSearch(self.engine, searcher, at_once, now, stream_bytes=self.held_bytes, companions=companions)
+        index_files = IndexFiles(disk, self.layout, count().__next__, cache)
+        search = StreamSearch(
+            self.engine, searcher, at_once, now, stream_bytes=self.held_bytes, index_files=index_files
+        )
         self.streams = Streams(self.engine, search=search)
 
     def files(self) -> FileSystem:

@@ -143,7 +143,7 @@ def status(server: LiveServer) -> dict[str, Any]:
     return body
 
 
-def test_companions_in_a_cold_folder_answer_as_those_in_the_data_folder(
+def test_index_files_in_a_cold_folder_answer_as_those_in_the_data_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = str(tmp_path / "cold")
@@ -167,7 +167,7 @@ def test_companions_in_a_cold_folder_answer_as_those_in_the_data_folder(
         assert cold.store.topic_ids() == cold.store.topic_ids(cold=True) == []
 
 
-def test_companions_in_an_object_store_answer_from_a_bounded_cache(
+def test_index_files_in_an_object_store_answer_from_a_bounded_cache(
     spark: SparkSession, s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = s3.make_bucket("families") + "/cold"

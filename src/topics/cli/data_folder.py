@@ -80,9 +80,9 @@ def verify(folder: str, /, *, cold_dir: ColdDir = None, json: Json = False) -> i
         report = look(fs, layout, boot_id(), on_total, on_bytes)
         if fs.exists(layout.families):
             # It imports numpy, which whoever has no companions need not have.
-            from topics.search.file_index.manifest import check_companions  # noqa: PLC0415
+            from topics.search.file_index.manifest import check_index_files  # noqa: PLC0415
 
-            report.notes += check_companions(fs, layout)
+            report.notes += check_index_files(fs, layout)
     if json:
         print(as_json(report))
         return 0 if report.sound else 1

@@ -21,10 +21,10 @@ from topics.engine.background_jobs import InlineRunner, Job
 from topics.log.layout import Layout
 from topics.log.object_store.tiered_fs import tiered
 from topics.model.router_rules import DeleteSelector, parse_match
-from topics.search.file_index.manifest import IndexFileEntry, IndexStore, check_companions
+from topics.search.file_index.manifest import IndexFileEntry, IndexStore, check_index_files
 from topics.search.service import index_skip_scan
 from topics.search.service.backend import InlineSearcher
-from topics.search.service.index_coverage import FamilyCoverage
+from topics.search.service.index_coverage import IndexFileCoverage
 from topics.search.service.index_file_cache import Fetched, IndexFileCache, IndexFiles, Remote
 from topics.search.service.search_service import StreamSearch
 from topics.search.worker.messages import SearchQuery
@@ -75,7 +75,7 @@ def outcomes(world: ColdWorld) -> dict[str, int]:
 
 
 @each_tier
-def test_companions_in_the_cold_tier_answer(cold: str) -> None:
+def test_index_files_in_the_cold_tier_answer(cold: str) -> None:
     world = settled(cold)
     assert asked(world) == (5, 0)
     assert asked(world) == (5, 0)
@@ -94,8 +94,8 @@ def test_where_the_bytes_are_is_told(cold: str) -> None:
         world.append("logs", first, 3)
         world.seal()
     world.run(5)
-    assert world.streams.search.companions is not None
-    coverage = FamilyCoverage(world.streams.search.companions)
+    assert world.streams.search.index_files is not None
+    coverage = IndexFileCoverage(world.streams.search.index_files)
     topic = world.streams.topic("logs")
     for is_cold in (False, True):
         world.clock.advance(2_000)
@@ -136,7 +136,7 @@ def test_a_cache_for_one_of_two_takes_turns() -> None:
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 100])
-def test_a_companion_that_is_larger_than_the_cache_is_not_fetched(cache_bytes: int) -> None:
+def test_an_index_file_that_is_larger_than_the_cache_is_not_fetched(cache_bytes: int) -> None:
     whole = settled(STORE)
     expected = whole.answers("logs")
     world = ColdWorld(whole.disk.crash(Survival.EVERYTHING), whole.clock, STORE, cache_bytes)
@@ -145,7 +145,7 @@ def test_a_companion_that_is_larger_than_the_cache_is_not_fetched(cache_bytes: i
     assert outcomes(world) == {}
 
 
-def test_a_store_without_companions_leaves_searches_to_the_entries() -> None:
+def test_a_store_without_index_files_leaves_searches_to_the_entries() -> None:
     """Those are nearby, as whatever was read lately is."""
     whole = settled(STORE)
     expected = whole.answers("logs")
@@ -164,13 +164,13 @@ def test_a_store_without_companions_leaves_searches_to_the_entries() -> None:
 
 
 @each_tier
-def test_a_companion_that_is_gone_or_damaged_is_passed_over_and_told(cold: str) -> None:
+def test_an_index_file_that_is_gone_or_damaged_is_passed_over_and_told(cold: str) -> None:
     whole = settled(cold)
     fs, layout = guest(whole.disk, cold), Layout("data", cold)
     store = IndexStore(fs, layout)
     one, other = files_of(whole)
     (topic_id,) = store.topic_ids()
-    assert list(check_companions(fs, layout)) == []
+    assert list(check_index_files(fs, layout)) == []
     store.remove_files(topic_id, [one.name], cold=True)
     file = fs.open(store.path(topic_id, other.name, cold=True), write=True)
     byte = file.read_at(70, 1)
@@ -180,7 +180,7 @@ def test_a_companion_that_is_gone_or_damaged_is_passed_over_and_told(cold: str) 
     world = ColdWorld(whole.disk.crash(Survival.EVERYTHING), whole.clock, cold)
     # What is damaged of a folder's file may be nothing that the query asks for.
     assert asked(world)[0] <= (0 if cold == STORE else 1)
-    found = check_companions(guest(world.disk, cold), layout)
+    found = check_index_files(guest(world.disk, cold), layout)
     assert [finding.where.rpartition("/")[2] for finding in found] == [one.name, other.name]
     if cold == STORE:
         assert outcomes(world) == {"damaged": 2}
@@ -353,9 +353,9 @@ class SlowWorld:
         self.runner.run()
         clock = world.clock
         searcher = InlineSearcher(clock.monotonic, lambda path: world.disk.open(path).map())
-        companions = IndexFiles(world.disk, layout, clock.monotonic, self.cache)
+        index_files = IndexFiles(world.disk, layout, clock.monotonic, self.cache)
         self.search = StreamSearch(
-            world.engine, searcher, self._later, clock.monotonic, stream_bytes=0, companions=companions
+            world.engine, searcher, self._later, clock.monotonic, stream_bytes=0, index_files=index_files
         )
         self.streams = Streams(world.engine, search=self.search)
         self.topic = world.streams.topic("logs")
@@ -373,7 +373,7 @@ class SlowWorld:
         return answers
 
 
-def test_a_query_waits_for_a_companion_until_its_time_is_over() -> None:
+def test_a_query_waits_for_an_index_file_until_its_time_is_over() -> None:
     slow = SlowWorld(settled(STORE))
     answers = slow.ask()
     assert answers == [] and len(slow.runner.jobs) == 1
@@ -388,7 +388,7 @@ def test_a_query_waits_for_a_companion_until_its_time_is_over() -> None:
     assert again[0].complete and again[0].indexed_segments == 5
 
 
-def test_two_queries_wait_for_one_companion() -> None:
+def test_two_queries_wait_for_one_index_file() -> None:
     slow = SlowWorld(settled(STORE))
     one, other = slow.ask(), slow.ask()
     while slow.runner.jobs:
@@ -398,7 +398,7 @@ def test_two_queries_wait_for_one_companion() -> None:
     assert slow.cache.outcomes[Fetched.OK] == 2
 
 
-def test_reads_of_a_key_go_on_while_a_companion_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_of_a_key_go_on_while_an_index_file_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_skip_scan, "NEAR", 2)
     slow = SlowWorld(settled(STORE))
     for asked_for in (1, 1, 0):

@@ -57,7 +57,7 @@ def registry(search: dict[str, Any] | None = None, versions: int = 1) -> Registr
     return Registry(tuple(made), None, raw)
 
 
-def companion(described: Registry, rows: list[Entry], block_rows: int = 65_536) -> IndexFile:
+def index_file(described: Registry, rows: list[Entry], block_rows: int = 65_536) -> IndexFile:
     data = bytearray()
     build(described, [rows], 1, rows[0].number, rows[-1].number, data.extend, block_rows)
     return IndexFile(bytes(data))
@@ -73,7 +73,7 @@ def test_more_than_a_million_keys_are_one_table() -> None:
     count = 1_100_000
     described = registry()
     halves = [
-        companion(described, [Entry(number, None, 1, f"k{number:07}") for number in numbers])
+        index_file(described, [Entry(number, None, 1, f"k{number:07}") for number in numbers])
         for numbers in (range(count // 2), range(count // 2, count))
     ]
     data = bytearray()
@@ -89,7 +89,7 @@ def test_more_than_a_million_keys_are_one_table() -> None:
 def test_every_changed_byte_that_counts_is_found() -> None:
     described = registry({**LOGS, **ROLLUPS})
     values = [{"eventTime": n, "service": f"s{n % 3}", "message": f"a b{n}", "m": {"c": 1, "s": n}} for n in range(20)]
-    whole = companion(described, [Entry(n, value, 1, f"k{n}") for n, value in enumerate(values)], block_rows=8)
+    whole = index_file(described, [Entry(n, value, 1, f"k{n}") for n, value in enumerate(values)], block_rows=8)
     data = bytes(whole.file._view)
     used = {0, len(data) - 1, *range(len(data) - 200, len(data), 7)}
     for section in whole.file._sections.values():
@@ -107,7 +107,7 @@ def test_every_changed_byte_that_counts_is_found() -> None:
 def test_a_part_that_is_late_says_so() -> None:
     described = registry(LOGS)
     rows = [Entry(n, {"eventTime": n, "status": n % 5, "message": "a"}, 1) for n in range(64)]
-    answered = part(companion(described, rows, block_rows=8), described)
+    answered = part(index_file(described, rows, block_rows=8), described)
     config = described.search_config
     assert config is not None
     query = bind_search("status:>=1", config)
@@ -127,7 +127,7 @@ def test_a_part_that_has_nothing_to_look_at_is_late_as_well() -> None:
     # More of each than are looked at without being taken apart, and few in a block.
     words = {0: "left", 10: "right"}
     rows = [Entry(n, {"eventTime": n, "message": words.get(n % 20, "none")}, 1) for n in range(12_000)]
-    answered = part(companion(described, rows, block_rows=100), described)
+    answered = part(index_file(described, rows, block_rows=100), described)
     config = described.search_config
     assert config is not None
     query = bind_search("left right", config)
@@ -148,7 +148,7 @@ def test_summaries_are_added_up_ahead_and_come_back_as_they_were() -> None:
     rows = [Entry(n, value, 1) for n, value in enumerate(values)]
     config = described.search_config
     assert config is not None
-    answered = part(companion(described, rows, block_rows=8), described)
+    answered = part(index_file(described, rows, block_rows=8), described)
     scan = Scan(Entries(Span(0, 40, 41), rows))
     for body in (
         {"rollup": "load", "from": 0, "to": 240_000, "interval": "1m", "group_by": ["service"]},
@@ -219,7 +219,7 @@ def test_groups_are_named_by_the_dimensions_in_whatever_order_they_are_asked_for
     for group_by in (["service", "status"], ["status", "service"], ["status"]):
         body = {"rollup": "load", "from": 0, "to": 60_000, "interval": "1m", "group_by": group_by}
         ask = parse_aggregation(msgspec.json.encode(body), config, 1)
-        found = aggregate([part(companion(described, rows), described)], ask, plenty())
+        found = aggregate([part(index_file(described, rows), described)], ask, plenty())
         scanned = aggregate([Scan(Entries(Span(0, 19, 20), rows))], ask, plenty())
         assert found.coverage.rolled
         assert show(found.groups, ask) == show(scanned.groups, ask)
@@ -244,27 +244,27 @@ def test_texts_are_chosen_and_put_behind_each_other() -> None:
 @pytest.mark.parametrize("other", [None, "x"])
 def test_keys_that_are_a_field_are_merged_with_it(other: str | None) -> None:
     described = registry(LOGS)
-    companions, rows = [], [Entry(n, {"requestId": f"r{n % 4}"}, 1, f"r{n % 4}") for n in range(6)]
+    index_files, rows = [], [Entry(n, {"requestId": f"r{n % 4}"}, 1, f"r{n % 4}") for n in range(6)]
     rows[-1] = rows[-1]._replace(key=other or rows[-1].key)
     for begin in (0, 3):
         data = bytearray()
         build(described, [rows[begin : begin + 3]], 1, begin, begin + 2, data.extend)
-        companions.append(IndexFile(bytes(data)))
+        index_files.append(IndexFile(bytes(data)))
     merged = bytearray()
-    merge(companions, merged.extend, [(0, 0)])
+    merge(index_files, merged.extend, [(0, 0)])
     key, field = IndexFile(bytes(merged)).key, IndexFile(bytes(merged)).column("requestId")
     assert [field.texts[code] for code in field.values.tolist()] == ["r1", "r2", "r3", "r0", "r1"]
     assert [key.texts[code] for code in key.values.tolist()] == ["r1", "r2", "r3", "r0", other or "r1"]
     assert is_same(key, field) is (other is None)
 
 
-def test_a_companion_of_another_time_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_file_of_another_time_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     described = registry({**LOGS, **ROLLUPS})
     rows = [
         Entry(number, {"eventTime": 60_000 * number, "service": "a", "m": {"c": 1, "s": 2}}, 1)
         for number in range(1, 9)
     ]
-    one = companion(described, rows)
+    one = index_file(described, rows)
     looked: list[str] = []
     monkeypatch.setattr(rollups, "read_rollup", lambda *given: looked.append("rollup") or read_rollup(*given))  # type: ignore[func-returns-value]
     config = described.search_config
@@ -278,13 +278,13 @@ def test_a_companion_of_another_time_is_not_looked_into(monkeypatch: pytest.Monk
         assert found.coverage.looked_at == len(rows) and not found.coverage.missed
 
 
-def test_a_companion_is_not_looked_into_once_others_have_better_hits() -> None:
+def test_an_index_file_is_not_looked_into_once_others_have_better_hits() -> None:
     described = registry(LOGS)
     config = described.search_config
     assert config is not None
     values = [{"eventTime": 10 * n, "status": n % 7, "duration": n % 5, "message": f"a b{n}"} for n in range(240)]
     entries = [Entry(number, value, 1) for number, value in enumerate(values)]
-    parts = [part(companion(described, entries[at : at + 60], block_rows=20), described) for at in range(0, 240, 60)]
+    parts = [part(index_file(described, entries[at : at + 60], block_rows=20), described) for at in range(0, 240, 60)]
     scan = Scan(Entries(Span(0, 239, 240), entries))
     # Of each of the others it is known ahead that its best is not good enough; but if all of them are counted.
     for q, sort, count_all, most in (
@@ -316,7 +316,7 @@ def test_of_a_block_only_those_rows_are_judged_that_have_the_rarest_of_the_words
         for n in range(65_536)
     ]
     entries = [Entry(number, value, 1) for number, value in enumerate(values)]
-    whole = companion(described, entries, block_rows=8192)
+    whole = index_file(described, entries, block_rows=8192)
     scan = Scan(Entries(Span(0, 65_535, 65_536), entries))
     seldom = len(range(57_350, 65_536, 50))
     for q, most in (
@@ -345,7 +345,7 @@ def test_of_a_block_in_the_order_of_its_hits_the_first_rows_are_looked_at_first(
     values = [{"service": "s" if n % 2 else "t", "status": n % 1000} for n in range(65_536)]
     # With a hole, so that a row is not its number.
     entries = [Entry(number if number < 40_000 else number + 7, value, 1) for number, value in enumerate(values)]
-    whole = companion(described, entries, block_rows=65_536)
+    whole = index_file(described, entries, block_rows=65_536)
     scan = Scan(Entries(Span(0, 65_542, 65_536), entries))
     first, second = FIRST_ROWS, 5 * FIRST_ROWS
     for q, size, count_all, most in (
@@ -364,12 +364,12 @@ def test_of_a_block_in_the_order_of_its_hits_the_first_rows_are_looked_at_first(
         assert found.matched == expected.matched or not count_all
 
 
-def test_what_was_found_in_a_companion_is_remembered_as_long_as_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_found_in_an_index_file_is_remembered_as_long_as_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     described = registry(LOGS)
     config = described.search_config
     assert config is not None
     rows = [Entry(n, {"eventTime": n, "status": n % 5, "message": "a"}, 1) for n in range(64)]
-    opened, findings, judged = [companion(described, rows, block_rows=8)], ResultCache(25_000), list[int]()
+    opened, result_cache, judged = [index_file(described, rows, block_rows=8)], ResultCache(25_000), list[int]()
     look = IndexFilePart._look
 
     def watched(self: IndexFilePart, *given: Any) -> None:
@@ -386,7 +386,7 @@ def test_what_was_found_in_a_companion_is_remembered_as_long_as_it_is_open(monke
             config=config, version=1, predicate=query.predicate, sort=parse_sort((), config, False),
             **{"size": 9, **more},
         )  # fmt: skip
-        answered = IndexFilePart(opened[0], Span(0, last, last + 1, "index"), plan_of(described), removed, findings)
+        answered = IndexFilePart(opened[0], Span(0, last, last + 1, "index"), plan_of(described), removed, result_cache)
         return [hit.number for hit in answered.search(asked, budget or plenty()).hits]
 
     expected = [63, 62, 61, 59, 58, 57, 56, 54, 53]
@@ -413,24 +413,24 @@ def test_what_is_remembered_is_counted_with_its_texts() -> None:
     assert config is not None
     rows = [Entry(n, {"service": "x" * 1000}, 1) for n in range(9)]
     for sort, is_kept in (((), True), (("service",), False)):
-        whole, findings = companion(described, rows), ResultCache(20_000)
+        whole, result_cache = index_file(described, rows), ResultCache(20_000)
         asked = Ask(
             config=config, version=1, predicate=bind_search("", config).predicate, sort=parse_sort(sort, config, False),
             size=9,
         )  # fmt: skip
         span = Span(0, 8, 9, "index")
-        found = IndexFilePart(whole, span, plan_of(described), (), findings).search(asked, plenty())
+        found = IndexFilePart(whole, span, plan_of(described), (), result_cache).search(asked, plenty())
         key = key_of(asked, 0, 9)
         assert key is not None and len(found.hits) == 9
-        assert (findings.get(whole, key) is found) == is_kept
+        assert (result_cache.get(whole, key) is found) == is_kept
 
 
-def test_a_companion_with_nothing_behind_the_page_before_is_not_looked_into() -> None:
+def test_an_index_file_with_nothing_behind_the_page_before_is_not_looked_into() -> None:
     described = registry(LOGS)
     config = described.search_config
     assert config is not None
     entries = [Entry(number, {"eventTime": number, "duration": number % 5}, 1) for number in range(240)]
-    parts = [part(companion(described, entries[at : at + 60], block_rows=20), described) for at in range(0, 240, 60)]
+    parts = [part(index_file(described, entries[at : at + 60], block_rows=20), described) for at in range(0, 240, 60)]
     ask = Ask(
         config=config, version=1, predicate=bind_search("duration:>=0", config).predicate,
         sort=parse_sort(("duration:asc",), config, False), size=9, after=(1, 200),

@@ -127,7 +127,7 @@ def test_what_was_deleted_is_not_found_and_what_is_lost_is_told(world: World) ->
     assert found.tombstone == plain.tombstone and plain.body == found.body
 
 
-def test_companions_that_are_gone_are_passed_over(world: World) -> None:
+def test_index_files_that_are_gone_are_passed_over(world: World) -> None:
     before = everything(world)
     index(world)
     store = IndexStore(world.disk, LAYOUT)

@@ -8,9 +8,9 @@ import pytest
 
 from tests.crash.test_families_survive_every_stop import LAYOUT, World, check_complete, prepare, run_all
 from topics.model.router_rules import DeleteSelector, parse_match
-from topics.search.file_index.manifest import IndexStore, check_companions
+from topics.search.file_index.manifest import IndexStore, check_index_files
 from topics.search.service.backend import InlineSearcher, ResultDone, at_once
-from topics.search.service.index_coverage import FamilyCoverage
+from topics.search.service.index_coverage import IndexFileCoverage
 from topics.search.service.index_file_cache import IndexedRange, IndexFiles
 from topics.search.service.search_service import StreamSearch, description_of
 from topics.search.worker.messages import AskMessage, Close, More, Question, SearchQuery
@@ -42,7 +42,7 @@ def damage(disk: FakeDisk, path: str, place: int) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 70, 400, -1])
-def test_a_damaged_companion_is_passed_over(place: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_index_file_is_passed_over(place: int, caplog: pytest.LogCaptureFixture) -> None:
     world = prepare()
     expected = indexed(world)
     for path in files_of(world.disk):
@@ -55,14 +55,14 @@ def test_a_damaged_companion_is_passed_over(place: int, caplog: pytest.LogCaptur
         assert "a companion cannot be read; it is not asked" in caplog.text
 
 
-def test_a_companion_that_is_gone_is_passed_over() -> None:
+def test_an_index_file_that_is_gone_is_passed_over() -> None:
     world = prepare()
     expected = indexed(world)
     for path in files_of(world.disk):
         world.disk.remove(path)
     assert {name: world.answers(name) for name in expected} == expected
-    companions = world.streams.search.companions
-    assert companions is not None and companions.unreadable > 0
+    index_files = world.streams.search.index_files
+    assert index_files is not None and index_files.unreadable > 0
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"format":2}', b"\xff\xfe"])
@@ -92,9 +92,9 @@ def test_families_are_built_while_entries_keep_coming() -> None:
     world.append("logs", 60, 1)
     world.clock.advance(2_000)
     topic = world.streams.topic("logs")
-    companions = world.streams.search.companions
-    assert companions is not None
-    coverage = FamilyCoverage(companions)
+    index_files = world.streams.search.index_files
+    assert index_files is not None
+    coverage = IndexFileCoverage(index_files)
     for family in ("exact", "col", "fts", "companions"):
         covered = coverage.of(topic, family)
         assert covered.segments == covered.contiguous == len(topic.segments) > 5
@@ -102,15 +102,15 @@ def test_families_are_built_while_entries_keep_coming() -> None:
     assert world.answers("logs")[0] == list(range(1, 51))
 
 
-def test_a_changed_description_is_answered_by_the_old_companions_as_far_as_they_fit() -> None:
+def test_a_changed_description_is_answered_by_the_old_index_files_as_far_as_they_fit() -> None:
     world = prepare()
     expected = indexed(world)
-    companions = world.streams.search.companions
-    assert companions is not None
+    index_files = world.streams.search.index_files
+    assert index_files is not None
     world.describe("plan", "more", "other")
     topic = world.streams.topic("plan")
-    assert companions.covered_through(topic, description_of(topic)) == 0
-    assert FamilyCoverage(companions).of(topic, "col").stale == len(topic.segments)
+    assert index_files.covered_through(topic, description_of(topic)) == 0
+    assert IndexFileCoverage(index_files).of(topic, "col").stale == len(topic.segments)
     assert world.answers("plan") == expected["plan"]
     asked = {}
     for q in ("n:3", "other:3"):
@@ -138,10 +138,10 @@ def test_entries_of_a_segment_that_is_gone_as_a_whole_are_no_hits() -> None:
     assert World(world.disk.crash(Survival.EVERYTHING), world.clock).answers("logs")[0] == left
 
 
-def test_verify_tells_of_companions_that_are_not_what_their_manifest_says() -> None:
+def test_verify_tells_of_index_files_that_are_not_what_their_manifest_says() -> None:
     world = prepare()
     indexed(world)
-    assert list(check_companions(world.disk, LAYOUT)) == []
+    assert list(check_index_files(world.disk, LAYOUT)) == []
     store = IndexStore(world.disk, LAYOUT)
     first, second = sorted(store.topic_ids())
     manifest = store.load(first)
@@ -149,7 +149,7 @@ def test_verify_tells_of_companions_that_are_not_what_their_manifest_says() -> N
     damage(world.disk, store.path(first, manifest.files[0].name), 80)
     world.disk.remove(store.path(first, manifest.files[1].name))
     world.disk.remove(store.path(second, "manifest.json"))
-    found = list(check_companions(world.disk, LAYOUT))
+    found = list(check_index_files(world.disk, LAYOUT))
     assert ["wrong checksum" in found[0].what, "missing" in found[1].what, "missing" in found[2].what] == [True] * 3
     assert [one.seq_range for one in found] == [(1, 12), (13, 18), None]
 
@@ -163,9 +163,9 @@ def test_a_rebuild_makes_everything_again_while_the_old_ones_answer() -> None:
     assert manifest is not None
     store.save(outdated(manifest, 1))
     world.clock.advance(2_000)
-    companions = world.streams.search.companions
-    assert companions is not None
-    assert companions.choose(topic, description_of(topic), SearchQuery("n:3", (), 9), 1, 18)
+    index_files = world.streams.search.index_files
+    assert index_files is not None
+    assert index_files.choose(topic, description_of(topic), SearchQuery("n:3", (), 9), 1, 18)
     assert world.answers("logs") == expected["logs"]
     run_all(world.disk, world.clock, 21)
     check_complete(world.disk)
@@ -176,7 +176,7 @@ def test_a_rebuild_makes_everything_again_while_the_old_ones_answer() -> None:
     assert world.answers("logs") == expected["logs"]
 
 
-def test_a_companion_that_was_merged_is_no_longer_mapped() -> None:
+def test_an_index_file_that_was_merged_is_no_longer_mapped() -> None:
     """It would keep its room on the disk."""
     world = World(FakeDisk(), ManualClock())
     world.create("logs")
@@ -193,9 +193,9 @@ def test_a_companion_that_was_merged_is_no_longer_mapped() -> None:
         gone.append(path)
         searcher.send(Close(path))
 
-    companions = IndexFiles(world.disk, LAYOUT, world.clock.monotonic, None, let_go)
+    index_files = IndexFiles(world.disk, LAYOUT, world.clock.monotonic, None, let_go)
     now = world.clock.monotonic
-    search = StreamSearch(world.engine, searcher, at_once, now, stream_bytes=0, companions=companions)
+    search = StreamSearch(world.engine, searcher, at_once, now, stream_bytes=0, index_files=index_files)
     for first in (0, 3):
         world.append("logs", first, 3)
         world.seal()
@@ -204,7 +204,7 @@ def test_a_companion_that_was_merged_is_no_longer_mapped() -> None:
         topic = world.streams.topic("logs")
         outcome = world.ask(lambda done: search.query(topic, SearchQuery("word:all", (), 9), 3.0, done))  # noqa: B023
         assert outcome.complete and outcome.indexed_segments == 1 + first // 3
-        companions.tidy()
+        index_files.tidy()
     store = IndexStore(world.disk, LAYOUT)
     manifest = store.load(topic.id)
     assert manifest is not None and len(manifest.files) == 1
@@ -228,12 +228,12 @@ class Watched(InlineSearcher):
 
 def watched_search(world: World, stream_bytes: int = 0) -> tuple[StreamSearch, Watched]:
     searcher, now = Watched(world), world.clock.monotonic
-    companions = IndexFiles(world.disk, LAYOUT, now, None)
-    search = StreamSearch(world.engine, searcher, at_once, now, stream_bytes=stream_bytes, companions=companions)
+    index_files = IndexFiles(world.disk, LAYOUT, now, None)
+    search = StreamSearch(world.engine, searcher, at_once, now, stream_bytes=stream_bytes, index_files=index_files)
     return search, searcher
 
 
-def three_companions() -> World:
+def three_index_files() -> World:
     world = World(FakeDisk(), ManualClock())
     world.create("logs")
     for first in (0, 3, 6):
@@ -245,21 +245,21 @@ def three_companions() -> World:
 
 
 @pytest.mark.parametrize("order", ["offset:desc", "offset:asc", "time:asc"])
-def test_what_is_fresh_and_all_companions_are_asked_in_one_question(order: str) -> None:
-    world = three_companions()
+def test_what_is_fresh_and_all_index_files_are_asked_in_one_question(order: str) -> None:
+    world = three_index_files()
     search, searcher = watched_search(world, 1 << 20)
     world.append("logs", 9, 2)
     topic, query = world.streams.topic("logs"), SearchQuery("word:all", (order,), 20)
     outcome = world.ask(lambda done: search.query(topic, query, 3.0, done))
-    assert outcome.complete and outcome.indexed_segments == 3 and outcome.looked_at_fresh == 2
+    assert outcome.complete and outcome.indexed_segments == 3 and outcome.looked_at_in_memory == 2
     found = [hit.seq for hit in outcome.result.hits]
     assert found == (list(range(1, 12)) if order.endswith("asc") else list(range(11, 0, -1)))
     # What is fresh comes behind the companions where the oldest are first.
     assert searcher.asked == ([AskMessage, More] if order == "offset:asc" else [AskMessage])
 
 
-def test_companions_are_not_asked_where_what_is_fresh_is_enough() -> None:
-    world = three_companions()
+def test_index_files_are_not_asked_where_what_is_fresh_is_enough() -> None:
+    world = three_index_files()
     search, searcher = watched_search(world, 1 << 20)
     world.append("logs", 9, 2)
     topic, query = world.streams.topic("logs"), SearchQuery("word:all", ("offset:desc",), 2)
@@ -268,8 +268,8 @@ def test_companions_are_not_asked_where_what_is_fresh_is_enough() -> None:
     assert [hit.seq for hit in outcome.result.hits] == [11, 10] and searcher.asked == [AskMessage]
 
 
-def test_what_was_removed_of_companions_is_not_told_before_what_is_fresh_was_not_enough() -> None:
-    world = three_companions()
+def test_what_was_removed_of_index_files_is_not_told_before_what_is_fresh_was_not_enough() -> None:
+    world = three_index_files()
     search, searcher = watched_search(world, 1 << 20)
     world.append("logs", 9, 2)
     world.ask(lambda done: world.engine.delete_records("logs", DeleteSelector(None, parse_match("k3")), done))
@@ -279,14 +279,14 @@ def test_what_was_removed_of_companions_is_not_told_before_what_is_fresh_was_not
 
 
 def test_what_was_chosen_is_remembered_until_something_is_known_anew() -> None:
-    world = three_companions()
-    companions = world.streams.search.companions
-    assert companions is not None
+    world = three_index_files()
+    index_files = world.streams.search.index_files
+    assert index_files is not None
     topic = world.streams.topic("logs")
 
     def chosen(q: str, first: int = 1, last: int = 9) -> Sequence[IndexedRange]:
-        assert companions is not None
-        return companions.choose(topic, description_of(topic), SearchQuery(q, (), 9), first, last)
+        assert index_files is not None
+        return index_files.choose(topic, description_of(topic), SearchQuery(q, (), 9), first, last)
 
     known = chosen("n:3")
     assert [(part.first, part.last) for part in known] == [(1, 6), (7, 9)] and chosen("n:3") is known
@@ -301,7 +301,7 @@ def test_what_was_chosen_is_remembered_until_something_is_known_anew() -> None:
     world.clock.advance(2_000)
     assert chosen("n:3", 1, 12)[-1].last == 12
     gone = chosen("n:3")[0]
-    companions.distrust(topic, gone.path, "it is damaged")
+    index_files.distrust(topic, gone.path, "it is damaged")
     assert gone.path not in [part.path for part in chosen("n:3")]
 
 

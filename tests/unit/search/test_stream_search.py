@@ -234,7 +234,7 @@ def test_what_the_index_does_not_hold_is_scanned(old: World) -> None:
     (outcome,) = old.ask("a")
     assert statuses(outcome) == list(range(20, 0, -1))
     assert outcome.complete and outcome.first > 10
-    assert outcome.result.scanned == outcome.first - 1 and outcome.looked_at_fresh == 21 - outcome.first
+    assert outcome.result.scanned == outcome.first - 1 and outcome.looked_at_in_memory == 21 - outcome.first
     assert max(part.last for part in outcome.scanned) == outcome.first - 1
     assert old.searcher.kinds().count(More) == len(outcome.scanned) > 3
 

@@ -15,7 +15,7 @@ def test_a_moment_further_ahead_than_the_time_is_long_is_over(since: int, now: i
     assert has_elapsed(since, 10, now) is done
 
 
-def test_retired_companions_go_by_it() -> None:
+def test_retired_index_files_go_by_it() -> None:
     manifest = IndexManifest(
         topic_id=1, epoch=1, topic="a", generation="g", plans={},
         retired=(Retired("ahead", 10**9), Retired("now", 1000), Retired("past", 0)),

@@ -1,4 +1,5 @@
-"""Answers of searches. What has no counterpart here keeps its type and is 0, null or empty."""
+"""Response bodies and headers of `_search`, `_aggregate` and `_routing_keys`. Fields of the protocol that have no
+counterpart here keep their type and are 0, null or empty."""
 
 from collections.abc import Callable, Generator, Sequence
 from itertools import accumulate
@@ -18,8 +19,8 @@ from topics.search.query.grammar import parse_query, print_query
 from topics.search.query.score import Statistics, shown_term, terms_of
 from topics.search.query.sort import OFFSET
 from topics.search.service.backend import chain_of
-from topics.search.service.hit_fetch import CachedEntry, Fetched
-from topics.search.service.index_coverage import families_of
+from topics.search.service.hit_fetch import Fetched, StreamEntryCache
+from topics.search.service.index_coverage import index_types_of
 from topics.search.service.query_execution import Outcome
 from topics.search.worker.messages import Hits
 from topics.streams.offsets import Position, offset_of, offsets_of
@@ -147,7 +148,7 @@ def encode_body(body: dict[str, Any], shown: Shown) -> bytes:
     return b"".join((*parts, b"]", after))
 
 
-def _fields(asked: SearchRequest, seqs: list[int], raws: list[bytes], seen: CachedEntry | None) -> list[Any]:
+def _fields(asked: SearchRequest, seqs: list[int], raws: list[bytes], seen: StreamEntryCache | None) -> list[Any]:
     """The declared fields of entries, as they were shown before where they were."""
     if seen is None or asked.fields is not None:
         return asked.shows.of(raws, asked.fields)
@@ -255,7 +256,7 @@ def explain(asked: SearchRequest, outcome: Outcome, show: Callable[[int], Any], 
             "part": "fresh",
             f"first_{offset}": show(outcome.first),
             f"last_{offset}": show(max(outcome.last, outcome.first - 1)),
-            "entries": outcome.looked_at_fresh,
+            "entries": outcome.looked_at_in_memory,
         }
     ]
     if outcome.scanned:
@@ -311,15 +312,15 @@ def shown_after(asked: SearchRequest, outcome: Outcome, place: list[Any]) -> lis
 
 
 def _search_coverage(asked: SearchRequest, outcome: Outcome, took: int, decoded: int) -> dict[str, Any]:
-    result, families = outcome.result, list[str]()
+    result, index_types = outcome.result, list[str]()
     if outcome.indexed_segments:
-        families = families_of(asked.predicate, asked.sort.fields, asked.config)
+        index_types = index_types_of(asked.predicate, asked.sort.fields, asked.config)
     return {
         **_coverage(asked.topic, outcome),
         "indexed_segments": outcome.indexed_segments,
         "scanned_segments": outcome.scanned_segments,
         **dict.fromkeys(_ZEROS, 0),
-        "scanned_tail_docs": outcome.looked_at_fresh,
+        "scanned_tail_docs": outcome.looked_at_in_memory,
         "scanned_tail_time_ms": took,
         "candidate_doc_ids": result.matched,
         "decoded_records": decoded,
@@ -327,7 +328,7 @@ def _search_coverage(asked: SearchRequest, outcome: Outcome, took: int, decoded:
         "segment_payload_bytes_fetched": outcome.scanned_bytes,
         "sort_time_ms": 0,
         "peak_hits_held": len(result.hits),
-        "index_families_used": families,
+        "index_families_used": index_types,
     }
 
 
@@ -389,14 +390,14 @@ def aggregate_body(topic: Topic, ask: Aggregation, outcome: Outcome) -> dict[str
             "used_rollups": outcome.result.rolled,
             "indexed_segments": outcome.indexed_segments,
             "scanned_segments": outcome.scanned_segments,
-            "scanned_tail_docs": outcome.looked_at_fresh,
-            "index_families_used": _aggregate_families(outcome),
+            "scanned_tail_docs": outcome.looked_at_in_memory,
+            "index_families_used": _aggregate_index_types(outcome),
         },
         "buckets": msgspec.Raw(outcome.result.buckets),
     }
 
 
-def _aggregate_families(outcome: Outcome) -> list[str]:
+def _aggregate_index_types(outcome: Outcome) -> list[str]:
     if not outcome.indexed_segments:
         return []
     return ["agg"] if outcome.result.rolled else ["col"]
@@ -413,7 +414,7 @@ def keys_body(topic: Topic, outcome: Outcome, spent_ms: float) -> dict[str, Any]
             "indexed_segments": outcome.indexed_segments,
             "scanned_uploaded_segments": 0,
             "scanned_local_segments": outcome.scanned_segments,
-            "scanned_wal_rows": outcome.looked_at_fresh,
+            "scanned_wal_rows": outcome.looked_at_in_memory,
             "possible_missing_uploaded_segments": 0,
             "possible_missing_local_segments": outcome.missed_segments,
         },

@@ -1,4 +1,4 @@
-"""What requests to search ask for, read strictly: every field that is not known is refused by its name."""
+"""Parsing of search requests. Unknown fields are rejected by name."""
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter

@@ -22,7 +22,7 @@ from topics.schema.contract import Contract, profile_json
 from topics.schema.profiles.metrics import Metrics
 from topics.schema.registry import registry_json
 from topics.schema.search_fields import SearchConfig
-from topics.search.service.index_coverage import Coverage, Family, HeldUp, IndexCoverage
+from topics.search.service.index_coverage import Coverage, HeldUp, IndexCoverage, IndexType
 from topics.streams.contracts import contract_of
 from topics.streams.lifecycle import describe
 from topics.streams.stream_state import stream_of
@@ -225,13 +225,13 @@ def index_status(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def declared_families(contract: Contract) -> list[tuple[Family, list[str]]]:
+def declared_families(contract: Contract) -> list[tuple[IndexType, list[str]]]:
     """The families that a stream asks for, each with the fields, or rollups, that are in it."""
     config = contract.registry.search_config
     if config is None:
         return []
     fields = sorted(config.fields.items())
-    declared: list[tuple[Family, list[str]]] = [
+    declared: list[tuple[IndexType, list[str]]] = [
         ("col", [name for name, field in fields if field.column]),
         ("fts", [name for name, field in fields if field.kind == "text" or field.prefix]),
         ("agg", sorted(config.rollups)),
@@ -274,7 +274,7 @@ def _exact(topic: Topic, coverage: IndexCoverage, config: SearchConfig) -> list[
     return told
 
 
-def _family(topic: Topic, coverage: IndexCoverage, family: Family, fields: list[str]) -> dict[str, Any]:
+def _family(topic: Topic, coverage: IndexCoverage, family: IndexType, fields: list[str]) -> dict[str, Any]:
     one, wanted = coverage.of(topic, family), len(topic.segments)
     return {
         "family": family,
@@ -315,7 +315,7 @@ def _time(millis: int | None) -> str | None:
     return None if millis is None else write_time(millis)
 
 
-_INDEX_FAMILIES: tuple[Family, ...] = ("routing", "lexicon", "companions")
+_INDEX_FAMILIES: tuple[IndexType, ...] = ("routing", "lexicon", "companions")
 
 
 def stream_details(topic: Topic, streams: Streams) -> dict[str, Any]:
@@ -381,8 +381,8 @@ def storage_of(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
         coverage.of(topic, "exact", name) for name, field in (config.fields if config else {}).items() if field.exact
     ]
     # All families are in the same files.
-    companions = runs["companions"]
-    indexes, near = companions.cold_bytes, companions.bytes - companions.cold_bytes
+    index_files = runs["companions"]
+    indexes, near = index_files.cold_bytes, index_files.bytes - index_files.cold_bytes
     manifest, tail = coverage.manifest(topic).bytes or 0, tail_text_bytes(topic)
     return {
         "object_storage": {
@@ -414,7 +414,7 @@ def storage_of(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
     }
 
 
-_SECTIONS: tuple[Family, ...] = ("col", "fts", "agg", "mblk")
+_SECTIONS: tuple[IndexType, ...] = ("col", "fts", "agg", "mblk")
 _NO_CACHES = (
     "routing_index_cache_bytes", "exact_index_cache_bytes", "lexicon_index_cache_bytes", "sqlite_shared_total_bytes",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""How a companion is stored: named arrays one behind the other, and a directory of them at the end.
+"""File format of index files (also known as: companions): named arrays one behind the other, and a directory of them at the end.
 
     offset   size  field
          0      8  magic "TPCMP001"
@@ -9,8 +9,8 @@
     n+m+16      8  magic "TPCMPEND"
 
 Everything is little endian. A section is the bytes of one array; the directory has its name, the type of its elements
-as numpy writes it, where it is, how long, and the XXH3-64 of its bytes. The directory is checked when a companion is
-opened, a section when somebody first asks for it, so that a companion which is large costs what is asked of it.
+as numpy writes it, where it is, how long, and the XXH3-64 of its bytes. The directory is checked when an index file is
+opened, a section when somebody first asks for it, so that an index file which is large costs what is asked of it.
 
 What the sections are called, for a field `f`, for the routing keys (`key` in the place of `field/f`), for a rollup `r`
 with an interval of `i` ms, and for a measure `m` of it:
@@ -71,7 +71,7 @@ def bytes_of(array: NDArray[Any]) -> memoryview:
 
 
 class IndexFileDamagedError(ValueError):
-    """The bytes of a companion are not those that were written."""
+    """The bytes of an index file are not those that were written."""
 
 
 class Section(msgspec.Struct, array_like=True, frozen=True):
@@ -343,7 +343,7 @@ def narrowest(most: int) -> type[np.unsignedinteger[Any]]:
     return np.uint8 if most < 1 << 8 else np.uint16 if most < 1 << 16 else np.uint32 if most < 1 << 32 else np.uint64
 
 
-# One column of a companion: its arrays, as they are in a file or on their way into one.
+# One column of an index file: its arrays, as they are in a file or on their way into one.
 
 Array = NDArray[Any]
 
@@ -351,7 +351,7 @@ KIND_TYPES: Final = {"integer": np.int64, "date": np.int64, "float": np.float64,
 
 
 class FieldHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What the head of a companion says about a column, so that one need not look into it."""
+    """What the head of an index file says about a column, so that one need not look into it."""
 
     kind: str
     values: int
@@ -365,7 +365,7 @@ class FieldHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredColumn:
-    """The values of one field of all rows of a companion."""
+    """The values of one field of all rows of an index file."""
 
     def __init__(
         self,
@@ -569,17 +569,18 @@ def read_blocks(file: SectionFile, prefix: str, rows: int, block_rows: int) -> B
     )
 
 
-# Whose companions they are and of what: digests of everything that decides what is in a column.
+# Whose index files they are and of what: digests of everything that decides what is in a column.
 #
-# Two columns with the same digest were extracted alike, so a companion that was made for another description of its
+# Two columns with the same digest were extracted alike, so an index file that was made for another description of its
 # stream still serves those queries whose fields have not changed. All digests together are a plan, and the digest of
-# the plan is its generation: companions of another one are made anew, and serve as long as they can until that is done.
+# the plan is its generation: index files of another one are made anew, and serve as long as they can until that is
+# done.
 
 EXTRACTION: Final = 1
 """The version of the functions that extract, tokenise and normalise. Whoever changes what they give counts it up."""
 
 ROLLUPS: Final = 2
-"""The version of how rollups are stored. Those of another one are not read, and made anew with their companions."""
+"""The version of how rollups are stored. Those of another one are not read, and made anew with their index files."""
 
 _encode_identity = msgspec.msgpack.Encoder(order="sorted").encode
 
@@ -589,7 +590,7 @@ def _digest(*parts: Any) -> str:
 
 
 class IndexPlan(msgspec.Struct, frozen=True):
-    """What a companion of a stream holds, by the digests of it."""
+    """What an index file of a stream holds, by the digests of it."""
 
     fields: dict[str, str]
     rollups: dict[str, str]
@@ -651,7 +652,7 @@ def fields_of_rollup(rollup: Rollup, config: SearchConfig) -> set[str]:
 
 
 class IndexNeeds(msgspec.Struct, frozen=True):
-    """What a query asks of a companion, each with the digest that it must have."""
+    """What a query asks of an index file, each with the digest that it must have."""
 
     fields: dict[str, str] = {}
     sums: dict[str, str] = {}
@@ -669,6 +670,6 @@ def needs_of_search(plan: IndexPlan, predicate: Predicate, sorted_by: tuple[str,
 def needs_of_aggregation(plan: IndexPlan, ask: Aggregation) -> IndexNeeds:
     fields = fields_of_rollup(ask.rollup, ask.config) | set(fields_of(ask.predicate))
     parts = [name for name, measure in ask.rollup.measures.items() if isinstance(measure, SummaryParts)]
-    # Summaries that no rollup declares are in no companion.
+    # Summaries that no rollup declares are in no index file.
     sums = {f"{ask.name}/{name}": plan.sums.get(f"{ask.name}/{name}", "nowhere") for name in parts}
     return IndexNeeds({name: plan.fields[name] for name in sorted(fields)}, sums)

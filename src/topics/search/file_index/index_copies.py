@@ -1,6 +1,6 @@
-"""Companions on their way between the data folder and the cold tier, whole and told by a digest of all their bytes.
+"""Copies of index files between the data folder and the cold tier, verified by a digest of all their bytes.
 
-A companion may be larger than the memory that a task has, so none is ever held: one that goes to an object store is
+An index file may be larger than the memory that a task has, so none is ever held: one that goes to an object store is
 sent out of its mapping, and one that comes from there is fetched a piece at a time.
 """
 

@@ -1,4 +1,5 @@
-"""Which companions of a stream count: a manifest beside them, replaced in one step once its files are on disk.
+"""Index manifest: the list of the index files (also known as: companions) of a stream that are in use. It is replaced
+atomically once its files are on disk.
 
     families/<16 hex digits>/manifest.json
     families/<16 hex digits>/<first seq>-<last seq>-<generation>-<run>-<attempt>.companion
@@ -8,11 +9,11 @@ for any more cannot write into the file of another. A file that no manifest name
 removes it, and whoever holds the pipeline removes what is left of those who could not. Everything here can be made
 again from the segments, so a manifest that cannot be read is one that is not there.
 
-A companion whose segments are all in the cold tier is there as well, under the same name below `families/` of the cold
-folder or object store; manifests stay. It is copied and read back before a manifest says so, and its file in the data
-folder is retired. To list a store is slow and costs money, so nothing there is looked for: a name is in the manifest,
-among those that are retired, before anything is written under it. In a cold folder each attempt writes a file of its
-own, `<name>.<run>-<attempt>.tmp`, and renames it; what is left of those is looked for as in the data folder.
+An index file whose segments are all in the cold tier is there as well, under the same name below `families/` of the
+cold folder or object store; manifests stay. It is copied and read back before a manifest says so, and its file in the
+data folder is retired. To list a store is slow and costs money, so nothing there is looked for: a name is in the
+manifest, among those that are retired, before anything is written under it. In a cold folder each attempt writes a file
+of its own, `<name>.<run>-<attempt>.tmp`, and renames it; what is left of those is looked for as in the data folder.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ _FORMAT = 1
 
 
 class IndexFileEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One companion. It knows of all entries from `first` to `last`."""
+    """One index file. It knows of all entries from `first` to `last`."""
 
     name: str
     generation: str
@@ -68,7 +69,7 @@ class Retired(msgspec.Struct, frozen=True):
 
 
 class IndexManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The companions of one stream."""
+    """The index files of one stream."""
 
     format: int = _FORMAT
     topic_id: int
@@ -162,7 +163,7 @@ class IndexStore:
             self.remove_files(topic_id, (name,))
 
     def relocate(self, topic_id: int, name: str, attempt: str) -> int:
-        """Copies a companion into the cold tier, complete and synced; its digest. That in the data folder stays."""
+        """Copies an index file into the cold tier, complete and synced; its digest. That in the data folder stays."""
         self._fs.make_dirs(self.folder(topic_id, cold=True))
         target = self.path(topic_id, name, cold=True)
         digest = send(self._fs, self.path(topic_id, name), target, f"{target}.{attempt}{_BEING_COPIED}")
@@ -261,7 +262,7 @@ class IndexFileSink:
         self._file.close()
 
 
-def companion_name(first: int, last: int, generation: str, run: str, attempt: str) -> str:
+def index_file_name(first: int, last: int, generation: str, run: str, attempt: str) -> str:
     return f"{first:020d}-{last:020d}-{generation[:8]}-{run}-{attempt}{_ENDING}"
 
 
@@ -275,12 +276,12 @@ def left_uncovered(first: int, last: int, covered: Ranges) -> Ranges:
     return difference([(first, last)], covered)
 
 
-# Looks at companions. One that is damaged is no loss: searches pass it over, and the pipeline makes it again.
+# Looks at index files. One that is damaged is no loss: searches pass it over, and the pipeline makes it again.
 
 _AGAIN = "searches pass it over; `topics pipeline rebuild` makes it again"
 
 
-def check_companions(fs: FileSystem, layout: Layout) -> Iterator[Finding]:
+def check_index_files(fs: FileSystem, layout: Layout) -> Iterator[Finding]:
     """Everything that manifests name and that is not as they say; every byte is looked at, in the cold tier as well."""
     store = IndexStore(fs, layout)
     for topic_id in store.topic_ids():
@@ -313,13 +314,13 @@ def _problem(fs: FileSystem, store: IndexStore, manifest: IndexManifest, file: I
         if is_object_store(path):
             # A piece at a time: it may be larger than the memory.
             return None if digest_of(fs, path) == file.digest else "it is not what was put there"
-        companion = IndexFile(store.map(manifest.topic_id, file.name, file.cold))
-        companion.check()
+        index_file = IndexFile(store.map(manifest.topic_id, file.name, file.cold))
+        index_file.check()
     except FileNotFoundError:
         return "it is missing"
     except (OSError, IndexFileDamagedError) as error:
         return str(error)
-    head = companion.head
+    head = index_file.head
     if (head.epoch, head.first, head.last, head.rows) != (manifest.epoch, file.first, file.last, file.rows):
         return "it is not the companion that the manifest names"
     return None

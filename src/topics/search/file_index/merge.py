@@ -1,4 +1,5 @@
-"""Making one companion out of several that follow each other, without looking at any entry again.
+"""Merge (compaction) of consecutive index files into one, without reading any entry again, and the build of an index
+file from a memory index.
 
 Columns are put one behind the other. Dictionaries become one by a merge of sorted texts, and places by counting, so
 nothing is sorted and no more than one column is in memory. What was deleted meanwhile can be left out: then its texts
@@ -46,10 +47,10 @@ from topics.search.query.columns import GAP, Mask, Numbers
 from topics.search.query.plan import Entry
 
 
-def merge(companions: Sequence[IndexFile], write: Write, removed: Sequence[SeqRange] = ()) -> IndexFileHead:
-    """Writes one companion for all entries of some of one generation, in order, but for those that were removed."""
-    first, last = companions[0].head, companions[-1].head
-    sources = [_Source(companion, removed) for companion in companions]
+def merge(index_files: Sequence[IndexFile], write: Write, removed: Sequence[SeqRange] = ()) -> IndexFileHead:
+    """Writes one index file for all entries of some of one generation, in order, but for those that were removed."""
+    first, last = index_files[0].head, index_files[-1].head
+    sources = [_Source(index_file, removed) for index_file in index_files]
     rows = sum(source.rows for source in sources)
     writer = SectionWriter(write)
     if rows != last.last - first.first + 1:
@@ -57,46 +58,46 @@ def merge(companions: Sequence[IndexFile], write: Write, removed: Sequence[SeqRa
     fields: dict[str, FieldHead] = {}
     key_head: FieldHead | None = None
     for name in first.fields:
-        column = _join([source.column(companion.column(name)) for source, companion in _pairs(sources, companions)])
+        column = _join([source.column(index_file.column(name)) for source, index_file in _pairs(sources, index_files)])
         fields[name] = write_column(writer, f"field/{name}", column, first.block_rows)
-        if key_head is None and all(is_same(companion.column(name), companion.key) for companion in companions):
+        if key_head is None and all(is_same(index_file.column(name), index_file.key) for index_file in index_files):
             # As ids are: what was merged for the field is what would be merged for the keys.
             key_head = write_column(writer, KEY, column, first.block_rows)
     if key_head is None:
-        key = _join([source.column(companion.key) for source, companion in _pairs(sources, companions)])
+        key = _join([source.column(index_file.key) for source, index_file in _pairs(sources, index_files)])
         key_head = write_column(writer, KEY, key, first.block_rows)
     for name in first.plan.sums:
         write_summaries(writer, f"sums/{name}", *texts_behind([source.states(name) for source in sources]))
     whole = all(source.keep is None for source in sources)
-    rollups = _merge_rollups(writer, companions, rows) if whole else {}
+    rollups = _merge_rollups(writer, index_files, rows) if whole else {}
     head = IndexFileHead(
         epoch=first.epoch, generation=first.generation, first=first.first, last=last.last, rows=rows,
-        block_rows=first.block_rows, level=max(companion.head.level for companion in companions) + 1,
+        block_rows=first.block_rows, level=max(index_file.head.level for index_file in index_files) + 1,
         plan=IndexPlan(first.plan.fields, rollups, first.plan.sums), fields=fields, key=key_head,
     )  # fmt: skip
     writer.finish(head)
     return head
 
 
-def _pairs(sources: Sequence["_Source"], companions: Sequence[IndexFile]) -> Iterator[tuple["_Source", IndexFile]]:
-    return zip(sources, companions, strict=True)
+def _pairs(sources: Sequence["_Source"], index_files: Sequence[IndexFile]) -> Iterator[tuple["_Source", IndexFile]]:
+    return zip(sources, index_files, strict=True)
 
 
 class _Source:
-    """A companion and which of its rows are kept."""
+    """An index file and which of its rows are kept."""
 
-    def __init__(self, companion: IndexFile, removed: Sequence[SeqRange]) -> None:
-        self.companion = companion
-        keep = np.ones(companion.head.rows, np.bool_)
+    def __init__(self, index_file: IndexFile, removed: Sequence[SeqRange]) -> None:
+        self.index_file = index_file
+        keep = np.ones(index_file.head.rows, np.bool_)
         for first, last in removed:
-            lo, hi = companion.row_range(first, last)
+            lo, hi = index_file.row_range(first, last)
             keep[lo:hi] = False
         self.keep: Mask | None = None if bool(keep.all()) else keep
         """None where that is all of them."""
         self.rows = int(np.count_nonzero(keep))
 
     def numbers(self) -> Array:
-        numbers = self.companion.numbers_of(0, self.companion.head.rows)
+        numbers = self.index_file.numbers_of(0, self.index_file.head.rows)
         return numbers if self.keep is None else numbers[self.keep]
 
     def column(self, stored: StoredColumn) -> StoredColumn:
@@ -105,7 +106,7 @@ class _Source:
     def states(self, name: str) -> tuple[Array, Array]:
         """The rows that are summaries already: their bytes and ends."""
         rollup, _, measure = name.partition("/")
-        raw, ends = self.companion.summaries.texts(rollup, measure)
+        raw, ends = self.index_file.summaries.texts(rollup, measure)
         return (raw, ends) if self.keep is None else texts_at(raw, ends, np.flatnonzero(self.keep))
 
 
@@ -171,15 +172,15 @@ def _join_places(columns: Sequence[StoredColumn], codes_of: Sequence[Array], siz
     return narrow(places), narrow(stops)
 
 
-def _merge_rollups(writer: SectionWriter, companions: Sequence[IndexFile], rows: int) -> dict[str, str]:
+def _merge_rollups(writer: SectionWriter, index_files: Sequence[IndexFile], rows: int) -> dict[str, str]:
     """Adds what all of them have added up alike; the rollups of it."""
     merged: dict[str, str] = {}
-    for name, digest in companions[0].head.plan.rollups.items():
-        if any(companion.head.plan.rollups.get(name) != digest for companion in companions):
+    for name, digest in index_files[0].head.plan.rollups.items():
+        if any(index_file.head.plan.rollups.get(name) != digest for index_file in index_files):
             continue
         rolled: Rolled = {}
-        for interval, level in _levels(companions[0], name):
-            sources = [read_rollup(companion.file, name, interval, level) for companion in companions]
+        for interval, level in _levels(index_files[0], name):
+            sources = [read_rollup(index_file.file, name, interval, level) for index_file in index_files]
             known = [source for source in sources if source is not None]
             groups = merge_groups(known, interval, most_groups(rows)) if len(known) == len(sources) else None
             if groups is not None:
@@ -189,9 +190,9 @@ def _merge_rollups(writer: SectionWriter, companions: Sequence[IndexFile], rows:
     return merged
 
 
-def _levels(companion: IndexFile, name: str) -> list[tuple[int, str]]:
+def _levels(index_file: IndexFile, name: str) -> list[tuple[int, str]]:
     found = []
-    for section in companion.file.names():
+    for section in index_file.file.names():
         kind, _, rest = section.partition("/")
         if kind == "rollup" and rest.endswith("/starts"):
             rollup, interval, level, *_ = rest.split("/")
@@ -200,7 +201,7 @@ def _levels(companion: IndexFile, name: str) -> list[tuple[int, str]]:
     return found
 
 
-# Making a companion out of the columns of an index that was filled with the entries of a range.
+# Making an index file out of the columns of an index that was filled with the entries of a range.
 
 
 def build(
@@ -212,7 +213,7 @@ def build(
     write: Write,
     block_rows: int = BLOCK_ROWS,
 ) -> IndexFileHead:
-    """Writes the companion of the entries from `first` to `last`, which come in the order of their numbers; those that
+    """Writes the index file of the entries from `first` to `last`, which come in the order of their numbers; those that
     are missing are not live."""
     index = unasked_index(registry)
     for entries in batches:
@@ -238,7 +239,7 @@ def freeze(
     write: Write,
     block_rows: int = BLOCK_ROWS,
 ) -> IndexFileHead:
-    """Writes the companion of all that an index has."""
+    """Writes the index file of all that an index has."""
     plan, numbers = plan_of(registry), index.numbers
     rows = len(numbers)
     writer = SectionWriter(write)

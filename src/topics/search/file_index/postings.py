@@ -1,4 +1,4 @@
-"""Which rows a clause with texts can only match: those of its texts, which a companion has in order.
+"""Posting lists: the rows of each text in an index file, which bound the rows that a clause can match.
 
 They are counted and found for any range of rows, so that a search which needs the newest rows of a frequent word reads
 the places of these and no others.
@@ -126,8 +126,8 @@ class _OfAny:
 class Lookup:
     """The postings of one search, each looked for once."""
 
-    def __init__(self, companion: IndexFile) -> None:
-        self.companion = companion
+    def __init__(self, index_file: IndexFile) -> None:
+        self.index_file = index_file
         self._known: dict[Predicate, Postings | None] = {}
 
     def of(self, predicate: Predicate) -> Postings | None:
@@ -146,10 +146,10 @@ class Lookup:
             parts = [self.of(each) for each in predicate.parts]
             known = [part for part in parts if part is not None]
             return _joined(known, _OfAny) if len(known) == len(parts) else None
-        spans = _code_spans(self.companion, predicate)
+        spans = _code_spans(self.index_file, predicate)
         if spans is None:
             return None
-        column = self.companion.column(predicate.field)  # type: ignore[attr-defined]
+        column = self.index_file.column(predicate.field)  # type: ignore[attr-defined]
         known = [part for span in spans if (part := _of_codes(column, *span)) is not None]
         return _joined(known, _OfAll) if known else None
 
@@ -165,12 +165,12 @@ def _of_codes(column: StoredColumn, begin: int, end: int) -> Postings | None:
     return _OfSomeTexts(column, places) if len(places) <= _MOST_PLACES else None
 
 
-def _code_spans(companion: IndexFile, predicate: Predicate) -> list[tuple[int, int]] | None:
+def _code_spans(index_file: IndexFile, predicate: Predicate) -> list[tuple[int, int]] | None:
     """For each text that a clause wants, from and up to which code it is; None for clauses without texts."""
     field: str | None = getattr(predicate, "field", None)
-    if field is None or not companion.column(field).is_text:
+    if field is None or not index_file.column(field).is_text:
         return None
-    texts = companion.column(field).texts
+    texts = index_file.column(field).texts
     if isinstance(predicate, Equals):
         return [_span_of(texts.code(str(predicate.value)))]
     if isinstance(predicate, StartsWith):

@@ -1,7 +1,7 @@
-"""The part of a plan that a companion is.
+"""Query over one index file, as one part of a plan, and the result cache of such queries.
 
 It is asked block by block, in the order in which hits are wanted, and stops as soon as no block can have a better one.
-A clause that names few rows is judged on those rows alone. Each of these judges by the same code as the fresh index.
+A clause that names few rows is judged on those rows alone. Each of these judges by the same code as the memory index.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,11 +26,11 @@ from topics.search.query.predicates import Predicate, has_scores
 from topics.search.query.score import Statistics
 from topics.search.query.sort import Place, Sort
 
-# What searches found in companions, remembered for those that ask the same again.
+# What searches found in index files, remembered for those that ask the same again.
 #
-# A companion never changes, so what a search finds in it follows from the search and from the rows that it is asked of.
-# What is fresh, and what was removed, is no part of that: whoever asks looks at the one anew each time, and does not
-# ask here where the other says that rows are gone. So nothing here is ever out of date, however much is appended
+# An index file never changes, so what a search finds in it follows from the search and from the rows that it is asked
+# of. What is fresh, and what was removed, is no part of that: whoever asks looks at the one anew each time, and does
+# not ask here where the other says that rows are gone. So nothing here is ever out of date, however much is appended
 # meanwhile.
 
 BYTES_MAX: Final = 10_000_000
@@ -43,7 +43,7 @@ Key = tuple[Predicate, Sort, int, Place | None, Place | None, bool, int, int]
 
 
 def key_of(ask: Ask, lo: int, hi: int) -> Key | None:
-    """All that the hits among the rows of a companion from `lo` up to `hi` follow from; None for a search whose ranks
+    """All that the hits among the rows of an index file from `lo` up to `hi` follow from; None for a search whose ranks
     are by what all parts have."""
     if ask.weights is not None:
         return None
@@ -61,19 +61,19 @@ def _size_of(key: Key, found: Found) -> int:
 
 
 class ResultCache:
-    """What was found in each companion, for as long as that is open."""
+    """What was found in each index file, for as long as that is open."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._found: WeakKeyDictionary[IndexFile, dict[Key, Found]] = WeakKeyDictionary()
         self._bytes = 0
-        """With what was of companions that were closed since."""
+        """With what was of index files that were closed since."""
 
-    def get(self, companion: IndexFile, key: Key) -> Found | None:
-        known = self._found.get(companion)
+    def get(self, index_file: IndexFile, key: Key) -> Found | None:
+        known = self._found.get(index_file)
         return None if known is None else known.get(key)
 
-    def put(self, companion: IndexFile, key: Key, found: Found) -> None:
+    def put(self, index_file: IndexFile, key: Key, found: Found) -> None:
         """Nobody changes what was found from here on."""
         size = _size_of(key, found)
         if self._bytes + size > self._bytes_max:
@@ -82,7 +82,7 @@ class ResultCache:
         if size > self._bytes_max:
             return
         self._bytes += size
-        self._found.setdefault(companion, {})[key] = found
+        self._found.setdefault(index_file, {})[key] = found
 
 
 _KEYS_BETWEEN_LOOKS: Final = 256
@@ -90,11 +90,11 @@ _NONE_REMOVED: Final = np.zeros((0, 2), np.int64)
 
 
 class LiveRows:
-    """Which rows of a companion are in the span that is asked for and were not removed since."""
+    """Which rows of an index file are in the span that is asked for and were not removed since."""
 
-    def __init__(self, companion: IndexFile, span: Span, removed: Sequence[SeqRange]) -> None:
-        self._companion = companion
-        self.lo, self.hi = companion.row_range(span.first, span.last)
+    def __init__(self, index_file: IndexFile, span: Span, removed: Sequence[SeqRange]) -> None:
+        self._index_file = index_file
+        self.lo, self.hi = index_file.row_range(span.first, span.last)
         self._span = span
         here = sorted((first, last) for first, last in removed if last >= span.first and first <= span.last)
         bounds = np.array(here, np.int64).reshape(-1, 2) if here else _NONE_REMOVED
@@ -115,11 +115,13 @@ class LiveRows:
     @property
     def is_whole(self) -> bool:
         """Whether every row is alive."""
-        return self.lo == 0 and self.hi == self._companion.head.rows and not len(self.dead_rows())
+        return self.lo == 0 and self.hi == self._index_file.head.rows and not len(self.dead_rows())
 
     def dead_rows(self) -> Numbers:
         """Rows between the first and the last one that are not alive."""
-        ranges = [self._companion.row_range(first, last) for first, last in zip(self._firsts, self._lasts, strict=True)]
+        ranges = [
+            self._index_file.row_range(first, last) for first, last in zip(self._firsts, self._lasts, strict=True)
+        ]
         found = [np.arange(lo, hi) for lo, hi in ranges if lo < hi]
         return np.concatenate(found) if found else np.zeros(0, np.int64)
 
@@ -127,39 +129,39 @@ class LiveRows:
 class IndexFilePart:
     def __init__(
         self,
-        companion: IndexFile,
+        index_file: IndexFile,
         span: Span,
         plan: IndexPlan,
         removed: Sequence[SeqRange] = (),
-        findings: ResultCache | None = None,
+        result_cache: ResultCache | None = None,
     ) -> None:
         """`plan` is that of the stream as it is described now. What was found before is looked for in `findings`."""
-        self._companion = companion
+        self._index_file = index_file
         self._plan = plan
-        self._findings = findings
+        self._result_cache = result_cache
         self.span = span
-        self._living = LiveRows(companion, span, removed)
+        self._living = LiveRows(index_file, span, removed)
 
     def search(self, ask: Ask, budget: Budget) -> Found:
-        if TopK(self._companion, ask).is_hopeless():
+        if TopK(self._index_file, ask).is_hopeless():
             return Found(hits=[], candidates=0)
-        living, findings = self._living, self._findings
-        key = None if findings is None or living.has_dead else key_of(ask, living.lo, living.hi)
-        if findings is None or key is None:
+        living, result_cache = self._living, self._result_cache
+        key = None if result_cache is None or living.has_dead else key_of(ask, living.lo, living.hi)
+        if result_cache is None or key is None:
             return self._search(ask, budget)
-        found = findings.get(self._companion, key)
+        found = result_cache.get(self._index_file, key)
         if found is None:
             found = self._search(ask, budget)
             if budget.spent is None:
-                findings.put(self._companion, key, found)
+                result_cache.put(self._index_file, key, found)
         return found
 
     def _search(self, ask: Ask, budget: Budget) -> Found:
         living = self._living
-        choice = RowSelection(self._companion, ask, living.lo, living.hi, budget)
+        choice = RowSelection(self._index_file, ask, living.lo, living.hi, budget)
         if choice.is_small:
             return self._look_at_all(ask, choice.at_once, budget)
-        walk = SortedScan(self._companion, ask, living.lo, living.hi)
+        walk = SortedScan(self._index_file, ask, living.lo, living.hi)
         if walk.is_possible():
             found = self._look_at_all(ask, walk.chunks, budget)
             if not walk.gave_up:
@@ -167,7 +169,7 @@ class IndexFilePart:
         return self._look_at_all(ask, choice.by_blocks, budget)
 
     def _look_at_all(self, ask: Ask, chunks: Callable[[TopK], Iterator[Rows]], budget: Budget) -> Found:
-        ranking = TopK(self._companion, ask)
+        ranking = TopK(self._index_file, ask)
         found = Found(hits=[], candidates=0)
         try:
             for rows in chunks(ranking):
@@ -179,12 +181,12 @@ class IndexFilePart:
 
     def _look(self, ask: Ask, rows: Rows, found: Found, budget: Budget) -> None:
         """Raises `Late`, and then nothing of these rows is among what was found."""
-        judge = MaskEvaluator(rows, rows.count, budget)
-        matching = np.flatnonzero(judge.mask(ask.predicate))
+        evaluator = MaskEvaluator(rows, rows.count, budget)
+        matching = np.flatnonzero(evaluator.mask(ask.predicate))
         if self._living.has_dead:
             matching = matching[self._living.mask(rows.numbers_at(matching))]
         has_any = len(matching) and has_scores(ask.predicate)
-        scorer = Scorer(rows, rows.count, judge, ask.weights, matching)
+        scorer = Scorer(rows, rows.count, evaluator, ask.weights, matching)
         scores = scorer.scores(ask.predicate) if has_any else None
         found.matched += len(matching)
         found.candidates = (found.candidates or 0) + rows.count
@@ -194,15 +196,15 @@ class IndexFilePart:
 
     def _blocks(self) -> range:
         """The blocks with rows of the span."""
-        size, living = self._companion.head.block_rows, self._living
+        size, living = self._index_file.head.block_rows, self._living
         return range(living.lo // size, -(-living.hi // size)) if living.lo < living.hi else range(0)
 
     def count(self, ask: Count, budget: Budget) -> Counted:
         statistics, found, living = Statistics(ask.terms), Counted(numbers=[]), self._living
-        bounds = self._companion.bounds
+        bounds = self._index_file.bounds
         for block in self._blocks():
             lo, hi = max(int(bounds[block]), living.lo), min(int(bounds[block + 1]), living.hi)
-            rows = Rows(self._companion, lo, hi)
+            rows = Rows(self._index_file, lo, hi)
             try:
                 statistics.add(
                     count_rows(rows, MaskEvaluator(rows, rows.count, budget), living.mask(rows.numbers), ask)
@@ -219,7 +221,7 @@ class IndexFilePart:
         found.first_missed = self.span.first
 
     def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
-        totals = Totals(self._companion, self._living, self._plan, ask)
+        totals = Totals(self._index_file, self._living, self._plan, ask)
         totalled, table = Totalled(), Table()
         for step in totals.steps(self._blocks()):
             if budget.is_late():
@@ -236,7 +238,7 @@ class IndexFilePart:
         return totalled
 
     def keys(self, after: str | None, limit: int, budget: Budget) -> KeysFound:
-        column, living = self._companion.key, self._living
+        column, living = self._index_file.key, self._living
         found = KeysFound(keys=[], looked_at=living.hi - living.lo)
         code = 0 if after is None else column.texts.place(after)
         if after is not None and code < len(column.texts) and column.texts[code] == after:
@@ -253,4 +255,4 @@ class IndexFilePart:
         return found
 
     def _is_alive(self, rows: Any) -> bool:
-        return bool(self._living.mask(Rows(self._companion, 0, 0, np.asarray(rows, np.int64)).numbers).any())
+        return bool(self._living.mask(Rows(self._index_file, 0, 0, np.asarray(rows, np.int64)).numbers).any())

@@ -1,4 +1,4 @@
-"""A companion that is open, and the columns of some of its rows as a query asks for them."""
+"""Reader of index files: a memory-mapped file (also known as: companion) and the columns of some of its rows."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from topics.search.file_index.file_format import (
 from topics.search.query.aggregate_arrays import Counted, State, Summed
 from topics.search.query.columns import FEW, GAP, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn, ranges
 
-# Texts of several companions as those of one.
+# Texts of several index files as those of one.
 #
 # Dictionaries are sorted, so they are merged: some thousand texts of each at a time, whatever their number, and those
 # together. Of what is only put one behind the other, or left out, no text is looked at.
@@ -122,7 +122,7 @@ def texts_behind(parts: Sequence[tuple[TextArray, TextArray]]) -> tuple[TextArra
     return np.concatenate([raw for raw, _ in parts]), narrow(np.concatenate(ends))
 
 
-# States in a companion: entries that are summaries already, and what groups came to that is no number of 64 bits.
+# States in an index file: entries that are summaries already, and what groups came to that is no number of 64 bits.
 #
 # A state is JSON: of a count the number, of a summary `[count, sum, least, greatest, histogram | null]`. Integers have
 # no end in Python and none in JSON, so they come back as they were; a sum that is no number is not stored at all.
@@ -224,7 +224,7 @@ KEY: Final = "key"
 
 
 class IndexFileHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What a companion is about."""
+    """What an index file is about."""
 
     epoch: int
     """Tells its stream from another one of the same name."""
@@ -235,7 +235,7 @@ class IndexFileHead(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     block_rows: int
     level: int = 0
-    """How often companions were merged to make it."""
+    """How often index files were merged to make it."""
     plan: IndexPlan
     fields: dict[str, FieldHead]
     key: FieldHead
@@ -245,7 +245,7 @@ _decode_head = msgspec.msgpack.Decoder(IndexFileHead).decode
 
 
 class IndexFile:
-    """The arrays of a companion. They are mapped, so that only what is looked at takes memory."""
+    """The arrays of an index file. They are mapped, so that only what is looked at takes memory."""
 
     def __init__(self, data: memoryview | bytes) -> None:
         """Raises CompanionDamagedError."""
@@ -322,7 +322,7 @@ class IndexFile:
 
 
 class Picked(msgspec.Struct, frozen=True):
-    """Which rows of a companion: all between two, or those of a list."""
+    """Which rows of an index file: all between two, or those of a list."""
 
     lo: int
     hi: int
@@ -334,20 +334,20 @@ class Picked(msgspec.Struct, frozen=True):
 
 
 class Rows(Mapping[str, Column]):
-    """Some rows of a companion: their numbers, and their columns by name. All between two, or those of a list."""
+    """Some rows of an index file: their numbers, and their columns by name. All between two, or those of a list."""
 
-    def __init__(self, companion: IndexFile, lo: int, hi: int, picked: Numbers | None = None) -> None:
-        self._companion = companion
+    def __init__(self, index_file: IndexFile, lo: int, hi: int, picked: Numbers | None = None) -> None:
+        self._index_file = index_file
         self.lo = lo
         self.hi = hi
         self.picked = picked
         self._made: dict[str, Column] = {}
 
     def __len__(self) -> int:
-        return len(self._companion.head.fields)
+        return len(self._index_file.head.fields)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._companion.head.fields)
+        return iter(self._index_file.head.fields)
 
     def __getitem__(self, name: str) -> Column:
         made = self._made.get(name)
@@ -355,7 +355,7 @@ class Rows(Mapping[str, Column]):
             # Not with these rows themselves: arrays in a circle would stay until the garbage collector comes by, which
             # counts objects and not bytes.
             view = Picked(self.lo, self.hi, self.picked)
-            made = self._made[name] = _view_of(self._companion.column(name), view)
+            made = self._made[name] = _view_of(self._index_file.column(name), view)
         return made
 
     @property
@@ -365,20 +365,20 @@ class Rows(Mapping[str, Column]):
     @cached_property
     def numbers(self) -> Numbers:
         if self.picked is None:
-            return self._companion.numbers_of(self.lo, self.hi)
-        return self._companion.numbers_at(self.picked)
+            return self._index_file.numbers_of(self.lo, self.hi)
+        return self._index_file.numbers_at(self.picked)
 
     def numbers_at(self, places: Numbers) -> Numbers:
         """The numbers of some of the rows."""
-        return self._companion.numbers_at(places + self.lo if self.picked is None else self.picked[places])
+        return self._index_file.numbers_at(places + self.lo if self.picked is None else self.picked[places])
 
     def known(self, rollup: str, measure: str, count: int) -> Mask:
         """Which rows are summaries already."""
-        return self._companion.summaries.known(rollup, measure, self.lo, self.hi, self.picked)
+        return self._index_file.summaries.known(rollup, measure, self.lo, self.hi, self.picked)
 
     def at(self, rollup: str, measure: str, rows: Numbers) -> Sequence[Any]:
         wanted = rows + self.lo if self.picked is None else self.picked[rows]
-        return self._companion.summaries.at(rollup, measure, wanted)
+        return self._index_file.summaries.at(rollup, measure, wanted)
 
 
 class SpreadSnapshot(Snapshot):

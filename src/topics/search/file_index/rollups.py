@@ -1,4 +1,5 @@
-"""Rollups that are added up ahead: by all their dimensions and by none, at each of their intervals.
+"""Rollups: aggregates that are computed when an index file is built, by all their dimensions and by none, at each of
+their intervals.
 
 What is asked by some of the dimensions is merged out of what was added up by all of them, and so are longer intervals
 out of shorter ones that they are made of.
@@ -40,7 +41,7 @@ from topics.search.query.aggregate_arrays import (
 from topics.search.query.columns import Mask, Numbers
 from topics.search.query.predicates import All, Equals, Everything, Predicate
 
-# Rollups in a companion: groups as arrays, which are taken as they are. `files` tells what the sections are.
+# Rollups in an index file: groups as arrays, which are taken as they are. `files` tells what the sections are.
 
 Sections = list[tuple[str, Array]]
 
@@ -146,7 +147,7 @@ class StoredRollup:
 
 
 FAR_MS: Final = 1 << 62
-"""Times beyond are no times; where a companion has any, nothing is added up ahead."""
+"""Times beyond are no times; where an index file has any, nothing is added up ahead."""
 _FEW_GROUPS: Final = 1024
 _SAVING: Final = 2
 """Sums are only worth their room where there are so many rows to a group."""
@@ -173,14 +174,14 @@ def build_rollup(index: MemoryIndex, config: SearchConfig, version: int, name: s
     if len(times) and not (int(times.min()) > -FAR_MS and int(times.max()) < FAR_MS):
         return {}
     rolled: Rolled = {}
-    judge, alive = MaskEvaluator(index.columns, count), np.ones(count, np.bool_)
+    evaluator, alive = MaskEvaluator(index.columns, count), np.ones(count, np.bool_)
     most = most_groups(count)
     for length in sorted({interval_ms(interval) or 1 for interval in rollup.intervals}):
         for level in levels_of(rollup):
             groups = _derived(rolled, length, rollup.dimensions if level == "all" else ())
             if groups is None:
                 ask = whole(config, version, name, length, level)
-                groups = memory_aggregates.aggregate_rows(index.sheet, index.columns, judge, alive, ask, most)
+                groups = memory_aggregates.aggregate_rows(index.sheet, index.columns, evaluator, alive, ask, most)
                 groups = None if groups is None else regroup([groups], length, range(len(ask.group_by)))
             if groups is not None and len(groups) <= most:
                 rolled[length, level] = groups
@@ -219,7 +220,7 @@ def read_rollup(file: SectionFile, name: str, interval: int, level: Level) -> St
 
 
 def merge_groups(sources: Sequence[StoredRollup], interval: int, most: int) -> Groups | None:
-    """The groups of several companions as those of one; None where there are too many to save anything."""
+    """The groups of several index files as those of one; None where there are too many to save anything."""
     merged = regroup([source.all() for source in sources], interval, range(sources[0].dimensions))
     return merged if len(merged) <= most else None
 
@@ -229,7 +230,7 @@ def most_groups(rows: int) -> int:
     return max(_FEW_GROUPS, rows // _SAVING)
 
 
-# Aggregations over a companion: out of what was added up ahead where that is exact, and out of its columns elsewhere.
+# Aggregations over an index file: out of what was added up ahead where that is exact, and out of its columns elsewhere.
 #
 # A bucket that the asked range cuts, and a bucket with an entry that was removed since, is added up anew; all the
 # others are taken as they are. Where too much was removed, or a query restricts more than dimensions, everything is
@@ -251,10 +252,10 @@ class Alive(Protocol):
 
 
 class Totals:
-    """One aggregation over one companion."""
+    """One aggregation over one index file."""
 
-    def __init__(self, companion: IndexFile, living: Alive, plan: IndexPlan, ask: Aggregation) -> None:
-        self._companion = companion
+    def __init__(self, index_file: IndexFile, living: Alive, plan: IndexPlan, ask: Aggregation) -> None:
+        self._index_file = index_file
         self._living = living
         self._ask = ask
         self._plan = plan
@@ -275,9 +276,9 @@ class Totals:
         ]
 
     def _overlaps(self) -> bool:
-        """Whether any entry may be of the asked time, as the head of the companion says."""
+        """Whether any entry may be of the asked time, as the head of the index file says."""
         ask = self._ask
-        times = self._companion.head.fields.get(ask.rollup.timestamp_field)
+        times = self._index_file.head.fields.get(ask.rollup.timestamp_field)
         if times is None or not isinstance(times.low, int) or not isinstance(times.high, int):
             # Without a value in any row there is no least one either.
             return times is None or bool(times.values)
@@ -286,7 +287,7 @@ class Totals:
     # Out of what was added up ahead
 
     def _rolled(self) -> StoredRollup | None:
-        ask, head = self._ask, self._companion.head
+        ask, head = self._ask, self._index_file.head
         known = head.plan.rollups.get(ask.name) if ask.given is None else None
         if known is None or known != self._plan.rollups.get(ask.name):
             return None
@@ -297,7 +298,7 @@ class Totals:
         if gone * _DEAD_SHARE > head.rows:
             return None
         level = "all" if ask.group_by or fixed else "none"
-        return read_rollup(self._companion.file, ask.name, ask.interval_ms, level)
+        return read_rollup(self._index_file.file, ask.name, ask.interval_ms, level)
 
     def _fixed(self) -> dict[str, str] | None:
         """The values that a query wants of dimensions; None where it wants anything else."""
@@ -321,11 +322,11 @@ class Totals:
         ask, living = self._ask, self._living
         interval = ask.interval_ms
         cut = [edge // interval * interval for edge in (ask.from_ms, ask.to_ms) if edge % interval]
-        head = self._companion.head
+        head = self._index_file.head
         gone = np.concatenate((np.arange(living.lo), living.dead_rows(), np.arange(living.hi, head.rows)))
         times = np.zeros(0, np.int64)
         if len(gone):
-            rows = Rows(self._companion, 0, head.rows, gone)
+            rows = Rows(self._index_file, 0, head.rows, gone)
             times = rows[ask.rollup.timestamp_field].snapshot(len(gone)).values
         return np.unique(np.concatenate((np.array(cut, np.int64), times // interval * interval)))
 
@@ -347,7 +348,7 @@ class Totals:
     def _timed(self, among: range, dirty: Numbers | None) -> list[int]:
         """The blocks with entries of the asked time, and of the buckets that are added up anew."""
         ask = self._ask
-        blocks = self._companion.blocks(ask.rollup.timestamp_field)
+        blocks = self._index_file.blocks(ask.rollup.timestamp_field)
         assert blocks is not None
         here = slice(among.start, among.stop)
         lows, highs = np.maximum(blocks.lows[here], ask.from_ms), np.minimum(blocks.highs[here], ask.to_ms - 1)
@@ -360,9 +361,9 @@ class Totals:
 
     def _column_step(self, block: int, dirty: Numbers | None) -> Step:
         def step() -> Groups | None:
-            bounds, living = self._companion.bounds, self._living
+            bounds, living = self._index_file.bounds, self._living
             lo, hi = max(int(bounds[block]), living.lo), min(int(bounds[block + 1]), living.hi)
-            rows = Rows(self._companion, lo, max(hi, lo))
+            rows = Rows(self._index_file, lo, max(hi, lo))
             alive = living.mask(rows.numbers)
             if dirty is not None:
                 times = rows[self._ask.rollup.timestamp_field].snapshot(rows.count).single()[0]

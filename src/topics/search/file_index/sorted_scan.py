@@ -1,6 +1,6 @@
-"""Rows in the order of a field's values, for searches that are sorted by it.
+"""Sorted scan: the rows of an index file in the order of a field's values, for searches that are sorted by it.
 
-A companion has for each field with one value a row its rows in the order of these values. A search that is sorted by
+An index file has for each field with one value a row its rows in the order of these values. A search that is sorted by
 such a field, and by others only where its values are equal, looks at the first rows of that order and stops behind the
 last that can be among its hits. Where matches turn out to be rare it gives up, and all blocks are looked at.
 """
@@ -27,9 +27,9 @@ _SHARE: Final = 8
 class SortedScan:
     """The rows of one search. `gave_up` says at the end that they were not all that count."""
 
-    def __init__(self, companion: IndexFile, ask: Ask, lo: int, hi: int) -> None:
+    def __init__(self, index_file: IndexFile, ask: Ask, lo: int, hi: int) -> None:
         """Of the rows from `lo` up to `hi`."""
-        self._companion = companion
+        self._index_file = index_file
         self._ask = ask
         self._lo = lo
         self._hi = hi
@@ -37,11 +37,11 @@ class SortedScan:
 
     def is_possible(self) -> bool:
         name = self._ask.sort.keys[0].name
-        return not self._ask.count_all and name not in (OFFSET, SCORE) and self._companion.order(name) is not None
+        return not self._ask.count_all and name not in (OFFSET, SCORE) and self._index_file.order(name) is not None
 
     def chunks(self, ranking: TopK) -> Iterator[Rows]:
-        key, companion = self._ask.sort.keys[0], self._companion
-        order, values = companion.order(key.name), _Values(companion.column(key.name))
+        key, index_file = self._ask.sort.keys[0], self._index_file
+        order, values = index_file.order(key.name), _Values(index_file.column(key.name))
         assert order is not None
         at, end = self._bounds(order, values)
         step, looked = FIRST_ROWS, 0
@@ -54,7 +54,7 @@ class SortedScan:
             rows = np.sort(chosen).astype(np.int64)
             rows = rows[np.searchsorted(rows, self._lo) : np.searchsorted(rows, self._hi)]
             if len(rows):
-                yield Rows(companion, 0, companion.head.rows, rows)
+                yield Rows(index_file, 0, index_file.head.rows, rows)
             at, end = (at + size, end) if key.ascending else (at, end - size)
             looked, step = looked + size, min(2 * step, _MOST_ROWS)
 

@@ -1,4 +1,4 @@
-"""The blocks of a companion in the order in which their hits are wanted, and when the others need not be looked at."""
+"""Top-k: visits the blocks of an index file best first, and stops when no other block can have a better hit."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -18,14 +18,14 @@ from topics.search.query.sort import OFFSET, SCORE, Hit, Key
 class TopK:
     """The best hits so far of one search."""
 
-    def __init__(self, companion: IndexFile, ask: Ask) -> None:
-        self._companion = companion
+    def __init__(self, index_file: IndexFile, ask: Ask) -> None:
+        self._index_file = index_file
         self._ask = ask
         self._best: dict[int, tuple[Any, ...]] = {}
         self._last = ask.until
 
     def is_hopeless(self) -> bool:
-        """Whether nothing in the companion can be among the best: other parts have better ones. It says so by its head
+        """Whether nothing in the index file can be among the best: other parts have better ones. It says so by its head
         alone, and no section of it is looked at."""
         if self._last is None:
             return False
@@ -60,7 +60,7 @@ class TopK:
 
     def _best_of_all(self, key: Key) -> Any:
         """The first value in the order of a key that any hit can have."""
-        head = self._companion.head
+        head = self._index_file.head
         if key.name == SCORE:
             return self._best_score(key)
         if key.name == OFFSET:
@@ -76,13 +76,13 @@ class TopK:
     def _best_values(self, key: Key, blocks: Numbers) -> list[Any]:
         """For each block the first value in the order of a key that a hit of it can have. Null is greater than every
         value."""
-        companion = self._companion
+        index_file = self._index_file
         if key.name == SCORE:
             return [self._best_score(key)] * len(blocks)
         if key.name == OFFSET:
-            rows = companion.bounds[blocks] if key.ascending else companion.bounds[blocks + 1] - 1
-            return list(companion.numbers_at(rows).tolist())
-        known, column = companion.blocks(key.name), companion.column(key.name)
+            rows = index_file.bounds[blocks] if key.ascending else index_file.bounds[blocks + 1] - 1
+            return list(index_file.numbers_at(rows).tolist())
+        known, column = index_file.blocks(key.name), index_file.column(key.name)
         assert known is not None
         counts = known.counts[blocks]
         is_null = (counts == 0) if key.ascending else (counts < known.rows[blocks])

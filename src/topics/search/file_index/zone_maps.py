@@ -1,4 +1,4 @@
-"""Which blocks nothing in can match, by their least and greatest values and by the rows of texts.
+"""Zone maps: blocks that cannot match are skipped by their minimum and maximum values and by posting lists.
 
 It only ever leaves out what does not match, so that it changes what a query costs and not what it finds.
 """
@@ -29,9 +29,9 @@ def chance_of(lookup: Lookup, predicate: Predicate) -> Chance:
         return _joined(chances, all if isinstance(predicate, All) else any)
     postings = lookup.of(predicate)
     if postings is not None:
-        return _text_chance(lookup.companion, postings)
+        return _text_chance(lookup.index_file, postings)
     if isinstance(predicate, Equals | Within):
-        return _value_chance(lookup.companion, predicate)
+        return _value_chance(lookup.index_file, predicate)
     return _always
 
 
@@ -50,17 +50,17 @@ def _joined(chances: Sequence[Chance], join: Callable[[Any], bool]) -> Chance:
     return wanted[0] if len(wanted) == 1 else lambda block: join(chance(block) for chance in wanted)
 
 
-def _text_chance(companion: IndexFile, postings: Postings) -> Chance:
-    bounds = companion.bounds
+def _text_chance(index_file: IndexFile, postings: Postings) -> Chance:
+    bounds = index_file.bounds
     return lambda block: postings.most(int(bounds[block]), int(bounds[block + 1])) > 0
 
 
-def _value_chance(companion: IndexFile, predicate: Equals | Within) -> Chance:
-    blocks = companion.blocks(predicate.field)
+def _value_chance(index_file: IndexFile, predicate: Equals | Within) -> Chance:
+    blocks = index_file.blocks(predicate.field)
     if blocks is None:
         return _always
     lows, highs, counts = blocks.lows, blocks.highs, blocks.counts
-    if companion.column(predicate.field).is_text:
+    if index_file.column(predicate.field).is_text:
         return _always
     low: Any = predicate.value if isinstance(predicate, Equals) else predicate.low
     high: Any = predicate.value if isinstance(predicate, Equals) else predicate.high
@@ -72,7 +72,8 @@ def _value_chance(companion: IndexFile, predicate: Equals | Within) -> Chance:
     return lambda block: bool(possible[block])
 
 
-# The rows of a companion that a search looks at, those with the first hits first. What they leave out matches nothing.
+# The rows of an index file that a search looks at, those with the first hits first. What they leave out matches
+# nothing.
 #
 # Where few rows of a block can match, only these are picked. Those of several blocks are looked at together, in steps
 # that grow, because a step has its cost however few rows it has.
@@ -87,10 +88,10 @@ _FEW_OF: Final = 8
 class RowSelection:
     """The rows from `lo` up to `hi` that can match what is asked, as far as postings tell."""
 
-    def __init__(self, companion: IndexFile, ask: Ask, lo: int, hi: int, budget: Budget) -> None:
-        self._companion = companion
+    def __init__(self, index_file: IndexFile, ask: Ask, lo: int, hi: int, budget: Budget) -> None:
+        self._index_file = index_file
         self._ask = ask
-        self._lookup = Lookup(companion)
+        self._lookup = Lookup(index_file)
         self._postings = self._lookup.of(ask.predicate)
         self._lo = lo
         self._hi = hi
@@ -132,25 +133,25 @@ class RowSelection:
 
     def _in_pieces(self, lo: int, hi: int, ranking: TopK) -> Iterator[Rows]:
         """The rows of a block. Where they are wanted by their offsets, the first of them may have all hits."""
-        key, companion = self._ask.sort.by_offset, self._companion
+        key, index_file = self._ask.sort.by_offset, self._index_file
         if key is None or self._pieces is None:
-            yield Rows(companion, lo, hi)
+            yield Rows(index_file, lo, hi)
             return
         for begin, end in self._pieces.of(lo, hi):
             first = np.array([begin if key.ascending else end - 1], np.int64)
-            if ranking.is_behind(companion.numbers_at(first).tolist()):
+            if ranking.is_behind(index_file.numbers_at(first).tolist()):
                 return
-            yield Rows(companion, begin, end)
+            yield Rows(index_file, begin, end)
 
     def _blocks(self) -> range:
-        size = self._companion.head.block_rows
+        size = self._index_file.head.block_rows
         return range(self._lo // size, -(-self._hi // size)) if self._lo < self._hi else range(0)
 
     def _bounds(self, block: int) -> tuple[int, int]:
-        bounds = self._companion.bounds
+        bounds = self._index_file.bounds
         return max(int(bounds[block]), self._lo), min(int(bounds[block + 1]), self._hi)
 
     def _picked(self, pending: Sequence[Numbers]) -> Iterator[Rows]:
         rows = np.sort(np.concatenate(pending)) if pending else np.zeros(0, np.int64)
         if len(rows):
-            yield Rows(self._companion, 0, self._companion.head.rows, rows)
+            yield Rows(self._index_file, 0, self._index_file.head.rows, rows)

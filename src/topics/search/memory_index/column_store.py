@@ -1,4 +1,4 @@
-"""Columns that grow: one field of all entries that came so far."""
+"""Column store of the memory index: append-only columns, dictionaries and the inverted index of words."""
 
 import heapq
 from bisect import bisect_left, bisect_right

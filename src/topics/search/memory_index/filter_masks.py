@@ -1,4 +1,4 @@
-"""Predicates over columns: a mask of the rows that match."""
+"""Filter masks: evaluates predicates over columns to a mask of the rows that match, and scores rows."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -50,14 +50,14 @@ class MaskEvaluator:
     def look(self, predicate: Predicate) -> Mask:
         """A mask that nobody asks for again. Raises `Late`."""
         self.check_time()
-        return self._judge(predicate)
+        return self._evaluate(predicate)
 
     def check_time(self) -> None:
         """Raises `Late`."""
         if self._budget is not None and self._budget.is_late():
             raise Late
 
-    def _judge(self, predicate: Predicate) -> Mask:
+    def _evaluate(self, predicate: Predicate) -> Mask:
         if isinstance(predicate, Everything | Nothing):
             return np.full(self._count, isinstance(predicate, Everything))
         if isinstance(predicate, Negated):
@@ -153,15 +153,20 @@ _RANKS_KEPT: Final = 8
 
 
 class Scorer:
-    """Scores some rows. A clause that they match by is judged once, by whoever judged them."""
+    """Scores some rows. A clause that they match by is evaluated once."""
 
     def __init__(
-        self, columns: Mapping[str, Column], count: int, judge: MaskEvaluator, weights: Weights | None, rows: Numbers
+        self,
+        columns: Mapping[str, Column],
+        count: int,
+        evaluator: MaskEvaluator,
+        weights: Weights | None,
+        rows: Numbers,
     ) -> None:
-        """Of the first `count` rows, which `judge` judges, those of a list. Without weights a clause has one score."""
+        """Of the first `count` rows, which `evaluator` has masks for, those of a list. Without weights a clause has one score."""
         self._columns = columns
         self._count = count
-        self._judge = judge
+        self._evaluator = evaluator
         self._weights = weights
         self._rows = rows
         self._ranked: dict[tuple[Term, float], Floats] = {}
@@ -176,7 +181,7 @@ class Scorer:
         if isinstance(predicate, Any_ | Best):
             join: Any = np.add if isinstance(predicate, Any_) else np.maximum
             for part in predicate.parts:
-                matches = self._judge.mask(part)[self._rows]
+                matches = self._evaluator.mask(part)[self._rows]
                 total = join(total, np.where(matches, self.scores(part), 0.0))
             return total
         if self._weights is None:
@@ -196,7 +201,7 @@ class Scorer:
     def _rank(self, term: Term, weight: float, average: float) -> Floats:
         known = self._ranked.get((term, weight))
         if known is None:
-            self._judge.check_time()
+            self._evaluator.check_time()
             column = self._columns[term.field]
             assert isinstance(column, WordsColumn)
             lengths: Any = column.lengths(self._count)[self._rows]
@@ -223,13 +228,13 @@ class Scorer:
 # Statistics over columns: in how many rows terms stand, and how many words fields have.
 
 
-def count_rows(columns: Mapping[str, Column], judge: MaskEvaluator, alive: Mask, ask: Count) -> list[int]:
+def count_rows(columns: Mapping[str, Column], evaluator: MaskEvaluator, alive: Mask, ask: Count) -> list[int]:
     """What the rows that are alive add to statistics. Raises `Late`."""
     statistics = Statistics(ask.terms)
     for place, name in enumerate(statistics.fields):
         statistics.entries[place], statistics.words[place] = count_field(columns[name], alive)
     for place, term in enumerate(ask.terms):
-        statistics.found[place] = int(np.count_nonzero(judge.look(term) & alive))
+        statistics.found[place] = int(np.count_nonzero(evaluator.look(term) & alive))
     return statistics.numbers
 
 

@@ -79,15 +79,20 @@ class Sheet:
 
 
 def aggregate_rows(
-    summaries: Summaries, columns: Mapping[str, Column], judge: MaskEvaluator, alive: Mask, ask: Aggregation, most: int
+    summaries: Summaries,
+    columns: Mapping[str, Column],
+    evaluator: MaskEvaluator,
+    alive: Mask,
+    ask: Aggregation,
+    most: int,
 ) -> Groups | None:
     """The sums of the rows that are alive; None when there are more groups than `most`."""
     rollup = ask.rollup
     count = len(alive)
     times, has_time, many_times = columns[rollup.timestamp_field].snapshot(count).single()
-    mask = alive & has_time & ~many_times & (times >= ask.from_ms) & (times < ask.to_ms) & judge.mask(ask.predicate)
+    mask = alive & has_time & ~many_times & (times >= ask.from_ms) & (times < ask.to_ms) & evaluator.mask(ask.predicate)
     if rollup.include is not UNSET:
-        mask &= judge.mask(bind_search(rollup.include, ask.config).predicate)
+        mask &= evaluator.mask(bind_search(rollup.include, ask.config).predicate)
     for name in rollup.dimensions:
         mask &= ~columns[name].snapshot(count).single()[2]
     amounts: dict[str, NDArray[Any]] = {}
@@ -107,7 +112,7 @@ def aggregate_rows(
     return Groups(
         begin(step),
         [_dimension(codes, axis.size, show) for codes, (axis, show) in zip(keys, named, strict=True)],
-        [_measure(name, ask, rows, numbered, amounts, summaries, judge) for name in ask.shown_measures],
+        [_measure(name, ask, rows, numbered, amounts, summaries, evaluator) for name in ask.shown_measures],
     )
 
 
@@ -176,7 +181,7 @@ def _measure(
     numbered: Numbered,
     amounts: dict[str, NDArray[Any]],
     summaries: Summaries,
-    judge: MaskEvaluator,
+    evaluator: MaskEvaluator,
 ) -> Measured:
     measure, groups, size = ask.rollup.measures[name], numbered.groups, len(numbered.counts)
     if isinstance(measure, Summary):
@@ -185,5 +190,5 @@ def _measure(
         return States(summaries.at(ask.name, name, rows)).added(groups, size)
     if measure.include is UNSET:
         return Counts(numbered.counts)
-    chosen = judge.mask(bind_search(measure.include, ask.config).predicate)[rows]
+    chosen = evaluator.mask(bind_search(measure.include, ask.config).predicate)[rows]
     return Counts(np.bincount(groups[chosen], minlength=size))

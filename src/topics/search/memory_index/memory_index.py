@@ -1,4 +1,4 @@
-"""The fresh index of one stream, and the part that it is."""
+"""Memory index: the newest entries of one stream as columns, and queries over them as one part of a plan."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -213,10 +213,10 @@ class MemoryIndexPart:
         """Raises `Late`, and then nothing of these rows is among what was found."""
         whole, count = self._index.columns, hi - lo
         columns = whole if count == len(self._numbers) else Window(whole, lo, hi)
-        judge = MaskEvaluator(columns, count, budget)
-        mask = judge.mask(ask.predicate)
+        evaluator = MaskEvaluator(columns, count, budget)
+        mask = evaluator.mask(ask.predicate)
         matching = np.flatnonzero(mask & self._alive(lo, hi) if self._removed else mask)
-        scorer = Scorer(columns, count, judge, ask.weights, matching)
+        scorer = Scorer(columns, count, evaluator, ask.weights, matching)
         scores = scorer.scores(ask.predicate) if has_scores(ask.predicate) else None
         numbers = self._numbers[lo:hi]
         found.hits += first_hits(ask, columns, count, Matches(matching, numbers.__getitem__, scores))
@@ -225,9 +225,9 @@ class MemoryIndexPart:
         found.looked_at += count
 
     def count(self, ask: Count, budget: Budget) -> Counted:
-        judge = MaskEvaluator(self._index.columns, len(self._numbers), budget)
+        evaluator = MaskEvaluator(self._index.columns, len(self._numbers), budget)
         try:
-            numbers = count_rows(self._index.columns, judge, self._alive(), ask)
+            numbers = count_rows(self._index.columns, evaluator, self._alive(), ask)
         except Late:
             return Counted(numbers=[], missed=self.span.rows, first_missed=self.span.first)
         return Counted(numbers=numbers, looked_at=self._looked_at())
@@ -253,10 +253,10 @@ class MemoryIndexPart:
         return self._index.count_between(self.span.first, self.span.last)
 
     def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
-        judge = MaskEvaluator(self._index.columns, len(self._numbers), budget)
+        evaluator = MaskEvaluator(self._index.columns, len(self._numbers), budget)
         try:
             groups = aggregate_rows(
-                self._index.sheet, self._index.columns, judge, self._alive(), ask, grammar.MAX_GROUPS
+                self._index.sheet, self._index.columns, evaluator, self._alive(), ask, grammar.MAX_GROUPS
             )
         except Late:
             return Totalled(missed=self.span.rows, first_missed=self.span.first)

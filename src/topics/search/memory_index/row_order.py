@@ -1,4 +1,4 @@
-"""The order of rows by the keys of a sort, as far as somebody has to know it.
+"""Row order: a partial sort of rows by the keys of a query, as far as its first hits need it.
 
 Each key is one or two levels: whether it is null, and its value. A later level is only looked at for rows that are
 equal by the ones before. Most are numbers of which a smaller one comes first. Texts are numbers, too, where their ranks

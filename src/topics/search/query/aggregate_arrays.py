@@ -1,7 +1,7 @@
 """Groups of aggregations as arrays: when each begins, what its dimensions are, and what its measures came to.
 
-To sum up a companion, to derive days from hours, to merge companions and to answer a question out of them is one step:
-groups are numbered by their keys, and those of one number are added.
+To sum up an index file, to derive days from hours, to merge index files and to answer a question out of them is one
+step: groups are numbered by their keys, and those of one number are added.
 """
 
 from bisect import bisect_left

@@ -6,7 +6,7 @@ dictionary. A column of words has the words of its texts, with a gap behind each
 the next.
 
 There are two kinds of them: columns that grow as entries come (`topics.search.memory_index`) and columns that are
-mapped from a file (`topics.search.file_index`). Whoever judges, sorts or sums asks both the same questions, and so gets
+mapped from a file (`topics.search.file_index`). Filters, sorts and sums ask both the same questions, and so get
 the same answers.
 """
 

@@ -1,4 +1,4 @@
-"""The language of queries and filters, from text to a tree and back.
+"""Query grammar: parses queries and filters from text to a tree, and prints them.
 
     or      := and ("OR" and)*
     and     := unary (["AND"] unary)*

@@ -1,4 +1,4 @@
-"""Plans: one query over many parts, and what its answer covers.
+"""Query plans: one query over many parts, the merge of their results, and what the answer covers.
 
 The parts of a stream have no entry in common, and together they have all of them. So the hits of a query are the best
 of the hits of its parts, its sums are their sums, and its keys are the first of their keys. Only a spent budget leaves

@@ -1,4 +1,4 @@
-"""The bare part: every entry is looked at. It is slow and right, and what every index is held against."""
+"""Full scan: matches every entry without an index. It is the reference that all indexes are tested against."""
 
 from bisect import bisect_right, insort
 from collections.abc import Sequence
@@ -87,18 +87,18 @@ class Scan:
 
     def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
         contributions = ask.contributions()
-        totalled, tally = Totalled(), AggregateState(ask)
+        totalled, state = Totalled(), AggregateState(ask)
         for entry in self._source.entries(ask.predicate, False):
             if not budget.take(entry.size):
                 self._miss(totalled, entry.number, False)
                 break
             contribution = contributions.of(entry.value, ask.from_ms, ask.to_ms)
-            if contribution is not None and not tally.add(contribution):
+            if contribution is not None and not state.add(contribution):
                 budget.out_of_memory()
                 self._miss(totalled, entry.number, False)
                 break
             totalled.looked_at += 1
-        totalled.groups = tally.groups()
+        totalled.groups = state.groups()
         return totalled
 
     def keys(self, after: str | None, limit: int, budget: Budget) -> KeysFound:

@@ -1,4 +1,4 @@
-"""Filters over records of topics that declare nothing: the language of queries over what every record has, and over
+"""Schemaless filter: the query language for topics without search fields, over the attributes of every record and over
 members of its data by JSON pointers.
 
     tag:order-7  tag:order-*  node:shop  ts:>="2026-03-25T10:00:00Z"  seq:<900  has:/why

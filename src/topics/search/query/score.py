@@ -1,4 +1,4 @@
-"""Ranking by rarity: BM25 over all live entries of a stream, however it is split into parts.
+"""BM25 scoring: ranks by rarity over all live entries of a stream, however it is split into parts.
 
 A clause that scores (`topics.search.query.predicates`) is taken apart into terms: each word of a text, the beginning of
 a word, a phrase, or a value of another field. All parts count the terms first, and only then is anything scored:

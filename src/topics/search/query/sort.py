@@ -1,4 +1,4 @@
-"""The order of hits, and where a page goes on.
+"""Sort order of hits, and the place where the next page begins.
 
 A sort is a list of keys, each `_score`, `offset` or a field, descending unless it says `:asc`. Entries never tie,
 because their offset is the last key. A field that an entry does not have is null and greater than every value: last

@@ -83,7 +83,7 @@ class InlineSearcher:
         return self._worker.take(message)
 
 
-# Stored entries as they are sent to the searching process: rows and text, cut but not looked at.
+# Stored entries as they are sent to the search process: rows and text, cut but not looked at.
 
 PACK_BYTES = 1 << 19
 PACK_RECORDS = 4096
@@ -103,7 +103,7 @@ class Pack(NamedTuple):
 
 def pack(plan: ReadPlan, reader: RunReader) -> Pack:
     """What a plan reads, as much as fits. Touches nothing that changes, so any thread may do it."""
-    packed = _Packing(plan, reader)
+    packed = _PackBuilder(plan, reader)
     through = min(plan.start - 1, plan.end)
     for run in plan.runs:
         lo, hi = max(plan.start - run.first_seq, 0), min(plan.end + 1 - run.first_seq, run.count)
@@ -119,7 +119,7 @@ def pack(plan: ReadPlan, reader: RunReader) -> Pack:
     return Pack(tuple(packed.pieces), tuple(packed.body), min(through, plan.head), packed.size, plan.tombstone)
 
 
-class _Packing:
+class _PackBuilder:
     def __init__(self, plan: ReadPlan, reader: RunReader) -> None:
         self._topic_id = plan.topic_id
         self._reader = reader
@@ -215,7 +215,7 @@ class SeqSpan(NamedTuple):
 
 
 def seq_spans(topic: Topic, first: int, last: int, max_bytes: int) -> list[SeqSpan]:
-    """A range of seqs in stretches of about so many bytes, the newest first. How large one really is shows when it is
+    """A range of seqs in spans of about so many bytes, the newest first. How large one really is shows when it is
     read; what no run holds is left out."""
     found: list[SeqSpan] = []
     room, wanted = 0, 0
@@ -272,9 +272,9 @@ class SearchStats(msgspec.Struct, kw_only=True):
     memory_bytes: int = 0
     """What indexes take now, as far as it is known."""
     fetches: dict[str, int] = {}
-    """Companions that were fetched from an object store, by what became of it (`search.service.index_file_cache`)."""
+    """Index files that were fetched from an object store, by what became of it (`search.service.index_file_cache`)."""
     cache_bytes: int = 0
-    """Companions of an object store on the local disk."""
+    """Index files of an object store on the local disk."""
 
 
 # Work that waits in between, written as one straight function (`engine.background_jobs` does so for jobs).

@@ -1,4 +1,4 @@
-"""The entries of hits, one after the other until there is enough for one answer."""
+"""Hit fetch: reads the entries of hits until one answer is full, with a cache of entries that were found before."""
 
 from bisect import bisect_right
 from collections.abc import Container, Iterator, Sequence
@@ -39,7 +39,7 @@ _OVERHEAD_BYTES: Final = 200
 _encode = msgspec.json.Encoder().encode
 
 
-class CachedEntry:
+class StreamEntryCache:
     """Those of one stream, as it is described now."""
 
     __slots__ = ("_met", "_shown", "_shows", "_store", "description", "epoch", "raws")
@@ -86,13 +86,13 @@ class EntryCache:
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._streams: dict[int, CachedEntry] = {}
+        self._streams: dict[int, StreamEntryCache] = {}
 
-    def of(self, topic: Topic, description: Description) -> CachedEntry:
+    def of(self, topic: Topic, description: Description) -> StreamEntryCache:
         known = self._streams.get(topic.id)
         if known is None or known.description is not description or known.epoch != topic.epoch:
             self.has_room(_STREAM_BYTES)
-            known = self._streams[topic.id] = CachedEntry(self, topic.epoch, description)
+            known = self._streams[topic.id] = StreamEntryCache(self, topic.epoch, description)
         return known
 
     def has_room(self, size: int) -> bool:
@@ -116,12 +116,12 @@ class Fetched(NamedTuple):
     """By their seqs, promoted; those that are gone by now are missing."""
     reached: int
     """How many seqs were looked at."""
-    seen: CachedEntry | None = None
+    seen: StreamEntryCache | None = None
     """What was shown of them before; None where none of them was."""
 
 
 def fetch_entries(
-    engine: Engine, topic: Topic, cache: CachedEntry, seqs: Sequence[int], later: Later
+    engine: Engine, topic: Topic, cache: StreamEntryCache, seqs: Sequence[int], later: Later
 ) -> Steps[Fetched]:
     """Gives the entries of some seqs, as many as one answer may have. Nearly all are nearby and come at once; one that
     is not is read by itself."""
@@ -146,7 +146,7 @@ class _Found:
 
     __slots__ = ("_cache", "_engine", "_promoter", "_seqs", "_topic", "any_cached", "entries", "reached", "size")
 
-    def __init__(self, engine: Engine, topic: Topic, cache: CachedEntry, seqs: Sequence[int]) -> None:
+    def __init__(self, engine: Engine, topic: Topic, cache: StreamEntryCache, seqs: Sequence[int]) -> None:
         self._engine = engine
         self._topic = topic
         self._cache = cache
@@ -194,19 +194,19 @@ def nearby(
     """The texts of entries up to one that is not at hand, which only a read can tell what became of. Those of entries
     that are known are empty. It is good for one turn of the loop: what was found of a run may be gone in the next. This
     is what nearly every hit costs, so it is done in few steps."""
-    around, stretch = _Around(engine, topic), _NOTHING
-    first, last = stretch.first, stretch.last
+    lookup, span = _RunLookup(engine, topic), _NOTHING
+    first, last = span.first, span.last
     for seq in seqs:
         if not first <= seq <= last:
-            stretch = around.find(seq)
+            span = lookup.find(seq)
             # What was dropped at the front may end within a run.
-            first, last = max(stretch.first, topic.earliest), stretch.last
+            first, last = max(span.first, topic.earliest), span.last
             if not first <= seq <= last:
                 return
-            view, flags, segment = stretch.view, stretch.flags, stretch.segment
+            view, flags, segment = span.view, span.flags, span.segment
             text, good_from, good_to = view.text, 0, 0
-        index = seq - stretch.first
-        if flags is not None and flags[stretch.flags_at + index] == DELETED:
+        index = seq - span.first
+        if flags is not None and flags[span.flags_at + index] == DELETED:
             return
         if seq in known:
             yield seq, b""
@@ -220,8 +220,8 @@ def nearby(
         yield seq, bytes(text[begin:end])
 
 
-class _Around:
-    """The stretches of a topic that entries are in. Hits are mostly of a few runs, so each is looked for once."""
+class _RunLookup:
+    """The spans of a topic that entries are in. Hits are mostly of a few runs, so each is looked for once."""
 
     def __init__(self, engine: Engine, topic: Topic) -> None:
         self._reader = engine.core.reader
@@ -232,7 +232,7 @@ class _Around:
         self._firsts: list[int] = []
 
     def find(self, seq: int) -> "_SeqSpan":
-        """The stretch of an entry, if that is at hand. Hits that are sorted by a field go to and fro between a few."""
+        """The span of an entry, if that is at hand. Hits that are sorted by a field go to and fro between a few."""
         if not self._first <= seq <= self._last:
             return _NOTHING
         place = bisect_right(self._firsts, seq)

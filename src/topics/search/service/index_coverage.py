@@ -1,4 +1,4 @@
-"""How far indexes on the disk cover a stream, as inspection tells it: the one place to ask.
+"""Index coverage: how far index files cover a stream, by index type (also known as: family).
 
 A server without indexes on the disk answers with `NothingIndexed`. A builder of indexes implements `IndexCoverage`,
 which `Streams` takes as an argument, and calls `core.wake(topic)` when its answer for a topic has changed, so that
@@ -19,12 +19,12 @@ from topics.search.query.predicates import Contains, Equals, HasPhrase, HasWords
 from topics.search.service.index_file_cache import IndexFiles, plan_for
 from topics.streams.contracts import contract_of
 
-Family = Literal["routing", "lexicon", "exact", "companions", "col", "fts", "agg", "mblk"]
+IndexType = Literal["routing", "lexicon", "exact", "companions", "col", "fts", "agg", "mblk"]
 """`companions` are the objects that hold col, fts, agg and mblk together."""
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one family of indexes covers of a stream's sealed segments, by the description that holds now."""
+    """What one index type covers of a stream's sealed segments, by the description that holds now."""
 
     segments: int = 0
     contiguous: int = 0
@@ -70,7 +70,7 @@ class IndexCoverage(Protocol):
 
     def manifest(self, topic: Topic) -> Manifest: ...
 
-    def of(self, topic: Topic, family: Family, field: str = "") -> Coverage:
+    def of(self, topic: Topic, index_type: IndexType, field: str = "") -> Coverage:
         """What a family covers; `exact` has one for each field."""
         ...
 
@@ -88,7 +88,7 @@ class NothingIndexed:
     def manifest(self, topic: Topic) -> Manifest:
         return _NO_MANIFEST
 
-    def of(self, topic: Topic, family: Family, field: str = "") -> Coverage:
+    def of(self, topic: Topic, index_type: IndexType, field: str = "") -> Coverage:
         return _NOTHING
 
     def held_up(self, topic: Topic) -> HeldUp | None:
@@ -99,10 +99,10 @@ _NOTHING = Coverage()
 _NO_MANIFEST = Manifest()
 
 
-# How far companions cover streams, and which families of indexes an answer made use of.
+# How far index files cover streams, and which index types an answer made use of.
 
 
-def families_of(predicate: Predicate, sorted_by: tuple[str, ...], config: SearchConfig) -> list[str]:
+def index_types_of(predicate: Predicate, sorted_by: tuple[str, ...], config: SearchConfig) -> list[str]:
     """The families that a query looks into, by the names that they have for callers."""
     found: set[str] = {"col"} if sorted_by else set()
     for part in walk(predicate):
@@ -115,32 +115,32 @@ def families_of(predicate: Predicate, sorted_by: tuple[str, ...], config: Search
     return sorted(found)
 
 
-class FamilyCoverage(NothingIndexed):
-    """Implements `IndexCoverage`. All families are in the same companions, so they cover the same."""
+class IndexFileCoverage(NothingIndexed):
+    """Implements `IndexCoverage`. All families are in the same index files, so they cover the same."""
 
-    def __init__(self, companions: IndexFiles, held_up: Callable[[Topic], HeldUp | None] = lambda topic: None) -> None:
+    def __init__(self, index_files: IndexFiles, held_up: Callable[[Topic], HeldUp | None] = lambda topic: None) -> None:
         """`held_up` asks the pipeline why indexing of a stream does not go on."""
-        self._companions = companions
+        self._index_files = index_files
         self._held_up = held_up
 
     def held_up(self, topic: Topic) -> HeldUp | None:
         return self._held_up(topic)
 
     def generation(self, topic: Topic) -> int:
-        manifest = self._companions.manifest(topic)
+        manifest = self._index_files.manifest(topic)
         return super().generation(topic) if manifest is None else manifest.generations
 
     def manifest(self, topic: Topic) -> Manifest:
-        manifest = self._companions.manifest(topic)
+        manifest = self._index_files.manifest(topic)
         if manifest is None:
             return super().manifest(topic)
         etag = f"{manifest.generation[:8]}-{manifest.number}"
         return Manifest(generation=manifest.number, published_ms=manifest.updated_ms, etag=etag)
 
-    def of(self, topic: Topic, family: Family, field: str = "") -> Coverage:
-        manifest = self._companions.manifest(topic)
+    def of(self, topic: Topic, index_type: IndexType, field: str = "") -> Coverage:
+        manifest = self._index_files.manifest(topic)
         if manifest is None:
-            return super().of(topic, family, field)
+            return super().of(topic, index_type, field)
         return _covered(topic, manifest)
 
 

@@ -1,4 +1,4 @@
-"""Indexes of streams, kept up to date when somebody asks.
+"""Index feed: sends new entries to the memory indexes in the search process, for queries and ahead of them (prefetch).
 
 An index follows one stream as it is promised now: another contract, or another stream of the name, is another index.
 Entries are read a little at a time, so that the loop does other things in between, and sent in the order of their seqs.

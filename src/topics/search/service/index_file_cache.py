@@ -1,6 +1,7 @@
-"""Which companions a query is asked of: those that the manifest of its stream names and that have all it needs.
+"""Index file selection and the local cache of index files (also known as: companions) from an object store. A query is
+asked of the files that the manifest of its stream names and that have all it needs.
 
-The manifest is looked at again when it may have changed. A companion that turns out not to be readable is left alone
+The manifest is looked at again when it may have changed. An index file that turns out not to be readable is left alone
 from then on, and what it would have answered for is scanned. One in an object store is asked once it was fetched
 (`search.service.index_file_cache`); while it cannot be, it is left alone for a moment.
 """
@@ -30,12 +31,12 @@ from topics.search.worker.messages import AggregateQuery, CountQuery, KeysQuery,
 from topics.search.worker.query_cache import LONGEST_KNOWN, known_aggregation, known_search
 from topics.streams.chunked_validation import Description
 
-# Companions of an object store on the local disk: fetched whole when somebody asks, within a bound.
+# Index files of an object store on the local disk: fetched whole when somebody asks, within a bound.
 #
 #     near/families/<16 hex digits>/<name>.companion
 #
 # They are fetched one at a time, by a thread, and room for one is made before it comes: of those that no query is at,
-# the longest unused go first. The searching process maps what it is asked about, so it is told of those that go. A
+# the longest unused go first. The search process maps what it is asked about, so it is told of those that go. A
 # start empties the folder, so nothing here has to survive a crash, and nothing here is ever damage. The same thread
 # removes files, one thing after the other: to remove some gigabytes takes a while, too.
 
@@ -45,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class Fetched(StrEnum):
-    """What became of a question for a companion."""
+    """What became of a question for an index file."""
 
     OK = "ok"
     UNAVAILABLE = "unavailable"
@@ -57,7 +58,7 @@ class Fetched(StrEnum):
 
 
 class Remote(NamedTuple):
-    """A companion in an object store."""
+    """An index file in an object store."""
 
     path: str
     bytes: int
@@ -81,7 +82,7 @@ class IndexFileCache:
         """Bytes by path, the longest unused first."""
         self._uses: Counter[str] = Counter()
         self._waiting: dict[str, list[FetchDone]] = {}
-        """Who waits for the companions that are on their way."""
+        """Who waits for the index files that are on their way."""
         self.bytes = 0
         """What is here and on its way."""
         self.outcomes = dict.fromkeys(Fetched, 0)
@@ -97,7 +98,7 @@ class IndexFileCache:
     # Fetching
 
     def fetch(self, path: str, remote: Remote, done: FetchDone) -> None:
-        """Has a companion fetched to its path, unless it is here; `done` is called once, on the loop."""
+        """Has an index file fetched to its path, unless it is here; `done` is called once, on the loop."""
         if path in self._here:
             done(Fetched.OK)
         elif self._is_closed:
@@ -146,7 +147,7 @@ class IndexFileCache:
     # Using
 
     def use(self, path: str) -> None:
-        """Keeps a companion that is here until it is `unused` as often."""
+        """Keeps an index file that is here until it is `unused` as often."""
         if path in self._here:
             self._here.move_to_end(path)
         self._uses[path] += 1
@@ -159,7 +160,7 @@ class IndexFileCache:
     # Going
 
     def drop(self, path: str) -> bool:
-        """Removes a companion, unless somebody is at it or waits for it; whether it is gone."""
+        """Removes an index file, unless somebody is at it or waits for it; whether it is gone."""
         if path in self._uses or path in self._waiting:
             return False
         if path in self._here:
@@ -206,7 +207,7 @@ def _in_the_background(function: Callable[[], None]) -> Job:
 LOOK_AGAIN_S = 1.0
 """How old what is known of a manifest may be."""
 RETRY_S = 5.0
-"""So long a companion is left alone that could not be fetched."""
+"""So long an index file is left alone that could not be fetched."""
 _KNOWN_MAX = 10_000
 _CHOICES = 64
 """Choices that are remembered of a stream."""
@@ -215,7 +216,7 @@ _TIDIED_AT_A_TIME = 20
 
 
 class IndexedRange(NamedTuple):
-    """Seqs that a companion answers for."""
+    """Seqs that an index file answers for."""
 
     first: int
     last: int
@@ -258,7 +259,7 @@ class IndexFiles:
         self._untidied: list[int] = []
         self._tidy_at = now()
         self.unreadable = 0
-        """How often a companion could not be read."""
+        """How often an index file could not be read."""
 
     def manifest(self, topic: Topic) -> IndexManifest | None:
         """The manifest of a stream, as it was a moment ago; None where there is none."""
@@ -285,7 +286,7 @@ class IndexFiles:
         self._known.clear()
 
     def distrust(self, topic: Topic, path: str, problem: str) -> None:
-        """Notes that a companion cannot be read; it is not asked again."""
+        """Notes that an index file cannot be read; it is not asked again."""
         self.unreadable += 1
         if path not in self._distrusted:
             _log.error("a companion cannot be read; it is not asked", extra={"topic": topic.name, "error": problem})
@@ -300,7 +301,7 @@ class IndexFiles:
         return part.remote is None or (self.cache is not None and part.path in self.cache)
 
     def fetch(self, topic: Topic, part: IndexedRange, done: Callable[[], None]) -> None:
-        """Has a companion fetched. It is near when that is `done`, or it is not chosen for a while."""
+        """Has an index file fetched. It is near when that is `done`, or it is not chosen for a while."""
         assert self.cache is not None and part.remote is not None
 
         def fetched(outcome: Fetched) -> None:
@@ -314,7 +315,7 @@ class IndexFiles:
         self.cache.fetch(part.path, part.remote, fetched)
 
     def begin(self, part: IndexedRange) -> None:
-        """Somebody asks a companion that is near; it stays there until the `end` of that."""
+        """Somebody asks an index file that is near; it stays there until the `end` of that."""
         self._note(part)
         if self.cache is not None and part.remote is not None:
             self.cache.use(part.path)
@@ -382,7 +383,7 @@ class IndexFiles:
     # Choosing
 
     def covered_through(self, topic: Topic, description: Description) -> int:
-        """Up to which seq all that is sealed has companions for any query that there is."""
+        """Up to which seq all that is sealed has index files for any query that there is."""
         manifest = self.manifest(topic)
         generation = plan_for(description.raw).generation if manifest is not None else ""
         if manifest is None or generation not in manifest.plans:
@@ -404,7 +405,7 @@ class IndexFiles:
     def choose(
         self, topic: Topic, description: Description, query: Query, first: int, last: int
     ) -> Sequence[IndexedRange]:
-        """The companions that answer a query about a range, in the order of their seqs; they have no seq in common."""
+        """The index files that answer a query about a range, in the order of their seqs; they have no seq in common."""
         known = self._look(topic)
         if not isinstance(query, SearchQuery) or query.after is not None:
             # A page that goes on somewhere is asked for once.
@@ -429,7 +430,7 @@ class IndexFiles:
         return any(manifest is not None and manifest.files for manifest in manifests)
 
     def fitting(self, topic: Topic, plan: IndexPlan, needs: IndexNeeds, first: int, last: int) -> list[IndexedRange]:
-        """The companions that have what is needed of a range. What a fork inherits, those of its source answer for:
+        """The index files that have what is needed of a range. What a fork inherits, those of its source answer for:
         the digests say whether it is read alike in both."""
         found: list[IndexedRange] = []
         for part, begin, end in chain_of(topic):

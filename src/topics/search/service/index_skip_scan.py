@@ -113,8 +113,8 @@ class IndexSkipScan:
 
 @lru_cache(maxsize=1024)
 def needs_of_read(contract: bytes, text: str | None) -> IndexNeeds:
-    """What a companion must have to say where the entries of a read are. Keys are stored with entries, and so they are
-    the same in every generation."""
+    """What an index file must have to say where the entries of a read are. Keys are stored with entries, and so they
+    are the same in every generation."""
     config = decode_contract(contract).registry.search_config
     if text is None or config is None:
         return IndexNeeds()

@@ -73,7 +73,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     scanned_segments: int = 0
     scanned_bytes: int = 0
     indexed_segments: int = 0
-    """Segments that companions answered for."""
+    """Segments that index files answered for."""
     spent: str | None = None
     """The budget that ran out."""
     statistics: tuple[int, ...] = ()
@@ -88,7 +88,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.spent is None and not self.missed
 
     @property
-    def looked_at_fresh(self) -> int:
+    def looked_at_in_memory(self) -> int:
         """Entries that the index has looked at."""
         return self.result.looked_at - self.result.scanned - self.result.indexed
 
@@ -102,7 +102,7 @@ def account(
     topic: Topic,
     result: Result,
     head: int,
-    fresh: SeqSpan,
+    memory_range: SeqSpan,
     scanned: Sequence[SeqSpan],
     scanned_bytes: int,
     indexed: Sequence[SeqSpan],
@@ -116,12 +116,12 @@ def account(
     tail = sum([max(part.last - max(part.first, last_sealed + 1) + 1, 0) for part in missed]) + result.missed
     firsts = [part.first for part in missed if part.first <= part.last]
     if result.missed:
-        firsts.append(fresh.first if result.first_missed is None else result.first_missed)
+        firsts.append(memory_range.first if result.first_missed is None else result.first_missed)
     return Outcome(
         result=result,
         head=head,
-        first=fresh.first,
-        last=fresh.last,
+        first=memory_range.first,
+        last=memory_range.last,
         missed_sealed=sealed,
         missed_tail=tail,
         missed_segments=_segments_in(topic, missed) if sealed else 0,
@@ -135,7 +135,7 @@ def account(
 
 
 def _segments_in(topic: Topic, parts: Sequence[SeqSpan]) -> int:
-    """How many segments have a seq of these. Each part is a small stretch, so neighbours are often of one segment."""
+    """How many segments have a seq of these. Each part is a small range, so neighbours are often of one segment."""
     segments, count, behind = topic.segments, 0, 0
     for part in sorted(parts):
         if part.first <= part.last:
@@ -499,12 +499,12 @@ def _abandon(progress: _Progress) -> None:
         progress.context.searcher.ask(lambda request: Finish(request, question), lambda _: None)
 
 
-def _around(fresh: SeqSpan, parts: list[IndexedRange]) -> SeqSpan:
+def _around(memory_range: SeqSpan, parts: list[IndexedRange]) -> SeqSpan:
     """All seqs between the first and the last of what is asked about."""
     firsts, lasts = [part.first for part in parts], [part.last for part in parts]
-    if fresh.first <= fresh.last:
-        firsts.append(fresh.first)
-        lasts.append(fresh.last)
+    if memory_range.first <= memory_range.last:
+        firsts.append(memory_range.first)
+        lasts.append(memory_range.last)
     return SeqSpan(min(firsts), max(lasts)) if firsts else _NOTHING
 
 

@@ -1,4 +1,4 @@
-"""Searching streams, behind one object: queries, the entries of their hits, and reads with a filter."""
+"""Search service: queries over streams, the entries of their hits, and filtered reads, behind one object."""
 
 from collections.abc import Callable
 
@@ -46,15 +46,15 @@ class StreamSearch:
         scan_bytes: int = SCAN_BYTES,
         max_queries: int = 0,
         max_queries_per_tenant: int = 0,
-        companions: IndexFiles | None = None,
+        index_files: IndexFiles | None = None,
     ) -> None:
-        """`now` is the clock that the searching process has, too. Of what has a maximum, 0 is no limit."""
-        self.companions = companions
+        """`now` is the clock that the search process has, too. Of what has a maximum, 0 is no limit."""
+        self.index_files = index_files
         self._engine = engine
         self._searcher = searcher
         self._later = later
         self._now = now
-        covered = {} if companions is None else {"covered": companions.covered_through}
+        covered = {} if index_files is None else {"covered": index_files.covered_through}
         self._feed = IndexFeed(engine, searcher, later, stream_bytes, memory_bytes, **covered)
         self._scan_bytes = scan_bytes
         self._max_queries = max_queries
@@ -64,8 +64,8 @@ class StreamSearch:
         self._entries = EntryCache()
         self._prefetch = IndexPrefetch(engine, self._feed, later)
         self._stats = SearchStats()
-        if companions is not None:
-            engine.core.chores.append(companions.tidy)
+        if index_files is not None:
+            engine.core.chores.append(index_files.tidy)
 
     @property
     def under_way(self) -> int:
@@ -75,7 +75,7 @@ class StreamSearch:
     def stats(self) -> SearchStats:
         self._stats.memory_bytes = self._feed.memory_bytes
         self._stats.processes_lost = self._searcher.generation
-        cache = None if self.companions is None else self.companions.cache
+        cache = None if self.index_files is None else self.index_files.cache
         if cache is not None:
             self._stats.fetches = {str(outcome): count for outcome, count in cache.outcomes.items()}
             self._stats.cache_bytes = cache.bytes
@@ -111,7 +111,7 @@ class StreamSearch:
             done(outcome)
 
         context = QueryContext(
-            engine, self._searcher, self._feed, self._later, self._now, self._scan_bytes, self.companions
+            engine, self._searcher, self._feed, self._later, self._now, self._scan_bytes, self.index_files
         )
         if timeout_s <= 0:
             counted(nothing_in_time(context, topic, query))
@@ -155,8 +155,8 @@ class StreamSearch:
             return self._feed.for_query(topic, description).index
 
         skip_scan = None
-        if self.companions is not None:
-            skip_scan = IndexSkipScan(self._searcher, self.companions, topic, spec.key, spec.filter, index)
+        if self.index_files is not None:
+            skip_scan = IndexSkipScan(self._searcher, self.index_files, topic, spec.key, spec.filter, index)
         read = FilteredRead(
             self._engine, self._searcher, self._later, self._stats, topic, description.promoter, spec, index, skip_scan
         )
@@ -164,10 +164,10 @@ class StreamSearch:
 
     def read_key(self, topic: Topic, spec: ReadSpec, read: Read, done: SliceDone) -> None:
         """A read of one routing key. `read` does it without any help."""
-        if self.companions is None:
+        if self.index_files is None:
             read(spec, done)
             return
-        skip_scan = IndexSkipScan(self._searcher, self.companions, topic, spec.key, None, _no_index)
+        skip_scan = IndexSkipScan(self._searcher, self.index_files, topic, spec.key, None, _no_index)
         run_steps(read_key(topic, spec, skip_scan, read, self._later), done)
 
     def diff(

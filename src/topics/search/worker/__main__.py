@@ -1,4 +1,4 @@
-"""The searching process: `python -m topics.search.worker FD`, a connected socket. It ends with the connection."""
+"""Entry point of the search process: `python -m topics.search.worker FD`, a connected socket. It ends with the connection."""
 
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""What a server and its searching process say to each other, over one connection in both directions.
+"""Messages between the server and its search process, over one connection in both directions.
 
     u32 length of the rest | u8 kind | u32 length of the head | head as msgpack | body
 
@@ -126,7 +126,7 @@ class Drop(_Head, frozen=True):
 
 
 class Close(_Head, frozen=True):
-    """A companion that is not asked again: its file is going, and must not take room because it is mapped."""
+    """An index file that is not asked again: its file is going, and must not take room because it is mapped."""
 
     path: str
 
@@ -163,7 +163,7 @@ Query = SearchQuery | CountQuery | AggregateQuery | KeysQuery
 
 
 class Mapped(msgspec.Struct, array_like=True, frozen=True):
-    """A companion that is asked about the entries from `first` to `last`."""
+    """An index file that is asked about the entries from `first` to `last`."""
 
     path: str
     first: int
@@ -171,7 +171,7 @@ class Mapped(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AskMessage(_Head, frozen=True):
-    """A query about the entries of the index from `first` to `last`, and about those of companions behind them, that
+    """A query about the entries of the index from `first` to `last`, and about those of index files behind them, that
     are not `removed`."""
 
     request: int
@@ -191,7 +191,7 @@ class AskMessage(_Head, frozen=True):
 
 
 class More(_Head, frozen=True):
-    """Further parts of a query that stays: the entries of the body, those of companions, and those of the index from
+    """Further parts of a query that stays: the entries of the body, those of index files, and those of the index from
     `first` to `last`; of all but the body, those that are not `removed`."""
 
     request: int
@@ -228,7 +228,7 @@ class Filter(_Head, frozen=True):
 
 
 class Seek(_Head, frozen=True):
-    """Where in a companion the first entries are that have a routing key, that a filter lets through, or both."""
+    """Where in an index file the first entries are that have a routing key, that a filter lets through, or both."""
 
     request: int
     index: int
@@ -264,13 +264,13 @@ class Result(msgspec.Struct, array_like=True, frozen=True):
     memory_bytes: int = 0
     """Of the index that was asked."""
     indexed: int = 0
-    """Entries that were looked at in companions."""
+    """Entries that were looked at in index files."""
     rolled: bool = False
     """Whether some of an aggregation had been added up before."""
     looked_up: int = 0
-    """How many of several companions were asked, the first ones."""
+    """How many of several index files were asked, the first ones."""
     unreadable: str = ""
-    """Why the companion that was to be asked next cannot be; nothing was asked of it then."""
+    """Why the index file that was to be asked next cannot be; nothing was asked of it then."""
     counted: tuple[int, ...] = ()
     """The statistics that a ranking needs."""
     is_final: bool = False

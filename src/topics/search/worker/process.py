@@ -1,4 +1,4 @@
-"""How a server keeps its searching process: begun with the first question, begun again after it died.
+"""Supervision of the search process: started with the first question, restarted after it died.
 
 A new process knows nothing. `generation` tells whoever sent something to an earlier one that it is gone.
 """
@@ -16,7 +16,7 @@ from typing import cast
 from topics.model.errors import SearchUnavailableError
 from topics.search.worker.messages import Answer, Head, Messages, Question, Result, encode_message
 
-# When answers of the searching process are handed on: one in each turn of the loop, and behind who waits for a commit.
+# When answers of the search process are handed on: one in each turn of the loop, and behind who waits for a commit.
 #
 # To show what was found takes a while, and whoever wants something else must not wait for all that was found at the
 # same time. Nor must a commit. The thread that writes it needs the interpreter a few times, each for a moment, and a

@@ -1,4 +1,4 @@
-"""Queries that were understood before.
+"""Cache of parsed and bound queries.
 
 Clients ask the same again and again, and to understand a query takes longer than to send it. What it means follows from
 its text and from the description that it is asked of; both are the key. A query that is refused is refused anew.

@@ -1,4 +1,5 @@
-"""Queries on their way: asked of the index, then of whatever else is brought, and finished when there is no more."""
+"""Running queries in the search process: asked of the memory index, then of index files and scanned entries, and
+finished when no part is left."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,7 +32,7 @@ from topics.search.worker.messages import (
 from topics.search.worker.query_cache import LONGEST_KNOWN, known_aggregation, known_search, known_sort
 from topics.wire.record_slicing import View, data_parts, tag_texts, tag_value
 
-# What the searching process holds of a stream: its description, and its newest entries as columns, chunk by chunk.
+# What the search process holds of a stream: its description, and its newest entries as columns, chunk by chunk.
 
 _DECODERS = 64
 """Sets of fields whose decoders are remembered."""
@@ -39,7 +40,7 @@ _KNOWN_KEYS = 4096
 """Routing keys that are remembered as they are written: entries that come together have few."""
 
 
-class Held:
+class HeldIndex:
     """One index with what makes entries of stored text.
 
     Its chunks follow each other, so that the oldest entries can be forgotten without indexing the others anew.
@@ -122,16 +123,21 @@ _NO_LIMIT = 1 << 62
 """How much is scanned is decided by who sends it."""
 
 
-class Asked:
+class RunningQuery:
     """One query, and what its parts gave so far."""
 
     def __init__(
-        self, held: Held, query: Query, now: Callable[[], float], deadline: float, findings: ResultCache | None = None
+        self,
+        held: HeldIndex,
+        query: Query,
+        now: Callable[[], float],
+        deadline: float,
+        result_cache: ResultCache | None = None,
     ) -> None:
         self._held = held
         # What is long would take more room than what is found.
         is_short = isinstance(query, SearchQuery) and len(query.q) <= LONGEST_KNOWN
-        self._findings = findings if is_short else None
+        self._result_cache = result_cache if is_short else None
         self._budget = Budget(now, max(deadline - now(), 0.0), _NO_LIMIT)
         self._aggregation: Aggregation | None = None
         self._ascending = False
@@ -160,7 +166,7 @@ class Asked:
         self._ascending = by_offset is not None and by_offset.ascending
         return SearchPlan(asked, self._budget)
 
-    def take_fresh(self, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
+    def take_memory_index(self, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
         """Asks the index about a range of its entries."""
         parts = self._held.parts(first, last, removed)
         for part in reversed(parts) if self._ascending else parts:
@@ -179,13 +185,13 @@ class Asked:
             index, _ = self._held.columns(self._names(), pieces, body, isinstance(self._running, KeyListPlan))
             self._running.take(MemoryIndexPart(index, span))
 
-    def take_companion(self, companion: IndexFile, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
-        """Asks a companion about a range of its entries."""
-        rows = companion.count_between(first, last)
+    def take_index_file(self, index_file: IndexFile, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
+        """Asks an index file about a range of its entries."""
+        rows = index_file.count_between(first, last)
         span = Span(first, last, rows, "index")
         if self._running.wants(span):
             before = self._running.coverage.looked_at
-            self._running.take(IndexFilePart(companion, span, self._held.plan, removed, self._findings))
+            self._running.take(IndexFilePart(index_file, span, self._held.plan, removed, self._result_cache))
             self._indexed += self._running.coverage.looked_at - before
 
     @property
@@ -197,7 +203,7 @@ class Asked:
         return Result(enough=self._running.enough, spent=self._budget.spent, looked_up=looked_up, unreadable=unreadable)
 
     def finish(self, looked_up: int = 0) -> Result:
-        """The answer. `looked_up` is how many companions the last question had asked."""
+        """The answer. `looked_up` is how many index files the last question had asked."""
         running = self._running
         if isinstance(running, KeyListPlan):
             keys = running.keys()
@@ -236,7 +242,7 @@ def _hits(sort: Sort, found: Sequence[Hit]) -> Hits:
     return Hits([hit.number for hit in found], scores if any(scores) else [], keys)
 
 
-def _plan_ask(held: Held, query: SearchQuery) -> PlanAsk:
+def _plan_ask(held: HeldIndex, query: SearchQuery) -> PlanAsk:
     assert held.config is not None
     bound = known_search(query.q, held.registry)
     return PlanAsk(

@@ -1,4 +1,4 @@
-"""What the searching process does: keeps indexes and answers queries, one message after the other."""
+"""Search worker: keeps memory indexes and open index files, and answers one message after the other."""
 
 import mmap
 from collections import OrderedDict
@@ -40,10 +40,10 @@ from topics.search.worker.messages import (
     encode_message,
     views,
 )
-from topics.search.worker.query_runner import Asked, Held
+from topics.search.worker.query_runner import HeldIndex, RunningQuery
 from topics.wire.record_slicing import data_parts, head_of, tag_texts, tag_value
 
-# The companions that are open in the searching process: mapped when first asked, the least used closed for others.
+# The index files that are open in the search process: mapped when first asked, the least used closed for others.
 
 OPEN_MAX = 1024
 """A mapping takes no memory that the system could not have back, but it takes an entry in a table of them."""
@@ -53,10 +53,10 @@ MapFile = Callable[[str], memoryview]
 
 
 class UnreadableError(Exception):
-    """A companion is not there, or not what was written."""
+    """An index file is not there, or not what was written."""
 
 
-class Library:
+class OpenIndexFiles:
     def __init__(self, map_file: MapFile, open_max: int = OPEN_MAX) -> None:
         self._map_file = map_file
         self._open_max = open_max
@@ -108,13 +108,13 @@ def filter_records(head: Filter, body: memoryview) -> Result:
     return Result(seqs=tuple(seqs), scanned_bytes=scanned)
 
 
-# Where in a companion the next entries are that a read wants: those of a routing key, those that a filter lets
+# Where in an index file the next entries are that a read wants: those of a routing key, those that a filter lets
 # through, or both.
 #
 # It may tell of entries that are gone by now: whoever reads them there finds out. It never leaves one out.
 
 
-def seek(companion: IndexFile, held: Held | None, head: Seek, budget: Budget) -> Result:
+def seek(index_file: IndexFile, held: HeldIndex | None, head: Seek, budget: Budget) -> Result:
     """`held` knows how the entries are described; nobody needs to who looks for a key alone."""
     first, last = head.mapped.first, head.mapped.last
     predicate = None
@@ -122,36 +122,36 @@ def seek(companion: IndexFile, held: Held | None, head: Seek, budget: Budget) ->
         assert held is not None and held.config is not None
         predicate = bind_filter(head.filter, held.config)
     if head.key is not None:
-        rows = _rows_of_key(companion, head.key, first, last)
+        rows = _rows_of_key(index_file, head.key, first, last)
         if predicate is not None and len(rows):
             rows = rows[
-                MaskEvaluator(picked := Rows(companion, 0, companion.head.rows, rows), picked.count).mask(predicate)
+                MaskEvaluator(picked := Rows(index_file, 0, index_file.head.rows, rows), picked.count).mask(predicate)
             ]
-        seqs = Rows(companion, 0, companion.head.rows, rows[: head.limit]).numbers.tolist()
+        seqs = Rows(index_file, 0, index_file.head.rows, rows[: head.limit]).numbers.tolist()
         return Result(seqs=tuple(seqs), is_full=len(rows) > head.limit)
     assert held is not None and predicate is not None
-    return _matching(companion, held, predicate, head, budget)
+    return _matching(index_file, held, predicate, head, budget)
 
 
-def _rows_of_key(companion: IndexFile, key: str, first: int, last: int) -> Numbers:
-    column = companion.key
+def _rows_of_key(index_file: IndexFile, key: str, first: int, last: int) -> Numbers:
+    column = index_file.key
     code = column.texts.code(key)
     if code is None:
         return np.zeros(0, np.int64)
-    lo, hi = companion.row_range(first, last)
+    lo, hi = index_file.row_range(first, last)
     rows = np.asarray(column.rows_at(column.places_of(code, code + 1)), np.int64)
     return rows[np.searchsorted(rows, lo) : np.searchsorted(rows, hi)]
 
 
-def _matching(companion: IndexFile, held: Held, predicate: Predicate, head: Seek, budget: Budget) -> Result:
+def _matching(index_file: IndexFile, held: HeldIndex, predicate: Predicate, head: Seek, budget: Budget) -> Result:
     assert held.config is not None
     first, last = head.mapped.first, head.mapped.last
     ask = Ask(
         config=held.config, version=held.version, predicate=predicate,
         sort=parse_sort(("offset:asc",), held.config, False), size=head.limit,
     )  # fmt: skip
-    span = Span(first, last, companion.count_between(first, last), "index")
-    found = IndexFilePart(companion, span, held.plan).search(ask, budget)
+    span = Span(first, last, index_file.count_between(first, last), "index")
+    found = IndexFilePart(index_file, span, held.plan).search(ask, budget)
     seqs = sorted(hit.number for hit in found.hits)
     if found.missed:
         # Out of time: what was not looked at begins behind what was found, or nothing is known at all.
@@ -163,16 +163,16 @@ _SEEK_S: Final = 1.0
 """Who has not found where to read on by then reads on where it was."""
 _NO_LIMIT: Final = 1 << 62
 _SLICE_S: Final = 0.005
-"""How long companions are asked for one query while others wait for theirs."""
+"""How long index files are asked for one query while others wait for theirs."""
 
 
 class Worker:
     def __init__(self, now: Callable[[], float], map_file: MapFile) -> None:
         self._now = now
-        self._library = Library(map_file)
-        self._findings = ResultCache()
-        self._held: dict[int, Held] = {}
-        self._asked: dict[int, Asked] = {}
+        self._library = OpenIndexFiles(map_file)
+        self._result_cache = ResultCache()
+        self._held: dict[int, HeldIndex] = {}
+        self._asked: dict[int, RunningQuery] = {}
 
     def take(self, message: Message) -> bytes | None:
         """Does what a message asks for; the answer, if it wants one."""
@@ -180,7 +180,7 @@ class Worker:
         if isinstance(head, AskMessage | More | Finish | Filter | Seek):
             return encode_message(self._answer(head, message.body))
         if isinstance(head, Open):
-            self._held[head.index] = Held(decode_registry(head.registry))
+            self._held[head.index] = HeldIndex(decode_registry(head.registry))
         elif isinstance(head, Drop):
             self._held.pop(head.index, None)
         elif isinstance(head, Trim):
@@ -227,15 +227,15 @@ class Worker:
     def _ask_more(self, head: More, body: memoryview) -> Result:
         asked = self._asked[head.asked]
         asked.take_entries(head.pieces, body)
-        looked_up, unreadable = self._ask_companions(asked, head.mapped, head.removed, self._now() + _SLICE_S)
-        asked.take_fresh(head.first, head.last, head.removed)
+        looked_up, unreadable = self._ask_index_files(asked, head.mapped, head.removed, self._now() + _SLICE_S)
+        asked.take_memory_index(head.first, head.last, head.removed)
         if not unreadable and (asked.enough or (head.is_last and looked_up == len(head.mapped))):
             del self._asked[head.asked]
             return asked.finish(looked_up)
         return asked.progress(looked_up, unreadable)
 
-    def _ask_companions(
-        self, asked: Asked, mapped: tuple[Mapped, ...], removed: tuple[SeqRange, ...], end: float
+    def _ask_index_files(
+        self, asked: RunningQuery, mapped: tuple[Mapped, ...], removed: tuple[SeqRange, ...], end: float
     ) -> tuple[int, str]:
         """Asks one after the other, and stops behind the first where others have waited long enough: how many, and why
         the next one cannot be asked. The query knows nothing of that one then."""
@@ -243,8 +243,8 @@ class Worker:
             if asked.enough or (number and self._now() >= end):
                 return number, ""
             try:
-                with self._opened(one.path) as companion:
-                    asked.take_companion(companion, one.first, one.last, removed)
+                with self._opened(one.path) as index_file:
+                    asked.take_index_file(index_file, one.first, one.last, removed)
             except UnreadableError as error:
                 return number, _reason(error)
         return len(mapped), ""
@@ -252,19 +252,19 @@ class Worker:
     def _seek(self, head: Seek) -> Result:
         """Raises UnreadableError."""
         held = None if head.index == NO_INDEX else self._index(head.index)
-        with self._opened(head.mapped.path) as companion:
-            return seek(companion, held, head, Budget(self._now, _SEEK_S, _NO_LIMIT))
+        with self._opened(head.mapped.path) as index_file:
+            return seek(index_file, held, head, Budget(self._now, _SEEK_S, _NO_LIMIT))
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[IndexFile]:
-        """A companion; what turns out to be damaged is closed, and not readable."""
+        """An index file; what turns out to be damaged is closed, and not readable."""
         try:
             yield self._library.open(path)
         except IndexFileDamagedError as error:
             self._library.close(path)
             raise UnreadableError(f"{path}: {error}") from error
 
-    def _index(self, index: int) -> Held:
+    def _index(self, index: int) -> HeldIndex:
         held = self._held.get(index)
         if held is None:
             raise LookupError("there is no such index")
@@ -272,9 +272,9 @@ class Worker:
 
     def _ask(self, head: AskMessage) -> Result:
         end = self._now() + _SLICE_S
-        asked = Asked(self._index(head.index), head.query, self._now, head.deadline, self._findings)
-        asked.take_fresh(head.first, head.last, head.removed)
-        looked_up, unreadable = self._ask_companions(asked, head.mapped, head.removed, end)
+        asked = RunningQuery(self._index(head.index), head.query, self._now, head.deadline, self._result_cache)
+        asked.take_memory_index(head.first, head.last, head.removed)
+        looked_up, unreadable = self._ask_index_files(asked, head.mapped, head.removed, end)
         is_last = not head.stays or (head.is_last and looked_up == len(head.mapped))
         if not unreadable and (asked.enough or is_last):
             return asked.finish(looked_up)
@@ -286,14 +286,14 @@ def _reason(error: UnreadableError) -> str:
     return str(error) or type(error).__name__
 
 
-def _filter(held: Held, head: Filter, body: memoryview) -> Result:
+def _filter(held: HeldIndex, head: Filter, body: memoryview) -> Result:
     assert held.config is not None
     predicate = bind_filter(head.filter, held.config)
     index, size = held.columns(tuple(fields_of(predicate)), head.pieces, body)
     return Result(seqs=tuple(index.matching(predicate)), scanned_bytes=size)
 
 
-# Files of the searching process. It opens those that it is told of, to read them, and knows no others.
+# Files of the search process. It opens those that it is told of, to read them, and knows no others.
 
 
 def map_file(path: str) -> memoryview:

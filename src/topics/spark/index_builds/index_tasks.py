@@ -10,7 +10,7 @@ from topics.log.layout import Layout
 from topics.log.object_store.store import StoreUnavailable
 from topics.search.file_index.file_format import Write
 from topics.search.file_index.index_copies import CopyDamagedError
-from topics.search.file_index.manifest import IndexFileEntry, IndexStore, companion_name
+from topics.search.file_index.manifest import IndexFileEntry, IndexStore, index_file_name
 from topics.search.file_index.merge import freeze, merge, unasked_index
 from topics.search.file_index.reader import IndexFile, IndexFileHead
 from topics.search.query.scan import EntryReader
@@ -112,7 +112,7 @@ class IndexBuilder:
         ref = runs[0].ref
         made = IndexMade(ref.topic_id, ref.epoch, ref.topic, runs[0].generation)
         for run in runs:
-            name = companion_name(run.first, run.last, run.generation, self._run, _new_attempt())
+            name = index_file_name(run.first, run.last, run.generation, self._run, _new_attempt())
             head, size = _write(
                 self._store, ref.topic_id, name,
                 lambda put, run=run: freeze(run.index, run.registry, ref.epoch, run.first, run.last, put),  # type: ignore[misc]
@@ -130,7 +130,7 @@ def merge_files(store: IndexStore, run: str, now_ms: int, work: Merge) -> IndexM
     """Some companions of a stream as one."""
     files = work.files
     attempt = _new_attempt()
-    name = companion_name(files[0].first, files[-1].last, files[0].generation, run, attempt)
+    name = index_file_name(files[0].first, files[-1].last, files[0].generation, run, attempt)
     try:
         sources = [IndexFile(store.map_near(work.topic_id, file, f"{run}-{attempt}")) for file in files]
     except StoreUnavailable as error:

@@ -20,20 +20,20 @@ from topics.search.worker.messages import (
     Question,
     Result,
 )
-from topics.search.worker.query_runner import Asked
+from topics.search.worker.query_runner import RunningQuery
 from topics.search.worker.search_worker import Worker
 
 COUNT = 4
 
 
-def companion(first: int) -> memoryview:
+def index_file(first: int) -> memoryview:
     data = bytearray()
     rows = [Entry(number, None, 1, f"k{number}") for number in range(first, first + 10)]
     build(Registry(), [rows], 1, first, first + 9, data.extend)
     return memoryview(bytes(data))
 
 
-FILES = {str(first): companion(first) for first in range(10, 10 * (COUNT + 1), 10)}
+FILES = {str(first): index_file(first) for first in range(10, 10 * (COUNT + 1), 10)}
 ALL = tuple(Mapped(name, int(name), int(name) + 9) for name in FILES)
 
 
@@ -71,7 +71,7 @@ def expected(*names: str) -> set[str]:
     return {f"k{number}" for name in names for number in range(int(name), int(name) + 10)}
 
 
-def test_companions_are_asked_together() -> None:
+def test_index_files_are_asked_together() -> None:
     asking = Asking()
     assert asking.ask(More(2, 1, mapped=ALL)).looked_up == COUNT
     assert asking.keys() == expected(*FILES)
@@ -99,7 +99,7 @@ def test_a_query_is_finished_with_its_last_part() -> None:
     assert asking.problem(Finish(4, 1)), "nothing is kept of it"
 
 
-def test_a_query_is_not_finished_while_one_of_the_last_companions_is_left() -> None:
+def test_a_query_is_not_finished_while_one_of_the_last_index_files_is_left() -> None:
     moments = iter(range(1, 1_000))
     asking = Asking(now=lambda: next(moments))
     assert not asking.ask(More(2, 1, mapped=ALL, is_last=True)).is_final
@@ -110,7 +110,7 @@ def test_a_query_is_not_finished_while_one_of_the_last_companions_is_left() -> N
 
 def test_nothing_is_kept_of_a_query_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     asking = Asking()
-    monkeypatch.setattr(Asked, "take_companion", lambda *_: 1 / 0)
+    monkeypatch.setattr(RunningQuery, "take_companion", lambda *_: 1 / 0)
     assert "ZeroDivisionError" in asking.problem(More(2, 1, mapped=ALL))
     assert asking.problem(Finish(3, 1))
 
@@ -126,14 +126,14 @@ def test_one_query_does_not_hold_up_the_others_for_long() -> None:
     assert asking.keys() == expected(*FILES)
 
 
-def test_companions_can_be_asked_with_the_question_itself() -> None:
+def test_index_files_can_be_asked_with_the_question_itself() -> None:
     asking = Asking()
     told = asking.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
     assert (told.is_final, told.looked_up, set(told.keys)) == (True, COUNT, expected(*FILES))
     assert asking.problem(Finish(3, 2)), "nothing is kept of it"
 
 
-def test_a_question_goes_on_where_a_companion_of_it_cannot_be_read_or_time_is_over() -> None:
+def test_a_question_goes_on_where_an_index_file_of_it_cannot_be_read_or_time_is_over() -> None:
     asking = Asking(broken="20")
     told = asking.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
     assert (told.is_final, told.looked_up, told.unreadable) == (False, 1, "gone")

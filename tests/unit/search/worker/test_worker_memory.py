@@ -58,7 +58,7 @@ QUERIES: dict[str, Query] = {
 
 
 @lru_cache
-def companion(rows: int) -> memoryview:
+def index_file(rows: int) -> memoryview:
     values = (
         {
             "eventTime": 1_000 * number, "service": f"s{number % 7}", "status": number % 10,
@@ -75,7 +75,7 @@ def companion(rows: int) -> memoryview:
 class Asking:
     def __init__(self, rows: int) -> None:
         self._rows = rows
-        self._worker = Worker(lambda: 0.0, lambda _: companion(rows))
+        self._worker = Worker(lambda: 0.0, lambda _: index_file(rows))
         self._worker.take(Message(Open(1, encode_registry(DESCRIBED)), memoryview(b"")))
 
     def ask(self, query: Query) -> Result:

@@ -160,7 +160,7 @@ def test_the_answers_are_those_of_a_plain_filter(case: Case) -> None:
     topic = life.streams.topic(life.name)
     keys = life.ask(lambda done: life.streams.search.query(topic, KeysQuery(None, 9), 3.0, done))
     assert list(keys.result.keys) == sorted({"odd" if number_of(value) % 2 else "even" for value in values})
-    cache = life.streams.search.companions.cache if life.streams.search.companions is not None else None
+    cache = life.streams.search.index_files.cache if life.streams.search.index_files is not None else None
     fetched = cache is not None and cache.outcomes[Fetched.OK] > 0
     event(f"companions: {bool(indexed)}, fetched: {fetched}, forks: {bool(life.forks)}, version {life.version}")
 

@@ -86,23 +86,23 @@ def made(case: Case) -> tuple[list[Part], Scan]:
     every = [Entry(number, value, 1, key_of(value)) for number, value in enumerate(case.values)]
     first, last = min(case.window), max(case.window)
     removed = [(number, number) for number in sorted(case.removed)]
-    companions = [
+    index_files = [
         opened(registry, every[begin:end], begin, end - 1)
         for begin, end in pairwise([0, *sorted(case.cuts), len(every)])
     ]
     if case.merged:
         # Some were removed before they were merged, and the others since.
         data = bytearray()
-        merge(companions, data.extend, removed[::2])
-        companions = [IndexFile(bytes(data))]
+        merge(index_files, data.extend, removed[::2])
+        index_files = [IndexFile(bytes(data))]
     plan, findings = plan_of(registry), ResultCache(50_000)
     parts: list[Part] = []
-    for companion in companions:
-        companion.check()
-        low, high = max(companion.head.first, first), min(companion.head.last, last)
+    for index_file in index_files:
+        index_file.check()
+        low, high = max(index_file.head.first, first), min(index_file.head.last, last)
         if low <= high:
             span = Span(low, high, high - low + 1, "index")
-            parts.append(IndexFilePart(companion, span, plan, removed, findings))
+            parts.append(IndexFilePart(index_file, span, plan, removed, findings))
     left = [entry for entry in every[first : last + 1] if entry.number not in case.removed]
     return parts, Scan(Entries(Span(first, last, len(left)), left))
 
@@ -123,7 +123,7 @@ def _everything_is_many() -> Iterator[None]:
 
 @given(cases())
 @effort(400)
-def test_companions_find_what_a_scan_finds(case: Case) -> None:
+def test_index_files_find_what_a_scan_finds(case: Case) -> None:
     parts, scan = made(case)
     for node, items, size, count_all in case.asked:
         ask = msgspec.structs.replace(ask_for(node, items, case.config, size), count_all=count_all)
@@ -143,7 +143,7 @@ def test_companions_find_what_a_scan_finds(case: Case) -> None:
     cases(), st.lists(st.tuples(*[st.sampled_from(EDGES)] * 2, st.booleans(), st.booleans()), min_size=6, max_size=6)
 )
 @effort(400)
-def test_companions_add_up_what_a_scan_adds_up(case: Case, ways: Sequence[tuple[int, int, bool, bool]]) -> None:
+def test_index_files_add_up_what_a_scan_adds_up(case: Case, ways: Sequence[tuple[int, int, bool, bool]]) -> None:
     parts, scan = made(case)
     dimensions = case.config.rollups["sums"].dimensions
     for (node, *_), (first, last, is_minute, is_grouped) in zip(case.asked, ways, strict=True):
@@ -159,7 +159,7 @@ def test_companions_add_up_what_a_scan_adds_up(case: Case, ways: Sequence[tuple[
 
 @given(cases(), st.one_of(st.none(), st.sampled_from(WORDS)), st.integers(1, 5))
 @effort(200)
-def test_companions_list_the_keys_that_a_scan_lists(case: Case, after: str | None, limit: int) -> None:
+def test_index_files_list_the_keys_that_a_scan_lists(case: Case, after: str | None, limit: int) -> None:
     parts, scan = made(case)
     found, expected = list_keys(parts, after, limit, plenty()), list_keys([scan], after, limit, plenty())
     assert (found.keys, found.next_after) == (expected.keys, expected.next_after)
