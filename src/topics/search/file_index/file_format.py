@@ -1,4 +1,5 @@
-"""File format of index files (also known as: companions): named arrays one behind the other, and a directory of them at the end.
+"""File format of index files (also known as: companions): named arrays one behind the other, with a directory at the
+end.
 
     offset   size  field
          0      8  magic "TPCMP001"

@@ -163,7 +163,7 @@ class Scorer:
         weights: Weights | None,
         rows: Numbers,
     ) -> None:
-        """Of the first `count` rows, which `evaluator` has masks for, those of a list. Without weights a clause has one score."""
+        """Scores those rows of the first `count` that are in a list. Without weights a clause has one score."""
         self._columns = columns
         self._count = count
         self._evaluator = evaluator

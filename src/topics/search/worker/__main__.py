@@ -1,4 +1,4 @@
-"""Entry point of the search process: `python -m topics.search.worker FD`, a connected socket. It ends with the connection."""
+"""Entry point of the search process: `python -m topics.search.worker FD`, a connected socket."""
 
 import socket
 import sys

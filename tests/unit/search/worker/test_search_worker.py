@@ -37,7 +37,7 @@ FILES = {str(first): index_file(first) for first in range(10, 10 * (COUNT + 1), 
 ALL = tuple(Mapped(name, int(name), int(name) + 9) for name in FILES)
 
 
-class Asking:
+class QuerySession:
     """A query for keys that waits for parts."""
 
     def __init__(self, now: Callable[[], float] = lambda: 0.0, broken: str | None = None) -> None:
@@ -72,75 +72,75 @@ def expected(*names: str) -> set[str]:
 
 
 def test_index_files_are_asked_together() -> None:
-    asking = Asking()
-    assert asking.ask(More(2, 1, mapped=ALL)).looked_up == COUNT
-    assert asking.keys() == expected(*FILES)
+    session = QuerySession()
+    assert session.ask(More(2, 1, mapped=ALL)).looked_up == COUNT
+    assert session.keys() == expected(*FILES)
 
 
 def test_what_was_removed_is_left_out_of_each() -> None:
-    asking = Asking()
-    asking.ask(More(2, 1, mapped=ALL, removed=((15, 24), (49, 49))))
-    assert asking.keys() == expected(*FILES) - {f"k{number}" for number in (*range(15, 25), 49)}
+    session = QuerySession()
+    session.ask(More(2, 1, mapped=ALL, removed=((15, 24), (49, 49))))
+    assert session.keys() == expected(*FILES) - {f"k{number}" for number in (*range(15, 25), 49)}
 
 
 def test_one_that_cannot_be_read_ends_the_row_and_is_not_part_of_it() -> None:
-    asking = Asking(broken="30")
-    told = asking.ask(More(2, 1, mapped=ALL))
+    session = QuerySession(broken="30")
+    told = session.ask(More(2, 1, mapped=ALL))
     assert (told.looked_up, told.unreadable) == (2, "gone")
-    assert asking.ask(More(3, 1, mapped=ALL[3:])).looked_up == 1
-    assert asking.keys() == expected("10", "20", "40")
+    assert session.ask(More(3, 1, mapped=ALL[3:])).looked_up == 1
+    assert session.keys() == expected("10", "20", "40")
 
 
 def test_a_query_is_finished_with_its_last_part() -> None:
-    asking = Asking()
-    assert not asking.ask(More(2, 1, mapped=ALL[:2])).is_final
-    told = asking.ask(More(3, 1, mapped=ALL[2:], is_last=True))
+    session = QuerySession()
+    assert not session.ask(More(2, 1, mapped=ALL[:2])).is_final
+    told = session.ask(More(3, 1, mapped=ALL[2:], is_last=True))
     assert (told.is_final, told.looked_up, set(told.keys)) == (True, 2, expected(*FILES))
-    assert asking.problem(Finish(4, 1)), "nothing is kept of it"
+    assert session.problem(Finish(4, 1)), "nothing is kept of it"
 
 
 def test_a_query_is_not_finished_while_one_of_the_last_index_files_is_left() -> None:
     moments = iter(range(1, 1_000))
-    asking = Asking(now=lambda: next(moments))
-    assert not asking.ask(More(2, 1, mapped=ALL, is_last=True)).is_final
-    unreadable = Asking(broken="40")
+    session = QuerySession(now=lambda: next(moments))
+    assert not session.ask(More(2, 1, mapped=ALL, is_last=True)).is_final
+    unreadable = QuerySession(broken="40")
     assert not unreadable.ask(More(2, 1, mapped=ALL, is_last=True)).is_final
     assert unreadable.keys() == expected("10", "20", "30")
 
 
 def test_nothing_is_kept_of_a_query_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    asking = Asking()
-    monkeypatch.setattr(RunningQuery, "take_companion", lambda *_: 1 / 0)
-    assert "ZeroDivisionError" in asking.problem(More(2, 1, mapped=ALL))
-    assert asking.problem(Finish(3, 1))
+    session = QuerySession()
+    monkeypatch.setattr(RunningQuery, "take_index_file", lambda *_: 1 / 0)
+    assert "ZeroDivisionError" in session.problem(More(2, 1, mapped=ALL))
+    assert session.problem(Finish(3, 1))
 
 
 def test_one_query_does_not_hold_up_the_others_for_long() -> None:
     moments = iter(range(1, 1_000))
-    asking = Asking(now=lambda: next(moments))
+    session = QuerySession(now=lambda: next(moments))
     left, rounds = ALL, 0
     while left:
-        told = asking.ask(More(2 + rounds, 1, mapped=left))
+        told = session.ask(More(2 + rounds, 1, mapped=left))
         assert told.looked_up == 1, "each goes on by one at least, and no further once the time is over"
         left, rounds = left[told.looked_up :], rounds + 1
-    assert asking.keys() == expected(*FILES)
+    assert session.keys() == expected(*FILES)
 
 
 def test_index_files_can_be_asked_with_the_question_itself() -> None:
-    asking = Asking()
-    told = asking.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
+    session = QuerySession()
+    told = session.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
     assert (told.is_final, told.looked_up, set(told.keys)) == (True, COUNT, expected(*FILES))
-    assert asking.problem(Finish(3, 2)), "nothing is kept of it"
+    assert session.problem(Finish(3, 2)), "nothing is kept of it"
 
 
 def test_a_question_goes_on_where_an_index_file_of_it_cannot_be_read_or_time_is_over() -> None:
-    asking = Asking(broken="20")
-    told = asking.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
+    session = QuerySession(broken="20")
+    told = session.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
     assert (told.is_final, told.looked_up, told.unreadable) == (False, 1, "gone")
-    told = asking.ask(More(3, 2, mapped=ALL[2:], is_last=True))
+    told = session.ask(More(3, 2, mapped=ALL[2:], is_last=True))
     assert (told.is_final, set(told.keys)) == (True, expected("10", "30", "40"))
     moments = iter(range(1, 1_000))
-    slow = Asking(now=lambda: next(moments))
+    slow = QuerySession(now=lambda: next(moments))
     told = slow.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
     assert (told.is_final, told.looked_up) == (False, 1)
     assert set(slow.ask(More(3, 2, mapped=ALL[1:2], is_last=True)).keys) == expected("10", "20")
