@@ -1,4 +1,4 @@
-"""What calls return. They are the messages of the protocol, made comfortable: a field that may be missing is None.
+"""Results of client calls: the messages of the protocol, with None for fields that may be missing.
 
 An answer may carry `performance`, in which any of `server_total_ms`, `wal_append_ms`, `fsync_ms`, `records_scanned` and
 `throttle_wait_ms` can be missing. Fields that a newer server adds are ignored.

@@ -1,4 +1,4 @@
-"""What live connections hand out, and how they keep count of it."""
+"""Inbox of live connections: received records and events, with their positions."""
 
 from collections import deque
 

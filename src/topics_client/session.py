@@ -1,4 +1,4 @@
-"""What both clients have in common: everything but the waiting."""
+"""Session: what the synchronous and the asynchronous client share, without I/O."""
 
 import functools
 import inspect

@@ -1,9 +1,9 @@
-"""Who may do what: bearer keys with scopes and name prefixes.
+"""Authentication and authorization: bearer keys with scopes and name prefixes.
 
 A key is written `secret`, `secret:scopes`, `secret:scopes:prefixes` or `secret::prefixes`; keys are separated by
 commas, scopes by `+`, prefixes by `|`. An empty field means everything. Only the SHA-256 of a secret is kept, and a
-presented token is compared with every key in constant time, without stopping at the first that fits. A word that is
-not a scope stops the server from starting: it must never grant what was not meant.
+presented token is compared with every key in constant time, without stopping at the first match. An unknown scope stops
+the server from starting, so that a typo never grants more than was meant.
 """
 
 import copy

@@ -1,12 +1,12 @@
-"""What pages in a browser may do.
+"""CORS and protection from cross-site requests: which pages a browser may use the server from.
 
-A browser sends requests for every page it shows, and reaches this machine for pages of the whole world. It keeps a page
-from reading what other origins answer unless these allow it (CORS), but not from sending, and not at all from a page
-whose own name was made to lead here (DNS rebinding). It does tell where a request comes from.
+A browser sends requests on behalf of any page. It prevents a page from reading responses of other origins unless they
+allow it (CORS), but not from sending requests, and not if the page's own name resolves to this machine (DNS rebinding).
+It does send the origin of a request.
 
-Without keys that is all there is to go by. So only names of this machine are served, and nothing that comes from a page
-of elsewhere. With keys a page has to bring one, wherever it is from; which pages may read the answers is a setting.
-Programs send none of these headers, and notice nothing.
+Without keys, the origin is the only evidence. So only names of this machine are served, and requests from pages of
+other origins are refused. With keys, a page needs a key, wherever it is from; a setting says which pages may read
+responses. Programs send none of these headers and are not affected.
 """
 
 import ipaddress

@@ -1,4 +1,4 @@
-"""What `/v0/metrics` tells, as Prometheus text or as JSON, from one snapshot of the engine and the server."""
+"""Metrics: the response of `/v0/metrics`, as Prometheus text or JSON, from one snapshot of engine and server."""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""What operators and load balancers ask: health, readiness, metrics, the API's description."""
+"""Routes for operators and load balancers: health, readiness, metrics, the OpenAPI document."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""How hard the server is pressed, and what it does about it: decisions only, no clock, no loop.
+"""Backpressure: measures overload and decides what to delay or refuse (load shedding). Pure: no clock, no loop.
 
 Ten times a second four readings become numbers from 0 to 1; the largest, smoothed, is the pressure.
 

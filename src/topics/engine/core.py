@@ -1,4 +1,4 @@
-"""What every part of the engine shares: the topics, the shards, the time, and the rules for touching them."""
+"""Engine core: the state that all parts of the engine share (topics, shards, clocks), and the rules for changing it."""
 
 from collections.abc import Callable, Iterator
 from itertools import takewhile

@@ -1,4 +1,4 @@
-"""Who does the engine's work on the disk while the event loop serves others: threads, or what stands in for them.
+"""Disk threads: the executors that do file work while the event loop serves requests, and their stand-ins for tests.
 
 A simulation passes workers of its own, which do the same work at moments that a seed decides.
 """

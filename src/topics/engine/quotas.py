@@ -1,11 +1,10 @@
-"""What may lie under the prefixes of one key: topics, routers, bytes. So no tenant takes what is there for all.
+"""Quotas: the topics, routers and bytes that the prefixes of one key may use (tenant limits).
 
-The names count and not who wrote them, so that no way around a key is a way around its limits: copies of routers, dead
-letters and commits of transactions are counted where they arrive. Keys with the same prefixes are one tenant. A key
-without prefixes has everything under it, for which there are the limits of the server.
+Names are counted, not writers, so that copies of routers, dead letters and commits of transactions count where they
+arrive. Keys with the same prefixes are one tenant. A key without prefixes is bounded by the limits of the server.
 
-Nothing is kept up to date as records come and go. A tenant's bytes are counted when it seems to be at its limit, and
-not again within a while, so that whoever is refused again and again costs little.
+Usage is not maintained continuously. The bytes of a tenant are counted when it seems to be at its limit, and not again
+for a while, so that a client that is refused repeatedly costs little.
 """
 
 from collections.abc import Iterable, Sequence

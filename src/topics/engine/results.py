@@ -1,4 +1,4 @@
-"""What the engine answers to those who write."""
+"""Results of write operations, as the engine returns them."""
 
 from collections.abc import Callable
 

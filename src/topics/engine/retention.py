@@ -1,8 +1,9 @@
-"""What leaves a topic at its front, and what that does to the two watermarks.
+"""Retention: eviction of records by age and by caps, and its effect on the two watermarks.
 
-`earliest` moves whenever the first live record changes, for any reason. `evict_floor` moves only when live records are
-lost against their readers' will, to a cap or to time. Keeping the two apart is what makes a tombstone mean something.
-Records leave in seq order, whole runs at a time where possible; a run's files go when none of its records is live.
+`earliest` moves whenever the first live record changes, for any reason. `evict_floor` moves only when retention removes
+live records. Because the two are separate, a tombstone always means that a reader has missed records. Records are
+evicted in seq order, whole runs at a time where possible; the files of a run are removed when none of its records is
+live.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Who is served first: topics that changed wait here until those who watch them are told.
+"""Notification scheduler: changed topics wait here, by priority, until their watchers are notified.
 
 Waiting topics stand in five bands of effective priority (`topics.engine.scheduler`). A round gives every band a number
 of turns, more to the higher ones, and within a band the topic that waits longest is next. So the important is served

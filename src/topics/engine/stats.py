@@ -1,4 +1,4 @@
-"""What an operator watches: a snapshot of the engine's counters and gauges, taken on the loop thread."""
+"""Engine statistics: a snapshot of counters and gauges, taken on the loop thread."""
 
 import msgspec
 

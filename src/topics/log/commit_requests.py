@@ -1,4 +1,4 @@
-"""What a shard's writer is asked for besides commits. Each is done behind everything that was submitted before it."""
+"""Requests to a shard's writer besides commits. Each is executed after everything submitted before it."""
 
 from bisect import bisect_left
 from collections.abc import Callable

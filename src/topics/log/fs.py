@@ -1,4 +1,4 @@
-"""What the log asks of a disk: the one door to files.
+"""File system interface: every access of the log to files goes through it.
 
 Every call that can fail or be cut short by a crash goes through these two interfaces, so a test can stop the world
 after each of them. `PosixFileSystem` is the real one; `topics.testing` ships a fake that keeps written and durable

@@ -1,4 +1,4 @@
-"""What was worked out before, kept for a while: facts that follow from their key alone."""
+"""Bounded cache of values that depend on their key alone."""
 
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar

@@ -1,4 +1,4 @@
-"""What a topic may be called."""
+"""Topic names: which are valid, and which are reserved for the server."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Handing jobs out: who gets which, and who waits.
+"""Job dispatch: distributes jobs over claims and push workers, in fair shares, and wakes waiters at lease expiry.
 
 A pass serves a cohort at once. Without a window (`claim_jitter_ms` 0) a claim is a cohort of its own, and the workers
 that wait are one. With a window, the first claim opens it, or the first job that a worker waits for, and everyone who

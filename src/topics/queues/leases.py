@@ -1,4 +1,4 @@
-"""Leases: which job of a queue is whose, and which may be handed out next. Pure: no clock, no disk, no log.
+"""Leases: which worker holds which job, lease expiry (visibility timeout), and which job is next. Pure.
 
 A job is a record of the queue's log, named by its seq. The book knows only jobs that something happened to:
 

@@ -1,4 +1,4 @@
-"""What queues log besides records, and their part of a snapshot. All numbers are little endian.
+"""Queue frames and the queue part of a snapshot. All numbers are little endian.
 
     LEASE      u8 event | u64 time | u64 lasts | u16 length of the node | node | entries, by event:
                  4 claimed    time is the deadline; u64 seq, u64 token, u32 deliveries for each job

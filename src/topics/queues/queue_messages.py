@@ -1,4 +1,4 @@
-"""What is asked of queues, and what they answer."""
+"""Requests and results of queue operations."""
 
 from collections.abc import Callable, Sequence
 

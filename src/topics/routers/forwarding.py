@@ -1,4 +1,4 @@
-"""Forwards on their way: seqs of destinations for copies of a source's records, a frame and a publication for each.
+"""Exactly-once forwarding: copies of a source's records and the router's cursor are one frame, logged and published.
 
 A forward goes the same way as an append. What is logged is the mapping alone, unless the log does not hold the records;
 what is published is a block like any other. The cursor moves with the frame: there is no moment at which a crash could

@@ -1,4 +1,4 @@
-"""What routers put into the log and into snapshots. All numbers are little endian.
+"""Router frames and the router part of a snapshot. All numbers are little endian.
 
     ROUTER   msgpack of `RouterState`: a router of this topic was created or changed
     UNROUTE  u64 id of the router that was deleted

@@ -1,4 +1,4 @@
-"""What the two halves of the client do not have in common: connections, locks and tasks, here those of asyncio."""
+"""Network layer of the asynchronous client: connections, locks and tasks of asyncio."""
 
 import asyncio
 import ssl

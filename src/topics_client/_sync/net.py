@@ -1,4 +1,4 @@
-"""What the two halves of the client do not have in common: connections, locks and tasks, here sockets and threads."""
+"""Network layer of the synchronous client: sockets, locks and threads."""
 
 import queue
 import select

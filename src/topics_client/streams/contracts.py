@@ -1,4 +1,4 @@
-"""What a stream promises about its entries: schemas, lenses, its routing key, what can be searched, and its profile."""
+"""Stream contracts: requests for schemas, lenses, routing key, search description and profile."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

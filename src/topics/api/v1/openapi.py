@@ -1,6 +1,6 @@
-"""What the OpenAPI document says of /v1: each route by its method and path, as `StreamsApi.listed` names them.
+"""OpenAPI description of /v1: each route by its method and path, as `StreamsApi.listed` names them.
 
-A route that is missing here is missing in the document, and a test fails.
+A test fails for a route that is missing here.
 """
 
 import re

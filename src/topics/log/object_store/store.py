@@ -1,4 +1,4 @@
-"""What the cold tier asks of an object store, in eight calls.
+"""Object store interface of the cold tier, in eight calls.
 
 An object is written whole and in one step: whoever reads it gets the old bytes or the new ones. What a call answers is
 durable, and every later call sees it. There are no folders, only names with `/` in them, below the prefix that the

@@ -1,4 +1,4 @@
-"""What goes into a backup: the files that a checkpoint counts on, each copied once.
+"""Backup files: copies the files of a checkpoint, each once.
 
 Nothing here touches the engine's state; it reads files that no running checkpoint changes, and runs off the loop.
 """

@@ -1,8 +1,8 @@
-"""Continuous backup: behind each backup of this run the log is shipped, every so often.
+"""Log shipping (also known as: continuous archiving, WAL archiving): copies the log to the backup place periodically.
 
-What is lost with the machine is then the log of that while, not everything since the last backup. Each time every
-shard is asked for the end of its log, and what is up to there goes to the place. Frames of before the question are all
-in it, and those behind it have a later moment: there the shipped log is cut (`ops.backup.restore`).
+If the machine is lost, only the log since the last shipment is lost with it, not everything since the last backup. Each
+shipment asks every shard for the end of its log and copies up to there. All frames before the request are included,
+and later frames have a later timestamp, at which the shipped log is cut (`ops.backup.restore`).
 """
 
 import logging

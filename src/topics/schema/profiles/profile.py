@@ -1,4 +1,4 @@
-"""What every profile has."""
+"""Profile interface: the members that every profile has."""
 
 from collections.abc import Sequence
 from typing import Any
