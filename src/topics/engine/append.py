@@ -1,4 +1,5 @@
-"""Appending: decide where a batch goes, and hand it to the write path."""
+"""Appends: decides whether a batch or a group of requests is accepted, gives out seqs, and hands the block to the write
+path. Requests of one tick are coalesced first (`engine.coalesce`)."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -35,29 +36,29 @@ from topics.wire.record_encoding import encode_fragments
 
 
 class FrameExtension(Protocol):
-    """What a feature changes together with a batch, in the same frame, so that no crash can part them."""
+    """A feature's change that is logged in the same frame as a batch, so that no crash can separate them."""
 
     kind: FrameKind
 
     def staged(self, topic: Topic) -> None:
-        """The batch is accepted and on its way: from now on it is either applied or undone."""
+        """Called when the batch is accepted: from now on it is either applied or undone."""
         ...
 
     def prefix(self, topic: Topic) -> bytes:
-        """What stands in the frame before the block. For a new topic it is also what gives it its name and number."""
+        """The bytes of the frame before the block. For a new topic they also give it its name and number."""
         ...
 
     def applied(self, topic: Topic) -> None:
-        """The batch is published."""
+        """Called when the batch is published."""
         ...
 
     def undone(self, topic: Topic, error: TopicsError) -> None:
-        """The batch failed, and with it whatever came along."""
+        """Called when the batch failed, and the change with it."""
         ...
 
 
 class Append(LogOperation):
-    """A batch: published when committed, as if it had never been when not."""
+    """The log operation of a batch: published when it is committed, undone when that fails."""
 
     __slots__ = ("_core", "_created", "_done", "_extension", "callers", "followers", "ready_at")
 
@@ -77,9 +78,9 @@ class Append(LogOperation):
         self._extension = extension
         self.callers = callers
         self.ready_at = 0
-        """For jobs that are held back: until when."""
+        """For delayed jobs: when they can be claimed."""
         self.followers: list[Callable[[TopicsError | None], None]] | None = None
-        """Others that sent an idempotency key of this while it was on its way; told whether it failed."""
+        """Duplicates: requests with a key of this append that came before it was committed; told whether it failed."""
 
     def apply(self, timing: CommitTiming) -> None:
         core, topic, block = self._core, self.topic, self.block
@@ -369,7 +370,7 @@ class Appender:
 
 
 class DuplicateAppend:
-    """An append with a key that is known, or will be once the append before it is through."""
+    """A duplicate: an append with a key that is known, or will be once the append before it is committed."""
 
     def __init__(self, topic: Topic, known: KnownAppend, batch: Batch, done: AppendDone) -> None:
         self._topic = topic.name

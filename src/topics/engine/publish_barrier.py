@@ -1,7 +1,7 @@
 """The line of what is in the log and may not be published yet, because a commit elsewhere has to decide first.
 
 A commit of a transaction writes records to the shards of their topics, and they count once one more frame is on the
-disk. Whatever comes to be settled meanwhile for one of these topics stands behind them in the log, so it has to stand
+disk. Whatever comes to be committed meanwhile for one of these topics stands behind them in the log, so it has to stand
 behind them for readers, too: it waits here, and so does what comes behind that, for any topic it concerns. One commit
 is decided at a time. So when it is, the whole line moves on at once, in the order in which it came.
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 class PendingPublish(Protocol):
     """What waits to be published (`engine.write_path`)."""
 
-    def settle(self, timing: CommitTiming) -> None: ...
+    def finalize(self, timing: CommitTiming) -> None: ...
 
     def failed(self, error: TopicsError) -> None: ...
 
@@ -43,7 +43,7 @@ class HeldTopics:
         self._line.append((submission, timing))
 
     def keeps(self, submission: PendingPublish, topics: Sequence[Topic], timing: CommitTiming) -> bool:
-        """Whether something that is in the log has to wait before it is published; then it is settled from here."""
+        """Whether something that is in the log has to wait before it is published; then it is finalized from here."""
         for topic in topics:
             if topic in self._lost:
                 submission.failed(self._lost[topic])
@@ -60,7 +60,7 @@ class HeldTopics:
             # What comes meanwhile joins the end of the line.
             submission, timing = self._line.popleft()
             try:
-                submission.settle(timing)
+                submission.finalize(timing)
             except Exception:
                 _log.exception("something that had waited could not be published")
         self._topics.clear()

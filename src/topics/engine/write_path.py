@@ -1,6 +1,6 @@
 """The write path: how a decision becomes frames, goes to the log and is published. Nobody else numbers frames.
 
-    decide    a feature looks at state that includes everything on its way, and makes a `Transaction`
+    decide    a feature looks at state that includes everything on its way, and makes a `LogOperation`
     check     `check` and `admit` refuse what cannot be done, before a seq or a frame number is spent
     log       `log` seals the frames in order, decides what has to be waited for, and hands them to the shard
     apply     once they are as safe as the topic's class promises, the transaction is published, by `engine.apply`
@@ -109,10 +109,10 @@ class LogOperation(Submission):
     def committed(self, timing: CommitTiming) -> None:
         held = self.path.held
         if not held.active or not held.keeps(self, (self.topic,), timing):
-            self.settle(timing)
+            self.finalize(timing)
 
-    def settle(self, timing: CommitTiming) -> None:
-        """It is as safe as it has to be, and it is its turn."""
+    def finalize(self, timing: CommitTiming) -> None:
+        """Applies the operation: it is as durable as its class promises, and it is its turn."""
         topic, books = self.topic, self.path.books
         if self.needs_sync:
             topic.sync_inflight -= 1
@@ -205,12 +205,12 @@ class Bundle(Submission):
     def committed(self, timing: CommitTiming) -> None:
         held = self._parts[0].path.held
         if not held.active or self._decides or not held.keeps(self, [part.topic for part in self._parts], timing):
-            self.settle(timing)
+            self.finalize(timing)
 
-    def settle(self, timing: CommitTiming) -> None:
+    def finalize(self, timing: CommitTiming) -> None:
         for part in self._parts:
             try:
-                part.settle(timing)
+                part.finalize(timing)
             except Exception:
                 _log.exception("a transaction could not be published", extra={"topic": part.topic.name})
         self._finished(None)

@@ -252,7 +252,7 @@ class StreamAppender:
         repeated = producer is not None and known is not None and _is_before(producer, known)
         if not repeated and (request.body or producer is not None):
             raise StreamClosedError(topic.name)
-        self._when_settled(state, lambda: Appended(tail_offset(topic), True, True, known if repeated else None), done)
+        self._when_committed(state, lambda: Appended(tail_offset(topic), True, True, known if repeated else None), done)
 
     def _answer_duplicate(self, topic: Topic, state: StreamState, sent: Producer, done: AppendedDone) -> None:
         def answer() -> Appended:
@@ -260,9 +260,9 @@ class StreamAppender:
             known = state.producers.get(sent.id) if state.producers is not None else None
             return Appended(tail_offset(topic), True, state.closed, known or sent)
 
-        self._when_settled(state, answer, done)
+        self._when_committed(state, answer, done)
 
-    def _when_settled(self, state: StreamState, answer: Callable[[], Appended], done: AppendedDone) -> None:
+    def _when_committed(self, state: StreamState, answer: Callable[[], Appended], done: AppendedDone) -> None:
         """Answer a repeated batch once the original is durable; if the original fails, so does the repetition."""
         if state.staged is None:
             done(answer())

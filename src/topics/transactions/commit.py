@@ -121,12 +121,12 @@ class _Prepare(LogOperation):
         self._commit = commit
         self._prepared = False
 
-    def settle(self, timing: CommitTiming) -> None:
+    def finalize(self, timing: CommitTiming) -> None:
         if not self._prepared:
             self._prepared = True
             self.path.held.hold(self, self.topic, timing)
         elif self._commit.decided:
-            super().settle(timing)
+            super().finalize(timing)
         else:
             self._skip()
 

@@ -1,4 +1,4 @@
-"""Appending, whichever way the records came: the key that counts, and the answer."""
+"""Appends of /v0 over HTTP and WebSocket: bodies, idempotency keys, answers, and how requests are batched."""
 
 from collections.abc import Callable, Sequence
 
