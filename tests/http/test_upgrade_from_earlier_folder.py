@@ -29,6 +29,7 @@ SETTINGS = {
     "pipeline": "off",
     "pressure_commit_ms": "60000",
     "pressure_lag_ms": "60000",
+    "segment_max_age_ms": "0",
     "segment_max_events": "12",
     "snapshot_inline_bytes": "2048",
     "snapshot_interval_ms": "3600000",
