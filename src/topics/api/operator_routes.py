@@ -10,7 +10,7 @@ from topics.api.auth import ANYONE, Key, Scope
 from topics.api.call import Operation, Parameter, parse_query
 from topics.api.error_responses import MethodNotAllowedError, NotFoundError, error_headers, render_error, status_of
 from topics.api.live import Live
-from topics.api.metrics import CONTENT_TYPE, Scrapes, ServerState, Snapshot
+from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot, scrape
 from topics.api.openapi import build_document, build_page
 from topics.api.v0.backups import BACKUP_ROUTES
 from topics.api.v0.queues import QUEUE_ROUTES
@@ -109,7 +109,6 @@ class OpsHandlers:
         self._streams = streams
         self._webhooks = webhooks
         self._clock = clock
-        self._scrapes = Scrapes(clock.monotonic)
         self._started = clock.monotonic()
         self.api: Api
         self.http: HttpServer | None = None
@@ -201,9 +200,11 @@ class OpsHandlers:
         snapshot.route_counters, snapshot.process = self.api.route_counters, process_numbers()
         snapshot.by_topic = parse_query(exchange.head.query).get("topics", "").lower() not in ("false", "0")
         if "application/json" in (exchange.head.headers.get("accept") or ""):
-            self._scrapes.begin(exchange, snapshot.json_pieces(), "application/json")
+            task = scrape(exchange, snapshot.json_pieces(), "application/json")
         else:
-            self._scrapes.begin(exchange, snapshot.text_pieces(), CONTENT_TYPE)
+            task = scrape(exchange, snapshot.text_pieces(), CONTENT_TYPE)
+        # One scrape after the other: a client that scrapes without end slows down other scrapes only.
+        exchange.run(task, self)
 
     def pipeline(self, exchange: Exchange) -> None:
         exchange.respond(200, _encode(pipeline_for(match_of(exchange.head).key, self.pipeline_state())))

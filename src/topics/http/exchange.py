@@ -1,7 +1,7 @@
 """Exchanges: one request and its response, and the interface that an application implements."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -68,8 +68,8 @@ class Channel(Protocol):
         """Compresses on a thread and calls `done` on the loop."""
         ...
 
-    def run(self, exchange: "Exchange", task: Task) -> None:
-        """Runs a long task on a request, in turns with everyone else."""
+    def run(self, exchange: "Exchange", task: Task, owner: Hashable | None) -> None:
+        """Runs a long task on a request, in turns with everyone else; see `Exchange.run`."""
         ...
 
 
@@ -111,11 +111,12 @@ class Exchange(msgspec.Struct, eq=False):
         """How many bytes the answer may have: less, the more of its account's answers and of all lie unread."""
         return FLOOR_BYTES if self.channel is None else self.channel.room(account)
 
-    def run(self, task: Task) -> None:
+    def run(self, task: Task, owner: Hashable | None = None) -> None:
         """Runs a long task on this request, in turns with everyone else (`system.fair_scheduler`), until it ends or the
-        client is gone. No later request of the connection is begun before, so that their order stays what it was."""
+        client is gone. No later request of the connection is begun before, so that their order stays what it was. Tasks
+        of one `owner`, by default of the connection, run one after the other."""
         if self.channel is not None:
-            self.channel.run(self, task)
+            self.channel.run(self, task, owner)
 
     @property
     def gone(self) -> bool:

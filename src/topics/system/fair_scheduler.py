@@ -19,6 +19,7 @@ goes to the queue.
 | frames of HTTP/2 beyond a slice (`http.h2.connection`) | a slice of reading, handling and sending | the connection |
 | large bodies and responses (`api.chunked_response`) | a slice of units (`in_slices`) | the connection |
 | large schemas (`schema.validation`) and search results | a slice of units (`in_slices`) | the connection |
+| metrics scrapes (`api.metrics`) | a slice of units (`in_slices`) | all scrapes together |
 | validation of large batches (`streams.chunked_validation`) | a portion of the records | the topic |
 
 Work that has its own order or its own thread is scheduled elsewhere: live delivery by cost (`api.live.run_queue`), jobs

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Iterator
 from typing import cast
 
-from topics.api.metrics import Scrapes
-from topics.http.exchange import Exchange
+from topics.api.metrics import scrape
+from topics.http.exchange import Exchange, request_task
+from topics.system.fair_scheduler import FairScheduler
 
 
 class Asked:
@@ -35,10 +36,17 @@ def pieces(clock: Clock, *parts: bytes) -> Iterator[bytes]:
 def test_a_piece_a_turn_and_one_scrape_after_the_other() -> None:
     async def scene() -> None:
         clock = Clock()
-        scrapes, first, second, gone = Scrapes(clock), Asked(), Asked(), Asked(gone=True)
-        scrapes.begin(cast(Exchange, first), pieces(clock, b"a", b"b", b"c"), "text/plain")
-        scrapes.begin(cast(Exchange, gone), pieces(clock, b"nobody"), "text/plain")
-        scrapes.begin(cast(Exchange, second), pieces(clock, b"d"), "text/plain")
+        scheduler = FairScheduler(clock, asyncio.get_running_loop().call_soon)
+        first, second, gone = Asked(), Asked(), Asked(gone=True)
+
+        def begin(asked: Asked, *parts: bytes) -> None:
+            exchange = cast(Exchange, asked)
+            task = scrape(exchange, pieces(clock, *parts), "text/plain")
+            scheduler.run(request_task(exchange, task, clock), "all scrapes")
+
+        begin(first, b"a", b"b", b"c")
+        begin(gone, b"nobody")
+        begin(second, b"d")
         assert first.said is None, "the loop has others to serve"
         turns = 0
         while second.said is None:

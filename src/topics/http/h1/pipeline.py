@@ -10,7 +10,7 @@ in one write: while `corked`, responses are only collected, and the code that se
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from topics.http.exchange import Exchange, Gather, request_task
@@ -278,10 +278,11 @@ class Pipeline:
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
         compress_later(body, done)
 
-    def run(self, exchange: Exchange, task: Task) -> None:
+    def run(self, exchange: Exchange, task: Task, owner: Hashable | None) -> None:
         self.occupied = True
         server_state = self._server_state
-        server_state.scheduler.run(request_task(exchange, task, server_state.monotonic, self._task_done), self)
+        task = request_task(exchange, task, server_state.monotonic, self._task_done)
+        server_state.scheduler.run(task, owner or self)
 
     def _task_done(self) -> None:
         self.occupied = False

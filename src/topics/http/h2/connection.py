@@ -13,6 +13,7 @@ counts as one that is being received. Bytes that flow control holds back count a
 
 import asyncio
 import logging
+from collections.abc import Hashable
 
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
@@ -296,9 +297,10 @@ class Http2Connection(asyncio.Protocol):
         if account is not self._meter.account:
             self._meter.charge(account)
 
-    def run(self, exchange: Exchange, task: Task) -> None:
+    def run(self, exchange: Exchange, task: Task, owner: Hashable | None) -> None:
         """Long requests have a place of their own in the queue, all of them together: frames are read meanwhile."""
-        self._server_state.scheduler.run(request_task(exchange, task, self._server_state.monotonic), self._requests)
+        task = request_task(exchange, task, self._server_state.monotonic)
+        self._server_state.scheduler.run(task, owner or self._requests)
 
     # What the server calls.
 

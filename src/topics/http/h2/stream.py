@@ -6,7 +6,7 @@ it is written to (`streaming.StreamChannel`). There is no order among streams: a
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Protocol
 
 from topics.http.exchange import Exchange
@@ -245,7 +245,7 @@ class Owner(Protocol):
         """Says whom the bytes belong to that are given to the system."""
         ...
 
-    def run(self, exchange: Exchange, task: Task) -> None: ...
+    def run(self, exchange: Exchange, task: Task, owner: Hashable | None) -> None: ...
 
 
 class Http2Stream:
@@ -383,8 +383,8 @@ class Http2Stream:
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
         compress_later(body, done)
 
-    def run(self, exchange: Exchange, task: Task) -> None:
-        self._owner.run(exchange, task)
+    def run(self, exchange: Exchange, task: Task, owner: Hashable | None) -> None:
+        self._owner.run(exchange, task, owner)
 
     # What an answer without an end calls.
 

@@ -1,6 +1,6 @@
 """Appends of a lone record: the shorter way answers as the long one does, and leaves it whatever is not plain."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 import msgspec
@@ -63,7 +63,7 @@ class Client:
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
         raise NotImplementedError
 
-    def run(self, exchange: Exchange, task: Task) -> None:
+    def run(self, exchange: Exchange, task: Task, owner: Hashable | None) -> None:
         raise NotImplementedError
 
     @property
