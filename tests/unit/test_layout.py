@@ -98,15 +98,11 @@ def test_one_module_numbers_frames_and_submits_them() -> None:
 KNOWN_LONG_FUNCTIONS: set[str] = set()
 KNOWN_GETREFCOUNT: set[str] = set()
 KNOWN_DOCSTRINGS: set[str] = {
-    "topics.api.request_batching",
-    "topics.api.v1.search_requests",
     "topics.cli.failures",
     "topics.cli.output",
     "topics.schema",
     "topics.schema.contract",
     "topics.schema.invalidation_keys",
-    "topics.search.worker.messages",
-    "topics.search.worker.search_worker",
     "topics.spark.archive.archive_plan",
     "topics.spark.archive.archive_writer",
     "topics.spark.connector.origins",
