@@ -142,8 +142,8 @@ class StreamServices:
             self.streams, webhooks.deliver, _later, _webhook_loopback(settings), limits
         )  # fmt: skip
         self._system = SystemStreams(self.streams, _system_options(settings), _later, around)
-        for shard in engine.core.shards:
-            shard.settled.append(self.searcher.turns.committed)
+        for shard in engine.shards:
+            shard.committed.subscribe(self.searcher.turns.committed)
 
     def start(self) -> None:
         """Begins the background work: watching for subscriptions, and writing the system streams."""
@@ -161,7 +161,7 @@ class StreamServices:
 
 def _index_files(engine: Engine, settings: Settings, searcher: SearchProcess) -> IndexFiles:
     """The index files of an engine, with a cache on the local disk where they are in an object store."""
-    layout, far = engine.core.layout, engine.core.store.far
+    layout, far = engine.layout, engine.segments.far
 
     def let_go(path: str) -> None:
         if searcher.child_pid is not None:
@@ -470,9 +470,9 @@ async def _run_engine(
     tune_collector()
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: _work_number(engine, settings))
     front.open(engine, lambda topic: held_up(supervisor, topic.name))
-    ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.core.wall())
+    ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.wall())
     supervisor.start()
-    _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.core.topic_count})
+    _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.topic_count})
     if on_ready is not None:
         on_ready()
     await stopping

@@ -113,8 +113,7 @@ class IndexedLife(Life):
         elif step[0] == "relocate":
             self.relocate()
         elif step[0] == "tidy":
-            for chore in self.engine.core.chores:
-                chore()
+            self.engine.second_passed.emit()
         elif step[0] == "delete all":
             # Segments are gone as a whole then.
             for tag in ("odd", "even"):

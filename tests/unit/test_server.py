@@ -28,6 +28,7 @@ from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, pipeline_answe
 from topics.spark.pipeline.status import PipelineStatus, ProductStatus, Quarantine
 from topics.spark.pipeline.supervisor import FAILING, Supervisor
 from topics.streams.subscriptions.subscriptions import SubscriptionLimits
+from topics.system.events import Event
 from topics.system.process import cpu_count
 from topics.testing import ManualClock, SeededEntropy
 
@@ -44,21 +45,16 @@ class FakeEngine:
         self.may_close = asyncio.Event()
         self.failure: Exception | None = None
         self.happened: list[str] = []
-        self.core = SimpleNamespace(
-            topic_count=1,
-            by_name={},
-            added=[],
-            entropy=SeededEntropy(1),
-            scheduler=SimpleNamespace(on_put_off=[], after_tick=[]),
-            shards=[],
-            applier=SimpleNamespace(appended=[]),
-            pager=SimpleNamespace(names={}),
-            room=SimpleNamespace(short=None),
-            layout=Layout("nowhere"),
-            store=SimpleNamespace(far=None),
-            chores=[],
-            quotas=SimpleNamespace(set_tenants=list),
-        )
+        self.topic_count = 1
+        self.shards: list[object] = []
+        self.read_only_shards: list[int] = []
+        self.disk_full = False
+        self.layout, self.segments = Layout("nowhere"), SimpleNamespace(far=None)
+        self.limits, self.entropy, self.reader = Limits(), SeededEntropy(1), None
+        self.scheduler = SimpleNamespace(topic_put_off=Event(), tick_ended=Event())
+        self.topic_added, self.appended, self.second_passed = Event[Any](), Event[Any](), Event[[]]()
+        self.find = dict[str, object]().get
+        self.set_tenants = list
         self.streams = None
         self.backups = SimpleNamespace(lag_ms=None)
         self.checkpointer = SimpleNamespace(catalog=SimpleNamespace(work_number=0, families_number=0))

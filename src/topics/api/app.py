@@ -190,7 +190,7 @@ class Api:
         self._live = live
         self._engine: Engine | None = None
         self.admission: object = object()
-        keys.on_change.append(self._decide_anew)
+        keys.changed.subscribe(self._decide_anew)
         self.replay_progress = 0.0
         """Set by the thread that replays the log, from 0 to 1: a float needs no lock."""
         self.draining = False
@@ -223,7 +223,7 @@ class Api:
         """What was decided about any head is to be decided again."""
         self.admission = object()
         if self._engine is not None:
-            self._engine.core.quotas.set_tenants(key.prefixes for key in self._keys)
+            self._engine.set_tenants(key.prefixes for key in self._keys)
 
     def admit(self, head: RequestHead) -> int | Refusal:
         match, self._asking = head.context, ANYONE

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import Flag, auto
 
 from topics.api.error_responses import ForbiddenError, UnauthorizedError
@@ -21,6 +21,7 @@ from topics.model.key_file import KeyFileError, StoredKey, load_keys
 from topics.model.topic_config import TopicConfig, TopicConfigPatch
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy
+from topics.system.events import Event
 
 _BEARER = "bearer "
 _TOKEN = "tok_"
@@ -108,8 +109,8 @@ class KeyRing:
         """Whether everybody comes in."""
         self.version: object = object()
         """Another one each time the keys change: what was decided with an earlier one is to be decided again."""
-        self.on_change: list[Callable[[], None]] = []
-        """Told of it."""
+        self.changed: Event[[]] = Event()
+        """The keys are others than before."""
         self.tokens: Tokens | None = None
         self._next_number = len(self._keys)
 
@@ -137,8 +138,7 @@ class KeyRing:
         self._keys, self.version = tuple(after), object()
         for key in before.values():
             key.revoke()
-        for told in self.on_change:
-            told()
+        self.changed.emit()
         return list(before.values())
 
     def authenticate(self, authorization: str | None) -> Key:

@@ -134,9 +134,8 @@ def are_truncated(engine: Engine, prefixes: tuple[str, ...] = ()) -> bool:
 
 def _first(engine: Engine, prefixes: tuple[str, ...], count: int) -> list[Topic]:
     """The first topics by name, at the cost of those that are found. The server's own topics are nobody's to see."""
-    core = engine.core
-    names = chain.from_iterable(core.names_from(prefix, "") for prefix in allowed_prefixes("", prefixes))
-    topics = (core.pager.peek(name) for name in names)
+    names = chain.from_iterable(engine.names_from(prefix, "") for prefix in allowed_prefixes("", prefixes))
+    topics = (engine.peek_existing(name) for name in names)
     return list(islice((one for one in topics if one.guard is None or not one.guard.hides(one)), count))
 
 

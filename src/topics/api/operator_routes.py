@@ -167,14 +167,13 @@ class OpsHandlers:
     def ready(self, exchange: Exchange) -> None:
         api = self.api
         if api.engine is not None and not api.draining:
-            core = api.engine.core
             answer = ReadyAnswer(
                 status="ready",
                 wal_replay_complete=True,
-                topics=core.topic_count,
+                topics=api.engine.topic_count,
                 # It can be read, whatever became of the disk: whoever balances load must not take all of it away.
-                read_only_shards=[shard.number for shard in core.shards if shard.writer.poison is not None],
-                disk_full=core.room.short is not None,
+                read_only_shards=api.engine.read_only_shards,
+                disk_full=api.engine.disk_full,
                 backup_lag_ms=api.engine.backups.lag_ms,
             )
             exchange.respond(200, _encode(answer))

@@ -90,8 +90,7 @@ class Append(LogOperation):
             core.add_topic(topic)
         self.publish()
         if self.ready_at:
-            for told in core.delayed:
-                told(topic, first, last, self.ready_at)
+            core.jobs_delayed.emit(topic, first, last, self.ready_at)
         if self._extension is not None:
             self._extension.applied(topic)
         self._done(AppendResult(topic.name, first, last, topic.head, self._created, False, *timing))

@@ -5,8 +5,6 @@ Applying is deterministic: given the same state and the same frames, the same st
 with what readers saw.
 """
 
-from collections.abc import Callable
-
 from topics.engine.features import Features
 from topics.engine.idempotency import KeyMemory
 from topics.engine.lookup import SeqRange
@@ -18,6 +16,7 @@ from topics.log.segment import DELETED
 from topics.log.snapshot import TopicState
 from topics.model.seq_ranges import LossReason, LostRange
 from topics.model.topic_config import Durability, TopicConfig, decode_config
+from topics.system.events import Event
 
 # How far a topic may give out seqs before the disk knows of it.
 #
@@ -72,16 +71,16 @@ class Applier:
         self._totals = retention.totals
         self.reserve = reserve
         """How many seqs a topic may give out beyond the head that the disk knows (`engine.apply`)."""
-        self.appended: list[Callable[[Topic], None]] = []
-        """Told of each block that was published (`engine.sealing`, `search.service.index_feed`)."""
-        self.cuts: list[Callable[[Topic], None]] = []
-        """Turn a topic's tail into segments (`engine.sealing`)."""
-        self.deleted: list[Callable[[Topic, int, list[SeqRange]], None]] = []
-        """Told which records of a topic that is more than a log were deleted (`queues`)."""
-        self.before_caps: list[Callable[[Topic, Block], None]] = []
-        """Shown each block of a topic that is more than a log, before its caps are enforced (`routers`)."""
-        self.removed: list[Callable[[Topic, int, int], None]] = []
-        """Told of seqs that somebody deleted on purpose (`engine.delete_export`)."""
+        self.appended: Event[Topic] = Event()
+        """A block was published (`engine.sealing`, `search.service.index_feed`)."""
+        self.cut_due: Event[Topic] = Event()
+        """A topic's tail has to become segments (`engine.sealing`)."""
+        self.deleted: Event[Topic, int, list[SeqRange]] = Event()
+        """Records of a topic that is more than a log were deleted (`queues`)."""
+        self.before_caps: Event[Topic, Block] = Event()
+        """A block of a topic that is more than a log was published, and its caps are enforced next (`routers`)."""
+        self.removed: Event[Topic, int, int] = Event()
+        """Seqs were deleted on request, first and last (`engine.delete_export`)."""
         self.overfull: set[Topic] = set()
         """Topics that may be above their caps and whose evictions are decisions of their own (`engine.write_path`)."""
 
@@ -111,11 +110,10 @@ class Applier:
         config = topic.config
         if config.cap_records or config.cap_bytes:
             if topic.parts is not None:
-                for shown in self.before_caps:
-                    shown(topic, block)
+                self.before_caps.emit(topic, block)
             self._enforce_caps(topic)
-        for told in self.appended:
-            told(topic)
+        for listener in self.appended.listeners:
+            listener(topic)
 
     def configure(self, topic: Topic, config: TopicConfig, head: int) -> None:
         """Replaces the config. `head` is where the topic stood: more than we have means unlogged records are gone."""
@@ -124,8 +122,7 @@ class Applier:
         was_logged = topic.config.durability.logged
         if config.durability.logged != was_logged:
             # A tail is logged or it is not, never half: what was written under the old class becomes segments.
-            for cut in self.cuts:
-                cut(topic)
+            self.cut_due.emit(topic)
         if config.durability.logged and not was_logged:
             # Said of every such topic, whatever it holds: a replay has to come to the same.
             topic.unlogged = True
@@ -168,13 +165,11 @@ class Applier:
         if ranges:
             self._retention.settle_front(topic)
         if topic.parts is not None:
-            for told in self.deleted:
-                told(topic, before_seq, ranges)
+            self.deleted.emit(topic, before_seq, ranges)
         return removed
 
     def _tell_removed(self, topic: Topic, first: int, last: int) -> None:
-        for told in self.removed:
-            told(topic, first, last)
+        self.removed.emit(topic, first, last)
 
     def evict(self, topic: Topic, floor: int) -> None:
         """A cap takes everything below a floor."""

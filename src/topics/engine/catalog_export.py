@@ -4,7 +4,6 @@ Entries stay encoded between checkpoints, since most topics do not change betwee
 states that the snapshot holds, off the loop, so that the two cannot tell different things.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
 
 import msgspec
@@ -29,6 +28,7 @@ from topics.schema.contract import decode_contract
 from topics.schema.registry import Registry
 from topics.streams.stream_frames import PART_NAME as STREAM_PART
 from topics.streams.stream_frames import decode_part
+from topics.system.events import Event
 
 
 class CatalogKeeper:
@@ -47,8 +47,8 @@ class CatalogKeeper:
         """The same, of streams that ask for indexes alone."""
         self._families_changed = False
         self._work: dict[int, bytes] = {}
-        self.on_published: list[Callable[[], None]] = []
-        """Called off the loop behind each publication."""
+        self.published: Event[[]] = Event()
+        """The catalog was published; emitted off the loop."""
 
     def load(self, snapshot: int) -> bool:
         """Goes on with the catalog that is there; False when it is not the one of this snapshot."""
@@ -97,8 +97,7 @@ class CatalogKeeper:
             self.work_number, self._changed = head.number, False
         if self._families_changed:
             self.families_number, self._families_changed = head.number, False
-        for told in self.on_published:
-            told()
+        self.published.emit()
 
 
 def catalog_topic(state: TopicState) -> CatalogTopic:

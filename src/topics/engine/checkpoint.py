@@ -151,7 +151,7 @@ class Checkpointer:
         self._absorbed: list[tuple[Shard, int]] = []
         self._left: list[SegmentKey | int] = []
         """Segments, and numbers of deleted topics, in an object store that could not be reached to remove them."""
-        core.captures.append(self._capture)
+        core.capture_due.subscribe(self._capture)
 
     def job(self, full: bool = False, then: Callable[[bool], None] = lambda done: None) -> Job:
         """Takes a checkpoint; `then` is told whether it succeeded. A failed one leaves everything as it was."""
@@ -237,8 +237,7 @@ class Checkpointer:
             self._positions.append(WalPosition(shard.number, number, lsn))
             self._absorbed.append((shard, shard.logged_bytes))
             shard.logged_bytes = 0
-            for told in core.turned:
-                told(shard.number)
+            core.shard_rotated.emit(shard.number)
             resume(None)
 
         self._core.cross_shard_gate.close(turn)

@@ -31,29 +31,28 @@ from topics.model.settings import EngineSettings
 from topics.queues.queue_frames import Ending
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy
+from topics.system.events import Event
 from topics.system.fair_scheduler import FairScheduler
 
-# Who is told of what: lists of the engine's core that features and upkeep put themselves into.
 
+class EngineEvents:
+    """The events of the engine, to which features and housekeeping subscribe."""
 
-class Listeners:
     def __init__(self) -> None:
-        self.added: list[Callable[[Topic], None]] = []
-        """Who wants to know of every topic that comes to be."""
-        self.gone: list[Callable[[Topic], None]] = []
-        """Who wants to know of every topic that is no more."""
-        self.delayed: list[Callable[[Topic, int, int, int], None]] = []
-        """Told of jobs, first and last seq, that are held back until a moment (`queues`)."""
-        self.chores: list[Callable[[], None]] = []
-        """What features want done about once a second (`engine.housekeeping`)."""
-        self.captures: list[Callable[[Topic], None]] = []
-        """Take a topic's state for a running checkpoint (`engine.checkpoint`)."""
-        self.turned: list[Callable[[int], None]] = []
-        """Told when a checkpoint turned a shard: what its topics have so far is behind them in the log."""
-        self.detach: list[Callable[[Topic], list[str]]] = []
-        """Remove the routers that go with a deleted topic, and tell their names, sorted (`routers`)."""
-        self.begins: list[Callable[[], None]] = []
-        """Note that seqs are about to be given out; OSError where that is not possible."""
+        self.topic_added: Event[Topic] = Event()
+        """A topic came to be, and its creation is durable by its class."""
+        self.topic_removed: Event[Topic] = Event()
+        """A topic was deleted."""
+        self.jobs_delayed: Event[Topic, int, int, int] = Event()
+        """Jobs were appended, first and last seq, that are held back until a moment (`queues`)."""
+        self.second_passed: Event[[]] = Event()
+        """About once a second, for the periodic work of features (`engine.housekeeping`)."""
+        self.capture_due: Event[Topic] = Event()
+        """A topic is about to change that a running checkpoint has not saved yet (`engine.checkpoint`)."""
+        self.shard_rotated: Event[int] = Event()
+        """A checkpoint rotated the log of a shard: the state of its topics so far is behind them in the log."""
+        self.run_begins: Event[[]] = Event()
+        """Seqs are about to be given out. A listener raises OSError where that cannot be noted."""
 
 
 # The engine's two readings of time, and how a moment of one becomes a moment of the other.
@@ -139,7 +138,7 @@ class EngineOptions(EngineSettings, frozen=True, kw_only=True):
     limits: Limits = Limits()
 
 
-class EngineCore(Listeners):
+class EngineCore(EngineEvents):
     def __init__(
         self,
         options: EngineOptions,
@@ -190,6 +189,8 @@ class EngineCore(Listeners):
         self.scheduler = Scheduler(self.steady, clock.monotonic, defer)
         self.fair_scheduler = FairScheduler(clock.monotonic, defer)
         """Long work on the loop, in units (`system.fair_scheduler`)."""
+        self.detach_routers: Callable[[Topic], list[str]] = lambda topic: []
+        """Removes the routers of a deleted topic and returns their names, sorted; `routers` sets it."""
         # Quiet while no seqs are given out, not yet or not any more: a snapshot says so (`engine.recovery`).
         self.closed, self.quiet = False, True
 
@@ -283,8 +284,7 @@ class EngineCore(Listeners):
         self.directory.add(topic)
         self.names.add(topic.name)
         self.totals.came(topic)
-        for told in self.added:
-            told(topic)
+        self.topic_added.emit(topic)
 
     def rename(self, topic: Topic, name: str) -> None:
         """Gives a topic another name, before anybody uses it; the next checkpoint has it."""
@@ -300,7 +300,7 @@ class EngineCore(Listeners):
 
     def remove_routers(self, topic: Topic) -> list[str]:
         """Removes the routers that had a topic, which is no more for others, as source or destination; their names."""
-        return [name for detach in self.detach for name in detach(topic)]
+        return self.detach_routers(topic)
 
     def remove_topic(self, topic: Topic) -> None:
         # For good: whoever still holds it sees by its rules that it is not to be taken for granted.
@@ -316,8 +316,7 @@ class EngineCore(Listeners):
         self.dropped[topic.shard].append(topic.id)
         if topic.guard is not None:
             topic.guard.removed(topic)
-        for told in self.gone:
-            told(topic)
+        self.topic_removed.emit(topic)
 
     def count_all(self) -> None:
         """Counts everything that is kept count of anew: recovery has put the topics together."""
@@ -338,8 +337,7 @@ class EngineCore(Listeners):
 
     def note_run(self) -> None:
         """Notes that seqs are about to be given out; raises OSError where that is not possible."""
-        for noted in self.begins:
-            noted()
+        self.run_begins.emit()
         self.quiet = False
 
     def before_change(self, topic: Topic) -> None:
@@ -347,12 +345,8 @@ class EngineCore(Listeners):
         if topic.paged_out_by is not None:
             topic.paged_out_by.restore(topic)
         if topic.capture_due:
-            self._capture(topic)
+            self.capture_due.emit(topic)
         self.dirty[topic.shard].add(topic)
-
-    def _capture(self, topic: Topic) -> None:
-        for capture in self.captures:
-            capture(topic)
 
     def consumed(self, topic: Topic) -> None:
         """Somebody takes records of the topic, or has come to follow it or to work on it: that raises its priority."""
@@ -374,7 +368,7 @@ class EngineCore(Listeners):
         before, floor = topic.live_bytes, topic.evict_floor
         logged = self.path.logs_removals(topic)
         if topic.capture_due:
-            self._capture(topic)
+            self.capture_due.emit(topic)
         if not self.retention.expire(topic, self.wall()):
             return
         self.before_change(topic)

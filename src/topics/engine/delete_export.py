@@ -65,8 +65,8 @@ class DeleteExport:
         """Also where an archive was kept once: what it holds must not outlive a delete."""
         self.confirmed = self._read_confirmed()
         core.features.add(self)
-        core.applier.removed.append(self._removed)
-        checkpointer.catalog.on_published.append(self._published)
+        core.applier.removed.subscribe(self._removed)
+        checkpointer.catalog.published.subscribe(self._published)
         checkpointer.catalog.tracked = self.on
 
     def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:

@@ -5,13 +5,13 @@ All methods are called on one thread, the event loop's once `start` was called. 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar, cast
 
 import msgspec
 
-from topics.engine.append import Appender, FrameExtension
+from topics.engine.append import Appender, FrameExtension, creation_body, make_topic
 from topics.engine.background_jobs import Deferral, InlineRunner, Job, JobRunner
 from topics.engine.backpressure import Admission, Throttle
 from topics.engine.checkpoint import Checkpointer
@@ -36,18 +36,21 @@ from topics.engine.results import AppendDone, DeleteDone, DropDone, PutDone
 from topics.engine.sealing import Sealer
 from topics.engine.stats import EngineStats, collect_stats
 from topics.engine.topic import Topic
-from topics.engine.topic_admin import Controller, wait_for_drop
+from topics.engine.topic_admin import Controller, Put, wait_for_drop
+from topics.engine.write_path import Gate
+from topics.log.control_frames import encode_config_change
+from topics.log.frame import FrameKind
 from topics.log.fs import FileSystem, FolderLock, is_full
 from topics.log.group_commit import Shard
 from topics.log.layout import Layout
 from topics.log.segment_files import SegmentStore
 from topics.log.shard_writer import Writer
-from topics.log.snapshot import WalPosition
+from topics.log.snapshot import TopicPeek, WalPosition
 from topics.log.wal import DiskRoom, ShardLog
 from topics.model.errors import CorruptSegmentError, FolderBusyError, TopicNotFoundError, TopicsError
 from topics.model.records import Batch
 from topics.model.router_rules import DeleteSelector, RouterWish
-from topics.model.topic_config import TopicConfig, TopicConfigPatch, TopicType
+from topics.model.topic_config import TopicConfig, TopicConfigPatch, TopicType, encode_config
 from topics.ops.backup.backup_files import KeptLog
 from topics.ops.backup.backups import Backups
 from topics.queues.queue_messages import QueueCounters
@@ -93,11 +96,115 @@ def describe(core: EngineCore, queues: Queues, topic: Topic) -> TopicInfo:
 T = TypeVar("T")
 
 
-class Engine:
+class EngineView:
+    """The state of the engine that the API, streams and search look at, so that none of them knows its core.
+
+    Methods of the core are bound as attributes: hot paths call them directly.
+    """
+
+    def __init__(self, core: EngineCore) -> None:
+        self.core = core
+        self.options, self.limits = core.options, core.limits
+        self.wall, self.steady = core.wall, core.steady
+        """The two clocks in milliseconds (`EngineTime`): of the day, and one that never jumps."""
+        self.entropy, self.defer = core.entropy, core.defer
+        self.find = core.directory.find
+        """The topic of a name, loaded where it was paged out, also one whose creation is on its way; else None."""
+        self.existing, self.readable = core.existing, core.readable
+        """The topic of a name as readers of topics and of streams see it; TopicNotFoundError where there is none."""
+        self.peek, self.peek_at = core.peek, core.peek_at
+        """The topic of a name or an id, to look at only: one that is paged out stays so."""
+        self.names_from = core.names_from
+        """The sorted names with a prefix, behind a name."""
+        self.expire = core.expire
+        """Removes the expired records of a topic, before somebody looks at it."""
+        self.reader, self.write_path, self.totals = core.reader, core.path, core.totals
+        self.scheduler = core.scheduler
+        """Wakes those who wait for changes of topics, by priority."""
+        self.check_accepting = core.check_accepting
+        """Raises ShuttingDownError once the engine is being closed."""
+        self.set_tenants = core.quotas.set_tenants
+        self.topic_added, self.topic_removed = core.topic_added, core.topic_removed
+        self.appended, self.second_passed = core.applier.appended, core.second_passed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the engine is being closed or was."""
+        return self.core.closed
+
+    @property
+    def shards(self) -> list[Shard]:
+        return self.core.shards
+
+    @property
+    def layout(self) -> Layout:
+        """Where the files of the data folder are."""
+        return self.core.layout
+
+    @property
+    def segments(self) -> SegmentStore:
+        """The files of sealed records."""
+        return self.core.store
+
+    @property
+    def topic_count(self) -> int:
+        """How many topics there are besides the server's own."""
+        return self.core.topic_count
+
+    @property
+    def next_topic_id(self) -> int:
+        return self.core.next_topic_id
+
+    @property
+    def stored_bytes(self) -> int:
+        """The live payload bytes of all topics."""
+        return self.core.total_bytes
+
+    @property
+    def tail_bytes(self) -> int:
+        """The payload bytes that are in memory because they are not sealed yet."""
+        return self.core.retention.tail_bytes
+
+    @property
+    def trash_count(self) -> int:
+        """Segments without a live record whose files are still there."""
+        return len(self.core.trash)
+
+    @property
+    def read_only_shards(self) -> list[int]:
+        """The shards that refuse writes because their disk failed."""
+        return [shard.number for shard in self.core.shards if shard.writer.poison is not None]
+
+    @property
+    def disk_full(self) -> bool:
+        return self.core.room.short is not None
+
+    def exists(self, topic: Topic) -> bool:
+        """Whether a topic that somebody holds is there and in memory; False for one that was deleted."""
+        return self.core.exists(topic)
+
+    def has_id(self, topic_id: int) -> bool:
+        """Whether there is a topic of that id, in memory or paged out."""
+        return topic_id in self.core.topics or self.core.pager.is_paged_out(topic_id)
+
+    def names_at(self, skip: int) -> Iterator[str]:
+        """All names in their order, behind the first `skip` of them."""
+        return self.core.names.at(skip)
+
+    def peek_existing(self, name: str) -> Topic:
+        """The topic of a name that exists, to look at only: one that is paged out stays so."""
+        return self.core.pager.peek(name)
+
+    def peek_many(self, names: Iterable[str]) -> list[TopicPeek | None]:
+        """The summary of each named topic that is paged out; None for those in memory."""
+        return self.core.pager.peek_many(names)
+
+
+class Engine(EngineView):
     def __init__(
         self, core: EngineCore, fs: FileSystem, lock: FolderLock, clock: Clock, backup_fs: FileSystem | None = None
     ) -> None:
-        self.core = core
+        super().__init__(core)
         self._fs = fs
         self._lock = lock
         self._clock = clock
@@ -192,7 +299,7 @@ class Engine:
         core.dropped = [[] for _ in range(shard_count)]
         core.shards = [self._shard(number, 1, 1) for number in range(shard_count)]
         recovery = Recovery(core, fs, last, boot_id, progress)
-        core.begins.append(partial(self._note_running, boot_id))
+        core.run_begins.subscribe(partial(self._note_running, boot_id))
         recovery.run()
         for number in range(shard_count):
             fs.make_dirs(layout.shard(number))
@@ -236,7 +343,7 @@ class Engine:
         distrust = partial(note_distrust, self._fs, self.core.layout)
         writer = Writer(number, log, next_lsn - 1, self._clock.monotonic, on_poison=distrust)
         shard = Shard(number, writer, next_lsn, options.commit_queue_bytes, self.core.room, self.core.time.moment)
-        shard.settled.append(self.admission.let_in)
+        shard.committed.subscribe(self.admission.let_in)
         return shard
 
     def _note_running(self, boot_id: str) -> None:
@@ -256,7 +363,7 @@ class Engine:
         self.sealer.use(self._seal_runner)
         for shard in self.core.shards:
             shard.committer = workers.committer(shard, self.core.options)
-        self.sealer.on_backlog.append(workers.hold_back)
+        self.sealer.backlog_changed.subscribe(workers.hold_back)
         self.housekeeper.start(loop)
         self.throttle.start(loop)
         self.routing.pump.use_ticks()
@@ -357,6 +464,30 @@ class Engine:
         if not wait_for_drop(self.core, name, lambda: self.drop_topic(name, if_empty, done), done):
             self._controller.drop(name, if_empty, done)
 
+    def new_topic(self, name: str, config: TopicConfig) -> Topic:
+        """A topic with an id and a shard that does not exist yet, for features that log its creation themselves."""
+        return make_topic(self.core, name, config)
+
+    def creation_body(self, topic: Topic) -> bytes:
+        """Gives a new topic its name and its id for good; a frame with the result must be logged."""
+        return creation_body(self.core, topic)
+
+    def release_name(self, topic: Topic) -> None:
+        """Frees the name of a new topic whose creation failed."""
+        self.core.directory.discard(topic)
+
+    def add_topic(self, topic: Topic) -> None:
+        """Makes a new topic exist, once its creation is durable."""
+        self.core.add_topic(topic)
+
+    def put_config(self, topic: Topic, config: TopicConfig, done: PutDone) -> None:
+        """Replaces the config of a topic at hand, without the checks of `put_topic`."""
+        path = self.core.path
+        path.check(topic)
+        topic.staged_config = config
+        body = encode_config_change(topic.staged_head, encode_config(config))
+        path.log(Put(self.core, topic, (FrameKind.CONFIG, body, b""), config, done), Gate.SYNC)
+
     def when_free(self, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None]) -> bool:
         """Whether the name is being freed just now: `retry` is then called once it is. What it raises, `done` gets."""
         return wait_for_drop(self.core, name, retry, done)
@@ -438,6 +569,20 @@ class Engine:
         topic.tell_next(woken)
         return lambda: topic.tell_no_more(woken)
 
+    def when_durable(self, topic: Topic, done: Callable[[int], None]) -> None:
+        """Tells the topic's head as it is now, once everything up to it is on the disk; it may do so before it returns.
+
+        A class that is never written has nothing to wait for. Where the disk fails, `done` is never called: nothing
+        becomes durable any more.
+        """
+        head, path = topic.head, self.core.path
+        durability = topic.config.durability
+        nothing_to_wait_for = durability.acks_after_sync or not durability.logged
+        if nothing_to_wait_for or path.is_synced(topic.shard):
+            done(head)
+        elif path.takes_notes(topic):
+            path.after_sync(topic.shard, lambda: done(head))
+
     def info(self, name: str, touch: bool = True, streams: bool = False) -> TopicInfo:
         """A topic's state; `touch` counts as consuming it. With `streams` its name may be any stream's."""
         topic = self.core.readable(name) if streams else self.core.existing(name)
@@ -511,21 +656,3 @@ class Engine:
 
 def _as_error(outcome: object) -> TopicsError:
     return outcome if isinstance(outcome, TopicsError) else TopicsError(f"a read failed: {outcome}")
-
-
-# Telling when what readers see of a topic is on the disk, for those who must not act on less.
-
-
-def when_durable(core: EngineCore, topic: Topic, done: Callable[[int], None]) -> None:
-    """Tells the topic's head as it is now, once everything up to it is on the disk; it may do so before it returns.
-
-    A class that is never written has nothing to wait for. Where the disk fails, `done` is never called: nothing
-    becomes durable any more.
-    """
-    head, path = topic.head, core.path
-    durability = topic.config.durability
-    nothing_to_wait_for = durability.acks_after_sync or not durability.logged
-    if nothing_to_wait_for or path.is_synced(topic.shard):
-        done(head)
-    elif path.takes_notes(topic):
-        path.after_sync(topic.shard, lambda: done(head))

@@ -93,8 +93,7 @@ class Housekeeper:
         if self._sweeper.due_at is not None and self._core.steady() >= self._sweeper.due_at:
             self._sweeper.due_at = None
             self._run_job(self._sweeper.job())
-        for chore in self._core.chores:
-            chore()
+        self._core.second_passed.emit()
         self.bound_memory()
         self._heal()
         self._checkpoint_when_due()

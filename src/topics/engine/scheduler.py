@@ -22,6 +22,7 @@ from typing import Final, Protocol
 
 from topics.engine.topic import Topic
 from topics.model.limits import MAX_PRIORITY, MIN_PRIORITY
+from topics.system.events import Event
 
 # Which topic is served first when not all can be: a number computed on demand and never stored.
 #
@@ -156,10 +157,10 @@ class Scheduler:
         self._seconds = seconds
         self._defer = defer
         self.later: Callable[[float, Run], Timer] = lambda seconds, function: NoTimer()
-        self.on_put_off: list[Callable[[Topic], None]] = []
-        """Told when pressure puts a topic off, once for each time that it waits."""
-        self.after_tick: list[Run] = []
-        """Called when a tick has told everyone it had time for: what they are to do about it is done together."""
+        self.topic_put_off: Event[Topic] = Event()
+        """Pressure puts a topic off; once for each time that it waits."""
+        self.tick_ended: Event[[]] = Event()
+        """A tick has told everyone it had time for: what they are to do about it is done together."""
         self._waiting: dict[Topic, _Place | None] = {}
         """Everything that waits, longest first; None for those that came during this tick and have no place yet."""
         self._fresh: list[Topic] = []
@@ -256,8 +257,7 @@ class Scheduler:
             self._serve_fresh()
         else:
             self._serve_bands()
-        for run in self.after_tick:
-            run()
+        self.tick_ended.emit()
 
     def _serve_fresh(self) -> None:
         """Serves those that came during this tick, in rounds as ever. Mostly there is time for all of them, and then
@@ -419,7 +419,7 @@ class Scheduler:
         if self.deferring and not place.put_off:
             place.put_off = True
             self.deferred_total += 1
-            for told in self.on_put_off:
+            for told in self.topic_put_off.listeners:
                 try:
                     told(topic)
                 except Exception:

@@ -20,6 +20,7 @@ from topics.log.segment import SegmentHead
 from topics.log.segment_files import SegmentDraft, SegmentKey
 from topics.model.errors import ThrottledError
 from topics.model.records import ROW_BYTES
+from topics.system.events import Event
 
 _BACKLOG_BYTES = 32 * 1024 * 1024
 """Past this much payload that waits behind what is being written, the log's writers are held back until the files have
@@ -54,14 +55,13 @@ class Sealer:
         """What was cut since the catalog was last published: guests on the files cannot know of it yet."""
         self.backlog_bytes = 0
         self.failures = 0
-        self.on_backlog: list[Callable[[bool], None]] = []
-        """Told to hold the log's writers back, and to let them go on."""
-        core.applier.cuts.append(self.cut)
-        core.applier.appended.append(self.after_append)
+        self.backlog_changed: Event[bool] = Event()
+        """True holds the log's writers back, False lets them go on."""
+        core.applier.cut_due.subscribe(self.cut)
+        core.applier.appended.subscribe(self.after_append)
 
     def _hold_back(self, held: bool) -> None:
-        for told in self.on_backlog:
-            told(held)
+        self.backlog_changed.emit(held)
 
     def use(self, runner: JobRunner) -> None:
         self._runner = runner

@@ -27,6 +27,7 @@ from topics.log.frame import FrameKind, seal_frame
 from topics.log.shard_writer import Submission, Writer
 from topics.log.wal import Room
 from topics.model.errors import ThrottledError, TopicsError
+from topics.system.events import Event
 
 _log = logging.getLogger(__name__)
 
@@ -110,8 +111,8 @@ class Shard:
         """Stages what appends may come before (`queues.queues`); None while there is nothing."""
         self.after_heal: dict[object, Callable[[], None]] = {}
         """What is to be done once it takes writes again that it did not take for a while; by what it is about."""
-        self.settled: list[Callable[[], None]] = []
-        """Told once after each group of answers: there is room in the queue again."""
+        self.committed: Event[[]] = Event()
+        """A group was answered: there is room in the queue again."""
         self.committer: Committer = InlineCommitter(self)
 
     def frame(self, kind: FrameKind, topic_id: int, head: bytes, tail: bytes = b"") -> list[bytes]:
@@ -193,8 +194,8 @@ class Shard:
             except Exception:
                 # One caller's broken callback must not keep the answers of the others.
                 _log.exception("a commit callback failed")
-        for told in self.settled:
-            told()
+        for listener in self.committed.listeners:
+            listener()
 
     def heal(self) -> None:
         """Takes writes again after a failure that has passed. To be called now and then."""
@@ -210,8 +211,7 @@ class Shard:
             waiting, self.after_heal = self.after_heal, {}
             for action in waiting.values():
                 action()
-            for told in self.settled:
-                told()
+            self.committed.emit()
 
 
 class InlineCommitter:

@@ -35,6 +35,7 @@ from topics.queues.queue_frames import (
     encode_part,
 )
 from topics.queues.queue_messages import ClaimDone, ClaimedJob, ClaimResult
+from topics.system.events import Event
 
 # Alarms: things to do at a moment, behind one timer of the loop however many there are.
 #
@@ -292,10 +293,10 @@ class QueueFeature:
         self._core = core
         self._arrivals: list[Arrival] = []
         """Moves found in the log. Those whose other half is missing are finished by `settle`."""
-        self.freed: list[Callable[[Queue], None]] = []
-        """Told of a queue whose workers may have lost jobs that they held (`queues.dispatch`)."""
-        core.applier.deleted.append(self._deleted)
-        core.gone.append(self._gone)
+        self.freed: Event[Queue] = Event()
+        """Workers of a queue may have lost jobs that they held (`queues.dispatch`)."""
+        core.applier.deleted.subscribe(self._deleted)
+        core.topic_removed.subscribe(self._gone)
 
     # Recovery
 
@@ -403,8 +404,7 @@ class QueueFeature:
         if queue is not None:
             queue.book.forget(before_seq, ranges)
             if queue.workers:
-                for told in self.freed:
-                    told(queue)
+                self.freed.emit(queue)
 
 
 def leases_are_logged(topic: Topic) -> bool:

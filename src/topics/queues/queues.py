@@ -189,8 +189,8 @@ class Queues:
         self._letters = DeadLetters(core, Mover(core, feature), background, create)
         self._dispatcher = Dispatcher(core, self.alarms, background, self._letters.bury)
         self._acknowledger = Acknowledger(core, self._dispatcher.schedule)
-        feature.freed.append(self._dispatcher.schedule)
-        core.delayed.append(feature.delay)
+        feature.freed.subscribe(self._dispatcher.schedule)
+        core.jobs_delayed.subscribe(feature.delay)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self.alarms.start(loop)

@@ -365,9 +365,9 @@ class Routing:
         self.pump = Pump(core, self.registry, Forwarder(core), background)
         self._controller = RouterController(core, self.registry, self.pump, topics)
         core.features.add(RouterFeature(core, self.registry))
-        core.turned.append(self._turned)
-        core.applier.before_caps.append(self.pump.hold)
-        core.detach.append(self._dropped)
+        core.shard_rotated.subscribe(self._turned)
+        core.applier.before_caps.subscribe(self.pump.hold)
+        core.detach_routers = self._dropped
 
     def put(self, name: str, wish: RouterWish, done: PutDone) -> None:
         self._controller.put(name, wish, done)

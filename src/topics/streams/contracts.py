@@ -66,14 +66,14 @@ class Contracts:
         self._change(name, decide, "profile", done)
 
     def _change(self, name: str, decide: Decide, change: StreamChange, done: ContractDone) -> None:
-        core = self._engine.core
-        core.check_accepting()
-        topic = check_visible(core.directory.find(name), name)
+        engine = self._engine
+        engine.check_accepting()
+        topic = check_visible(engine.find(name), name)
         known = stream_of(topic)
         if known is not None and (known.closed or (known.staged is not None and known.staged.closed)):
             raise StreamClosedError(name)
         # First flush coalesced records of this tick, so that they have seqs before the update is decided.
-        core.path.check(topic)
+        engine.write_path.check(topic)
         held = known.staged_description if known is not None else None
         content_type = known.content_type if known is not None else JSON_TYPE
         place = Place(name, topic.staged_head == 0, topic.staged_head, is_json(content_type))
@@ -94,7 +94,7 @@ class Contracts:
             done(error)
 
         frame = (FrameKind.STREAM_CONTRACT, description.raw, b"")
-        core.path.log(Change(core.path, topic, (frame,), applied, failed), Gate.SYNC)
+        engine.write_path.log(Change(engine.write_path, topic, (frame,), applied, failed), Gate.SYNC)
 
 
 def contract_of(topic: Topic) -> Contract:

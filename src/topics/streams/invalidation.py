@@ -603,13 +603,12 @@ _SWEEP_S = 60.0
 
 class InvalidationService:
     def __init__(self, engine: Engine, read: Read, watch: Watch, later: Later) -> None:
-        core = engine.core
-        self._core = core
+        self._engine = engine
         self._later = later
-        self._around = Surroundings(read, watch, later, touch_settings, core.wall, core.steady)
+        self._around = Surroundings(read, watch, later, touch_settings, engine.wall, engine.steady)
         self._streams: dict[Topic, StreamInvalidation] = {}
         self._sweeping: Callable[[], None] | None = None
-        core.gone.append(self._gone)
+        engine.topic_removed.subscribe(self._gone)
 
     def __iter__(self) -> Iterator[StreamInvalidation]:
         """The touches that somebody asked for."""
@@ -626,7 +625,7 @@ class InvalidationService:
         if settings is None:
             return None
         if known is None:
-            known = StreamInvalidation(topic, settings, self._core.entropy.token(8).hex(), self._around)
+            known = StreamInvalidation(topic, settings, self._engine.entropy.token(8).hex(), self._around)
             self._streams[topic] = known
             if self._sweeping is None:
                 self._sweeping = self._later(_SWEEP_S, self._sweep)
@@ -639,7 +638,7 @@ class InvalidationService:
 
     def _sweep(self) -> None:
         """Stop the invalidation of streams without requests; a later request starts another epoch."""
-        now = self._core.steady()
+        now = self._engine.steady()
         for topic, touch in list(self._streams.items()):
             unused_ms = now - touch.used_ms
             if not touch.journal.waiters and unused_ms >= touch.settings.templates.default_inactivity_ttl_ms:

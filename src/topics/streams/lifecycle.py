@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.engine.append import creation_body, make_topic
 from topics.engine.engine import Engine
 from topics.engine.read import ReadPlan, ReadRequest, plan_read
 from topics.engine.record_runs import Block, RunReader
@@ -108,7 +107,7 @@ def _values(source: Topic, counter: int, sub_offset: int) -> int:
 
 def _beginning(engine: Engine, source: Topic, asked: Position, sub_offset: int) -> tuple[bytes, str | None]:
     """The bytes of the entry at a position, up to the sub-offset, and its key."""
-    wanted, reader = asked.in_block + sub_offset, engine.core.reader
+    wanted, reader = asked.in_block + sub_offset, engine.reader
     # Only that entry, which may be deleted. A read may stop before a character that would be cut.
     spec = ReadSpec(
         position=Position(asked.counter), as_json=False, max_records=1, max_bytes=wanted + CHARACTER_MORE,
@@ -242,13 +241,13 @@ class _Birth:
             self._engine.streams.state(self._source).refs += 1
 
     def prefix(self, topic: Topic) -> bytes:
-        return encode_creation(self._part, creation_body(self._engine.core, topic))
+        return encode_creation(self._part, self._engine.creation_body(topic))
 
     def applied(self, topic: Topic) -> None:
         self._engine.streams.watch_deadline(topic)
 
     def undone(self, topic: Topic, error: TopicsError) -> None:
-        self._engine.core.directory.discard(topic)
+        self._engine.release_name(topic)
         if self._source is not None:
             self._engine.streams.release(self._source)
 
@@ -261,13 +260,13 @@ class Lifecycle:
 
     def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
         """Create a stream, or confirm that it exists as requested. Raises errors that are known at once."""
-        core = self._engine.core
-        core.check_accepting()
+        engine = self._engine
+        engine.check_accepting()
         check_stream_name(name)
         _check_settings(request)
-        if self._engine.when_free(name, lambda: self.create(name, request, done), done):
+        if engine.when_free(name, lambda: self.create(name, request, done), done):
             return
-        topic = core.directory.find(name)
+        topic = engine.find(name)
         if topic is not None:
             self._confirm(topic, request, done)
             return
@@ -276,8 +275,8 @@ class Lifecycle:
         content_type = self._content_type(request, source)
         description = _inherited(source, point)
         records = self._first_records(request, content_type, point, description)
-        topic = make_topic(core, name, self._config)
-        core.path.check(topic)
+        topic = engine.new_topic(name, self._config)
+        engine.write_path.check(topic)
         part = self._part(topic, request, content_type, source, point)
         if description is not None:
             part = msgspec.structs.replace(part, contract=description.raw)
@@ -285,11 +284,11 @@ class Lifecycle:
         self._begin(topic, birth, records, request.ts, done)
 
     def _begin(self, topic: Topic, birth: _Birth, records: Sequence[Record], ts: int | None, done: CreatedDone) -> None:
-        core = self._engine.core
+        engine = self._engine
 
         def applied(timing: CommitTiming) -> None:
             if not topic.created:
-                core.add_topic(topic)
+                engine.add_topic(topic)
             birth.applied(topic)
             done(Created(describe(topic), True))
 
@@ -305,7 +304,7 @@ class Lifecycle:
             return
         birth.staged(topic)
         frame = (birth.kind, birth.prefix(topic), b"")
-        core.path.log(Change(core.path, topic, (frame,), applied, failed), Gate.SYNC)
+        engine.write_path.log(Change(engine.write_path, topic, (frame,), applied, failed), Gate.SYNC)
 
     # Forks
 
@@ -313,7 +312,7 @@ class Lifecycle:
         fork = request.fork
         if fork is None:
             return None, None
-        found = self._engine.core.directory.find(fork.source)
+        found = self._engine.find(fork.source)
         try:
             source = check_visible(found, fork.source)
         except StreamGoneError as error:
@@ -337,7 +336,7 @@ class Lifecycle:
     def _first_records(
         self, request: CreateRequest, content_type: str, point: ForkPoint | None, description: Description | None
     ) -> Sequence[Record]:
-        limits = self._engine.core.limits
+        limits = self._engine.limits
         records: Sequence[Record] = ()
         if point is not None and point.cut is not None:
             records = (bytes_record(point.cut, content_type, point.key),)
@@ -354,7 +353,7 @@ class Lifecycle:
             records = [*records, *bytes_records(request.body, content_type, request.key)]
         if not records or description is None:
             return records
-        return description.admit_all(records, self._engine.core.wall())
+        return description.admit_all(records, self._engine.wall())
 
     def _part(
         self, topic: Topic, request: CreateRequest, content_type: str, source: Topic | None, point: ForkPoint | None
@@ -416,7 +415,7 @@ class Lifecycle:
         if fork is not None and asked is not None:
             pairs.append(("fork sub-offset", fork.sub_offset, asked.sub_offset))
             if asked.offset is not None:
-                source = self._engine.core.directory.find(asked.source)
+                source = self._engine.find(asked.source)
                 place = asked.place(source) if source is not None else None
                 pairs.append(("fork offset", (fork.counter, fork.in_block), place))
         if not inherits or request.ttl_s is not None or request.expires_ms is not None:
@@ -427,17 +426,17 @@ class Lifecycle:
     # The others
 
     def info(self, name: str) -> StreamInfo:
-        return describe(check_visible(self._engine.core.directory.find(name), name))
+        return describe(check_visible(self._engine.find(name), name))
 
     def delete(self, name: str, done: DeletedDone) -> None:
-        core = self._engine.core
-        core.check_accepting()
-        if self._engine.when_free(name, lambda: self.delete(name, done), done):
+        engine = self._engine
+        engine.check_accepting()
+        if engine.when_free(name, lambda: self.delete(name, done), done):
             return
-        topic = check_visible(core.directory.find(name), name)
+        topic = check_visible(engine.find(name), name)
         if topic.config.type is not TopicType.LOG:
             raise StreamConflictError(f"{quoted(name)} is a queue; delete it as a topic", stream=name)
-        core.expire(topic)
+        engine.expire(topic)
         self._feature.state(topic)
 
         def dropped(outcome: DropResult | TopicsError) -> None:

@@ -36,6 +36,7 @@ from topics.streams.stream_frames import (
     mark_in,
     part_in,
 )
+from topics.system.events import Event
 
 PART = PART_NAME
 PRODUCERS_MAX = 10_000
@@ -263,10 +264,10 @@ class StreamFeature:
         self._core = core
         self._deadlines = Deadlines(self._watched)
         self._validator = ChunkedValidator(core)
-        self.told: list[Callable[[StreamChange, Topic], None]] = []
-        """Told of what becomes of streams, once it is safe, besides that they come to be and that they are gone."""
+        self.changed: Event[StreamChange, Topic] = Event()
+        """A stream changed durably; creation and deletion are events of the engine."""
         core.features.add(self)
-        core.chores.append(self.tick)
+        core.second_passed.subscribe(self.tick)
 
     # Recovery and checkpoints
 
@@ -342,8 +343,7 @@ class StreamFeature:
         return stream_of(topic) or self.adopt(topic, StreamPart(JSON_TYPE))
 
     def tell(self, change: StreamChange, topic: Topic) -> None:
-        for told in self.told:
-            told(change, topic)
+        self.changed.emit(change, topic)
 
     def watch_deadline(self, topic: Topic) -> None:
         at = self._look_at(topic)

@@ -88,7 +88,7 @@ class Streams:
     def _check_writable(self, name: str) -> None:
         """Apply a contract change; every external one passes through here."""
         if name in SYSTEM_STREAMS:
-            topic = self.engine.core.directory.find(name)
+            topic = self.engine.find(name)
             if topic is not None and is_own_stream(topic):
                 raise SystemStreamError(name)
 
@@ -106,7 +106,7 @@ class Streams:
 
     def topic(self, name: str) -> Topic:
         """The topic of a visible stream."""
-        return check_visible(self.engine.core.directory.find(name), name)
+        return check_visible(self.engine.find(name), name)
 
     def content_type(self, topic: Topic) -> str:
         state = stream_of(topic)
@@ -127,7 +127,7 @@ class Streams:
             return Position(topic.head)
         if offset:
             return read_offset(topic, offset)
-        return Position(0 if since_ms is None else seek_time(topic, self.engine.core.reader, since_ms))
+        return Position(0 if since_ms is None else seek_time(topic, self.engine.reader, since_ms))
 
     def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         """Read from a position. A read of a fork continues across the fork point."""
@@ -163,7 +163,7 @@ class Streams:
 
     def check_there(self, topic: Topic) -> None:
         """Raise if a stream was deleted since it was looked up, or recreated under the same name."""
-        now = self.engine.core.directory.find(topic.name)
+        now = self.engine.find(topic.name)
         check_visible(now if now is topic else None, topic.name)
 
     def check_kept(self, topic: Topic, offset: str, found: StreamSlice) -> None:
@@ -187,13 +187,13 @@ class Streams:
         self, prefix: str, after: str, skip: int, allowed: tuple[str, ...], limit: int = _LISTED_MAX
     ) -> list[ListedInfo]:
         """Summaries of streams, at most `limit`; see `topics`."""
-        core, found = self.engine.core, list[ListedInfo]()
+        engine, found = self.engine, list[ListedInfo]()
         names = self._names(prefix, after, skip, allowed)
         while some := list(islice(names, limit - len(found))):
-            for name, asleep in zip(some, core.pager.peek_many(some), strict=True):
-                if asleep is not None:
-                    found.append(listed_paged_out(asleep))
-                elif self.is_listed(topic := core.directory.load(name)):
+            for name, peeked in zip(some, engine.peek_many(some), strict=True):
+                if peeked is not None:
+                    found.append(listed_paged_out(peeked))
+                elif self.is_listed(topic := engine.peek_existing(name)):
                     found.append(listed_resident(topic))
         return found
 
@@ -203,15 +203,14 @@ class Streams:
 
         `allowed` are the prefixes that may be seen; none means all.
         """
-        look = self.engine.core.pager.peek
-        return filter(self.is_listed, map(look, self._names(prefix, after, skip, allowed)))
+        return filter(self.is_listed, map(self.engine.peek_existing, self._names(prefix, after, skip, allowed)))
 
     def _names(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[str]:
-        core = self.engine.core
+        engine = self.engine
         if not allowed and not prefix and not after:
             # By place in the list: whoever asks for the last page of a million does not pay for the pages before it.
-            return core.names.at(skip)
-        seen = (core.names_from(one, after) for one in _within(prefix, allowed))
+            return engine.names_at(skip)
+        seen = (engine.names_from(one, after) for one in _within(prefix, allowed))
         return islice(chain.from_iterable(seen), skip, None)
 
     def is_listed(self, topic: Topic) -> bool:

@@ -44,7 +44,7 @@ class Transactions:
         self.commits = 0
         """How many were committed since the start."""
         self.aborts = 0
-        core.chores.append(self.tick)
+        core.second_passed.subscribe(self.tick)
 
     def begin(self, request: BeginRequest, permit: Permit, done: TransactionDone) -> None:
         """Begins an attempt in the place of any other of the id, or joins it. One that is committed is only told."""

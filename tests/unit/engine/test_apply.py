@@ -23,7 +23,7 @@ class Bench:
         self.totals = Totals()
         retention = Retention(reader, lambda topic, segment: self.dropped.append(segment.first_seq), self.totals)
         self.applier = Applier(reader, retention, 0)
-        self.applier.cuts.append(self.cut)
+        self.applier.cut_due.subscribe(self.cut)
         self.topic = Topic(1, "t", 1, config, 0)
         self.cuts = 0
 

@@ -155,7 +155,7 @@ def test_records_written_on_a_wrong_day_grow_old_with_those_behind_them(
     append(engine, "t", 1)
     append(engine, "t", 2)
     if through == "segments":
-        engine.core.applier.cuts[0](topic(engine, "t"))
+        engine.core.applier.cut_due.emit(topic(engine, "t"))
         assert checkpoint(engine)
     clock.jump(-DAY)
     clock.advance(100)
@@ -179,7 +179,7 @@ def test_ages_inside_a_sealed_segment_are_counted_from_the_writing(disk: FakeDis
     for number in range(4):
         append_at(engine, "t", number, start + DAY)
         clock.advance(100)
-    engine.core.applier.cuts[0](topic(engine, "t"))
+    engine.core.applier.cut_due.emit(topic(engine, "t"))
     assert checkpoint(engine)
     assert len(topic(engine, "t").segments) == 1 and topic(engine, "t").segments[0].blocks is None
     clock.advance(701)

@@ -181,7 +181,7 @@ def test_a_round_gives_each_band_its_turns(bench: Bench) -> None:
 
 
 def test_what_a_tick_told_is_acted_on_once_behind_all_of_it(bench: Bench) -> None:
-    bench.scheduler.after_tick.append(lambda: bench.told.append("then"))
+    bench.scheduler.tick_ended.subscribe(lambda: bench.told.append("then"))
     bench.wake(*(bench.topic(name) for name in "abc"))
     assert bench.tick() == ["a", "b", "c", "then"]
     bench.wake(bench.topic("d"))
@@ -289,7 +289,7 @@ def test_negative_priorities_wait_until_pressure_goes(bench: Bench) -> None:
 
 def test_who_asked_hears_once_that_a_topic_is_put_off(bench: Bench) -> None:
     put_off: list[str] = []
-    bench.scheduler.on_put_off.append(lambda topic: put_off.append(topic.name))
+    bench.scheduler.topic_put_off.subscribe(lambda topic: put_off.append(topic.name))
     low, plain = bench.topic("low", -900), bench.topic("plain", 0)
     bench.wake(low, plain)
     bench.tick()
@@ -305,7 +305,7 @@ def test_who_asked_hears_once_that_a_topic_is_put_off(bench: Bench) -> None:
 
 def test_a_topic_that_waits_when_deferring_begins_is_put_off_too(bench: Bench) -> None:
     put_off: list[str] = []
-    bench.scheduler.on_put_off.append(lambda topic: put_off.append(topic.name))
+    bench.scheduler.topic_put_off.subscribe(lambda topic: put_off.append(topic.name))
     slow = bench.topic("slow", 0)
     slow.waiters = [lambda: bench.clock.advance(5)]
     bench.wake(slow, bench.topic("low", -900))

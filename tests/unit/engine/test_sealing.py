@@ -352,7 +352,7 @@ def test_writers_are_held_back_while_too_much_is_unwritten(monkeypatch: pytest.M
     monkeypatch.setattr(module, "_BACKLOG_BYTES", 600)
     engine = open_engine()
     held: list[bool] = []
-    engine.sealer.on_backlog.append(held.append)
+    engine.sealer.backlog_changed.subscribe(held.append)
     for _ in range(2):
         append(engine, "t", "x" * 500)
         move(engine, "t", "pending")
@@ -370,7 +370,7 @@ def test_nobody_is_held_back_for_the_segment_that_is_being_written(monkeypatch: 
     monkeypatch.setattr(module, "_BACKLOG_BYTES", 600)
     engine = open_engine()
     held: list[bool] = []
-    engine.sealer.on_backlog.append(held.append)
+    engine.sealer.backlog_changed.subscribe(held.append)
     append(engine, "t", "x" * 5000)
     move(engine, "t", "pending")
     assert held == []
@@ -407,7 +407,7 @@ def test_a_failure_lets_the_writers_go_on(monkeypatch: pytest.MonkeyPatch, fault
     monkeypatch.setattr(module, "_BACKLOG_BYTES", 10)
     engine = open_engine(faulty)
     held: list[bool] = []
-    engine.sealer.on_backlog.append(held.append)
+    engine.sealer.backlog_changed.subscribe(held.append)
     for value in range(2):
         append(engine, "t", value)
         move(engine, "t", "pending")

@@ -332,7 +332,7 @@ def test_what_is_deleted_while_it_is_copied_is_gone(disk: FakeDisk) -> None:
     append(engine, "b", 1)
     checkpoint(engine)
     engine.checkpointer.weight.live_bytes = 0
-    turned = engine.core.turned
+    turned = engine.core.shard_rotated.listeners
 
     def meddle(shard: int) -> None:
         turned.clear()

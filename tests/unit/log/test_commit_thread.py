@@ -406,10 +406,10 @@ def test_closing_syncs_what_only_the_loop_wrote() -> None:
 def test_a_broken_answer_does_not_end_the_answers(caplog: pytest.LogCaptureFixture) -> None:
     async def test(bench: Bench) -> None:
         def broken() -> None:
-            bench.shard.settled.clear()
+            bench.shard.committed.listeners.clear()
             raise RuntimeError("broken")
 
-        bench.shard.settled.append(broken)
+        bench.shard.committed.subscribe(broken)
         bench.submit("a", needs_sync=True)
         await bench.until(1)
         bench.submit("b", needs_sync=True)

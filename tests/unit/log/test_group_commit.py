@@ -275,7 +275,7 @@ def test_a_full_queue_refuses_before_a_number_is_spent() -> None:
 def test_wake_ups_are_batched_by_group() -> None:
     bench = Bench()
     settled: list[int] = []
-    bench.shard.settled.append(lambda: settled.append(len(bench.told)))
+    bench.shard.committed.subscribe(lambda: settled.append(len(bench.told)))
     bench.hold()
     bench.submit("plain-1")
     bench.submit("plain-2")

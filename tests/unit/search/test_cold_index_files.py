@@ -199,8 +199,7 @@ def test_what_was_erased_leaves_the_cold_tier_and_the_cache(cold: str) -> None:
     run_all(fs, world.clock, 7, cold, erase_ms=50_000)
     world.clock.advance(50_000)
     run_all(fs, world.clock, 8, cold, erase_ms=50_000)
-    for chore in world.engine.core.chores:
-        chore()
+    world.engine.second_passed.emit()
     assert len(near_files(world)) <= 1
     world.clock.advance(RETIRED_MS)
     run_all(fs, world.clock, 9, cold, erase_ms=50_000)
@@ -232,8 +231,7 @@ def test_a_stream_that_is_deleted_leaves_nothing_there(cold: str) -> None:
     world.run(9)
     store = IndexStore(guest(world.disk, cold), Layout("data", cold))
     assert store.topic_ids() == store.topic_ids(cold=True) == []
-    for chore in world.engine.core.chores:
-        chore()
+    world.engine.second_passed.emit()
     assert near_files(world) == []
 
 

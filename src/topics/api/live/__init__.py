@@ -35,13 +35,12 @@ Usage:
 Everything runs on the event loop's thread.
 """
 
-from topics.api.live.event_sink import EventSink
 from topics.api.live.feed import Feed, Subscription
 from topics.api.live.feeds import Feeds, Live, LiveLimits
 from topics.api.live.frames import Cursor, Found, Frame, FrameKind, Framing, Projection, Source
-from topics.api.live.long_poll import LongPoll
 from topics.api.live.run_queue import RunQueue
 from topics.api.live.sink import Connections, Sink, SlowLimits, Sweep
+from topics.api.live.transports import EventSink, LongPoll
 from topics.api.live.watch_sessions import Session, Sessions
 
 __all__ = [

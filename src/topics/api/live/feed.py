@@ -262,7 +262,7 @@ class Feed:
             return None
         if topic.config.ttl_ms:
             # As a read would: records of the frame may have expired.
-            topics.core.expire(topic)
+            topics.engine.expire(topic)
         alone = len(self.kin.feeds) == 1
         shared = None if alone else topics.cache.find(self, position, target)
         if shared is not None:
@@ -402,7 +402,7 @@ class Feed:
     def shared_frame(self, cursor: Cursor, up_to: Cursor) -> Frame | None:
         """The cached frame from this cursor, if reading up to `up_to` would give no more."""
         # As a read would: records of the frame may have expired.
-        self.topics.core.expire(self.topic)
+        self.topics.engine.expire(self.topic)
         return self.topics.cache.find(self, cursor, up_to)
 
     def caught_up_frame(self) -> Frame:

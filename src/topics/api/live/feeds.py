@@ -12,7 +12,7 @@ from topics.api.live.frames import Cursor, FrameCache, Kin, Source
 from topics.api.live.run_queue import RunQueue
 from topics.api.live.sink import Connections, Sink, SlowLimits, Sweep
 from topics.api.live.watch_sessions import Sessions
-from topics.engine.engine import Engine, when_durable
+from topics.engine.engine import Engine
 from topics.engine.topic import Topic
 from topics.model.errors import NotReadyError
 from topics.search.service.search_service import StreamSearch
@@ -24,14 +24,13 @@ class TopicFeeds:
     """The feeds of one topic. A later topic of the same name has others."""
 
     __slots__ = (
-        "_by_source", "_feeds", "_feeds_of_all", "_gone", "_left", "cache", "core", "engine", "run_queue", "topic",
+        "_by_source", "_feeds", "_feeds_of_all", "_gone", "_left", "cache", "engine", "run_queue", "topic",
         "waited_ms",
     )  # fmt: skip
 
     def __init__(self, feeds: "Feeds", topic: Topic) -> None:
         self._feeds = feeds
         self.engine = feeds.engine
-        self.core = feeds.engine.core
         self.run_queue = feeds.run_queue
         self.cache = feeds.cache
         self.topic = topic
@@ -77,7 +76,7 @@ class TopicFeeds:
     def look_if_gone(self) -> bool:
         """Whether the topic is deleted. Ends all feeds the first time that it is."""
         topic = self.topic
-        if not topic.rules.usual and not self._gone and not self.core.exists(topic):
+        if not topic.rules.usual and not self._gone and not self.engine.exists(topic):
             self._gone = True
             self._feeds.forget(self)
             for feed in list(self):
@@ -85,7 +84,7 @@ class TopicFeeds:
         return self._gone
 
     def when_durable(self, done: Callable[[int], None]) -> None:
-        when_durable(self.core, self.topic, done)
+        self.engine.when_durable(self.topic, done)
 
     def _woken(self) -> None:
         if self._left:
@@ -94,7 +93,7 @@ class TopicFeeds:
         if not self.look_if_gone():
             # Registered again before anything is read, so that no wake-up is lost.
             self.topic.tell_next(self._woken)
-            self.waited_ms = self.core.scheduler.waited_ms
+            self.waited_ms = self.engine.scheduler.waited_ms
             for feed in self._feeds_of_all:
                 feed.changed()
 
@@ -105,7 +104,7 @@ class Feeds:
         self.run_queue = run_queue
         self.cache = FrameCache()
         # Once per tick for all changed topics, so that each connection makes one write for all of them.
-        engine.core.scheduler.after_tick.append(run_queue.run)
+        engine.scheduler.tick_ended.subscribe(run_queue.run)
         self._by_topic: dict[int, TopicFeeds] = {}
 
     def subscribe(self, sink: Sink, topic: Topic, source: Source, cursor: Cursor, owner: object = None) -> Subscription:
@@ -134,7 +133,7 @@ class Feeds:
 
     def put_off_ms(self, topic: Topic) -> int:
         """The maximum delay: waiting raises the topic's priority until it is served."""
-        return max(-self.engine.core.scheduler.priority(topic) * 10, 100)
+        return max(-self.engine.scheduler.priority(topic) * 10, 100)
 
     def forget(self, feeds: TopicFeeds) -> None:
         self._by_topic.pop(feeds.topic.id, None)
@@ -206,7 +205,7 @@ class Live:
             for paced in list(self.paced.get(topic.id, ())):
                 paced.pace(feeds.put_off_ms(topic))
 
-        engine.core.scheduler.on_put_off.append(put_off)
+        engine.scheduler.topic_put_off.subscribe(put_off)
 
     @property
     def feeds(self) -> Feeds:

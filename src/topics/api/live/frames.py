@@ -216,8 +216,7 @@ class Projection(Source, frozen=True, kw_only=True):
             return None
         if count > self.limit or len(text) > self.max_bytes:
             return None
-        core = engine.core
-        core.totals.reads += 1
+        engine.totals.reads += 1
         engine.consumed(topic)
         data = self.framing.records(RecordBatch(topic.name, text, cursor, up_to, up_to))
         return Frame(_RECORDS, data, cursor, up_to)

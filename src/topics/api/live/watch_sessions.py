@@ -60,7 +60,7 @@ class Session:
     def meet_topics(self, engine: Engine) -> None:
         """Reset the cursors of topics that were deleted and recreated."""
         for topic, instance in self.instances.items():
-            found = engine.core.directory.find(topic)
+            found = engine.find(topic)
             if found is not None and found.created and found.id != instance:
                 self.generation += 1
                 self.reborn[topic] = self.generation

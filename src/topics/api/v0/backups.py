@@ -36,8 +36,8 @@ def list_backups(call: Call) -> None:
             return
         answer = BackupsAnswer(
             place=place, lineage=outcome.lineage, running=backups.running, lag_ms=backups.lag_ms,
-            interval_ms=call.engine.core.options.backup_interval_ms, completed=backups.completed,
-            ship_ms=call.engine.core.options.backup_ship_ms, shipped_moment_ms=backups.shipping.moment,
+            interval_ms=call.engine.options.backup_interval_ms, completed=backups.completed,
+            ship_ms=call.engine.options.backup_ship_ms, shipped_moment_ms=backups.shipping.moment,
             ship_error=backups.shipping.error, failures=backups.failures, error=backups.error, backups=outcome.backups,
         )  # fmt: skip
         call.reply(200, _encode(answer))

@@ -125,7 +125,7 @@ def redrive(call: Call) -> None:
     asked = decode_body("redrive", _decode_redrive, body) if body else RedriveBody()
     # The records are taken out of that topic, whether its name stands in the request or in the config.
     call.key.check(Scope.READ, asked.source)
-    config = call.engine.core.existing(call.topic).config
+    config = call.engine.existing(call.topic).config
     if config.type is not TopicType.QUEUE:
         raise NotAQueueError(call.topic)
     if asked.source is None and config.dead_letter is not None:
@@ -217,7 +217,7 @@ def _asked(call: Call) -> tuple[WorkerRequest, int]:
 
 
 def _check_queue(call: Call) -> None:
-    if call.engine.core.existing(call.topic).config.type is not TopicType.QUEUE:
+    if call.engine.existing(call.topic).config.type is not TopicType.QUEUE:
         raise NotAQueueError(call.topic)
 
 
@@ -241,7 +241,7 @@ class WorkStream(EventSink):
         except TopicsError:
             self.over()
             raise
-        self._topic_id = call.engine.core.existing(call.topic).id
+        self._topic_id = call.engine.existing(call.topic).id
         self._live.paced.setdefault(self._topic_id, set()).add(self)
         self.attach(start_events(call), RETRY + heartbeat(self._live.clock.now_ms()))
 

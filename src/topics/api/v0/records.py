@@ -8,7 +8,7 @@ from topics.api.call import Call
 from topics.api.chunked_response import check_marked, is_heavy, preencode, read_records, run_task
 from topics.api.live import Frame, LongPoll, Projection
 from topics.api.live.frames import Done
-from topics.api.live.long_poll import found_frame
+from topics.api.live.transports import found_frame
 from topics.api.request_batching import back_off
 from topics.api.v0.appends import (
     decode_append,
@@ -64,7 +64,7 @@ def _append_large(call: Call) -> Task:
 
 def _append_preencoded(call: Call, batch: Batch, body: bytes) -> Task:
     batch = _with_key(call, batch)
-    check_batch(batch.records, call.engine.core.limits, batch.node, batch.idempotency_key)
+    check_batch(batch.records, call.engine.limits, batch.node, batch.idempotency_key)
     records = yield from preencode(call, call.topic, batch.records, batch.node, checks=True)
     _append(call, msgspec.structs.replace(batch, records=records), body)
 
@@ -73,7 +73,7 @@ def _append(call: Call, batch: Batch, body: bytes) -> None:
     """`body` is what the batch was read from, but for its records."""
     batch = _with_key(call, batch)
     if batch.config is not None:
-        if call.flag("strict", call.engine.core.limits.strict_config):
+        if call.flag("strict", call.engine.limits.strict_config):
             check_inline_config(body)
         batch = with_config_of(call.key, call.engine, call.topic, batch)
     call.engine.append(call.topic, batch, partial(_answer_append, call))
@@ -127,7 +127,7 @@ class DiffSource(Projection, frozen=True, kw_only=True):
 def diff(call: Call) -> None:
     body = call.exchange.body
     asked = decode_body("diff", _decode_diff, body) if body else DiffBody()
-    limits = call.engine.core.limits
+    limits = call.engine.limits
     request = _read_request(asked, limits, call.room(limits.clamp_batch_bytes(asked.max_batch_bytes)))
     wait_ms = limits.clamp_wait_ms(asked.wait_ms)
     streams = call.flag("streams", False) if call.exchange.head.query else False
@@ -155,7 +155,7 @@ def diff(call: Call) -> None:
 
 
 def _topic(engine: Engine, name: str, streams: bool) -> Topic:
-    return engine.core.readable(name) if streams else engine.core.existing(name)
+    return engine.readable(name) if streams else engine.existing(name)
 
 
 def _read(
@@ -173,7 +173,7 @@ def _read(
         engine.catch_up(topic)
         search.diff(topic, request, text, done)
     elif streams:
-        engine.read_as(engine.core.readable(name), request, execute_read, done)
+        engine.read_as(engine.readable(name), request, execute_read, done)
     else:
         engine.read(name, request, done)
 

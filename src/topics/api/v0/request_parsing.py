@@ -100,13 +100,13 @@ def begin_elsewhere(engine: Engine, topic: Topic, asked: DiffBody, request: Read
         raise InvalidRequestError("diff: from_seq, since_ts and last exclude each other", field=given[0])
     # Before anybody looks: what routers still have for it, and what time has taken.
     engine.catch_up(topic)
-    engine.core.expire(topic)
+    engine.expire(topic)
     if asked.last is None:
         return msgspec.structs.replace(request, from_seq=_since(engine, topic, asked.since_ts), epoch=None)
     check_number("diff", "last", asked.last)
-    limits = engine.core.limits
+    limits = engine.limits
     wanted = limits.clamp_limit(asked.last) if asked.last else 0
-    found = seek_last(topic, engine.core.reader, wanted) if wanted else topic.head
+    found = seek_last(topic, engine.reader, wanted) if wanted else topic.head
     return msgspec.structs.replace(
         request,
         # Who asks for more than there is reads from the beginning, and is told what is lost of it.
@@ -120,7 +120,7 @@ def _since(engine: Engine, topic: Topic, given: int | str | None) -> int:
     since_ms = date_of(given)
     if since_ms is None:
         raise InvalidRequestError("diff field since_ts: must be milliseconds since 1970, or a date", field="since_ts")
-    found = seek_time(topic, engine.core.reader, since_ms)
+    found = seek_time(topic, engine.reader, since_ms)
     if found < topic.earliest and topic.evict_floor > SEQ_BASE:
         # Of what was lost nobody knows whether it was older. The read tells of it.
         return 0

@@ -113,8 +113,8 @@ class TopicSearches:
         )  # fmt: skip
 
     def search(self, call: Call) -> None:
-        core = call.engine.core
-        topic = core.readable(call.topic) if call.flag("streams", False) else core.existing(call.topic)
+        engine = call.engine
+        topic = engine.readable(call.topic) if call.flag("streams", False) else engine.existing(call.topic)
         asked = parse_search_call(call, topic, search_config_of(topic), SEARCH_TIMEOUT_MS, _seq)
         search = self._streams.streams.search
         call.engine.consumed(topic)

@@ -22,9 +22,9 @@ def put_topic(call: Call) -> None:
             answer = PutAnswer(topic=outcome.topic, created=outcome.created, config=outcome.config)
             call.reply(201 if outcome.created else 200, _encode(answer))
 
-    strict = call.flag("strict", call.engine.core.limits.strict_config)
+    strict = call.flag("strict", call.engine.limits.strict_config)
     patch = parse_config(call.exchange.body, strict=strict)
-    known = call.engine.core.directory.find(call.topic)
+    known = call.engine.find(call.topic)
     check_config(call.key, patch, None if known is None else known.config)
     call.engine.put_topic(call.topic, patch, done)
 

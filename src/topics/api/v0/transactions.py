@@ -94,7 +94,7 @@ def _stage_large(call: Call) -> Task:
     rest, items = yield from read_records(call, "stage", decode_records)
     body = decode_body("stage", _decode_stage, rest)
     check_marked("stage", body.records, items)
-    check_batch(items, call.engine.core.limits, body.node)
+    check_batch(items, call.engine.limits, body.node)
     records = yield from preencode(call, TRANSACTIONS_TOPIC, items, body.node, checks=True)
     _stage(call, msgspec.structs.replace(body, records=records))
 

@@ -106,7 +106,7 @@ class WatchStream(EventSink):
         cursor = self._session.cursors[topic]
         try:
             feeds = self._live.feeds
-            followed = feeds.engine.core.existing(topic)
+            followed = feeds.engine.existing(topic)
             self._subscriptions[topic] = feeds.subscribe(self, followed, projection, cursor, topic)
         except TopicNotFoundError:
             # Gone since the session was made. Its head is not known any more, but what was delivered of it.
@@ -187,8 +187,8 @@ _decode = msgspec.json.Decoder(WatchBody).decode
 def create(call: Call) -> None:
     """Makes a session. Everything is checked while the client can still be told, before any stream."""
     body = decode_body("watch", _decode, call.exchange.body)
-    live, core = call.live, call.engine.core
-    projection = _projection(body, core.limits)
+    live, engine = call.live, call.engine
+    projection = _projection(body, engine.limits)
     _check_topics(body, call.key, live.limits.max_watch_topics)
     resumed = _resumed(body)
     live.sessions.check_room(call.key)
@@ -212,7 +212,7 @@ def create(call: Call) -> None:
     session = live.sessions.create(
         call.key, projection, live.limits.clamp_heartbeat_ms(body.heartbeat_ms),
         cursors,
-        {name: core.directory.load(name).id for name in positions},
+        {name: engine.existing(name).id for name in positions},
     )  # fmt: skip
     answer = WatchAnswer(
         wid=session.wid, stream_url=f"/v0/watch/{session.wid}", session_ttl_ms=live.sessions.ttl_ms, topics=positions

@@ -164,7 +164,7 @@ def open_socket(call: Call) -> None:
         raise InvalidRequestError(error.message) from error
     leave = call.live.connections.enter(call.key)
     socket = WebSocket(call.detach(), handshake, call.key.output_account)
-    strict = call.flag("strict", call.engine.core.limits.strict_config)
+    strict = call.flag("strict", call.engine.limits.strict_config)
     session = Session(socket, call.engine, call.live, call.key, leave, call.waits, strict)
     session.audited = call.audited
     call.waits.add(session)
@@ -398,7 +398,7 @@ class Session(Sink):
     def _follow(self, command: Subscribe) -> bytes:
         """Checks everything, then begins with everything: a command that is refused changes nothing."""
         starts = starts_of(command)
-        projection = projection_of(command, self._engine.core.limits)
+        projection = projection_of(command, self._engine.limits)
         for name in starts:
             self.key.check(Scope.READ, name)
         if self._stopping:
@@ -406,7 +406,7 @@ class Session(Sink):
         self._check_room(starts)
         infos = {name: self._engine.info(name) for name in starts}
         positions: dict[str, Position] = {}
-        existing = self._engine.core.existing
+        existing = self._engine.existing
         for name, start in starts.items():
             info = infos[name]
             from_seq = info.head_seq if start.tail else start.from_seq

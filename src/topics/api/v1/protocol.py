@@ -176,7 +176,7 @@ def guarded(handler: Callable[[Call], None]) -> Callable[[Call], None]:
 def _told(call: Call, error: TopicsError) -> tuple[Header, ...]:
     """What a refusal says in its headers."""
     if isinstance(error, StreamClosedError):
-        topic = call.engine.core.directory.find(call.topic)
+        topic = call.engine.find(call.topic)
         return (CLOSED,) if topic is None else (CLOSED, ("stream-next-offset", tail_offset(topic)))
     if isinstance(error, ProducerGapError):
         return (

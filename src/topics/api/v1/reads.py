@@ -310,7 +310,7 @@ def answer_poll(
     found = check_found(call, streams, read, outcome)
     if found is None:
         return
-    cursor = ("stream-cursor", cursor_after(call.engine.core.wall(), read.cursor))
+    cursor = ("stream-cursor", cursor_after(call.engine.wall(), read.cursor))
     headers = [*read_headers(read, found), NO_STORE, cursor]
     if found.at_tail and is_closed(streams, read.topic):
         headers.append(CLOSED)

@@ -140,7 +140,7 @@ class Memory:
 
     def look(self, engine: Engine, search: SearchStats) -> Numbers:
         """The parts, by the names that they have in `runtime.memory` of the server's details."""
-        told, core = process_memory(), engine.core
+        told = process_memory()
         subsystems = self._subsystems(engine, search)
         mapped = sum(subsystems["mapped_files"].values())
         parts: Numbers = {
@@ -168,11 +168,11 @@ class Memory:
             "subsystems": subsystems,
             "totals": {total: sum(subsystems[group].values()) for total, group in _TOTALS.items()},
         }
-        self._remember(parts, write_time(core.wall()))
+        self._remember(parts, write_time(engine.wall()))
         # From the kernel, which has looked all the time.
         highest = max(told.highest_resident, told.resident)
         return {
-            "pressure_active": core.retention.tail_bytes > self._settings.tail_memory_bytes,
+            "pressure_active": engine.tail_bytes > self._settings.tail_memory_bytes,
             "pressure_limit_bytes": self._settings.tail_memory_bytes,
             "last_rss_bytes": told.resident,
             "max_rss_bytes": highest,
@@ -181,20 +181,20 @@ class Memory:
         }
 
     def _subsystems(self, engine: Engine, search: SearchStats) -> dict[str, Numbers]:
-        core, limits, stats = engine.core, self._limits["caches"], engine.stats()
+        limits, stats = self._limits["caches"], engine.stats()
         cached = 0 if stats.cold_store is None else stats.cold_store.cache_bytes
-        shards = core.shards
+        shards = engine.shards
         return {
             "heap_estimates": {
                 "ingest_queue_payload_bytes": sum([shard.queue_bytes for shard in shards]),
                 "routing_run_cache_bytes": 0,
                 "exact_run_cache_bytes": 0,
                 "mock_r2_in_memory_bytes": 0,
-                "tail_bytes": core.retention.tail_bytes,
+                "tail_bytes": engine.tail_bytes,
                 "seal_backlog_bytes": engine.sealer.backlog_bytes,
             },
             "mapped_files": {
-                "segment_cache_mapped_bytes": core.store.mapped_bytes,
+                "segment_cache_mapped_bytes": engine.segments.mapped_bytes,
                 **dict.fromkeys(_NOT_MAPPED, 0),
             },
             "disk_caches": {"segment_disk_cache_bytes": cached, **dict.fromkeys(_NOT_CACHED, 0)},
@@ -215,7 +215,7 @@ class Memory:
             "counts": {
                 "ingest_queue_requests": sum([shard.queue_depth for shard in shards]),
                 "segment_disk_cache_entries": 0,
-                "segment_mapped_files": core.store.mapped_count,
+                "segment_mapped_files": engine.segments.mapped_count,
                 "segment_pinned_files": 0,
                 "pending_upload_segments": engine.sealer.unlisted().segments,
                 **dict.fromkeys(_NO_COUNTS, 0),
@@ -401,7 +401,7 @@ class ServerRoutes:
             _answer(
                 call,
                 {
-                    "ts": write_time(engine.core.wall()),
+                    "ts": write_time(engine.wall()),
                     "process": memory["process"],
                     "process_breakdown": memory["process_breakdown"],
                     "sqlite": SQLITE,
@@ -418,8 +418,8 @@ class ServerRoutes:
         self._top.find(streams, call.key.prefixes, told)
 
     def _runtime(self, engine: Engine, streams: Streams) -> Numbers:
-        core, limits = engine.core, self._limits
-        shards, most = core.shards, limits["ingest"]["local_backlog_max_bytes"]
+        limits = self._limits
+        shards, most = engine.shards, limits["ingest"]["local_backlog_max_bytes"]
         queued = sum([shard.queue_depth for shard in shards])
         active = {
             "ingest": sum([bool(shard.queue_depth) for shard in shards]),
@@ -437,9 +437,9 @@ class ServerRoutes:
             },
             "local_backpressure": {
                 "enabled": most > 0,
-                "current_bytes": core.total_bytes,
+                "current_bytes": engine.stored_bytes,
                 "max_bytes": most,
-                "over_limit": 0 < most <= core.total_bytes,
+                "over_limit": 0 < most <= engine.stored_bytes,
             },
             "uploads": {"pending_segments": engine.sealer.unlisted().segments},
             "concurrency": {
@@ -454,16 +454,15 @@ class ServerRoutes:
 
 def _counters(engine: Engine, streams: Streams) -> Numbers:
     """What grows where something is kept that should not be."""
-    core = engine.core
     return {
-        "topics.topics": core.topic_count,
+        "topics.topics": engine.topic_count,
         "topics.routers": len(engine.routing.registry.by_name),
-        "topics.tail_bytes": core.retention.tail_bytes,
+        "topics.tail_bytes": engine.tail_bytes,
         "topics.transactions_open": len(engine.transactions.book.open),
         "topics.touched_streams": len(streams.touched()),
         "topics.searches_under_way": streams.search.under_way,
         "topics.search_index_bytes": streams.search.stats().memory_bytes,
-        "topics.trash": len(core.trash),
+        "topics.trash": engine.trash_count,
     }
 
 

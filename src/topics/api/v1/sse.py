@@ -21,7 +21,7 @@ from pybase64 import b64encode
 from topics.api.call import Call
 from topics.api.live import EventSink, Frame, FrameKind, Source, Subscription
 from topics.api.live.frames import Done
-from topics.api.live.long_poll import found_frame
+from topics.api.live.transports import found_frame
 from topics.api.v1.protocol import EVERY, Header, cursor_after
 from topics.api.v1.reads import ReadCall, check_found, gap_text, is_closed, lifetime
 from topics.engine.engine import Engine
@@ -187,7 +187,7 @@ class SseReader(EventSink):
         if not (event or closed) and self._told == told:
             return
         self._told = told
-        cursor = "" if closed else cursor_after(self._call.engine.core.wall(), self._read.cursor)
+        cursor = "" if closed else cursor_after(self._call.engine.wall(), self._read.cursor)
         control = Control(offset_of(topic, position), cursor, at_tail, closed, gap)
         self.write(event + control_event(control))
         if closed:

@@ -101,7 +101,7 @@ class Inspected:
     def of(self, topic: Topic, streams: Streams) -> Shown:
         """The resource as it is. Raises where the stream is no longer there."""
         streams.check_there(topic)
-        streams.engine.core.expire(topic)
+        streams.engine.expire(topic)
         body = _encode(self._look(topic, streams))
         return Shown(f'W/"{self._word}:{blake2b(body, digest_size=_DIGEST_BYTES).hexdigest()}"', body)
 

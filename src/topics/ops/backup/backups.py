@@ -134,7 +134,7 @@ class Backups:
         self._last_at: int | None = None
         """When that one was begun."""
         self._tried_at: int | None = None
-        core.chores.append(self._when_due)
+        core.second_passed.subscribe(self._when_due)
 
     @property
     def root(self) -> str | None:

@@ -156,7 +156,7 @@ class Shipping:
         self.shipped_bytes = self.failures = 0
         self.error: str | None = None
         """Why the log could not be shipped the last time."""
-        core.chores.append(self._when_due)
+        core.second_passed.subscribe(self._when_due)
 
     def follow(self, place: BackupPlace, base: Manifest) -> None:
         """From now on the log behind this backup is shipped."""

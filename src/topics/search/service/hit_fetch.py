@@ -224,7 +224,7 @@ class _RunLookup:
     """The spans of a topic that entries are in. Hits are mostly of a few runs, so each is looked for once."""
 
     def __init__(self, engine: Engine, topic: Topic) -> None:
-        self._reader = engine.core.reader
+        self._reader = engine.reader
         self._topic = topic
         self._first, self._last = (topic.earliest, topic.head) if topic.origin is None else (1, 0)
         self._known: list[_SeqSpan] = []

@@ -1,7 +1,7 @@
 """Index coverage: how far index files cover a stream, by index type (also known as: family).
 
 A server without indexes on the disk answers with `NothingIndexed`. A builder of indexes implements `IndexCoverage`,
-which `Streams` takes as an argument, and calls `core.wake(topic)` when its answer for a topic has changed, so that
+which `Streams` takes as an argument, and calls `scheduler.add(topic)` when its answer for a topic has changed, so that
 those who wait for news of its status are told.
 """
 

@@ -295,7 +295,7 @@ class IndexPrefetch:
         """The streams that have something new, in the order in which it came."""
         self._busy = False
         """Whether somebody will look at them without being told again."""
-        engine.core.applier.appended.append(self._published)
+        engine.appended.subscribe(self._published)
 
     def _published(self, topic: Topic) -> None:
         """Notes that a topic has something new. It is called for every block, and has to be quick."""
@@ -314,7 +314,7 @@ class IndexPrefetch:
         while self._due:
             topic = self._due.pop(next(iter(self._due)))
             state = stream_of(topic)
-            if not self._engine.core.exists(topic) or state is None or state.description is None:
+            if not self._engine.exists(topic) or state is None or state.description is None:
                 continue
             try:
                 index = self._feed.for_prefetch(topic, state.description)

@@ -287,7 +287,7 @@ class _Progress:
         return None
 
     def removed(self, part: SeqSpan) -> tuple[tuple[int, int], ...]:
-        return removed_between(self.topic, self.context.engine.core.reader, part.first, part.last)
+        return removed_between(self.topic, self.context.engine.reader, part.first, part.last)
 
     def outcome(self, result: Result) -> Outcome:
         self.spent = self.spent or result.spent

@@ -65,7 +65,7 @@ class StreamSearch:
         self._prefetch = IndexPrefetch(engine, self._feed, later)
         self._stats = SearchStats()
         if index_files is not None:
-            engine.core.chores.append(index_files.tidy)
+            engine.second_passed.subscribe(index_files.tidy)
 
     @property
     def under_way(self) -> int:
@@ -101,7 +101,7 @@ class StreamSearch:
         self._check_room(tenant)
         engine = self._engine
         engine.catch_up(topic)
-        engine.core.expire(topic)
+        engine.expire(topic)
         begun = self._now()
         self._queries[owner] = self._queries.get(owner, 0) + 1
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from topics.engine.append import make_topic
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, execute_read, plan_read
 from topics.engine.results import AppendResult
@@ -37,7 +36,7 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._guard = SystemTopic()
-        self._topic: Topic | None = engine.core.directory.find(NAME)
+        self._topic: Topic | None = engine.find(NAME)
         if self._topic is not None:
             self._topic.guard = self._guard
 
@@ -46,7 +45,7 @@ class Store:
         topic, cursor = self._topic, 0
         while topic is not None and cursor < topic.head:
             plan = plan_read(topic, ReadRequest(from_seq=cursor, limit=1000))
-            found = execute_read(plan, self._engine.core.reader)
+            found = execute_read(plan, self._engine.reader)
             for record in found.records():
                 yield msgspec.convert(record["data"], dict[str, Any])
             cursor = found.next_from_seq
@@ -57,10 +56,9 @@ class Store:
 
     def write(self, changes: Sequence[object], done: Done) -> None:
         """Append changes atomically."""
-        core = self._engine.core
         topic = self._topic
         if topic is None:
-            topic = self._topic = make_topic(core, NAME, TopicConfig(durability=Durability.FSYNC))
+            topic = self._topic = self._engine.new_topic(NAME, TopicConfig(durability=Durability.FSYNC))
             topic.guard = self._guard
 
         def written(outcome: AppendResult | TopicsError) -> None:
@@ -105,7 +103,7 @@ _ACKS_TOGETHER = 500
 
 class SubscriptionTable:
     def __init__(self, engine: Engine) -> None:
-        self._core = engine.core
+        self._engine = engine
         self._store = Store(engine)
         self._signer: Signer | None = None
         self._seed = b""
@@ -123,7 +121,7 @@ class SubscriptionTable:
     def signer(self) -> Signer:
         """The key that signs. It is made when it is first needed and kept with the first subscription."""
         if self._signer is None:
-            self._seed = self._core.entropy.token(SEED_BYTES)
+            self._seed = self._engine.entropy.token(SEED_BYTES)
             self._signer = Signer(self._seed)
         return self._signer
 
@@ -218,7 +216,7 @@ class SubscriptionTable:
         return state
 
     def _is_there(self, name: str, epoch: int) -> bool:
-        topic = self._core.peek(name)
+        topic = self._engine.peek(name)
         return topic is not None and topic.epoch == epoch
 
 
@@ -297,7 +295,7 @@ _LOOKED_AT_ONCE = 500
 class Links:
     def __init__(self, streams: Streams, book: SubscriptionTable, news: Callable[[Subscription], None]) -> None:
         self._streams = streams
-        self._core = streams.engine.core
+        self._engine = streams.engine
         self._book = book
         self._news = news
         """Called with a subscription that has new entries."""
@@ -307,13 +305,13 @@ class Links:
             for name in self.matching(subscription):
                 if name not in subscription.left_out or subscription.left_out[name] != self.epoch(name):
                     subscription.links.setdefault(name, Link(explicit=False))
-        self._core.added.append(self._added)
+        self._engine.topic_added.subscribe(self._added)
 
     def matching(self, subscription: Subscription) -> list[str]:
         """Existing streams that match the pattern."""
         if not subscription.request.pattern:
             return []
-        names = self._core.names_from(literal_prefix(subscription.request.pattern), "")
+        names = self._engine.names_from(literal_prefix(subscription.request.pattern), "")
         return [name for name in names if subscription.matches(name) and not is_server_name(name)]
 
     def match_all(self, subscription: Subscription, done: Callable[[list[str] | TopicsError], None]) -> None:
@@ -322,7 +320,7 @@ class Links:
         found: list[str] = []
 
         def look(after: str) -> None:
-            names = list(islice(self._core.names_from(literal_prefix(pattern or ""), after), _MATCHED_AT_ONCE))
+            names = list(islice(self._engine.names_from(literal_prefix(pattern or ""), after), _MATCHED_AT_ONCE))
             found.extend(name for name in names if subscription.matches(name) and not is_server_name(name))
             if len(found) > MATCHES_MAX:
                 said = f"pattern: fits more than {MATCHES_MAX} streams"
@@ -330,7 +328,7 @@ class Links:
             elif len(names) < _MATCHED_AT_ONCE:
                 done(found)
             else:
-                self._core.defer(lambda: look(names[-1]))
+                self._engine.defer(lambda: look(names[-1]))
 
         if pattern:
             look("")
@@ -343,15 +341,15 @@ class Links:
             self.look(subscription, name)
         rest = names[_LOOKED_AT_ONCE:]
         if rest:
-            self._core.defer(lambda: self.look_at(subscription, rest))
+            self._engine.defer(lambda: self.look_at(subscription, rest))
 
     def tail(self, name: str) -> str:
-        topic = self._core.directory.find(name)
+        topic = self._engine.find(name)
         return tail_offset(topic) if topic is not None and topic.created else START
 
     def epoch(self, name: str) -> int:
         """The id of the stream with a name; 0 if there is none."""
-        topic = self._core.peek(name)
+        topic = self._engine.peek(name)
         return topic.epoch if topic is not None else 0
 
     def place(self, name: str, offset: str) -> str:
@@ -360,7 +358,7 @@ class Links:
         everything up to there would count as done, and nothing could ever be acknowledged again.
         """
         epoch, _, _ = decode_offset(offset)
-        topic = self._core.directory.find(name)
+        topic = self._engine.find(name)
         if topic is None or not topic.created:
             return START
         try:
@@ -435,10 +433,10 @@ class Links:
 
     def _look_later(self, subscription: Subscription, name: str) -> None:
         # When the tick is over: the topic is just coming to be, and may bring its first records along.
-        self._core.defer(lambda: self.look(subscription, name))
+        self._engine.defer(lambda: self.look(subscription, name))
 
     def _is_pending(self, name: str, link: Link) -> bool:
-        topic = self._core.directory.find(name)
+        topic = self._engine.find(name)
         if topic is None or not topic.created:
             return False
         try:

@@ -77,7 +77,7 @@ class Subscriptions:
         allow_loopback: bool,
         limits: SubscriptionLimits | None = None,
     ) -> None:
-        self._core = streams.engine.core
+        self._engine = streams.engine
         self._limits = limits or SubscriptionLimits()
         self._allow_loopback = allow_loopback
         self._book = SubscriptionTable(streams.engine)
@@ -126,7 +126,7 @@ class Subscriptions:
             self._coming[subscription_id].append(lambda: _try(again, failed))
             return
         self._check_room(owner)
-        made = Subscription(subscription_id, request, base_url, self._core.wall(), owner)
+        made = Subscription(subscription_id, request, base_url, self._engine.wall(), owner)
         # For streams that are there already it begins at their end.
         made.links = {name: Link(True, self._links.tail(name)) for name in request.streams}
         self._coming[subscription_id] = []
@@ -163,7 +163,7 @@ class Subscriptions:
         rest = matching[_KEPT_AT_ONCE:]
         if rest or (matching and len(made.links) > _KEPT_AT_ONCE):
             # To write down where very many stand takes a turn of its own.
-            self._core.defer(lambda: _try(lambda: self._keep(made, rest, done), done))
+            self._engine.defer(lambda: _try(lambda: self._keep(made, rest, done), done))
             return
         acked = {name: link.acked for name, link in made.links.items()}
         self._book.write([put_change(made), *ack_changes(made, acked)], done)
@@ -250,7 +250,7 @@ class Subscriptions:
                 self._links.look(found, name)
         if not found.pending:
             raise NoPendingWorkError()
-        self._core.check_accepting()
+        self._engine.check_accepting()
         claim = self._wakes.begin(found, worker)
 
         def written(error: TopicsError | None) -> None:

@@ -81,11 +81,11 @@ class Deliver(Protocol):
 class Wakes:
     def __init__(self, streams: Streams, book: SubscriptionTable, deliver: Deliver, later: Later) -> None:
         self._streams = streams
-        self._core = streams.engine.core
+        self._engine = streams.engine
         self._book = book
         self._deliver = deliver
         self._later = later
-        self.leases = Leases(self._core.entropy, later, book.mark, self.consider)
+        self.leases = Leases(self._engine.entropy, later, book.mark, self.consider)
         self.links = Links(streams, book, self.consider)
         self._line = CallLine()
         self.finished: Callable[[Subscription, Claim], None] = lambda subscription, claim: None
@@ -97,7 +97,7 @@ class Wakes:
         # What could not be told to a wake stream is tried by whatever comes first: a moment, or something new.
         rests = is_webhook and subscription.resting is not None
         busy = subscription.claim is not None or subscription.calling or rests
-        over = self._core.closed or self._book.all.get(subscription.id) is not subscription
+        over = self._engine.is_closed or self._book.all.get(subscription.id) is not subscription
         if busy or over or not subscription.pending:
             return
         if is_webhook:
@@ -138,7 +138,7 @@ class Wakes:
             if error is not None:
                 self._answered(subscription, claim, NotTaken(error.message))
                 return
-            signature = self._book.signer.header(body, self._core.wall() // 1000)
+            signature = self._book.signer.header(body, self._engine.wall() // 1000)
             self._deliver(url, body, signature, lambda answer: self._answered(subscription, claim, answer))
 
         self.keep(subscription, written)
@@ -154,7 +154,7 @@ class Wakes:
         subscription.calling = False
         self._line.end(subscription)
         # In a turn of its own: a call may end before it has begun.
-        self._core.defer(self._call_waiting)
+        self._engine.defer(self._call_waiting)
         holds = subscription.claim is claim
         if isinstance(answer, NotTaken):
             # One that spoke through the callback took the call, whatever became of its answer.

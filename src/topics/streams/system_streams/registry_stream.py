@@ -150,10 +150,10 @@ Done = Callable[[TopicsError | None], None]
 class Reconciler:
     def __init__(self, streams: Streams, log: Topic, told: Told, later: Later, skip: set[str], done: Done) -> None:
         self._streams = streams
-        self._core = streams.engine.core
+        self._engine = streams.engine
         self._log = log
         self._upto = log.head
-        self._behind = streams.engine.core.next_topic_id
+        self._behind = streams.engine.next_topic_id
         self._told = told
         self._later = later
         self._done = done
@@ -211,8 +211,8 @@ class Reconciler:
             self._look_for_new(self._first_epoch + 1)
 
     def _compare_one(self, believed: Standing) -> None:
-        topic = self._core.peek(believed.stream)
-        now = self._core.wall()
+        topic = self._engine.peek(believed.stream)
+        now = self._engine.wall()
         if topic is None or not self._streams.is_listed(topic) or topic.epoch != believed.epoch:
             self._told(end_of(believed, now))
             # Another stream that has the name by now is looked for with the new ones.
@@ -229,9 +229,8 @@ class Reconciler:
         """What is there, and not in the log. A topic's number is its epoch: those that are older than the log, which
         may be a million, are not even counted."""
         end = min(first + _NUMBERS_A_STEP, self._behind)
-        awake, sleeps = self._core.topics, self._core.pager.is_paged_out
         unknown = [number for number in range(first, end) if number not in self._compared]
-        new = [number for number in unknown if number in awake or sleeps(number)]
+        new = [number for number in unknown if self._engine.has_id(number)]
         for number in new[:STEP]:
             self._look_at(number)
         following = new[STEP] if len(new) > STEP else end
@@ -241,11 +240,11 @@ class Reconciler:
             self._done(None)
 
     def _look_at(self, number: int) -> None:
-        topic = self._core.peek_at(number)
+        topic = self._engine.peek_at(number)
         if topic is None or topic.name in self.skip or is_server_name(topic.name):
             return
         if self._streams.is_listed(topic):
-            self._told(event_of("created", topic, self._core.wall()))
+            self._told(event_of("created", topic, self._engine.wall()))
 
 
 BATCH_MAX = 500
@@ -259,7 +258,7 @@ _log = logging.getLogger(__name__)
 class LifecycleLog:
     def __init__(self, streams: Streams, later: Later) -> None:
         self._streams = streams
-        self._core = streams.engine.core
+        self._engine = streams.engine
         self._later = later
         self._stream = SystemStream(streams.engine, REGISTRY_STREAM, CONTRACT, CONFIG)
         self._pending: list[Record] = []
@@ -272,13 +271,13 @@ class LifecycleLog:
 
     def start(self) -> None:
         """Begins to listen, and to write once the stream is there."""
-        self._core.added.append(lambda topic: self._tell("created", topic))
-        self._core.gone.append(self._gone)
-        self._streams.engine.streams.told.append(self._tell)
+        self._engine.topic_added.subscribe(lambda topic: self._tell("created", topic))
+        self._engine.topic_removed.subscribe(self._gone)
+        self._engine.streams.changed.subscribe(self._tell)
         self._open()
 
     def _open(self) -> None:
-        if not self._core.closed:
+        if not self._engine.is_closed:
             self._stream.open(self._opened)
 
     def _opened(self, error: TopicsError | None) -> None:
@@ -301,7 +300,7 @@ class LifecycleLog:
         if self._reconciler is not None:
             # What stands in the log about it so far is of no interest any more.
             self._reconciler.skip.add(topic.name)
-        self._add(record_of(event_of(event, topic, self._core.wall())))
+        self._add(record_of(event_of(event, topic, self._engine.wall())))
 
     def _add(self, record: Record) -> None:
         if len(self._pending) >= PENDING_MAX:
@@ -317,7 +316,7 @@ class LifecycleLog:
 
     def _flush(self) -> None:
         self._due = False
-        if self._writing or not self._pending or self._stream.topic is None or self._core.closed:
+        if self._writing or not self._pending or self._stream.topic is None or self._engine.is_closed:
             return
         batch = self._pending[:BATCH_MAX]
         self._writing = True
@@ -345,7 +344,7 @@ class LifecycleLog:
 
     def _reconcile(self) -> None:
         topic = self._stream.topic
-        if self._reconciler is not None or topic is None or self._core.closed:
+        if self._reconciler is not None or topic is None or self._engine.is_closed:
             return
         told = {record.tag for record in self._pending if record.tag is not None}
         self._reconciler = Reconciler(self._streams, topic, self._late, self._later, told, self._done)
@@ -359,6 +358,6 @@ class LifecycleLog:
         if error is None:
             self.reconciled = True
             self._make_up()
-        elif not self._core.closed:
+        elif not self._engine.is_closed:
             _log.warning("the registry could not be read; it is tried again", extra={"error": error.message})
             self._later(RETRY_S, self._reconcile)

@@ -7,18 +7,15 @@ logged, sealed and evicted as all others are.
 import logging
 from collections.abc import Callable, Sequence
 
-from topics.engine.append import creation_body, make_topic
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult, PutResult
 from topics.engine.topic import Topic
-from topics.engine.topic_admin import Put
 from topics.engine.write_path import Change, Gate
 from topics.log.commit_requests import CommitTiming
-from topics.log.control_frames import encode_config_change
 from topics.log.frame import FrameKind
 from topics.model.errors import TopicsError
 from topics.model.records import Batch, Record
-from topics.model.topic_config import TopicConfig, encode_config
+from topics.model.topic_config import TopicConfig
 from topics.schema.contract import Contract
 from topics.streams.chunked_validation import Description
 from topics.streams.lifecycle import is_own_stream
@@ -46,7 +43,7 @@ class SystemStream:
 
     def open(self, done: Done) -> None:
         """Finds the stream or makes it, and gives it its config. May be called again after a failure."""
-        topic = self._engine.core.directory.find(self._name)
+        topic = self._engine.find(self._name)
         if topic is None:
             self._create(done)
         elif not is_own_stream(topic):
@@ -70,10 +67,10 @@ class SystemStream:
             done(error)
 
     def _create(self, done: Done) -> None:
-        engine, core = self._engine, self._engine.core
+        engine = self._engine
         try:
-            topic = make_topic(core, self._name, self._config)
-            core.path.check(topic)
+            topic = engine.new_topic(self._name, self._config)
+            engine.write_path.check(topic)
         except TopicsError as error:
             done(error)
             return
@@ -81,20 +78,19 @@ class SystemStream:
         engine.streams.adopt(topic, part)
 
         def applied(timing: CommitTiming) -> None:
-            core.add_topic(topic)
+            engine.add_topic(topic)
             self._topic = topic
             done(None)
 
         def failed(error: TopicsError) -> None:
-            core.directory.discard(topic)
+            engine.release_name(topic)
             done(error)
 
-        frame = (FrameKind.STREAM_CREATE, encode_creation(part, creation_body(core, topic)), b"")
-        core.path.log(Change(core.path, topic, (frame,), applied, failed), Gate.SYNC)
+        frame = (FrameKind.STREAM_CREATE, encode_creation(part, engine.creation_body(topic)), b"")
+        engine.write_path.log(Change(engine.write_path, topic, (frame,), applied, failed), Gate.SYNC)
 
     def _configure(self, topic: Topic, done: Done) -> None:
         """Retention is what the settings say now, not what they said when the stream was made."""
-        core = self._engine.core
         if topic.staged_config == self._config:
             done(None)
             return
@@ -103,10 +99,6 @@ class SystemStream:
             done(outcome if isinstance(outcome, TopicsError) else None)
 
         try:
-            core.path.check(topic)
+            self._engine.put_config(topic, self._config, put)
         except TopicsError as error:
             done(error)
-            return
-        topic.staged_config = self._config
-        body = encode_config_change(topic.staged_head, encode_config(self._config))
-        core.path.log(Put(core, topic, (FrameKind.CONFIG, body, b""), self._config, put), Gate.SYNC)

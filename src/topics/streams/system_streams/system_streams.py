@@ -50,8 +50,7 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_now(engine: Engine, search: SearchStats, around: Around) -> Readings:
     """A few dozen numbers that are all kept anyway: cheap, however many streams there are."""
-    core = engine.core
-    writers = [shard.writer for shard in core.shards]
+    writers = [shard.writer for shard in engine.shards]
     syncs: dict[int, int] = {}
     for writer in writers:
         below = 0
@@ -62,9 +61,9 @@ def read_now(engine: Engine, search: SearchStats, around: Around) -> Readings:
     throttle = engine.throttle.stats()
     return Readings(
         counters={
-            ("topics.append.records", "records"): core.totals.appended,
-            ("topics.append.bytes", "bytes"): core.totals.appended_bytes,
-            ("topics.read.count", "reads"): core.totals.reads,
+            ("topics.append.records", "records"): engine.totals.appended,
+            ("topics.append.bytes", "bytes"): engine.totals.appended_bytes,
+            ("topics.read.count", "reads"): engine.totals.reads,
             ("topics.log.bytes", "bytes"): sum([writer.written_bytes for writer in writers]),
             ("topics.log.commits", "commits"): sum([writer.commits for writer in writers]),
             ("topics.http.requests", "requests"): around.requests,
@@ -75,11 +74,11 @@ def read_now(engine: Engine, search: SearchStats, around: Around) -> Readings:
         gauges={
             ("topics.commit.time", "ms"): throttle.commit_ms,
             ("topics.loop.lag", "ms"): throttle.loop_lag_ms,
-            ("topics.commit.queue.bytes", "bytes"): sum([shard.queue_bytes for shard in core.shards]),
-            ("topics.tail.bytes", "bytes"): core.retention.tail_bytes,
+            ("topics.commit.queue.bytes", "bytes"): sum([shard.queue_bytes for shard in engine.shards]),
+            ("topics.tail.bytes", "bytes"): engine.tail_bytes,
             ("topics.seal.backlog.bytes", "bytes"): engine.sealer.backlog_bytes,
-            ("topics.stored.bytes", "bytes"): core.total_bytes,
-            ("topics.streams", "streams"): core.topic_count,
+            ("topics.stored.bytes", "bytes"): engine.stored_bytes,
+            ("topics.streams", "streams"): engine.topic_count,
             ("topics.connections", "connections"): around.connections,
             ("topics.unread.bytes", "bytes"): around.unread_bytes,
             ("topics.pipeline.lag", "ms"): around.pipeline_lag_ms,
@@ -139,7 +138,7 @@ class MetricsLog:
         self._gauges: dict[tuple[str, str], _Gauge] = {}
 
     def start(self) -> None:
-        if not self._engine.core.closed:
+        if not self._engine.is_closed:
             self._stream.open(self._opened)
 
     def _opened(self, error: TopicsError | None) -> None:
@@ -153,18 +152,16 @@ class MetricsLog:
         return read_now(self._engine, self._streams.search.stats(), self._around())
 
     def _begin(self, readings: Readings) -> None:
-        core = self._engine.core
-        self._before, self._begun_ms, self._begun = readings, core.wall(), core.steady()
+        self._before, self._begun_ms, self._begun = readings, self._engine.wall(), self._engine.steady()
         self._gauges = {name: _Gauge(value) for name, value in readings.gauges.items()}
 
     def _sample(self) -> None:
-        core = self._engine.core
-        if core.closed:
+        if self._engine.is_closed:
             return
         readings = self._read()
         for name, value in readings.gauges.items():
             self._gauges[name].add(value)
-        if core.steady() - self._begun >= self._interval_ms:
+        if self._engine.steady() - self._begun >= self._interval_ms:
             self._write(readings)
             self._begin(readings)
         self._later(min(SAMPLE_S, self._interval_ms / 1000), self._sample)
@@ -179,7 +176,7 @@ class MetricsLog:
         before = self._before
         assert before is not None
         # A clock that was set back must not make an interval that ends before it begins.
-        span = {"windowStart": self._begun_ms, "windowEnd": max(self._engine.core.wall(), self._begun_ms)}
+        span = {"windowStart": self._begun_ms, "windowEnd": max(self._engine.wall(), self._begun_ms)}
         for (metric, unit), value in readings.counters.items():
             grown = value - before.counters[metric, unit]
             yield {**span, "metric": metric, "unit": unit, "metricKind": "counter", "count": 1, "sum": grown,

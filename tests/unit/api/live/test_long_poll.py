@@ -7,7 +7,7 @@ from typing import Any, cast
 from tests.unit.api.live.rig import Rig
 from topics.api.call import Call
 from topics.api.live import LongPoll, SlowLimits
-from topics.api.live.long_poll import found_frame
+from topics.api.live.transports import found_frame
 from topics.api.v0.records import DiffSource
 from topics.api.v0.watch_events import SHARED
 from topics.engine.read import ReadRequest, ReadResult

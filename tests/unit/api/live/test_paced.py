@@ -8,7 +8,7 @@ from tests.unit.api.live.rig import Rig
 @pytest.fixture
 def rig() -> Rig:
     rig = Rig()
-    rig.engine.core.scheduler.on_put_off.append(rig.feeds.put_off)
+    rig.engine.scheduler.topic_put_off.subscribe(rig.feeds.put_off)
     rig.put("low", priority=-500)
     return rig
 
