@@ -1,12 +1,12 @@
-"""The Python client: `Client` for code that waits, `AsyncClient` for asyncio, with the same calls.
+"""The Python client: `Client` is synchronous, `AsyncClient` is for asyncio, with the same calls.
 
     with Client("http://127.0.0.1:4000") as client:
         client.append("jobs", {"resize": "a.png"})
         for item in client.follow("jobs"):
             print(item)
 
-Calls return the structs of `answers`, and raise the tree of `errors`. What is for asyncio and what needs the WebSocket
-library is imported when it is first asked for.
+Calls return the structs of `answers`, and raise the tree of `errors`. `AsyncClient` and the WebSocket library are
+imported on first use. The package imports nothing of the server.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Results of client calls: the messages of the protocol, with None for fields that may be missing.
+"""Results of calls: the messages of the protocol, where a field that may be missing is None.
 
 An answer may carry `performance`, in which any of `server_total_ms`, `wal_append_ms`, `fsync_ms`, `records_scanned` and
 `throttle_wait_ms` can be missing. Fields that a newer server adds are ignored.
@@ -84,7 +84,7 @@ class RouterPut(v0.RouterPutAnswer, frozen=True, kw_only=True):
 
 
 class RouterState(v0.RouterAnswer, frozen=True, kw_only=True):
-    """What a router does, and how far it got."""
+    """The rules of a router, and how far it got."""
 
     lag: int = 0
     """How many seqs of the source it has not come to yet."""
@@ -162,7 +162,7 @@ class Staged(transactions.StageAnswer, frozen=True, kw_only=True):
 
 
 class Diff(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands behind a cursor."""
+    """The records behind a cursor."""
 
     topic: str
     records: list[Record]
@@ -173,7 +173,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     caught_up: bool
     """Whether there was nothing more. No records alone does not mean that."""
     tombstone: Gap | None = None
-    """What was lost in front of the records."""
+    """The range that was lost in front of the records."""
     lag: int
     epoch: int = 0
     """Which topic of the name was read; pass it on with the cursor. 0 where the server is too old to say."""
@@ -238,7 +238,7 @@ class Redriven(queues.RedriveAnswer, frozen=True, kw_only=True):
 
 
 class Lease(queues.LeaseOut, frozen=True, kw_only=True):
-    """Who holds a job, and until when."""
+    """The holder of a job, and until when."""
 
 
 class LeasePage(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Inbox of live connections: received records and events, with their positions."""
+"""Inbox of a live connection: records, gaps and cursors that have arrived and were not handed out yet."""
 
 from collections import deque
 
@@ -67,7 +67,7 @@ class TombstoneMessage(TombstoneEvent, frozen=True, kw_only=True):
 
 
 class Inbox:
-    """What has arrived and is yet to be handed out, in order, and the cursors of both ends.
+    """Items that have arrived and are yet to be handed out, in order, and the cursors of both ends.
 
     `received` is where a broken connection is taken up again, for what waits in here needs not come twice. `cursors` is
     where the caller stands; stored with what was done with an item, it resumes another process exactly behind it.

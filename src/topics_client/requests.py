@@ -1,7 +1,6 @@
-"""Every call as a value: what to send, and how to read the answer. Nothing here touches the network.
+"""Requests: every call of /v0 as a value, with its body and the type of its answer. Nothing here touches the network.
 
-The functions are also the methods of both clients, so their signatures and first lines are written
-for whoever calls those.
+The functions are also the methods of both clients, so their signatures and docstrings are written for users of those.
 """
 
 import dataclasses
@@ -15,22 +14,30 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from topics_client.answers import (
+    Acked,
     Appended,
     BackupList,
     BackupStarted,
+    Claimed,
     Deleted,
     Diff,
+    Extended,
     Health,
+    LeasePage,
+    Nacked,
     Ready,
+    Redriven,
     RouterDropped,
     RouterPage,
     RouterPut,
     RouterState,
+    Staged,
     Token,
     TopicDropped,
     TopicPage,
     TopicPut,
     TopicState,
+    TransactionState,
     WhoAmI,
 )
 from topics_client.errors import Unsendable
@@ -279,7 +286,7 @@ def put_router(
 
 
 def get_router(name: str) -> Request[RouterState]:
-    """What a router does, and how far it got."""
+    """The rules of a router, and how far it got."""
     return Request(method="GET", target=_router(name), answer=RouterState)
 
 
@@ -333,7 +340,7 @@ def backups() -> Request[BackupList]:
 
 
 def whoami() -> Request[WhoAmI]:
-    """What the key may do, and which limits the server has."""
+    """The permissions of the key, and the limits of the server."""
     return Request(method="GET", target="/v0/self", answer=WhoAmI)
 
 
@@ -427,7 +434,7 @@ def _check_finite(value: object) -> None:
 
 
 def _opened(value: object) -> object:
-    """What is in a value of which the encoder knows nothing."""
+    """The contents of a value whose type the encoder does not know; None where it has none."""
     match value:
         case msgspec.Struct():
             return msgspec.structs.asdict(value)
@@ -441,3 +448,212 @@ def _opened(value: object) -> object:
             return [getattr(value, field.name) for field in dataclasses.fields(value)]
         case _:
             return None
+
+
+# Queues
+
+
+def claim(topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Request[Claimed]:
+    """Leases up to `max` jobs to the worker `node`, for `lease_ms` or as long as the queue's config says.
+
+    A claim whose answer was lost is sent again. What the lost one got is free again when its leases end.
+    """
+    given = {"node": node, "max": max, "lease_ms": lease_ms}
+    # A queue with a claim_jitter_ms holds the answer back for up to five seconds.
+    return Request(
+        method="POST", target=topic_path(topic, "/claim"), body=_encode(given_only(given)), answer=Claimed, wait_s=5.0
+    )
+
+
+def ack(topic: str, node: str, seqs: Sequence[int], *, lease_ids: Sequence[str] | None = None) -> Request[Acked]:
+    """Jobs are done: deletes those that the worker `node` still holds, and tells which it does not.
+
+    With `lease_ids`, one for each seq, a job that was lost and claimed again by the same node is not touched.
+    """
+    body = _encode(given_only({"node": node, "seqs": seqs, "lease_ids": lease_ids}))
+    return Request(method="POST", target=topic_path(topic, "/ack"), body=body, answer=Acked)
+
+
+def nack(
+    topic: str, node: str, seqs: Sequence[int], *, delay_ms: int = 0, lease_ids: Sequence[str] | None = None
+) -> Request[Nacked]:
+    """Gives jobs back, for anybody to claim at once or after `delay_ms`."""
+    given = {"node": node, "seqs": seqs, "delay_ms": delay_ms or None, "lease_ids": lease_ids}
+    return Request(
+        method="POST",
+        target=topic_path(topic, "/nack"),
+        body=_encode(given_only(given)),
+        answer=Nacked,
+        # Without the lease ids, the second try could give back what the node has claimed again in between.
+        repeatable=lease_ids is not None,
+    )
+
+
+def extend(
+    topic: str, node: str, seqs: Sequence[int], lease_ms: int, *, lease_ids: Sequence[str] | None = None
+) -> Request[Extended]:
+    """Holds jobs for `lease_ms` from now on, whatever was left of their leases."""
+    body = _encode(given_only({"node": node, "seqs": seqs, "lease_ms": lease_ms, "lease_ids": lease_ids}))
+    return Request(method="POST", target=topic_path(topic, "/extend"), body=body, answer=Extended)
+
+
+def redrive(topic: str, *, max: int = 100, source: str | None = None) -> Request[Redriven]:
+    """Moves up to `max` dead letters of a queue back into it, from `source` or its dead letter topic.
+
+    Sent again only when it certainly was not carried out: a second one would move more.
+    """
+    body = _encode(given_only({"max": max, "source": source}))
+    return Request(method="POST", target=topic_path(topic, "/redrive"), body=body, answer=Redriven, repeatable=False)
+
+
+def list_leases(
+    topic: str, *, after: int = 0, page_size: int | None = None, node: str | None = None
+) -> Request[LeasePage]:
+    """One page of who holds which job, behind the seq `after`; of one worker if one is named."""
+    query = {"after": after or None, "page_size": page_size, "node": node}
+    return Request(method="GET", target=topic_path(topic, "/leases", query), answer=LeasePage)
+
+
+# Transactions
+
+_PART_RECORDS = 1000
+_PART_BYTES = 4 * 1024 * 1024
+
+
+def begin_transaction(
+    id: str, sequence: int, *, attempt: str | None = None, timeout_ms: int = 0
+) -> Request[TransactionState]:
+    """Begins an attempt in the place of any other of the id and sequence, or joins the one that is named.
+
+    Where the sequence is committed already the answer says so, and there is nothing left to do.
+    """
+    given = {"id": id, "sequence": sequence, "attempt": attempt, "timeout_ms": timeout_ms or None}
+    return Request(
+        method="POST", target="/v0/transactions", body=encode_values(given_only(given)), answer=TransactionState
+    )
+
+
+def get_transaction(id: str) -> Request[TransactionState]:
+    """The open transaction of an id, or else its last commit."""
+    return Request(method="GET", target=_path(id), answer=TransactionState)
+
+
+def stage(
+    id: str,
+    sequence: int,
+    topic: str,
+    records: Iterable[object],
+    *,
+    part: str,
+    attempt: str | None = None,
+    node: str | None = None,
+    create: bool | None = None,
+    config: Config | None = None,
+) -> Request[Staged]:
+    """Keeps records for a topic, unseen until the transaction is committed; a part that is staged again is replaced."""
+    given = {
+        "sequence": sequence,
+        "attempt": attempt,
+        "part": part,
+        "topic": topic,
+        "records": [
+            record if isinstance(record, NewRecord | msgspec.Raw) else NewRecord(record)
+            for record in several(records, "stage")
+        ],
+        "node": node,
+        "create": create,
+        "config": as_config(config),
+    }
+    return Request(method="POST", target=_path(id, "stage"), body=encode_values(given_only(given)), answer=Staged)
+
+
+def commit_transaction(
+    id: str, sequence: int, *, attempt: str | None = None, parts: Sequence[str] | None = None
+) -> Request[TransactionState]:
+    """Makes all that is staged visible at once, or only the parts that are named, in their order."""
+    given = {"sequence": sequence, "attempt": attempt, "parts": None if parts is None else list(parts)}
+    return Request(
+        method="POST", target=_path(id, "commit"), body=encode_values(given_only(given)), answer=TransactionState
+    )
+
+
+def abort_transaction(id: str, sequence: int, *, attempt: str | None = None) -> Request[TransactionState]:
+    """Ends a transaction; what was staged is gone."""
+    given = {"sequence": sequence, "attempt": attempt}
+    return Request(
+        method="POST", target=_path(id, "abort"), body=encode_values(given_only(given)), answer=TransactionState
+    )
+
+
+def _path(id: str, verb: str = "") -> str:
+    return f"/v0/transactions/{named(id, 'transaction')}" + (f"/{verb}" if verb else "")
+
+
+class TransactionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a transaction."""
+
+    id: str
+    sequence: int
+    timeout_ms: int
+    create: bool | None
+
+
+def transaction(id: str, sequence: int, *, timeout_ms: int = 0, create: bool | None = None) -> TransactionPlan:
+    """A transaction, for a `with` block: what is appended in it becomes visible at its end, all of it and once.
+
+    `sequence` numbers the transactions of an id. One that was committed before is not done again: what is appended in
+    the block is dropped, and `deduped` of the result says so. An exception in the block aborts.
+    """
+    return TransactionPlan(id=id, sequence=sequence, timeout_ms=timeout_ms, create=create)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Records that are staged with one request."""
+
+    name: str
+    topic: str
+    records: list[msgspec.Raw]
+    node: str | None = None
+    create: bool | None = None
+    config: Config | None = None
+
+
+class PartBuffer:
+    """Gathers single records into parts, and numbers the parts."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, list[msgspec.Raw]] = {}
+        self._bytes: dict[str, int] = {}
+        self._parts = 0
+
+    def part(
+        self, topic: str, records: Iterable[object], node: str | None, create: bool | None, config: Config | None
+    ) -> Part:
+        encoded = [msgspec.Raw(encode_values(_as_record(record))) for record in several(records)]
+        return Part(self._name(), topic, encoded, node, create, config)
+
+    def add(self, topic: str, record: object) -> Part | None:
+        """Takes one record; the part it completes, if it does."""
+        raw = encode_values(_as_record(record))
+        waiting = self._records.setdefault(topic, [])
+        waiting.append(msgspec.Raw(raw))
+        size = self._bytes[topic] = self._bytes.get(topic, 0) + len(raw)
+        return self.take(topic) if len(waiting) >= _PART_RECORDS or size >= _PART_BYTES else None
+
+    def take(self, topic: str) -> Part | None:
+        """What waits for a topic."""
+        records = self._records.pop(topic, [])
+        self._bytes.pop(topic, None)
+        return Part(self._name(), topic, records) if records else None
+
+    @property
+    def topics(self) -> list[str]:
+        return list(self._records)
+
+    def _name(self) -> str:
+        self._parts += 1
+        return f"part-{self._parts}"
+
+
+def _as_record(record: object) -> NewRecord:
+    return record if isinstance(record, NewRecord) else NewRecord(record)

@@ -1,4 +1,4 @@
-"""Session: what the synchronous and the asynchronous client share, without I/O."""
+"""State and options that both clients share: address, headers, clock, retry policy."""
 
 import functools
 import inspect

@@ -17,8 +17,7 @@ import msgspec
 
 from topics_client.answers import Acked, Claimed, Diff, Extended, Nacked, TopicState
 from topics_client.errors import ClientError
-from topics_client.queue_requests import ack, claim, extend, nack
-from topics_client.requests import Request, diff, get_topic
+from topics_client.requests import Request, ack, claim, diff, extend, get_topic, nack
 from topics_client.system import Entropy
 from topics_protocol.config import MAX_DELAY_MS
 from topics_protocol.records import Job
@@ -57,7 +56,7 @@ class RetryJob(Exception):
 
 
 class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker does, and how."""
+    """The handler and the options of a worker."""
 
     topic: str
     handle: Callable[[Job], Any]

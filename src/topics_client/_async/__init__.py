@@ -1,1 +1,1 @@
-"""The client for asyncio. The modules here, all but `net`, are what `topics_client._sync` is generated from."""
+"""The asynchronous client. `topics_client._sync` is generated from the modules here, all but `net`."""

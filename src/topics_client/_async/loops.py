@@ -73,7 +73,7 @@ class AsyncFollower(AsyncIterator[Item]):
 
 
 class LoopState(Protocol[T_co]):
-    """What a loop over a stream asks of the state that it drives. Nothing of it waits."""
+    """The state that a loop over a stream drives. Nothing of it waits."""
 
     # What the log calls it, how long a server that cannot be reached is asked again, whether nothing more will come.
     @property

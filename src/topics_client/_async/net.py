@@ -1,4 +1,4 @@
-"""Network layer of the asynchronous client: connections, locks and tasks of asyncio."""
+"""Connections, locks and tasks on asyncio. `topics_client._sync.net` has the same names on sockets and threads."""
 
 import asyncio
 import ssl
@@ -270,7 +270,7 @@ def settle(future: "Future[Any]", outcome: object) -> None:
 
 
 async def outcome_of(future: "Future[Any]", timeout_s: float | None) -> Any:
-    """What it is settled with; raises `TimeoutError` when that takes too long."""
+    """The result, once there is one; raises `TimeoutError` when that takes too long."""
     async with asyncio.timeout(timeout_s):
         return await future
 

@@ -31,7 +31,7 @@ class AsyncBody(Protocol):
 
 
 class AsyncTransport(Protocol):
-    """What carries requests: connections, or a function in a test. It raises `ConnectionFailed` and nothing else."""
+    """Sends requests: over connections, or by a function in a test. It raises `ConnectionFailed` and nothing else."""
 
     closed: bool
 

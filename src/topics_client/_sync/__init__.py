@@ -1,1 +1,1 @@
-"""The client for code that waits. The modules here, all but `net`, are generated from `topics_client._async`."""
+"""The synchronous client. The modules here, all but `net`, are generated from `topics_client._async`."""

@@ -5,16 +5,7 @@ from collections.abc import Iterator, Awaitable, Callable, Coroutine, Mapping, S
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
-from topics_client import (
-    follow,
-    queue_requests,
-    requests,
-    transaction_requests,
-    watch,
-    work_stream,
-    worker_state,
-    ws_session,
-)
+from topics_client import follow, requests, watch, work_stream, worker_state, ws_session
 from topics_client._sync.loops import Follower, StreamLoop, Tail, Watcher
 from topics_client._sync.net import sleep as net_sleep
 from topics_client._sync.pool import Pool, Transport
@@ -121,18 +112,18 @@ class Client:
     get_router = _call(requests.get_router)
     list_routers = _call(requests.list_routers)
     delete_router = _call(requests.delete_router)
-    claim = _call(queue_requests.claim)
-    ack = _call(queue_requests.ack)
-    nack = _call(queue_requests.nack)
-    extend = _call(queue_requests.extend)
-    redrive = _call(queue_requests.redrive)
-    list_leases = _call(queue_requests.list_leases)
-    begin_transaction = _call(transaction_requests.begin_transaction)
-    get_transaction = _call(transaction_requests.get_transaction)
-    stage = _call(transaction_requests.stage)
-    commit_transaction = _call(transaction_requests.commit_transaction)
-    abort_transaction = _call(transaction_requests.abort_transaction)
-    transaction = _opens(transaction_requests.transaction, Transaction, Transaction)
+    claim = _call(requests.claim)
+    ack = _call(requests.ack)
+    nack = _call(requests.nack)
+    extend = _call(requests.extend)
+    redrive = _call(requests.redrive)
+    list_leases = _call(requests.list_leases)
+    begin_transaction = _call(requests.begin_transaction)
+    get_transaction = _call(requests.get_transaction)
+    stage = _call(requests.stage)
+    commit_transaction = _call(requests.commit_transaction)
+    abort_transaction = _call(requests.abort_transaction)
+    transaction = _opens(requests.transaction, Transaction, Transaction)
     put_stream = _call(contents.put_stream)
     fork_stream = _call(contents.fork_stream)
     append_stream = _call(contents.append_stream)

@@ -1,4 +1,4 @@
-"""Network layer of the synchronous client: sockets, locks and threads."""
+"""Connections, locks and tasks on sockets and threads. `topics_client._async.net` has the same names on asyncio."""
 
 import queue
 import select
@@ -204,7 +204,7 @@ def settle(future: "Future[Any]", outcome: object) -> None:
 
 
 def outcome_of(future: "Future[Any]", timeout_s: float | None) -> Any:
-    """What it is settled with; raises `TimeoutError` when that takes too long."""
+    """The result, once there is one; raises `TimeoutError` when that takes too long."""
     return future.result(timeout_s)
 
 

@@ -32,7 +32,7 @@ class Body(Protocol):
 
 
 class Transport(Protocol):
-    """What carries requests: connections, or a function in a test. It raises `ConnectionFailed` and nothing else."""
+    """Sends requests: over connections, or by a function in a test. It raises `ConnectionFailed` and nothing else."""
 
     closed: bool
 

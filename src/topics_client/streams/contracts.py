@@ -1,4 +1,4 @@
-"""Stream contracts: requests for schemas, lenses, routing key, search description and profile."""
+"""Contract of a stream: schemas, lenses, routing key, search fields and profile."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,1 +1,1 @@
-"""HTTP/1.1 without I/O: what both halves of the client send and read."""
+"""HTTP/1.1 without I/O, for both clients."""

@@ -17,7 +17,7 @@ _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHI
 
 
 class ProtocolError(Exception):
-    """What came is not HTTP, or ends in the middle."""
+    """The answer is not HTTP, or ends in the middle."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True, gc=False):
