@@ -425,9 +425,6 @@ class Lifecycle:
 
     # The others
 
-    def info(self, name: str) -> StreamInfo:
-        return describe(check_visible(self._engine.find(name), name))
-
     def delete(self, name: str, done: DeletedDone) -> None:
         engine = self._engine
         engine.check_accepting()

@@ -25,6 +25,7 @@ from topics.streams.lifecycle import (
     Lifecycle,
     ListedInfo,
     StreamInfo,
+    describe,
     is_own_stream,
     listed_paged_out,
     listed_resident,
@@ -101,8 +102,9 @@ class Streams:
         return self._touches
 
     def info(self, name: str) -> StreamInfo:
-        self.engine.catch_up(self.topic(name))
-        return self._lifecycle.info(name)
+        topic = self.topic(name)
+        self.engine.catch_up(topic)
+        return describe(topic)
 
     def topic(self, name: str) -> Topic:
         """The topic of a visible stream."""
