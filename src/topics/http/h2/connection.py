@@ -28,7 +28,7 @@ from topics.http.streaming import Upgrade
 from topics.http.tls import end_sending
 from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 
-# Steps of a turn, however short they take.
+# Steps in a slice, however short they are.
 _STEPS_MAX = 64
 # What is gathered for one write.
 _GATHERED_BYTES_MAX = 64 * 1024

@@ -36,7 +36,7 @@ END_STREAM = ACK = 0x1
 END_HEADERS = 0x4
 
 FRAME_BYTES_MAX = 16 * 1024
-"""The payload of a frame, in both directions: what every side must take, and short enough to take turns by."""
+"""The payload of a frame, in both directions: what every side must take, and short enough to be one step of a slice."""
 LAST_STREAM = 2**31 - 1
 _HEAD_BYTES = 9
 _head = struct.Struct(">HBBBL")
@@ -111,7 +111,7 @@ def goaway(last_stream: int, code: int = ErrorCodes.NO_ERROR) -> bytes:
 # | PING, SETTINGS, PRIORITY, unknown ones, CONTINUATION, DATA without a byte | `http2_idle_frames` | requests, bodies |
 # | WINDOW_UPDATE | as many | what it is sent: a frame may be acknowledged on its stream and on the connection |
 #
-# HEADERS are requests, and cost their client its turns like those of HTTP/1.1 do.
+# HEADERS are requests, and use up the slices of their connection as those of HTTP/1.1 do.
 
 _EARNED_BY_REQUEST = 4
 _EARNED_BY_FRAME_SENT = 2
@@ -187,7 +187,7 @@ _CONFIGURATION = H2Configuration(
     client_side=False, validate_inbound_headers=False, normalize_inbound_headers=False,
     validate_outbound_headers=False, normalize_outbound_headers=False,
 )  # fmt: skip
-"""Headers are checked by `h2.heads`: here a bad one would end the connection, and every stream with it."""
+"""Headers are checked by `http.h2.stream`: here a bad one would end the connection, and every stream with it."""
 
 
 class Session(H2Connection):

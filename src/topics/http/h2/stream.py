@@ -249,7 +249,7 @@ class Owner(Protocol):
 
 
 class Http2Stream:
-    """Implements `Channel`, `StreamChannel` and `outgoing.Sender`."""
+    """Implements `Channel`, `StreamChannel` and `Sender`."""
 
     __slots__ = (
         "_full",
