@@ -23,13 +23,13 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def a_missing_departure_is_not_made_up_for(patch: pytest.MonkeyPatch) -> None:
-    whole = QueueFeature.settle
+    whole = QueueFeature.reconcile
 
-    def settle(self: QueueFeature) -> None:
+    def reconcile(self: QueueFeature) -> None:
         self._arrivals = []
         whole(self)
 
-    patch.setattr(QueueFeature, "settle", settle)
+    patch.setattr(QueueFeature, "reconcile", reconcile)
 
 
 def a_departure_does_not_wait_for_its_arrival(patch: pytest.MonkeyPatch) -> None:

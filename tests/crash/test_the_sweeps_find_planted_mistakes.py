@@ -159,8 +159,8 @@ def next_log_file_without_a_sync_of_the_last(patch: pytest.MonkeyPatch) -> None:
 
 
 def failures_published(patch: pytest.MonkeyPatch) -> None:
-    whole = Shard.settle
-    patch.setattr(Shard, "settle", lambda shard, group, timing, error: whole(shard, group, timing, None))
+    whole = Shard.finalize
+    patch.setattr(Shard, "finalize", lambda shard, group, timing, error: whole(shard, group, timing, None))
 
 
 def no_poison(patch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,7 @@ class _Committer:
         work, self._work = self._work, []
         for item in work:
             if isinstance(item, list):
-                self._shard.writer.commit(item, self._shard.settle)
+                self._shard.writer.commit(item, self._shard.finalize)
             elif isinstance(item, Reopening):
                 if self._shard.writer.can_reopen():
                     item.done()

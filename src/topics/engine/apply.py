@@ -163,7 +163,7 @@ class Applier:
             self._tell_removed(topic, first, last)
             removed += self._mark(topic, first, last)
         if ranges:
-            self._retention.settle_front(topic)
+            self._retention.advance_earliest(topic)
         if topic.parts is not None:
             self.deleted.emit(topic, before_seq, ranges)
         return removed

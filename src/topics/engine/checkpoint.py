@@ -188,8 +188,8 @@ class Checkpointer:
             trash = []
             self._sealer.listed()
             self._core.pager.end_checkpoint()
-            settling = self._settle_places(head, written)
-            while next(settling, None) is not None:
+            recording = self._record_places(head, written)
+            while next(recording, None) is not None:
                 yield Until(self._next_tick)
             self.completed += 1
             self.failures = 0
@@ -388,7 +388,7 @@ class Checkpointer:
     def _remove_log(self, shard: int, before: int) -> None:
         remove_wal_files(self._fs, self._core.layout.shard(shard), before)
 
-    def _settle_places(self, head: SnapshotHead, written: SnapshotWriter) -> Iterator[bool]:
+    def _record_places(self, head: SnapshotHead, written: SnapshotWriter) -> Iterator[bool]:
         """Notes where the topics are now, and lets those sleep that may; some of them before each tick."""
         pager, taken = self._core.pager, self._captures
         if not pager.indexed:

@@ -96,7 +96,7 @@ class DeleteExport:
     def may_page_out(self, topic: Topic) -> bool:
         return False
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         if self.on and not self._wanted:
             _log.warning("deletes are kept for an archive that is turned off", extra={"folder": self._layout.pipeline})
 

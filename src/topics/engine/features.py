@@ -45,13 +45,13 @@ class Feature(Protocol):
         """Puts a saved part back. The topic's records come after it."""
         ...
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         """Recovery has read everything: finish what concerns several topics at once."""
         ...
 
     def may_page_out(self, topic: Topic) -> bool:
         """Whether a topic with a part of it may be left in a snapshot until somebody asks for it: `load` brings all of
-        it back, and neither `settle` nor anything the feature keeps would miss it (`engine.topic_paging`)."""
+        it back, and neither `reconcile` nor anything the feature keeps would miss it (`engine.topic_paging`)."""
         ...
 
 
@@ -83,9 +83,9 @@ class Features:
     def may_page_out(self, topic: Topic) -> bool:
         return all([self._by_name[name].may_page_out(topic) for name in topic.parts or ()])
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         for feature in self._by_name.values():
-            feature.settle()
+            feature.reconcile()
 
 
 class CrossShardGate:

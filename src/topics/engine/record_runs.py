@@ -85,7 +85,7 @@ class Block:
 
 
 class Segment:
-    """A sealed stretch of the log. Until its files are written its blocks stay here; then only the catalog entry."""
+    """A sealed span of the log. Until its files are written its blocks stay here; then only the catalog entry."""
 
     __slots__ = (
         "blocks", "cold", "count", "first_seq", "first_ts", "first_written", "flag_changes", "flags", "last_ts",
@@ -260,7 +260,7 @@ def block_head(block: Block) -> bytes:
 
 
 def live_ranges(flags: bytes | bytearray | None, lo: int, hi: int) -> list[Range]:
-    """The stretches between `lo` and `hi` that no flag marks as deleted. Only the exact sentinel means deleted."""
+    """The spans between `lo` and `hi` that no flag marks as deleted. Only the exact sentinel means deleted."""
     if flags is None:
         return [(lo, hi)] if lo < hi else []
     ranges = []

@@ -69,7 +69,7 @@ class LastRun(NamedTuple):
         """Whether the machine kept running since, so that its page cache has every write."""
         return bool(boot_id) and boot_id == self.boot_id
 
-    def is_settled(self, newest: SnapshotHead | None) -> bool:
+    def snapshots_have_all(self, newest: SnapshotHead | None) -> bool:
         """Whether everything that was given out is in the snapshots."""
         return newest is not None and newest.quiet and newest.number > self.since
 
@@ -134,7 +134,7 @@ class Recovery:
         self._last = last
         self._log_is_whole = last.stopped
         """Whether everything that was logged is on the disk, or in the snapshots."""
-        self._settled = False
+        self._snapshots_have_all = False
         """Whether everything that was given out is in the snapshots."""
         # What was given out followed from the reserve of then; what will be follows from the one of now.
         core.applier.reserve = last.reserve
@@ -166,15 +166,15 @@ class Recovery:
             self.ends.setdefault(position.shard, ShardEnd(position.lsn, position.file, None, 0))
         if head is not None and head.shard_count != len(self._core.shards):
             self.changed = True
-        if not self._settled and self._last.since >= 0:
+        if not self._snapshots_have_all and self._last.since >= 0:
             # From now on it is: whatever was given out is found by now, or told as lost.
             self.changed = True
         for topic in self._core.topics.values():
-            self._settle(topic)
+            self._reconcile(topic)
         # What wakes from here on has lost nothing: it gives out by the reserve of this run, which the run notes.
         self._core.applier.reserve = self._core.reserve
         self._name_topics()
-        self._core.features.settle()
+        self._core.features.reconcile()
         self._core.count_all()
         self._check_segments()
         self._core.applier.overfull.clear()
@@ -201,8 +201,8 @@ class Recovery:
         if not numbers:
             return None
         newest = self._open_snapshot(numbers[-1]).head()
-        self._settled = self._last.is_settled(newest)
-        self._log_is_whole = self._log_is_whole or self._settled
+        self._snapshots_have_all = self._last.snapshots_have_all(newest)
+        self._log_is_whole = self._log_is_whole or self._snapshots_have_all
         self.chain = [*newest.chain, newest.number]
         gone: set[int] = set()
         doubtful: list[int] = []
@@ -251,7 +251,7 @@ class Recovery:
         core.pager.add_directory(directory, taken)
         if self._same_boot or self._log_is_whole:
             return []
-        # After a power cut, class disk goes on above what may have been given out (`_settle`).
+        # After a power cut, class disk goes on above what may have been given out (`_reconcile`).
         chosen = set(taken)
         codes = zip(ids, directory.classes, strict=True)
         return [i for i, code in codes if i in chosen and Durability(CLASSES[code]).reserves_seqs]
@@ -420,13 +420,13 @@ class Recovery:
 
     # What a crash means
 
-    def _settle(self, topic: Topic) -> None:
+    def _reconcile(self, topic: Topic) -> None:
         """Makes explicit what did not survive, and closes the topic's books."""
         core = self._core
         durability = topic.config.durability
         head = topic.head
         if durability is Durability.EPHEMERAL:
-            self._lose_unlogged(topic, head if self._settled else max(head, topic.ceiling))
+            self._lose_unlogged(topic, head if self._snapshots_have_all else max(head, topic.ceiling))
         elif durability.reserves_seqs and topic.ceiling > head and not (self._same_boot or self._log_is_whole):
             # Seqs up to the ceiling may have been given out and lost. They are never given out again, and readers are
             # told. While the machine kept running, the page cache kept every write, and nothing can be missing.
@@ -436,7 +436,7 @@ class Recovery:
             topic.unlogged = False
             core.retention.enforce_caps(topic)
             self.changed = True
-        core.retention.settle_front(topic)
+        core.retention.advance_earliest(topic)
         # The snapshots have this head, or get it before anything is given out.
         topic.ceiling = topic.ceiling_staged = 0
         grant(topic, core.reserve)

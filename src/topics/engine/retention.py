@@ -112,10 +112,10 @@ class Retention:
             self.drop_first(topic, run)
         self.totals.records -= removed
         topic.earliest = max(topic.earliest, min(upto, topic.head + 1))
-        self.settle_front(topic)
+        self.advance_earliest(topic)
         return removed, last
 
-    def settle_front(self, topic: Topic) -> None:
+    def advance_earliest(self, topic: Topic) -> None:
         """Moves `earliest` to the first live record, taking away runs in front that hold none."""
         while (run := topic.first_run()) is not None and not run.live:
             self.drop_first(topic, run)
@@ -203,7 +203,7 @@ class Retention:
             return [(lo, run.count)]
 
     def _sizes(self, topic: Topic, run: Run, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Each record's index and size, looked up a stretch at a time: mostly the first few are all that is wanted."""
+        """Each record's index and size, looked up a span at a time: mostly the first few are all that is wanted."""
         for begin in range(lo, hi, _STRETCH):
             end = min(begin + _STRETCH, hi)
             try:

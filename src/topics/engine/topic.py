@@ -26,8 +26,8 @@ class Rules:
         "reserves", "shares", "takes_all", "usual", "waits",
     )  # fmt: skip
 
-    def __init__(self, config: TopicConfig, settled: bool, created: bool, guarded: bool, closing: bool) -> None:
-        """`settled` says that readers see this config as well; they do not while it is on its way."""
+    def __init__(self, config: TopicConfig, published: bool, created: bool, guarded: bool, closing: bool) -> None:
+        """`published` says that readers see this config as well; they do not while it is on its way."""
         durability = config.durability
         self.created = created
         self.guarded = guarded
@@ -47,7 +47,7 @@ class Rules:
         self.takes_all = not guarded and not self.rejects
         """Whether it takes any records that a server has room for."""
         self.shares = (
-            not self.rejects and created and not closing and durability.logged and not config.ttl_ms and settled
+            not self.rejects and created and not closing and durability.logged and not config.ttl_ms and published
         )
         """Whether single records may share a block, where a guard has nothing to say about them."""
         self.plain = self.shares and not guarded
@@ -61,13 +61,13 @@ _shared: dict[tuple[int, bool, bool, bool, bool], tuple[TopicConfig, Rules]] = {
 """Rules by the config they are made of, which they keep: so its address is nobody else's. Configs are shared, too."""
 
 
-def rules_of(config: TopicConfig, settled: bool, created: bool, guarded: bool, closing: bool) -> Rules:
-    key = (id(config), settled, created, guarded, closing)
+def rules_of(config: TopicConfig, published: bool, created: bool, guarded: bool, closing: bool) -> Rules:
+    key = (id(config), published, created, guarded, closing)
     found = _shared.get(key)
     if found is None:
         if len(_shared) >= _SHARED_MAX:
             _shared.clear()
-        found = _shared[key] = (config, Rules(config, settled, created, guarded, closing))
+        found = _shared[key] = (config, Rules(config, published, created, guarded, closing))
     return found[1]
 
 

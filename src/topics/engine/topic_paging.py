@@ -298,7 +298,7 @@ class TopicPager:
             retention = self._view.retention
             tail_bytes = retention.tail_bytes
             topic = self._loaded(topic_id, self.places.by_id[topic_id], whole=True)
-            retention.settle_front(topic)
+            retention.advance_earliest(topic)
             retention.tail_bytes = tail_bytes
         self.restore(topic)
         return topic

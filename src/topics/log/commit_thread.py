@@ -179,7 +179,7 @@ class CommitThread:
     def _write_at_once(self, batch: list[Submission]) -> None:
         self._answering = True
         try:
-            self._writer.commit(batch, self._shard.settle)
+            self._writer.commit(batch, self._shard.finalize)
         finally:
             self._answering = False
         if not self._roused:
@@ -218,7 +218,7 @@ class CommitThread:
             self._loop_syncs.synced(timing.sync_ms / 1000, by_loop=True)
         self._answering = True
         try:
-            self._shard.settle(group, timing, error)
+            self._shard.finalize(group, timing, error)
         finally:
             self._answering = False
 
@@ -324,7 +324,7 @@ class CommitThread:
             self.outstanding -= len(group)
             if self._loop_syncs is not None and timing.sync_ms and len(group) == 1:
                 self._loop_syncs.synced(timing.sync_ms / 1000, by_loop=False)
-            self._shard.settle(group, timing, error)
+            self._shard.finalize(group, timing, error)
 
         self._post(answer)
 

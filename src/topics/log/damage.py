@@ -71,7 +71,7 @@ class Member:
 
     def _read(self) -> None:
         offset, previous, topics, ended = 0, 0, 0, False
-        stretch: list[Frame] = []
+        span: list[Frame] = []
         while not ended:
             found = read_frame(self._buffer, offset)
             if not isinstance(found, Frame) or found.lsn <= previous:
@@ -94,11 +94,11 @@ class Member:
             if found.kind is FrameKind.SNAPSHOT_HEAD:
                 self._take_head(found)
             elif found.kind is FrameKind.TOPIC:
-                stretch.append(found)
+                span.append(found)
             elif found.kind is FrameKind.DIRECTORY:
-                if not self.findings and not _tells(found, stretch, self._buffer):
+                if not self.findings and not _tells(found, span, self._buffer):
                     self._damaged("a directory does not tell what is in the snapshot", found.start, found.end)
-                stretch = []
+                span = []
             elif found.kind is FrameKind.SNAPSHOT_END:
                 ended, self.complete = True, decode_end(found.body) == topics
         self.frames = len(self._frames)
@@ -146,11 +146,11 @@ class Member:
             yield current
 
 
-def _tells(frame: Frame, stretch: list[Frame], buffer: memoryview) -> bool:
+def _tells(frame: Frame, span: list[Frame], buffer: memoryview) -> bool:
     """Whether a directory says of the topics before it what their frames say: a start takes its word for it."""
     try:
         said = decode_directory(frame.body)
-        states = {topic.start: (topic.topic_id, decode_topic(topic.body)) for topic in stretch}
+        states = {topic.start: (topic.topic_id, decode_topic(topic.body)) for topic in span}
     except ValueError:
         return False
     rows = zip(said.ids, said.names, said.live, said.live_bytes, strict=True)

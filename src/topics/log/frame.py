@@ -100,7 +100,7 @@ class FrameKind(IntEnum):
     SNAPSHOT_END = 34
     """Closes a snapshot file; one without it was never finished."""
     DIRECTORY = 35
-    """Where the topics of the stretch of a snapshot before it are, and one checksum for all of it."""
+    """Where the topics of the span of a snapshot before it are, and one checksum for all of it."""
 
 
 _KINDS = {int(kind): kind for kind in FrameKind}
@@ -156,7 +156,7 @@ def read_frame(buffer: memoryview, start: int) -> Frame | BadFrame | None:
         return None if not any(buffer[start:]) else BadFrame(start, "the file ends inside a frame's header", 0)
     magic, length, lsn, synced, topic_id, kind_and_moment = _HEADER.unpack_from(buffer, start)
     if magic == 0:
-        # Zeros end the log only when the whole header is zero; anything else is the remains of a torn header.
+        # Zeros end the log only when the whole header is zero; anything else is what is left of a torn header.
         return None if not any(buffer[start : start + HEADER_BYTES]) else BadFrame(start, "a torn frame header", 0)
     if magic != _MAGIC_WORD:
         return BadFrame(start, "no frame magic", 0)

@@ -181,7 +181,7 @@ class Shard:
         self.logged_bytes += submission.size
         self.committer.submit(submission)
 
-    def settle(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None:
+    def finalize(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None:
         """Answers a group of submissions; runs on the loop thread."""
         self.queue_depth -= len(group)
         for submission in group:
@@ -247,7 +247,7 @@ class InlineCommitter:
         try:
             while self._held:
                 batch, self._held = self._held, []
-                self._shard.writer.commit(batch, self._shard.settle)
+                self._shard.writer.commit(batch, self._shard.finalize)
         finally:
             self._flushing = False
 

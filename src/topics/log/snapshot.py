@@ -146,14 +146,14 @@ CLASSES = ("ephemeral", "memory", "disk", "fsync")
 
 
 class Directory(msgspec.Struct, array_like=True, frozen=True):
-    """The topics of a stretch of the file that may stay there until they are asked for, a column each, and the rest."""
+    """The topics of a span of the file that may stay there until they are asked for, a column each, and the rest."""
 
     previous: int
     """Where the directory before this one is; 0 where there is none."""
     begin: int
-    """Where the stretch begins: where the directory before it ends, or with the file. It ends where this one begins."""
+    """Where the span begins: where the directory before it ends, or with the file. It ends where this one begins."""
     digest: int
-    """XXH3-64 of the bytes of the stretch."""
+    """XXH3-64 of the bytes of the span."""
     others: list[tuple[int, int]]
     """The topics that a start has to have whole: where the TOPIC frame is, and the bytes of all frames."""
     ids: list[int]

@@ -30,7 +30,7 @@ from topics.log.snapshot import (
 from topics.model.errors import DamageError, Finding
 
 _BUFFER_BYTES = 1024 * 1024
-STRETCH_BYTES = 1024 * 1024
+SPAN_BYTES = 1024 * 1024
 """How much of a snapshot one directory tells of."""
 
 
@@ -92,7 +92,7 @@ class SnapshotWriter:
         self._buffered = 0
         self._lsn = 0
         self._topics = 0
-        self._stretch = DirectoryDraft(0, 0) if indexed else None
+        self._draft = DirectoryDraft(0, 0) if indexed else None
         self._last_directory = 0
         self.places: dict[int, tuple[int, int]] = {}
         """Where the topics are that directories name: offset and size."""
@@ -106,9 +106,9 @@ class SnapshotWriter:
         pieces = seal_frame(kind, topic_id, self._lsn, 0, head, tail)
         self._buffer += pieces
         self._buffered += sum(map(len, pieces))
-        if self._stretch is not None:
+        if self._draft is not None:
             for piece in pieces:
-                self._stretch.digest.update(piece)
+                self._draft.digest.update(piece)
         if self._buffered >= _BUFFER_BYTES:
             self._flush()
 
@@ -120,26 +120,26 @@ class SnapshotWriter:
         self.add(FrameKind.TOPIC, topic_id, state)
         for head, text in tail:
             self.add(FrameKind.APPEND, topic_id, head, text)
-        stretch = self._stretch
-        if stretch is None:
+        draft = self._draft
+        if draft is None:
             return
         size = self._end - offset
-        stretch.note(topic_id, offset, size, entry)
+        draft.note(topic_id, offset, size, entry)
         if entry is not None:
             self.places[topic_id] = (offset, size)
-        if self._end - stretch.begin >= STRETCH_BYTES:
-            self._add_directory(stretch)
+        if self._end - draft.begin >= SPAN_BYTES:
+            self._add_directory(draft)
 
     @property
     def _end(self) -> int:
         return self._offset + self._buffered
 
-    def _add_directory(self, stretch: DirectoryDraft) -> None:
-        self._last_directory, self._stretch = self._end, None
-        directory = stretch.directory()
+    def _add_directory(self, draft: DirectoryDraft) -> None:
+        self._last_directory, self._draft = self._end, None
+        directory = draft.directory()
         self.add(FrameKind.DIRECTORY, 0, encode_directory(directory))
         self.directories.append((self._last_directory, self._end, directory.written))
-        self._stretch = DirectoryDraft(self._last_directory, self._end)
+        self._draft = DirectoryDraft(self._last_directory, self._end)
 
     def close(self) -> None:
         self._file.close()
@@ -150,9 +150,9 @@ class SnapshotWriter:
 
     def finish(self) -> int:
         """Makes the snapshot the newest one, durably; returns its size."""
-        if self._stretch is not None:
-            self._add_directory(self._stretch)
-        self._stretch = None
+        if self._draft is not None:
+            self._add_directory(self._draft)
+        self._draft = None
         self.add(FrameKind.SNAPSHOT_END, 0, encode_end(self._topics, self._last_directory))
         self._flush()
         self._file.sync()
@@ -259,9 +259,9 @@ def remove_snapshots(fs: FileSystem, layout: Layout, keep: set[int]) -> None:
             fs.remove(f"{layout.meta}/{name}")
 
 
-# Snapshots opened by their directories: checked whole, a stretch at a time, and kept open to read single topics.
+# Snapshots opened by their directories: checked whole, a span at a time, and kept open to read single topics.
 #
-# A stretch of about a MiB has one checksum, in the directory behind it, so the file is checked at the speed of the disk
+# A span of about a MiB has one checksum, in the directory behind it, so the file is checked at the speed of the disk
 # and not of frames. Where one is wrong, the frames are walked through to tell what is damaged. A snapshot without
 # directories, of few topics or of an older server, is walked through anyway.
 

@@ -392,7 +392,7 @@ def _portions(found: Found) -> list[Found]:
 
 def _take_apart(cut: Cut, seqs: Sequence[int], reader: RunReader) -> Found:
     parts: list[RecordParts] = []
-    for run, lo, hi in cut.stretches:
+    for run, lo, hi in cut.slices:
         try:
             for view, view_lo, view_hi, _ in reader.views(cut.topic_id, run, lo, hi):
                 parts += [parts_of(view, index) for index in range(view_lo, view_hi)]

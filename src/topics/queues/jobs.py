@@ -74,30 +74,30 @@ class TopicJobs:
 
 
 class Cut(NamedTuple):
-    """Where jobs are: stretches of runs, in the order of the seqs."""
+    """Where jobs are: slices of runs, in the order of the seqs."""
 
     topic_name: str
     topic_id: int
-    stretches: list[tuple[Run, int, int]]
+    slices: list[tuple[Run, int, int]]
 
     @property
     def cold(self) -> bool:
         """Whether it would touch the cold folder, whose speed nobody knows."""
-        return any([isinstance(run, Segment) and run.cold and run.blocks is None for run, _, _ in self.stretches])
+        return any([isinstance(run, Segment) and run.cold and run.blocks is None for run, _, _ in self.slices])
 
 
 def plan_cut(topic: Topic, seqs: Sequence[int]) -> Cut:
     """Where the jobs are that were just found; `seqs` ascend."""
-    stretches: list[tuple[Run, int, int]] = []
+    slices: list[tuple[Run, int, int]] = []
     for first, last in ranges_of(seqs):
         seq = first
         while seq <= last:
             run = topic.run_from(seq)
             assert run is not None
             lo, hi = seq - run.first_seq, min(last + 1 - run.first_seq, run.count)
-            stretches.append((run, lo, hi))
+            slices.append((run, lo, hi))
             seq = run.first_seq + hi
-    return Cut(topic.name, topic.id, stretches)
+    return Cut(topic.name, topic.id, slices)
 
 
 def ranges_of(seqs: Sequence[int]) -> list[SeqRange]:
@@ -109,7 +109,7 @@ def ranges_of(seqs: Sequence[int]) -> list[SeqRange]:
 def execute_cut(cut: Cut, reader: RunReader) -> list[bytes]:
     """The jobs' fragments, one for each seq. Raises CorruptSegmentError for the first that cannot be read."""
     fragments: list[bytes] = []
-    for run, lo, hi in cut.stretches:
+    for run, lo, hi in cut.slices:
         if isinstance(run, Block):
             fragments += _of_block(run, lo, hi)
             continue
@@ -138,7 +138,7 @@ def _of_block(block: Block, lo: int, hi: int) -> list[bytes]:
 
 
 def _within(damaged: Range, lo: int, hi: int) -> Range:
-    """The part of a stretch that cannot be read; all of it where the damage does not say."""
+    """The part of a slice that cannot be read; all of it where the damage does not say."""
     first, last = max(damaged[0], lo), min(damaged[1], hi - 1)
     return (first, last) if first <= last else (lo, hi - 1)
 

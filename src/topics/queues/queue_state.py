@@ -292,7 +292,7 @@ class QueueFeature:
     def __init__(self, core: EngineCore) -> None:
         self._core = core
         self._arrivals: list[Arrival] = []
-        """Moves found in the log. Those whose other half is missing are finished by `settle`."""
+        """Moves found in the log. Those whose other half is missing are finished by `reconcile`."""
         self.freed: Event[Queue] = Event()
         """Workers of a queue may have lost jobs that they held (`queues.dispatch`)."""
         core.applier.deleted.subscribe(self._deleted)
@@ -327,7 +327,7 @@ class QueueFeature:
     def may_page_out(self, topic: Topic) -> bool:
         return False
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         """Finishes moves that a crash has cut in two, then puts every queue in order."""
         core = self._core
         for reason, source_id, seqs in self._arrivals:

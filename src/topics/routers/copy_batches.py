@@ -1,6 +1,6 @@
-"""Packing what routers forward next: gather a stretch of the source, filter it, cut the copies, see what fits.
+"""Packing what routers forward next: gather a range of the source, filter it, cut the copies, see what fits.
 
-Routers of one source mostly stand at the same place and follow the same rules. So stretches and loads are kept while
+Routers of one source mostly stand at the same place and follow the same rules. So slices and loads are kept while
 others are due, and the work is done once for all of them.
 """
 
@@ -26,7 +26,7 @@ from topics.streams.stream_state import stream_of
 from topics.wire.record_copies import CopyChange, RecordSlice, copies_of, cut_copies, filtered, records_of
 from topics.wire.record_slicing import View, end_that_fits, tag_texts
 
-# Gathering what a router forwards next: from its cursor on, a bounded stretch of the source's records.
+# Gathering what a router forwards next: from its cursor on, a bounded range of the source's records.
 #
 # Planned on the loop from the topic's state, fetched from runs that never change; so a plan that touches the cold
 # folder can be fetched by another thread.
@@ -59,7 +59,7 @@ class Gathered(msgspec.Struct, frozen=True):
 
     lost: int
     upto: int
-    stretches: list[RecordSlice]
+    slices: list[RecordSlice]
     count: int
 
 
@@ -113,7 +113,7 @@ def _plan_held(topic: Topic, cursor: int, last: int, held: list[Block]) -> Gathe
 
 def fetch(plan: GatherPlan, reader: RunReader) -> Gathered:
     """Looks the records up. Raises SegmentDamaged where they cannot be read."""
-    stretches: list[RecordSlice] = []
+    slices: list[RecordSlice] = []
     count, room, upto = 0, TEXT_BYTES_MAX, plan.upto
     for run, known in plan.runs:
         flags = known if known is not None else reader.flags(plan.topic_id, run)
@@ -126,22 +126,22 @@ def fetch(plan: GatherPlan, reader: RunReader) -> Gathered:
                 if fit == view_lo and not count:
                     fit += 1
                 if fit > view_lo:
-                    stretches.append(_held(RecordSlice(view, view_lo, fit, run.first_seq + offset), run))
+                    slices.append(_held(RecordSlice(view, view_lo, fit, run.first_seq + offset), run))
                     count += fit - view_lo
                     room -= view.start(fit) - view.start(view_lo)
                 if fit < view_hi:
-                    return Gathered(plan.lost, run.first_seq + offset + fit - 1, stretches, count)
+                    return Gathered(plan.lost, run.first_seq + offset + fit - 1, slices, count)
             if count >= RECORDS_MAX:
                 upto = run.first_seq + end - 1
-                return Gathered(plan.lost, upto, stretches, count)
-    return Gathered(plan.lost, upto, stretches, count)
+                return Gathered(plan.lost, upto, slices, count)
+    return Gathered(plan.lost, upto, slices, count)
 
 
-def _held(stretch: RecordSlice, run: Run) -> RecordSlice:
-    """A stretch that does not need the segment's files any more: they may go at any moment."""
+def _held(slice_: RecordSlice, run: Run) -> RecordSlice:
+    """A slice that does not need the segment's files any more: they may go at any moment."""
     if isinstance(run, Block) or run.blocks is not None:
-        return stretch
-    view, lo, hi, origin = stretch
+        return slice_
+    view, lo, hi, origin = slice_
     rows = memoryview(view.rows[ROW_WORDS * lo : ROW_WORDS * hi].tobytes()).cast("I")
     return RecordSlice(View(bytes(view.whole(lo, hi)), rows, rows[0], hi - lo), 0, hi - lo, origin + lo)
 
@@ -188,15 +188,13 @@ class Packer:
         known = self._loads.get(key)
         if known is not None:
             return known
-        stretches: list[RecordSlice] = gathered.stretches
+        slices: list[RecordSlice] = gathered.slices
         if rules.filter is not None:
-            stretches = filtered(stretches, _passing(stretches, rules.filter))
+            slices = filtered(slices, _passing(slices, rules.filter))
         if router.present:
-            stretches = filtered(stretches, absent(stretches, router.present))
-        copies = (
-            cut_copies(stretches, CopyChange(rules.preserve_node, rules.preserve_tag, stamp)) if stretches else None
-        )
-        load = Load(gathered.lost, gathered.upto, _ranges(stretches), copies, rules, stamp, hops, by_value)
+            slices = filtered(slices, absent(slices, router.present))
+        copies = cut_copies(slices, CopyChange(rules.preserve_node, rules.preserve_tag, stamp)) if slices else None
+        load = Load(gathered.lost, gathered.upto, _ranges(slices), copies, rules, stamp, hops, by_value)
         if not router.present:
             self._loads[key] = load
             # A stamp names the router.
@@ -255,11 +253,11 @@ def in_log(source: Topic, part: RouterPart, seq: int) -> bool:
     return seq > part.wal_floor and not source.unlogged and source.config.durability.logged
 
 
-def _passing(stretches: list[RecordSlice], match: TagMatch) -> list[int]:
+def _passing(slices: list[RecordSlice], match: TagMatch) -> list[int]:
     """The seqs whose tag a filter lets through. Tags are compared as their JSON strings; nothing is decoded."""
     wanted = match_text(match)
     found: list[int] = []
-    for view, lo, hi, origin in stretches:
+    for view, lo, hi, origin in slices:
         texts = tag_texts(view, lo, hi)
         if match.prefix:
             found += [origin + index for index, text in texts if text.startswith(wanted)]
@@ -268,11 +266,11 @@ def _passing(stretches: list[RecordSlice], match: TagMatch) -> list[int]:
     return found
 
 
-def _ranges(stretches: list[RecordSlice]) -> list[SeqRange]:
+def _ranges(slices: list[RecordSlice]) -> list[SeqRange]:
     ranges: list[SeqRange] = []
-    for stretch in stretches:
-        if ranges and ranges[-1][1] + 1 == stretch.first_seq:
-            ranges[-1] = (ranges[-1][0], stretch.last_seq)
+    for slice_ in slices:
+        if ranges and ranges[-1][1] + 1 == slice_.first_seq:
+            ranges[-1] = (ranges[-1][0], slice_.last_seq)
         else:
-            ranges.append((stretch.first_seq, stretch.last_seq))
+            ranges.append((slice_.first_seq, slice_.last_seq))
     return ranges

@@ -133,13 +133,13 @@ class Forward(LogOperation):
     __slots__ = ("base", "load", "router", "ts")
 
     def __init__(
-        self, path: WritePath, parcel: CopyBatch, first_seq: int, block: Block | None, ts: int, base: int
+        self, path: WritePath, batch: CopyBatch, first_seq: int, block: Block | None, ts: int, base: int
     ) -> None:
         # Every field at once instead of through another constructor: a thousand of these are made for one record.
         self.path = path
-        self.router = parcel.router
-        self.topic = parcel.dest
-        self.load = parcel.load
+        self.router = batch.router
+        self.topic = batch.dest
+        self.load = batch.load
         self.frames = ()
         self.block = block
         self.first_seq = first_seq
@@ -210,37 +210,37 @@ class Forwarder:
     def __init__(self, core: EngineCore) -> None:
         self._core = core
 
-    def send(self, parcels: list[CopyBatch], finished: Finished) -> None:
-        """Gives out seqs and sends the frames on their way. No two parcels go to the same destination."""
+    def send(self, batches: list[CopyBatch], finished: Finished) -> None:
+        """Gives out seqs and sends the frames on their way. No two batches go to the same destination."""
         groups: dict[tuple[int, bool, bool], list[CopyBatch]] = {}
         waits = self._core.path.waits
-        for parcel in parcels:
-            dest, load = parcel.dest, parcel.load
+        for batch in batches:
+            dest, load = batch.dest, batch.load
             key = (dest.shard, waits(dest, dest.staged_head + load.lost + load.count, False), dest.rules.logged)
             if key in groups:
-                groups[key].append(parcel)
+                groups[key].append(batch)
             else:
-                groups[key] = [parcel]
+                groups[key] = [batch]
         # Those that need no sync go first: they are not to wait for the others.
         for group in sorted(groups):
             self._send(group[0], groups[group], finished)
 
-    def _send(self, shard: int, parcels: list[CopyBatch], finished: Finished) -> None:
+    def _send(self, shard: int, batches: list[CopyBatch], finished: Finished) -> None:
         core = self._core
         core.path.stage_coalesced(shard)
         now = core.wall()
-        forwards = self._stage(parcels, now)
+        forwards = self._stage(batches, now)
         shared = _share_frames(forwards, now)
         # Nothing waits to be let in: whoever forwards has looked whether it would be.
         core.cross_shard_gate.enter(lambda: None)
 
         def done(error: TopicsError | None) -> None:
             core.cross_shard_gate.leave()
-            finished([parcel.router for parcel in parcels], error)
+            finished([batch.router for batch in batches], error)
 
         core.path.log_together(forwards, done, shared=shared)
 
-    def _stage(self, parcels: list[CopyBatch], now: int) -> list[Forward]:
+    def _stage(self, batches: list[CopyBatch], now: int) -> list[Forward]:
         """Gives out seqs. Destinations that stand alike are given the very same numbers: one of its own for each of a
         thousand lies somewhere in memory when it is wanted next, and one for all of them is at hand."""
         core, path = self._core, self._core.path
@@ -249,8 +249,8 @@ class Forwarder:
         head = ts = begin = first = start = last = base = next_base = 0
         text = rows = b""
         payload_bytes = traits = 0
-        for parcel in parcels:
-            dest, load = parcel.dest, parcel.load
+        for batch in batches:
+            dest, load = batch.dest, batch.load
             moment = dest.staged_ts if dest.staged_ts > now else now
             if load is not like or dest.staged_head != head or dest.next_base != begin or moment != ts:
                 like, head, begin, ts = load, dest.staged_head, dest.next_base, moment
@@ -267,11 +267,11 @@ class Forwarder:
                 dest.staged_bytes += payload_bytes
                 core.staged_bytes += payload_bytes
             dest.staged_head, dest.staged_ts = last, ts
-            forwards.append(Forward(path, parcel, first, block, ts, base))
+            forwards.append(Forward(path, batch, first, block, ts, base))
         return forwards
 
 
-# What a tick forwards together: parcels for destinations that take everything.
+# What a tick forwards together: batches for destinations that take everything.
 #
 # The routers of one source mostly stand at the same place, follow the same rules and go to topics of the same config.
 # Then the first of them decides for all: the others are given the same load after a few comparisons.
@@ -280,18 +280,18 @@ class Forwarder:
 class ForwardBatches:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._parcels: list[CopyBatch] = []
+        self._batches: list[CopyBatch] = []
         self._examples: dict[int, CopyBatch] = {}
         """The last one that others may be like, by the shard of its destination. Its router stays where it is for as
         long as this is an example."""
 
-    def add(self, parcel: CopyBatch, is_example: bool) -> None:
+    def add(self, batch: CopyBatch, is_example: bool) -> None:
         """`is_example` says that the outcome holds for every router of the source that differs in nothing that
         `goes_along` looks at."""
-        parcel.router.inflight = True
-        self._parcels.append(parcel)
+        batch.router.inflight = True
+        self._batches.append(batch)
         if is_example:
-            self._examples[parcel.dest.shard] = parcel
+            self._examples[batch.dest.shard] = batch
 
     def goes_along(self, router: Router) -> bool:
         """Forwards what another router of the same source just did, where all is the same but the destination.
@@ -320,14 +320,14 @@ class ForwardBatches:
         # Every router comes with rules of its own; from now on it takes one look to see that they are the same.
         router.rules = known.rules
         router.inflight = True
-        self._parcels.append(CopyBatch(router, dest, example.load))
+        self._batches.append(CopyBatch(router, dest, example.load))
         return True
 
     def take(self) -> list[CopyBatch]:
         """Everything so far, to be sent."""
-        parcels, self._parcels = self._parcels, []
+        batches, self._batches = self._batches, []
         self._examples.clear()
-        return parcels
+        return batches
 
 
 # Which records an `exactly_once` router has copied before: the copies themselves are the evidence.
@@ -392,12 +392,12 @@ def as_ranges(seqs: list[int]) -> list[SeqRange]:
     return ranges
 
 
-def absent(stretches: list[RecordSlice], present: list[SeqRange]) -> list[int]:
-    """The seqs of some stretches that are in none of the ranges."""
+def absent(slices: list[RecordSlice], present: list[SeqRange]) -> list[int]:
+    """The seqs of some slices that are in none of the ranges."""
     kept: list[int] = []
     lasts = [last for _, last in present]
-    for stretch in stretches:
-        for seq in range(stretch.first_seq, stretch.last_seq + 1):
+    for slice_ in slices:
+        for seq in range(slice_.first_seq, slice_.last_seq + 1):
             place = bisect_right(lasts, seq - 1)
             if place == len(present) or seq < present[place][0]:
                 kept.append(seq)

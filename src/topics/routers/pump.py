@@ -112,7 +112,7 @@ class Pump:
         self._scheduled = False
         self._running = False
         self._packer = Packer(core)
-        self._parcels = ForwardBatches(registry)
+        self._batches = ForwardBatches(registry)
         self._holding: set[RouterPart] = set()
         self._held_bytes = 0
         self._passed = False
@@ -193,7 +193,7 @@ class Pump:
     def _run(self) -> None:
         self._scheduled = self._passed = False
         self._running = True
-        cost, limit, due, goes_along = 0.0, self.cost_a_tick, self._due, self._parcels.goes_along
+        cost, limit, due, goes_along = 0.0, self.cost_a_tick, self._due, self._batches.goes_along
         try:
             while due and cost < limit:
                 while due and cost < limit:
@@ -243,7 +243,7 @@ class Pump:
         return router.due or not (router.blocked or router in self.stuck)
 
     def _try(self, router: Router) -> float:
-        return _COST_OF_MORE if self._parcels.goes_along(router) else self._try_alone(router)
+        return _COST_OF_MORE if self._batches.goes_along(router) else self._try_alone(router)
 
     def _try_alone(self, router: Router) -> float:
         try:
@@ -363,7 +363,7 @@ class Pump:
             core.begin()
         if self._packer.takes_all(dest) and router.alone:
             waits = dest.rules.acks_after_sync or core.scheduler.deferring
-            self._parcels.add(CopyBatch(router, dest, wanted), wanted.shared and not waits and not router.cyclic)
+            self._batches.add(CopyBatch(router, dest, wanted), wanted.shared and not waits and not router.cyclic)
             return
         # What fits depends on what is staged before it, so this one goes by itself, and now.
         load = self._packer.fitting(dest, wanted)
@@ -382,9 +382,9 @@ class Pump:
         self._wait_for(router, dest, code, seq)
 
     def _send(self) -> None:
-        parcels = self._parcels.take()
-        if parcels:
-            self._forwarder.send(parcels, self._finished)
+        batches = self._batches.take()
+        if batches:
+            self._forwarder.send(batches, self._finished)
 
     def _pass_over(self, router: Router, upto: int) -> None:
         """Nothing of it is for this destination. The cursor moves in memory, and in the next snapshot."""

@@ -70,7 +70,7 @@ class Piece(msgspec.Struct, frozen=True):
     def last_seq(self) -> int:
         return self.first_seq + self.count - 1
 
-    def stretch(self) -> RecordSlice:
+    def record_slice(self) -> RecordSlice:
         view = View(self.fragments.text, words(self.fragments.rows), self.base, self.count)
         return RecordSlice(view, 0, self.count, self.first_seq)
 
@@ -160,7 +160,7 @@ class LogIndex:
                 if missing:
                     pending += missing
                     continue
-            self._remember(place, [piece.stretch() for piece in self._derive(forward)])
+            self._remember(place, [piece.record_slice() for piece in self._derive(forward)])
 
     def _frame(self, place: int) -> Frame:
         if place & _LOOSE:
@@ -169,15 +169,15 @@ class LogIndex:
         assert isinstance(frame, Frame), "a frame that was valid a moment ago"
         return frame
 
-    def _remember(self, place: int, stretches: list[RecordSlice]) -> None:
-        self._memo[place] = stretches
-        self._memo_bytes += sum([len(stretch.view.text) + 200 for stretch in stretches])
+    def _remember(self, place: int, slices: list[RecordSlice]) -> None:
+        self._memo[place] = slices
+        self._memo_bytes += sum([len(slice_.view.text) + 200 for slice_ in slices])
 
     def _derive(self, forward: Forward) -> list[Piece]:
         """The copies of a forward, from frames that are resolved."""
         if forward.by_value:
             return self.copies(forward)
-        known = [stretch for place in self._places(forward) for stretch in self._memo[place]]
+        known = [slice_ for place in self._places(forward) for slice_ in self._memo[place]]
         pieces: list[Piece] = []
         group: list[RecordSlice] = []
         seq, start, base = forward.first_seq + forward.lost, 0, forward.base
@@ -191,30 +191,30 @@ class LogIndex:
                 group.clear()
 
         for wanted in forward.ranges:
-            for stretch, count in _covering(known, wanted):
-                if stretch is None:
+            for slice_, count in _covering(known, wanted):
+                if slice_ is None:
                     finish()
                 else:
                     start = start if group else seq
-                    group.append(stretch)
+                    group.append(slice_)
                 seq += count
         finish()
         return pieces
 
 
-def _covering(stretches: list[RecordSlice], wanted: SeqRange) -> list[tuple[RecordSlice | None, int]]:
-    """A range of seqs as parts of stretches, in order, with None for what none of them has."""
+def _covering(slices: list[RecordSlice], wanted: SeqRange) -> list[tuple[RecordSlice | None, int]]:
+    """A range of seqs as parts of slices, in order, with None for what none of them has."""
     found: list[tuple[RecordSlice | None, int]] = []
     at, last = wanted
-    for stretch in stretches:
-        if stretch.last_seq < at or stretch.first_seq > last:
+    for slice_ in slices:
+        if slice_.last_seq < at or slice_.first_seq > last:
             continue
-        if stretch.first_seq > at:
-            found.append((None, stretch.first_seq - at))
-            at = stretch.first_seq
-        end = min(stretch.last_seq, last)
+        if slice_.first_seq > at:
+            found.append((None, slice_.first_seq - at))
+            at = slice_.first_seq
+        end = min(slice_.last_seq, last)
         found.append(
-            (RecordSlice(stretch.view, at - stretch.origin, end + 1 - stretch.origin, stretch.origin), end + 1 - at)
+            (RecordSlice(slice_.view, at - slice_.origin, end + 1 - slice_.origin, slice_.origin), end + 1 - at)
         )
         at = end + 1
     if at <= last:
@@ -332,12 +332,12 @@ class RouterFeature:
     def may_page_out(self, topic: Topic) -> bool:
         return False
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         core, registry = self._core, self._registry
         self._index = None
         routers = [r for t in core.topics.values() if (part := part_of(t)) is not None for r in part.routers.values()]
         for router in sorted(routers, key=lambda router: (router.created_ts, router.id)):
-            self._settle(router)
+            self._reconcile(router)
         for topic in core.topics.values():
             part = part_of(topic)
             if part is not None:
@@ -347,7 +347,7 @@ class RouterFeature:
         self._moved, self._sources = {}, set()
         registry.mark_cycles()
 
-    def _settle(self, router: Router) -> None:
+    def _reconcile(self, router: Router) -> None:
         core, registry, source = self._core, self._registry, router.source
         part = part_of(source)
         assert part is not None

@@ -300,7 +300,7 @@ class StreamFeature:
             or state.staged is not None or state.description is not None
         )  # fmt: skip
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         """Forks find their sources again, and everything with an end is put on the list."""
         for topic in list(self._core.topics.values()):
             state = stream_of(topic)

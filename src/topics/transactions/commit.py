@@ -47,16 +47,16 @@ _BLOCK_RECORDS = 4096
 
 def gather(core: EngineCore, books: Topic, parts: Sequence[PartState]) -> Iterator[Copies]:
     """The records of some parts, in their order."""
-    stretches: list[RecordSlice] = []
+    slices: list[RecordSlice] = []
     count = 0
     for part in parts:
         if count and count + part.count > _BLOCK_RECORDS:
-            yield cut_copies(stretches)
-            stretches, count = [], 0
-        stretches += _record_slices(core, books, part)
+            yield cut_copies(slices)
+            slices, count = [], 0
+        slices += _record_slices(core, books, part)
         count += part.count
-    if stretches:
-        yield cut_copies(stretches)
+    if slices:
+        yield cut_copies(slices)
 
 
 def _record_slices(core: EngineCore, books: Topic, part: PartState) -> list[RecordSlice]:

@@ -232,7 +232,7 @@ class TransactionFeature:
     def may_page_out(self, topic: Topic) -> bool:
         return False
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         topic = self._core.directory.find(TOPIC_NAME)
         if topic is not None:
             self._adopt(topic)

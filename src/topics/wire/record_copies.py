@@ -91,15 +91,15 @@ class CopyChange(NamedTuple):
 VERBATIM = CopyChange()
 
 
-def cut_copies(stretches: Iterable[RecordSlice], change: CopyChange = VERBATIM) -> Copies:
+def cut_copies(slices: Iterable[RecordSlice], change: CopyChange = VERBATIM) -> Copies:
     """Cuts what the copies of some records take over from them."""
     rests: list[bytes] = []
     metas: list[int] = []
     lasts: list[int] = []
     verbatim = change == VERBATIM
-    for stretch in stretches:
-        text, starts, ends, part_metas, words = _parts(stretch)
-        seqs = range(stretch.first_seq, stretch.last_seq + 1)
+    for slice_ in slices:
+        text, starts, ends, part_metas, words = _parts(slice_)
+        seqs = range(slice_.first_seq, slice_.last_seq + 1)
         # The digits of the ts end at the next comma: the one before "$node" or "data".
         digits_end = [
             text.find(b",", start + _BEFORE_DIGITS + len(str(seq))) for seq, start in zip(seqs, starts, strict=True)
@@ -161,9 +161,9 @@ def copies_of(records: Sequence[Record]) -> Copies:
     return Copies(rests, list(accumulate(map(len, rests), initial=0)), metas, lasts, sizes, _traits(metas, lasts))
 
 
-def _parts(stretch: RecordSlice) -> tuple[bytes, list[int], list[int], list[int], list[int]]:
+def _parts(slice_: RecordSlice) -> tuple[bytes, list[int], list[int], list[int], list[int]]:
     """A text, and for each record where its fragment begins and ends in it, its meta part, its third word."""
-    view, lo, hi, _ = stretch
+    view, lo, hi, _ = slice_
     text = view.text if isinstance(view.text, bytes) else bytes(view.whole(lo, hi))
     shift = view.bias if text is view.text else view.bias + view.start(lo)
     starts = [word - shift for word in view.rows[3 * lo : 3 * hi : 3].tolist()]
@@ -230,14 +230,14 @@ def _render_apart(copies: Copies, first_seq: int, ts: int, base: int, before: in
     )
 
 
-def filtered(stretches: Sequence[RecordSlice], passes: Iterable[int]) -> list[RecordSlice]:
-    """The stretches less everything but the seqs that pass, which are ascending."""
+def filtered(slices: Sequence[RecordSlice], passes: Iterable[int]) -> list[RecordSlice]:
+    """The slices without everything but the seqs that pass, which are ascending."""
     kept: list[RecordSlice] = []
     wanted = iter(passes)
     seq = next(wanted, None)
-    for stretch in stretches:
-        view, origin = stretch.view, stretch.origin
-        while seq is not None and seq <= stretch.last_seq:
+    for slice_ in slices:
+        view, origin = slice_.view, slice_.origin
+        while seq is not None and seq <= slice_.last_seq:
             index = seq - origin
             if kept and kept[-1].view is view and kept[-1].hi == index:
                 kept[-1] = RecordSlice(view, kept[-1].lo, index + 1, origin)

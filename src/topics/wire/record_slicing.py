@@ -1,6 +1,6 @@
 """Cutting answers out of stored fragments: the other half of `wire.record_encoding`.
 
-A `View` is one run of fragments with its rows, from memory or from a mapped segment. Whole stretches are one slice;
+A `View` is one run of fragments with its rows, from memory or from a mapped segment. Whole spans are one slice;
 only a projection that leaves something out (tags, meta, a filtered node) looks at single rows, and even then only at
 the rows, never at a payload.
 """

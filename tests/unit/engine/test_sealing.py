@@ -184,7 +184,7 @@ def test_a_break_in_the_seqs_ends_a_segment(disk: FakeDisk) -> None:
     assert seqs(engine, "t") + seqs(engine, "t", 3) == expected
 
 
-def test_a_dead_stretch_behind_a_break_leaves_no_segment(disk: FakeDisk) -> None:
+def test_a_dead_range_behind_a_break_leaves_no_segment(disk: FakeDisk) -> None:
     engine = open_engine(disk)
     append(engine, "t", 1, 2)
     engine = open_engine(killed(disk), boot_id="b")

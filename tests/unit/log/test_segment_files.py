@@ -146,7 +146,7 @@ def test_a_chunk_is_checked_once() -> None:
     opened.check(0, 3)
 
 
-def test_every_chunk_a_stretch_touches_is_checked() -> None:
+def test_every_chunk_a_span_touches_is_checked() -> None:
     disk = FakeDisk()
     opened = written(disk, ["x" * (3 * CHUNK_BYTES)]).open(KEY)
     damage(disk, LAYOUT.segment(7, 1) + ".data", opened.head.text_at + 2 * CHUNK_BYTES)

@@ -18,8 +18,8 @@ def entry(number: int) -> TopicEntry:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> FakeDisk:
-    """Six topics, of which the fourth has to be read at once, two or three a stretch."""
-    monkeypatch.setattr(snapshot_files, "STRETCH_BYTES", 300)
+    """Six topics, of which the fourth has to be read at once, two or three a span."""
+    monkeypatch.setattr(snapshot_files, "SPAN_BYTES", 300)
     disk = FakeDisk()
     disk.make_dirs(LAYOUT.meta)
     writer = SnapshotWriter(disk, LAYOUT, HEAD, indexed=True)
@@ -87,7 +87,7 @@ def test_every_flipped_bit_is_found(disk: FakeDisk) -> None:
                 list(file.walk())
 
 
-def test_a_directory_that_tells_of_another_stretch_is_damage(disk: FakeDisk) -> None:
+def test_a_directory_of_another_span_is_damage(disk: FakeDisk) -> None:
     buffer, at = memoryview(content(disk)), 0
     while isinstance(frame := read_frame(buffer, at), Frame) and frame.kind is not FrameKind.DIRECTORY:
         at = frame.end

@@ -57,7 +57,7 @@ def test_each_router_gets_its_own(engine: Engine, first: str, second: str) -> No
     assert not any("meta" in record for record in read(engine, "plain").records())
 
 
-def parcel(router: Router) -> CopyBatch:
+def batch(router: Router) -> CopyBatch:
     assert router.dest is not None
     load = Load(0, 1, [], None, router.rules, None, 0, by_value=False)
     return CopyBatch(router, router.dest, load)
@@ -67,19 +67,19 @@ def test_who_stands_elsewhere_does_not_go_along(engine: Engine) -> None:
     for dest in ("one", "two", "three"):
         route(engine, "source", dest)
     one, two, three = (router(engine, f"source->{dest}") for dest in ("one", "two", "three"))
-    parcels = ForwardBatches(engine.routing.registry)
-    assert not parcels.goes_along(two), "nobody went before"
-    parcels.add(parcel(one), is_example=True)
+    batches = ForwardBatches(engine.routing.registry)
+    assert not batches.goes_along(two), "nobody went before"
+    batches.add(batch(one), is_example=True)
     two.cursor += 1
-    assert not parcels.goes_along(two)
+    assert not batches.goes_along(two)
     two.cursor -= 1
-    assert parcels.goes_along(two)
-    assert not parcels.goes_along(two), "it is on its way already"
+    assert batches.goes_along(two)
+    assert not batches.goes_along(two), "it is on its way already"
     route(engine, "source", "three", name="another")
-    assert not parcels.goes_along(three), "what it may stage depends on the other"
-    assert [taken.router for taken in parcels.take()] == [one, two]
-    assert parcels.take() == []
-    assert not parcels.goes_along(two)
+    assert not batches.goes_along(three), "what it may stage depends on the other"
+    assert [taken.router for taken in batches.take()] == [one, two]
+    assert batches.take() == []
+    assert not batches.goes_along(two)
 
 
 def test_each_shard_has_its_example(disk: FakeDisk) -> None:
@@ -88,13 +88,13 @@ def test_each_shard_has_its_example(disk: FakeDisk) -> None:
     for name in names:
         route(engine, "source", name)
     routers = [router(engine, f"source->{name}") for name in names]
-    parcels = ForwardBatches(engine.routing.registry)
+    batches = ForwardBatches(engine.routing.registry)
     firsts = {one.dest.shard: one for one in reversed(routers) if one.dest is not None}
     assert len(firsts) == 2
     for one in firsts.values():
-        parcels.add(parcel(one), is_example=True)
-    assert all(parcels.goes_along(one) for one in routers if one not in firsts.values())
-    assert {taken.router for taken in parcels.take()} == set(routers)
+        batches.add(batch(one), is_example=True)
+    assert all(batches.goes_along(one) for one in routers if one not in firsts.values())
+    assert {taken.router for taken in batches.take()} == set(routers)
 
 
 @pytest.mark.parametrize("pair", [*permutations(("plain", "again"))])
@@ -122,12 +122,12 @@ def test_who_stands_elsewhere_is_given_numbers_of_its_own(engine: Engine, monkey
     ]  # fmt: skip
     for number in range(len(stands)):
         route(engine, "source", f"d{number}")
-    parcels: list[CopyBatch] = []
-    monkeypatch.setattr(Forwarder, "send", lambda self, some, finished: parcels.extend(some))
+    batches: list[CopyBatch] = []
+    monkeypatch.setattr(Forwarder, "send", lambda self, some, finished: batches.extend(some))
     append(engine, "source", 1)
-    for one, (head, base, ts) in zip(parcels, stands, strict=True):
+    for one, (head, base, ts) in zip(batches, stands, strict=True):
         one.dest.staged_head, one.dest.next_base, one.dest.staged_ts = head, base, ts
-    for forward, (head, base, ts) in zip(Forwarder(engine.core)._stage(parcels, now), stands, strict=True):
+    for forward, (head, base, ts) in zip(Forwarder(engine.core)._stage(batches, now), stands, strict=True):
         block, dest = forward.block, forward.topic
         assert block is not None and b'"$seq":%d,"$ts":%d,' % (head + 1, max(now, ts)) in block.text
         assert (forward.first_seq, forward.ts, forward.base) == (head + 1, max(now, ts), base % BASE_MAX)

@@ -180,7 +180,7 @@ def test_a_removal_waits_for_what_is_on_its_way(engine: Engine) -> None:
     committer.hold = True
     appended = ask_append(engine, "a", 1)
     batch, committer._held = committer._held, []
-    engine.core.shards[0].writer.commit(batch, engine.core.shards[0].settle)
+    engine.core.shards[0].writer.commit(batch, engine.core.shards[0].finalize)
     assert len(appended) == 1 and router(engine, "a->b").inflight
     removed = ask_unroute(engine, "a->b")
     again = ask_route(engine, "a", "b")

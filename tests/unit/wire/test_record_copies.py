@@ -31,7 +31,7 @@ def view_of(fragments: Fragments, base: int) -> View:
     return View(fragments.text, rows, base, len(rows) // 3)
 
 
-def stretch_of(records: list[Record], first_seq: int = 1, base: int = 0) -> RecordSlice:
+def slice_of(records: list[Record], first_seq: int = 1, base: int = 0) -> RecordSlice:
     fragments = encode_fragments(records, first_seq, TS, None, base)
     return RecordSlice(view_of(fragments, base), 0, len(records), first_seq)
 
@@ -43,27 +43,27 @@ def stretch_of(records: list[Record], first_seq: int = 1, base: int = 0) -> Reco
 def test_a_copy_is_what_an_append_of_the_same_record_would_be(
     records: list[Record], seq: int, base: int, new_seq: int, keep_node: bool, keep_tag: bool, mapped: bool
 ) -> None:
-    stretch = stretch_of(records, seq, base)
+    slice_ = slice_of(records, seq, base)
     if mapped:
-        view = stretch.view
-        stretch = stretch._replace(view=View(memoryview(view.text), view.rows, view.bias, view.count))
-    found = render(cut_copies([stretch], CopyChange(keep_node, keep_tag)), new_seq, TS + 5, base + 7)
+        view = slice_.view
+        slice_ = slice_._replace(view=View(memoryview(view.text), view.rows, view.bias, view.count))
+    found = render(cut_copies([slice_], CopyChange(keep_node, keep_tag)), new_seq, TS + 5, base + 7)
     wanted = [Record(r.data, r.tag if keep_tag else None, r.node if keep_node else None, r.meta) for r in records]
     assert found == encode_fragments(wanted, new_seq, TS + 5, None, base + 7)
 
 
 @given(records_of, st.data())
-def test_parts_of_a_stretch(records: list[Record], data: st.DataObject) -> None:
-    stretch = stretch_of(records, 10)
+def test_parts_of_a_slice(records: list[Record], data: st.DataObject) -> None:
+    slice_ = slice_of(records, 10)
     lo = data.draw(st.integers(0, len(records) - 1))
     hi = data.draw(st.integers(lo + 1, len(records)))
-    found = render(cut_copies([stretch._replace(lo=lo, hi=hi)]), 1, TS, 0)
+    found = render(cut_copies([slice_._replace(lo=lo, hi=hi)]), 1, TS, 0)
     assert found == encode_fragments(records[lo:hi], 1, TS, None, 0)
 
 
 @given(records_of)
 def test_copies_as_records_and_records_as_copies(records: list[Record]) -> None:
-    copies = cut_copies([stretch_of(records)])
+    copies = cut_copies([slice_of(records)])
     read = copies_as_records(copies)
     assert [(bytes(r.data), r.tag, r.node, r.meta and bytes(r.meta)) for r in read] == [
         (bytes(r.data), r.tag, r.node, r.meta and bytes(r.meta)) for r in records
@@ -74,14 +74,14 @@ def test_copies_as_records_and_records_as_copies(records: list[Record]) -> None:
 @given(records_of, st.data())
 def test_the_first_few(records: list[Record], data: st.DataObject) -> None:
     count = data.draw(st.integers(1, len(records)))
-    copies = cut_copies([stretch_of(records)])
+    copies = cut_copies([slice_of(records)])
     found = render(copies.first(count), 1, TS, 0)
     wanted = encode_fragments(records[:count], 1, TS, None, 0)
     assert (found.text, found.rows, found.payload_bytes) == (wanted.text, wanted.rows, wanted.payload_bytes)
 
 
 def test_only_what_passes() -> None:
-    one, two = stretch_of([Record.of(i) for i in range(4)], 1), stretch_of([Record.of(i) for i in range(4, 8)], 11)
+    one, two = slice_of([Record.of(i) for i in range(4)], 1), slice_of([Record.of(i) for i in range(4, 8)], 11)
     kept = filtered([one, two], [1, 2, 4, 11, 14])
     assert [(s.first_seq, s.last_seq) for s in kept] == [(1, 2), (4, 4), (11, 11), (14, 14)]
     assert [r["data"] for r in decoded(render(cut_copies(kept), 1, TS, 0))] == [0, 1, 3, 4, 7]
@@ -95,7 +95,7 @@ def decoded(fragments: Fragments) -> list[dict[str, object]]:
 def stamped(meta: str | None) -> dict[str, object]:
     record = Record.of(1, tag="t")
     record.meta = None if meta is None else meta.encode()
-    fragments = render(cut_copies([stretch_of([record], 7)], CopyChange(stamp=STAMP)), 1, TS, 0)
+    fragments = render(cut_copies([slice_of([record], 7)], CopyChange(stamp=STAMP)), 1, TS, 0)
     (found,) = decoded(fragments)
     view = view_of(fragments, 0)
     assert stamp_in(view, 0, STAMP) == 7
@@ -132,7 +132,7 @@ def test_a_stamp_joins_whatever_meta_there_is(meta: str | None, kept: dict[str, 
 
 
 def test_no_stamp() -> None:
-    fragments = render(cut_copies([stretch_of([Record.of(1), Record.of(2, meta={"a": 1})])]), 1, TS, 0)
+    fragments = render(cut_copies([slice_of([Record.of(1), Record.of(2, meta={"a": 1})])]), 1, TS, 0)
     view = view_of(fragments, 0)
     assert stamp_in(view, 0, STAMP) is None
     assert stamp_in(view, 1, STAMP) is None

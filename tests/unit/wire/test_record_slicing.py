@@ -48,7 +48,7 @@ def test_the_whole_view_is_the_text_itself() -> None:
 
 
 @pytest.mark.parametrize(("lo", "hi"), [(0, 1), (1, 3), (5, 6), (0, 5), (1, 6)])
-def test_a_stretch_is_one_piece_without_outer_commas(lo: int, hi: int) -> None:
+def test_a_slice_is_one_piece_without_outer_commas(lo: int, hi: int) -> None:
     whole = bytes(VIEW.whole(lo, hi))
     assert [record["$seq"] for record in decoded([whole])] == list(range(8 + lo, 8 + hi))
 
@@ -121,7 +121,7 @@ def test_records_of_a_node_are_left_out() -> None:
     assert without_nodes(VIEW, [(0, 6)], (node_suffix("n"),)) == [(0, 4)]
 
 
-def test_what_lies_between_them_stays_in_stretches() -> None:
+def test_what_lies_between_them_stays_in_spans() -> None:
     view = view_of([Record.of(i, node="ab"[i % 3 == 0]) for i in range(7)])
     assert without_nodes(view, [(0, 7)], (node_suffix("b"),)) == [(1, 3), (4, 6)]
 
@@ -150,7 +150,7 @@ def test_payload_sizes_are_data_and_meta_without_their_names() -> None:
     assert payload_sizes(VIEW, 2, 4) == payload_sizes(VIEW, 0, 6)[2:4]
 
 
-def test_tags_of_a_stretch_come_with_their_index() -> None:
+def test_tags_of_a_slice_come_with_their_index() -> None:
     assert tag_texts(VIEW, 0, 6) == [(1, b'"t\\"1"'), (3, b'"t2"'), (5, b'"t3"')]
     assert tag_texts(VIEW, 2, 5) == [(3, b'"t2"')]
 

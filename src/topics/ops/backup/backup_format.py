@@ -8,7 +8,7 @@ A place holds the backups of any number of data folders, each below a folder of 
     LINEAGE/flags/<16 hex digits>/<20 digits>-<16 hex digits>        a segment's delete flags, unless none is set
     LINEAGE/log/shard-NN/<16 digits>.wal                             a log file, up to its last valid frame
     LINEAGE/backups/<16 digits>.json                                 a manifest, numbered as its newest snapshot
-    LINEAGE/log/shard-NN/<16 digits>.<from>-<to>.part                a stretch of a log file, from frame to frame
+    LINEAGE/log/shard-NN/<16 digits>.<from>-<to>.part                a span of a log file, from frame to frame
     LINEAGE/shipped.json                                             which of these count, behind the newest backup
     LINEAGE/writing                                                  there while a backup is being taken
 

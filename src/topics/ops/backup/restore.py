@@ -264,7 +264,7 @@ class Restore:
         """Steps 3 and 4."""
         options = msgspec.structs.replace(options, restoring=True, backup_dir=None)
         engine = Engine.recover(self._fs, options, clock, entropy)
-        topics = _settle(engine, wanted, gap)
+        topics = _finalize(engine, wanted, gap)
         engine.close_inline()
         if wanted == ALL:
             # It takes the place of the folder that was lost, with the archive that this one left.
@@ -333,7 +333,7 @@ class Restore:
         self._progress(sum(map(len, pieces)))
 
 
-def _settle(engine: Engine, wanted: RequestedTopics, gap: int) -> list[RestoredTopic]:
+def _finalize(engine: Engine, wanted: RequestedTopics, gap: int) -> list[RestoredTopic]:
     core = engine.core
     for name in [topic.name for topic in core.topics.values()]:
         if not wanted.keeps(name):

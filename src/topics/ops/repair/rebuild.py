@@ -62,7 +62,7 @@ def rescue(
     last_seq = segment.first_seq + segment.count - 1
     if image.head is None:
         return Rescued(lost=[(segment.first_seq, last_seq)])
-    flags, unsure = _settle_flags(image.flags, segment.marked, sure)
+    flags, unsure = _reconcile_flags(image.flags, segment.marked, sure)
     if len(segment.flags) == len(flags) == segment.count:
         # The state knows better, and the file only follows it, unless a newer state has been lost.
         flags, unsure = segment.flags if sure else _either(segment.flags, image.flags), b""
@@ -162,7 +162,7 @@ def _blocks(image: SegmentImage, flags: bytes) -> Iterator[Block]:
         yield block
 
 
-def _settle_flags(flags: bytes, marked: int, sure: bool) -> tuple[bytes, bytes]:
+def _reconcile_flags(flags: bytes, marked: int, sure: bool) -> tuple[bytes, bytes]:
     """Flags that are only set or clear, and those among the set ones of which nobody knows.
 
     How many are set in all is known. When the readable ones are that many, the others are clear; when all the others
@@ -172,16 +172,16 @@ def _settle_flags(flags: bytes, marked: int, sure: bool) -> tuple[bytes, bytes]:
     """
     unknown = [index for index, flag in enumerate(flags) if flag not in (0, DELETED)]
     missing = marked - flags.count(DELETED)
-    settled = bytearray(flags)
+    reconciled = bytearray(flags)
     for index in unknown:
-        settled[index] = DELETED if missing > 0 else 0
+        reconciled[index] = DELETED if missing > 0 else 0
     unsure = bytearray(len(flags))
     if 0 < missing < len(unknown):
         for index in unknown:
             unsure[index] = DELETED
     elif missing < 0 and sure:
         unsure = bytearray(DELETED if flag == DELETED else 0 for flag in flags)
-    return bytes(settled), bytes(unsure)
+    return bytes(reconciled), bytes(unsure)
 
 
 def _erased_flags(image: SegmentImage, flags: bytes, segment: SegmentState, earliest: int) -> bytes:
@@ -261,7 +261,7 @@ class Assembler:
         self._sealer = sealer
         self._look = look
         self._lost = lost
-        self.remains: dict[int, DamagedTopic] = {}
+        self.damaged: dict[int, DamagedTopic] = {}
         self.loose: dict[int, list[Block]] = {}
         self.unsure: set[int] = set()
         """Topics whose state may be older than the newest snapshot."""
@@ -278,33 +278,33 @@ class Assembler:
         dropped: set[int] = set()
         for member in self._look.chain.members:
             if not member.complete:
-                self.unsure |= set(self.remains)
+                self.unsure |= set(self.damaged)
             for topic_id in member.head.dropped if member.head is not None else ():
                 dropped.add(topic_id)
-                self.remains.pop(topic_id, None)
+                self.damaged.pop(topic_id, None)
                 self.loose.pop(topic_id, None)
-            for remains in member.topics():
-                if remains.state is None:
-                    self.loose[remains.topic_id] = [Block.of(part) for _, part in remains.blocks]
+            for damaged in member.topics():
+                if damaged.state is None:
+                    self.loose[damaged.topic_id] = [Block.of(part) for _, part in damaged.blocks]
                 else:
-                    self.remains[remains.topic_id] = remains
-                    self.unsure.discard(remains.topic_id)
-                    self.loose.pop(remains.topic_id, None)
+                    self.damaged[damaged.topic_id] = damaged
+                    self.unsure.discard(damaged.topic_id)
+                    self.loose.pop(damaged.topic_id, None)
         self.unsure |= set(self.loose)
         return dropped
 
     def build(self, topic_id: int) -> Topic | None:
         """Makes one topic from everything there is of it; None when there is nothing."""
-        remains = self.remains.get(topic_id)
-        state = remains.state if remains is not None else None
+        damaged = self.damaged.get(topic_id)
+        state = damaged.state if damaged is not None else None
         runs, lost, doubtful = Runs(), [], []
-        if remains is not None and state is not None:
+        if damaged is not None and state is not None:
             for segment in state.segments:
                 rescued = self._named_segment(state, SegmentKey(topic_id, segment.first_seq, segment.cold))
                 self._add(runs, rescued)
                 lost += rescued.lost
                 doubtful += rescued.doubtful
-            tail, missing = _tail_of(remains, state)
+            tail, missing = _tail_of(damaged, state)
             lost += missing
         else:
             tail = []
@@ -479,10 +479,10 @@ class Assembler:
             topic.next_base = block.next_base
 
 
-def _tail_of(remains: DamagedTopic, state: TopicState) -> tuple[list[Block], list[SeqRange]]:
+def _tail_of(damaged: DamagedTopic, state: TopicState) -> tuple[list[Block], list[SeqRange]]:
     """The blocks of a tail with their delete flags, and the seqs of those that are missing."""
     blocks: dict[int, Block] = {}
-    for place, part in remains.blocks:
+    for place, part in damaged.blocks:
         block = Block.of(part)
         flags = state.tail_flags[place] if place < len(state.tail_flags) else b""
         if len(flags) == block.count:

@@ -74,9 +74,9 @@ class Salvage(Recovery):
             if topic.id in self._doubts:
                 last = max(topic.head + self._doubts[topic.id], topic.ceiling)
                 self._lose(topic, (topic.head + 1, last), False)
-            self._settle(topic)
+            self._reconcile(topic)
         self._name_topics()
-        core.features.settle()
+        core.features.reconcile()
         core.count_all()
         self._tell_lost_configs()
         self._number_topics()
@@ -95,16 +95,16 @@ class Salvage(Recovery):
         chain, newest = look.chain, look.chain.newest
         if newest is not None:
             core.next_topic_id = newest.next_topic_id
-            self._settled = self._last.is_settled(newest)
+            self._snapshots_have_all = self._last.snapshots_have_all(newest)
         lost_bytes = [member.lost_bytes for member in chain.members if not member.complete]
         if chain.empty and look.unknown_topics:
             lost_bytes.append(None)
         inline = core.options.snapshot_inline_bytes
-        for topic_id in sorted({*assembler.remains, *assembler.loose, *self._in_folders()} - self._gone):
+        for topic_id in sorted({*assembler.damaged, *assembler.loose, *self._in_folders()} - self._gone):
             topic = assembler.build(topic_id)
             if topic is not None and topic.config.durability is Durability.EPHEMERAL:
                 self._lose_unlogged(topic, topic.head)
-            unsure = topic_id in assembler.unsure or topic_id not in assembler.remains
+            unsure = topic_id in assembler.unsure or topic_id not in assembler.damaged
             if topic is not None and unsure and lost_bytes:
                 sizes = [inline if size is None else min(size, inline) for size in lost_bytes]
                 self._doubts[topic_id] = records_at_most(max(sizes))
@@ -186,7 +186,7 @@ class Salvage(Recovery):
         if lost is None:
             topics = {i: topic for i, topic in core.topics.items() if look.shard_of(i) in (None, hole.shard)}
             self._doubt(topics, hole.records_max)
-        if lost is None or not all(remains.records for remains in hole.remains):
+        if lost is None or not all(damaged.records for damaged in hole.damaged):
             self.actions.append(
                 f"{relative(core.layout, hole.finding.where)}: what else the damaged frames said, such as deletes and "
                 "new configs, is lost"

@@ -119,11 +119,11 @@ def _readings(body: memoryview, topic_id: int) -> dict[FrameKind, DamagedFrame]:
     for kind in BLOCK_KINDS:
         try:
             block = block_in(kind, body)
-            remains = _read_block(kind, block, topic_id) if block is not None else None
+            damaged = _read_block(kind, block, topic_id) if block is not None else None
         except (ValueError, StructError):
             continue
-        if remains is not None:
-            found[kind] = remains
+        if damaged is not None:
+            found[kind] = damaged
     return found
 
 
@@ -166,7 +166,7 @@ class Hole(NamedTuple):
     """The lsn of the valid frame behind it; None when there is none."""
     records_max: int
     """No more records than this can have been in it."""
-    remains: list[DamagedFrame]
+    damaged: list[DamagedFrame]
     """What its frames seem to have been; empty when they cannot be told apart."""
 
     @property
@@ -259,8 +259,8 @@ class LogWalker(ShardReader):
         cut = end == len(buffer) or end == offset
         records_max = _records_in_frames(expected, next_lsn) if cut else records_at_most(end - offset)
         finding = Finding(wal_file(self._folder, number), finding.what, byte_range=(offset, end))
-        remains = read_damaged_frames(buffer, offset, end, expected, next_lsn)
-        return Hole(finding, self.shard, expected, next_lsn, records_max, remains)
+        damaged = read_damaged_frames(buffer, offset, end, expected, next_lsn)
+        return Hole(finding, self.shard, expected, next_lsn, records_max, damaged)
 
 
 def _records_in_frames(first_lsn: int, next_lsn: int | None) -> int:
@@ -294,25 +294,25 @@ def find_lost_records(hole: Hole, topics: Mapping[int, TopicEnd]) -> list[LostRe
     """The records that were in a hole; None when nobody can tell. `topics` are those whose frames may be in it."""
     if hole.next_lsn == hole.first_lsn:
         return []  # No frame is missing: what was damaged is the unused rest of a file.
-    if not hole.remains:
+    if not hole.damaged:
         return None
     found: list[LostRecords] = []
     heads: dict[int, tuple[int, int]] = {}
-    for remains in hole.remains:
-        if not remains.records:
+    for damaged in hole.damaged:
+        if not damaged.records:
             continue
-        place = (remains.first_seq, remains.base)
+        place = (damaged.first_seq, damaged.base)
         fitting = [
             topic_id
             for topic_id, topic in topics.items()
             if place == heads.get(topic_id, (topic.head + 1, _base(topic.next_base)))
         ]
-        if fitting != [remains.topic_id]:
+        if fitting != [damaged.topic_id]:
             return None
-        next_base = remains.next_base
-        last = remains.first_seq + remains.records - 1
-        heads[remains.topic_id] = (last + 1, _base(next_base))
-        found.append(LostRecords(remains.topic_id, remains.first_seq, last, next_base))
+        next_base = damaged.next_base
+        last = damaged.first_seq + damaged.records - 1
+        heads[damaged.topic_id] = (last + 1, _base(next_base))
+        found.append(LostRecords(damaged.topic_id, damaged.first_seq, last, next_base))
     return found
 
 

@@ -175,7 +175,7 @@ class SegmentImage:
             begin = end
 
     def _touching(self, head: SegmentHead, lo: int, hi: int) -> tuple[int, int] | None:
-        """The first and the last record with a byte in a stretch of the text; None when it holds a comma at most."""
+        """The first and the last record with a byte in a span of the text; None when it holds a comma at most."""
         first = bisect_left(range(head.count), lo + 1, key=lambda i: self.view.start(i + 1) - 1)
         last = bisect_left(range(head.count), hi, key=self.view.start) - 1
         return (first, last) if first <= last else None

@@ -123,9 +123,9 @@ class Verification:
         for member in self.chain.members:
             for topic_id in member.head.dropped if member.head is not None else ():
                 self.states.pop(topic_id, None)
-            for remains in member.topics():
-                if remains.state is not None:
-                    self._take_state(remains.state, remains.blocks, member.path)
+            for damaged in member.topics():
+                if damaged.state is not None:
+                    self._take_state(damaged.state, damaged.blocks, member.path)
             self.report.frames += member.frames
             self.report.bytes_checked += member.size
             for finding in member.findings:

@@ -218,7 +218,7 @@ def test_a_strong_follower_gets_records_only_once_they_are_on_the_disk() -> None
     committer.hold = True
     rig.append("t", 1)
     written, committer._held = committer._held, []
-    shard.writer.commit(written, shard.settle)
+    shard.writer.commit(written, shard.finalize)
     rig.settle()
     assert quick.story() == [[2]]
     assert strong.story() == []
@@ -262,7 +262,7 @@ def test_a_strong_follower_that_is_behind_stops_at_what_is_on_the_disk() -> None
     committer.hold = True
     rig.append("t", 1)
     written, committer._held = committer._held, []
-    shard.writer.commit(written, shard.settle)
+    shard.writer.commit(written, shard.finalize)
     rig.settle()
     assert strong.story() == [[1, 2, 3], "caught_up"]
     committer.flush()
