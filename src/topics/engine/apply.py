@@ -1,4 +1,4 @@
-"""The one place where logged changes become state. Live operations and recovery both come through here.
+"""Applying logged changes to the state of topics: the one place, for live operations and for recovery.
 
 A change is applied after its frame met the promise of the topic's class, in the order of the log for each topic.
 Applying is deterministic: given the same state and the same frames, the same state results, so replay cannot disagree
@@ -258,7 +258,7 @@ def forget_old_keys(topic: Topic, now_ms: int) -> None:
             topic.keys = None
 
 
-# A topic put together from its snapshot: when the engine starts, and when one that was asleep is asked for.
+# Loading a topic from its snapshot: in recovery, and when it is paged in.
 
 
 def load_state(state: TopicState, reserve: int, features: Features) -> Topic:

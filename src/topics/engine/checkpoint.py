@@ -14,10 +14,10 @@ that a crash may cut anywhere:
    folders of deleted topics are removed: until then a start would go through the log with the segments that the
    snapshot before it names.
 
-A topic that sleeps (`engine.topic_paging`) has not changed since an older snapshot. Where that one stays it is left
-alone; where the new one replaces it, its frames are copied from file to file, off the loop: whatever happens to the
-topic meanwhile happens behind the turn, and the frames are what it was then. At the end those that were captured and
-have not changed since go to sleep.
+A topic that is paged out (`engine.topic_paging`) has not changed since an older snapshot. If that one stays, it is
+left alone; if the new one replaces it, its frames are copied from file to file, off the loop: a change meanwhile is
+logged behind the rotation, and the frames are the state before it. At the end topics that were captured and have not
+changed since are paged out.
 """
 
 import logging
@@ -86,7 +86,7 @@ class ChainWeight:
 _SLICE = 200
 """How many topics are captured in one tick of the loop."""
 _CHAIN_MAX = 32
-"""How many snapshots a start has to go through at most, where topics sleep in them."""
+"""How many snapshots a start reads at most, where topics are paged out to them."""
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Capture(NamedTuple):
     state: bytes
     tail: list[Block]
     entry: TopicEntry | None
-    """What a directory says of it, where it may sleep."""
+    """Its entry in a directory, if it may be paged out."""
     unsynced: list[Segment]
     flips: list[tuple[Segment, SegmentKey, bytes, int]]
 
@@ -203,14 +203,14 @@ class Checkpointer:
             then(succeeded)
 
     def _extent(self, full: bool) -> tuple[bool, list[int]]:
-        """Whether every topic that is awake is captured, and the snapshots that the new one adds to."""
+        """Whether every resident topic is captured, and the snapshots that the new one adds to."""
         # On a full disk one that rewrites everything would need more room than there is, and it is the small one that
         # makes room.
         pager = self._core.pager
         if not self.chain or (self.weight.is_mostly_dead and self._core.room.short is None):
             return True, []
         if full:
-            # Those that sleep are as the snapshots have them, whatever a recovery found.
+            # Topics that are paged out are as the snapshots have them, whatever a recovery found.
             return True, self.chain if pager.places.by_id else []
         if pager.places.by_id and len(self.chain) > _CHAIN_MAX:
             return True, self.chain[:1]
@@ -389,22 +389,22 @@ class Checkpointer:
         remove_wal_files(self._fs, self._core.layout.shard(shard), before)
 
     def _record_places(self, head: SnapshotHead, written: SnapshotWriter) -> Iterator[bool]:
-        """Notes where the topics are now, and lets those sleep that may; some of them before each tick."""
+        """Records the places of topics in the snapshot, and pages out those that are idle; some before each tick."""
         pager, taken = self._core.pager, self._captures
         if not pager.indexed:
             return
-        # Whoever holds a topic keeps it awake, also who only captured it.
+        # Captures hold the topics in memory.
         ids, self._captures = [capture.topic.id for capture in taken], []
         taken.clear()
         if self._core.closed:
-            # Nobody goes to sleep any more, but what they were before must not be copied into the last snapshot.
+            # Nothing is paged out any more, but older places must not be copied into the last snapshot.
             for topic_id in ids:
                 pager.forget(topic_id)
             return
         try:
             file = SnapshotFile(self._fs, self._core.layout, head.number)
         except (OSError, DamageError):
-            # Nothing is wrong with the snapshot, but nobody can sleep in it.
+            # Nothing is wrong with the snapshot, but no topic can be paged out to it.
             for topic_id in ids:
                 pager.forget(topic_id)
             raise

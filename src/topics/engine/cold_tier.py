@@ -1,4 +1,4 @@
-"""The cold tier where it is an object store: what a start asks of it, and how it is tidied up.
+"""The cold tier in an object store: the checks at a start, and the removal of leftover objects.
 
 A store may be away for a while, and a server must start and serve without it. So nothing here takes an unanswered
 question for an answer:

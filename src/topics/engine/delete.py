@@ -1,4 +1,4 @@
-"""Deleting records for good. A delete waits for as much as an append to the same topic does.
+"""Deleting records. A delete waits for as much as an append to the same topic does.
 
 To mark a hundred thousand records that lie apart takes a tenth of a second. So a delete of many ranges is logged and
 applied in several parts, one after the other, and answered behind the last. A crash in between leaves the rest as it

@@ -1,4 +1,4 @@
-"""Remembers deletes out of sealed segments until the archive has heard of them.
+"""Delete export: remembers deletes from sealed segments until the archive has applied them.
 
 A delete marks a record in its segment's flags, which whoever reads the segment later sees. But a segment whose last
 record was deleted is removed, and one that a delete by seq passed over has no flags for it: an archive that copied the

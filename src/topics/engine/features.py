@@ -1,4 +1,4 @@
-"""Features: what a topic may be besides a log, and how the log's machinery meets it.
+"""Features: frame kinds and topic state that queues, routers, streams and transactions add to the log.
 
 A feature (queues, routers, streams) owns frame kinds of its own and a part of the topic's state. The log, the
 checkpoints and recovery know none of them by name: they find the feature by the kind of a frame or by the name of a
@@ -50,8 +50,8 @@ class Feature(Protocol):
         ...
 
     def may_page_out(self, topic: Topic) -> bool:
-        """Whether a topic with a part of it may be left in a snapshot until somebody asks for it: `load` brings all of
-        it back, and neither `reconcile` nor anything the feature keeps would miss it (`engine.topic_paging`)."""
+        """Whether a topic with a part of this feature may be paged out (`engine.topic_paging`): `load` restores all of
+        it, and neither `reconcile` nor another structure of the feature needs it."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The block inside a frame, whichever kind of frame carries it.
+"""The block inside a frame of any kind that carries one.
 
     APPEND                         the body is the block
     ARRIVAL                        the block stands behind where its records came from (`queues.queue_frames`)

@@ -1,4 +1,4 @@
-"""Housekeeping: what has to happen by and by, a little each second.
+"""Housekeeping: periodic maintenance, a bounded amount each second.
 
 Old tails are sealed, memory is kept within its bound, checkpoints are taken when the log has grown or aged, expired
 records and idempotency keys of quiet topics are let go, old segments move to the cold tier. Nothing here is needed for
@@ -28,11 +28,11 @@ _TICK_S = 1.0
 _TOPICS_A_TICK = 2000
 _MOVES_A_JOB = 16
 _COLD_RETRY_MS = 5_000
-_AWAKE_MS = 60_000
-"""How long nobody must have asked for a topic that was woken before it sleeps again."""
+_UNUSED_MS = 60_000
+"""How long a topic that was paged in must be unused before it is paged out again."""
 _NEW_TOPICS_MAX = 40_000
-"""After so many new topics a checkpoint is due: to make one out of the log takes a start ten times as long as to leave
-one asleep in the snapshots, and few of their bytes are in the log."""
+"""After so many new topics a checkpoint is due: a start needs ten times as long to replay a topic as to leave it in a
+snapshot, and new topics have few bytes in the log, so its size alone does not demand a checkpoint."""
 _OVERDUE_A_TICK = 500
 _PRESSED_MAX = 4
 
@@ -116,15 +116,13 @@ class Housekeeper:
             if moving and not self._moving and self.movable(topic):
                 self._moving = True
                 self._run_job(self.relocate(topic))
-        del topic
         if core.pager.needed:
-            self._look_at_sleepers(topics, now)
+            self._page_out_unused(topics, now)
 
-    def _look_at_sleepers(self, awake: list[Topic], now: int) -> None:
-        """Lets topics sleep again that nobody has asked for in a while, and seals what has been asleep for too long."""
+    def _page_out_unused(self, resident: list[Topic], now: int) -> None:
+        """Pages out topics that were not used for a while, and seals old tails of those that are paged out."""
         core, options = self._core, self._core.options
-        quiet = [t.id for t in awake if max(t.last_read_ts, t.last_write_ts) < now - _AWAKE_MS]
-        awake.clear()
+        quiet = [t.id for t in resident if max(t.last_read_ts, t.last_write_ts) < now - _UNUSED_MS]
         # One that the checkpoint has taken is no longer as its place has it, and has its new one when that is through.
         for topic_id in quiet if not self._checkpointer.running else ():
             if not core.pager.over_limit:

@@ -1,4 +1,4 @@
-"""Finds where to begin to read: at a time, or so many records before the end.
+"""Lookup of the seq to read from: by time, or a number of records before the end.
 
 Times never fall within a topic, so a time is found by bisection: among segments, among the blocks of the tail, and in
 the index of one segment.

@@ -1,4 +1,4 @@
-"""The line of what is in the log and may not be published yet, because a commit elsewhere has to decide first.
+"""Publish barrier: operations that are in the log and are not published until a commit elsewhere is decided.
 
 A commit of a transaction writes records to the shards of their topics, and they count once one more frame is on the
 disk. Whatever comes to be committed meanwhile for one of these topics stands behind them in the log, so it has to stand

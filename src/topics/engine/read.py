@@ -1,4 +1,4 @@
-"""Reading from a cursor: decide on the loop what to look at, then cut it out, on any thread.
+"""Reading from a cursor: the plan is made on the loop, the records are cut out on any thread.
 
 A read looks at the records behind its cursor in seq order. What it meets decides what it answers:
 

@@ -1,4 +1,4 @@
-"""Runs: the two homes of records, a block in memory and a segment on disk, told apart by nobody who reads.
+"""Runs of records: a block in memory or a segment on disk, with one interface for readers.
 
 A run covers consecutive seqs without holes. `live` and `live_bytes` count what is neither deleted nor below the
 topic's first live seq; `flags` marks deleted records with `DELETED`, and is None while nothing in the run was deleted.

@@ -1,10 +1,9 @@
-"""Starting: the newest snapshots, then the log behind them, then what a crash means for each class.
+"""Recovery: load the newest snapshots, then replay the log behind them, then account for what a crash lost.
 
-Before anything is built on the log, what a killed process left of it in the page cache is made durable: a power cut
-during the start must not take back what a sealed segment or a removed file already counts on. Then recovery only reads
-until it knows everything, but for segments it seals to keep memory small, which nothing names yet; then one checkpoint
-makes the result durable and removes the old log. Cut short anywhere it can simply be run again, and run twice it
-changes nothing.
+First the log is synced: a killed process may have left writes in the page cache, and a power cut during the start must
+not take back what a sealed segment or a removed file already relies on. Then recovery reads. The only files it writes
+are segments that are sealed to bound memory, which no snapshot names yet. At the end one checkpoint makes the result
+durable and removes the old log. Recovery is idempotent: cut short anywhere, it is run again.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ from topics.model.topic_config import Durability, decode_config
 from topics.streams.stream_frames import creation_in
 from topics.transactions.transaction_frames import decode_append, decode_committed
 
-# What the last server on a data folder left behind: the small file `machine`.
+# The last run on a data folder: the small file `machine`.
 #
 #     BOOT RESERVE SINCE [stopped]
 #                           the boot of its machine, how many seqs beyond what the disk knows it let topics give out
@@ -118,7 +117,8 @@ _log = logging.getLogger(__name__)
 
 
 class Recovery:
-    """Rebuilds an engine's state from its data folder. Only `EngineCore` is changed, no file."""
+    """Rebuilds the state of `EngineCore` from a data folder. The only files it writes are segments sealed to bound
+    memory; no snapshot names them yet, so a start that is cut short leaves orphans and nothing else."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class Recovery:
         return files[number]
 
     def _leave(self, number: int, at: int, end: int, directory: Directory, gone: set[int]) -> list[int]:
-        """Leaves the topics of a directory asleep; those that have to wake before a client comes."""
+        """Leaves the topics of a directory paged out; returns those that must be loaded before requests are taken."""
         core, ids = self._core, directory.ids
         places = core.pager.places
         known: set[int] = set()
@@ -421,7 +421,7 @@ class Recovery:
     # What a crash means
 
     def _reconcile(self, topic: Topic) -> None:
-        """Makes explicit what did not survive, and closes the topic's books."""
+        """Records what did not survive as lost, and prepares the topic for writes."""
         core = self._core
         durability = topic.config.durability
         head = topic.head

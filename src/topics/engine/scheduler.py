@@ -1,6 +1,6 @@
 """Notification scheduler: changed topics wait here, by priority, until their watchers are notified.
 
-Waiting topics stand in five bands of effective priority (`topics.engine.scheduler`). A round gives every band a number
+Waiting topics stand in five bands of effective priority (see below). A round gives every band a number
 of turns, more to the higher ones, and within a band the topic that waits longest is next. So the important is served
 first, and yet a topic that k others stood before is told after k rounds and the one it came in, whatever comes after
 it; a change of its band may cost one more. On top of that waiting itself lifts a topic into higher bands.

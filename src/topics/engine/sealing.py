@@ -1,4 +1,4 @@
-"""Sealing: tails become segments, in the background, without anybody waiting.
+"""Sealing: tails become segments, in the background.
 
 A tail that is large or old enough is cut: its blocks move into a `Segment`, at once and in memory, and a job writes
 the files. Until they are written, reads go to the blocks; afterwards to the files, and the memory is free. When the

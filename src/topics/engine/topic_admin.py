@@ -1,4 +1,4 @@
-"""Topics themselves: creating, configuring and deleting them.
+"""Topic administration: create, configure and delete topics.
 
 Changes of topics are always synced before they count, whatever the topic's class: an error means nothing was applied.
 """

@@ -1,4 +1,4 @@
-"""The names of the topics in order, by the million.
+"""Sorted topic names and totals, for a million topics.
 
 A sorted list in parts of bounded length: a change moves one part. One plain list would be moved by half its length for
 every name that comes or goes, which at a million names costs more than all the rest of creating a topic.

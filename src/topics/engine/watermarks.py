@@ -1,4 +1,4 @@
-"""The rules that a topic's state obeys at any moment, checked on the state as a snapshot has it. Pure."""
+"""Invariants of a topic's state, checked on the state as a snapshot has it. Pure."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator

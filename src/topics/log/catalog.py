@@ -1,4 +1,4 @@
-"""The catalog: what a guest on the files needs to know of the log, in one small file.
+"""The catalog: the sealed segments of all topics, in one small file for readers in other processes.
 
 Programs that read sealed segments in place (the Spark pipeline is one) must know which segments count, whose they are
 and what of them is gone. The engine writes that beside its snapshots at each checkpoint, after the deletes of that

@@ -1,4 +1,4 @@
-"""How long a commit stays open for more: decisions only, no thread and no clock. `log.commit_thread` carries them out.
+"""Commit policy of group commit: how long a commit waits for more. Pure; `log.commit_thread` carries it out.
 
 On the loop (`TickWindow`), after a group of several callers the next one stays open for two more ticks, if they are
 short, and as long as some of those are missing who came lately. A small group that needs no sync is written by the loop

@@ -1,4 +1,4 @@
-"""The thread that runs a shard's writer, and the two hand-overs between it and the event loop.
+"""Commit thread: runs a shard's writer, with a hand-over to and from the event loop.
 
 Towards the writer: submissions are collected for the rest of the loop's tick and put into the queue together. Where the
 last group was one of several callers, those of it who were answered last are just about to ask again: the group then

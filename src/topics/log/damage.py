@@ -1,4 +1,4 @@
-"""Reading snapshots that may be damaged: every frame that is still valid, and what is missing between them.
+"""Reading damaged snapshots: every frame that is still valid, and what is missing between them.
 
 `log.snapshot_files` reads a chain that must be whole, for starting. Here nothing is refused: each topic's state is a
 frame of its own, so damage costs the topics whose frames it hit and no others.

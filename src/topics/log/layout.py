@@ -1,4 +1,4 @@
-"""Where everything is in a data folder. User-chosen names never become paths: a topic's folder is its number.
+"""Paths of a data folder. User-chosen names never become paths: a topic's folder is its id.
 
 .topics.lock                     held while a server runs; says who holds it
 machine                          what the last server left behind: its boot, and how far it may have come

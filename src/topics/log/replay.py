@@ -1,4 +1,4 @@
-"""Reading a shard's log back, and telling a torn tail from damage.
+"""Replay of a shard's log, which tells a torn tail from damage.
 
 A crash may leave the end of the newest file in any shape: a frame cut short, zeros, garbage, or, where the machine
 itself went down, holes with later frames behind them, because unsynced writes reach the disk in any order. All of that

@@ -1,4 +1,4 @@
-"""A sealed segment: consecutive blocks of one topic, made unchangeable but for one byte a record.
+"""The sealed segment format: consecutive blocks of one topic, immutable except for one flag byte a record.
 
 All numbers are little endian. A segment is two files; both are complete or not part of the log at all, because a
 snapshot names a segment only after both are on disk.

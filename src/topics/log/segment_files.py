@@ -1,4 +1,4 @@
-"""Segment files: writing them, mapping them, flipping their flags, moving them to the cold folder.
+"""Segment files: write, map, flip flags, move to the cold tier.
 
 Nothing here decides anything: the engine says which segment, this knows the files. A segment becomes part of the log
 only when a snapshot names it, so files are written in place without a temporary name; what a crash leaves half written

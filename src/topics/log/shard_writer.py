@@ -1,4 +1,4 @@
-"""The file side of a shard: batches of submissions become commits, one write and at most one sync each.
+"""Shard writer: batches of submissions become commits, one write and at most one sync each.
 
 A write or sync that fails poisons the writer, a lack that passes only halts it; `log.group_commit` tells what becomes
 of those who wait.

@@ -1,4 +1,4 @@
-"""A snapshot: what the log's absorbed part amounts to, written as frames.
+"""The snapshot format: the state of topics as frames, which replaces the log before it.
 
     SNAPSHOT_HEAD   msgpack of `SnapshotHead`
     TOPIC           msgpack of `TopicState`, for each topic that changed since the snapshot before (all, in a full one)
@@ -102,7 +102,7 @@ class KeyedState(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TopicPeek(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The first fields of what a snapshot has of a topic: what a list says of one that sleeps."""
+    """The first fields of a topic's state: the listed properties of one that is paged out."""
 
     topic_id: int
     name: str
@@ -118,7 +118,7 @@ class TopicPeek(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class TopicState(TopicPeek, array_like=True, frozen=True, gc=True):
-    """What a snapshot has of a topic, behind what a glance sees of it."""
+    """A topic's state in a snapshot, behind the fields of `TopicPeek`."""
 
     last_ts: int
     last_write_ts: int

@@ -1,4 +1,4 @@
-"""One shard's log on disk: numbered, preallocated files that frames are appended to.
+"""Write-ahead log (WAL) of one shard: numbered, preallocated files that frames are appended to.
 
 Only the shard's writer calls this, one call at a time; a sync alone may overlap with a write. A file is made whole
 (created, reserved, synced, its name made durable) before its first frame, and synced before the next file takes over;

@@ -1,4 +1,4 @@
-"""Every way an operation can be refused, as one tree. A branch is what the caller does next.
+"""Errors: every way an operation can be refused, as one tree. A branch is what the caller does next.
 
     TopicsError                           internal                   report it: this is our mistake
     ├── InvalidRequestError               invalid_request            change the request; sending it again is in vain

@@ -1,4 +1,4 @@
-"""A file of keys: what each may do, and of its secret the SHA-256 only. Secrets are made here, and told once.
+"""The key file: permissions of each key, and the SHA-256 of its secret.
 
 The file is replaced as a whole and readable by its owner alone. A server reads it at its start and when it is told to
 (SIGHUP); commands change it.

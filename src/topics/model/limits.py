@@ -1,4 +1,4 @@
-"""Every bound of a request, each with one home and its unit last in its name.
+"""Limits of requests, each with one home and its unit last in its name.
 
 `Limits` holds those an operator may change; the constants are part of the protocol and fixed.
 """

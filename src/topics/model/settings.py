@@ -1,4 +1,4 @@
-"""Every value an operator can choose, in one table.
+"""Settings: every value an operator can choose, in one table.
 
 The class bodies are the table: name, type, default, bounds and help of a setting stand together, and everything else is
 derived from them: the options of the engine, the environment variable (`TOPICS_` and the name in capitals), the flag,

@@ -1,4 +1,4 @@
-"""Dead letters: jobs that were delivered too often go to the dead letter topic, and come back when they are sent back.
+"""Dead-letter queue: jobs that were delivered too often move to the dead letter topic, and back on request.
 
 Nobody waits for a burial. When it cannot be done now, because the destination is full or being deleted, its log takes
 no writes, or it is a stream whose schema demands something else, the job stays where it is, out of reach of workers,

@@ -1,4 +1,4 @@
-"""Jobs in the log: finding those that are still there, and cutting them out.
+"""Jobs in the log: finding those that are live, and cutting out their records.
 
 Finding happens on the loop and looks at flags only. Cutting touches nothing that changes, so any thread can do it; it
 is left to one where the cold folder has to be asked.

@@ -1,4 +1,4 @@
-"""A queue's part of its topic: the book of leases, and everyone who waits for jobs."""
+"""Queue state of a topic: its leases, and the workers that wait for jobs."""
 
 import asyncio
 import logging

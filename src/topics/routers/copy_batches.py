@@ -1,4 +1,4 @@
-"""Packing what routers forward next: gather a range of the source, filter it, cut the copies, see what fits.
+"""Copy batches: the records a router forwards next, gathered, filtered and cut to what fits.
 
 Routers of one source mostly stand at the same place and follow the same rules. So slices and loads are kept while
 others are due, and the work is done once for all of them.

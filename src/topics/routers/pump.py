@@ -1,4 +1,4 @@
-"""The pump: moves records along routers, a little each tick of the loop, and only when there is something to move.
+"""The pump: forwards records along routers, a bounded amount each tick of the loop.
 
 A router is due when its source got records, when its last forward is through, or when its destination changed after it
 had no room. Nobody polls, and no router has a task or a thread. A pass takes up to 1024 records of the source into the

@@ -1,4 +1,4 @@
-"""Every router there is: by name, by the topics it connects, and as part of its source's state.
+"""Router registry: all routers by name, by source and by destination, and as part of the source's state.
 
 A router belongs to its source. Its definition and its cursor are the source's part "routers", so they are captured,
 saved and dropped with it. The destination is known by its number: a number is never given out twice, so a router whose

@@ -1,4 +1,4 @@
-"""Routers in recovery and in checkpoints: what their frames did when they were logged, done again.
+"""Replay of router frames in recovery, and routers in checkpoints.
 
 A forward is a frame of its destination and moves a cursor of its source. The two may be in different shards, which are
 read one after the other, and the source may be gone by the end of the log. So the moves are kept until everything is

@@ -1,4 +1,4 @@
-"""Everything about routers behind one object, for the engine."""
+"""Routers: create, change, delete and list them, for the engine."""
 
 from collections import deque
 from collections.abc import Callable, Iterable

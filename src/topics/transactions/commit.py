@@ -1,4 +1,4 @@
-"""Committing: the staged records are written to their topics, and one frame makes all of them count.
+"""Commit: the staged records are written to their topics, and one frame makes all of them count.
 
 | step | what is logged | a crash behind it |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""Beginning, staging and ending: everything about a transaction but its commit.
+"""Transactions before their commit: begin, stage records, abort, expire.
 
 What is staged is appended to the topic that keeps the books, in a frame that says what it is for. Nobody else reads
 that topic, so nothing of a transaction is to be seen before its commit.

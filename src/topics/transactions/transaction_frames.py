@@ -1,4 +1,4 @@
-"""The frames of transactions, and their part of a snapshot. All numbers are little endian; a mark is msgpack.
+"""Frames of transactions, and their part of a snapshot. All numbers are little endian; a mark is msgpack.
 
     TXN_BEGIN    mark (`Begun`)
     TXN_STAGE    "TXS1" | u32 length of the mark | mark (`Staged`) | block (`log.block`)

@@ -1,4 +1,4 @@
-"""The books of transactions: which are open, what is staged for them, and what was committed last for each id.
+"""Transaction state: which are open, what is staged for them, and the last commit of each id.
 
 Pure state. Live operations and replay come through the same few methods, each of which says which records of the topic
 that keeps the books have had their day.

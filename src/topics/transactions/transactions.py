@@ -1,4 +1,4 @@
-"""Everything about transactions behind one object."""
+"""Transactions: the interface for the engine."""
 
 from collections import deque
 from collections.abc import Callable, Sequence

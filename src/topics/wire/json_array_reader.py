@@ -1,4 +1,4 @@
-"""Incremental JSON parsing: a long array is read in portions, so that it does not block the event loop.
+"""Incremental reader for long JSON arrays, so that a large body does not block the loop.
 
 A parser cannot be stopped within its input. So the array is cut into portions, and each is parsed as an array of its
 own. Where to cut is guessed first: behind something that looks like the end of an element. A guess needs no proof: when

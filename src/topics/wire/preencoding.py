@@ -1,4 +1,4 @@
-"""Preencoding: long batches become record fragments in units of about a millisecond, before the write is decided.
+"""Pre-encoding of long batches: fragments are made in steps, before their seqs are known.
 
 To encode fifty megabytes, or a hundred thousand records, takes a tenth of a second, which would block the event loop.
 So a task of the fair scheduler encodes the batch ahead of time, with the sequence numbers and the timestamp that the

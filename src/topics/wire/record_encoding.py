@@ -1,4 +1,4 @@
-"""Records as the JSON fragments answers are made of: written once at append, cut and joined by every read.
+"""Record encoding: JSON fragments, written once at append and joined by every read.
 
 `model.records` has the picture of a fragment and of the row that says where its parts are. Nothing here parses a
 payload; a fragment's parts are found by arithmetic over the rows.

@@ -1,4 +1,4 @@
-"""Cutting answers out of stored fragments: the other half of `wire.record_encoding`.
+"""Record slicing: cuts answers out of stored fragments, the counterpart of `wire.record_encoding`.
 
 A `View` is one run of fragments with its rows, from memory or from a mapped segment. Whole spans are one slice;
 only a projection that leaves something out (tags, meta, a filtered node) looks at single rows, and even then only at

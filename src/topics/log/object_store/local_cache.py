@@ -1,4 +1,4 @@
-"""Copies of objects on the local disk, so that the store is asked as seldom as possible.
+"""Local cache of objects on disk, so that the store is asked as seldom as possible.
 
 The event loop looks into indexes and delete flags, and must never wait for a network. So of every cold segment two
 small things stay nearby for as long as the segment is there: its index, and the end of its data, where the flags are.

@@ -1,4 +1,4 @@
-"""Objects as files: what `topics.log.fs` asks of a disk, as far as segments need it.
+"""Objects as files: the part of `topics.log.fs` that segments need.
 
 An object cannot be changed in place. A file is gathered in memory while it is written, and `sync` puts all of it into
 the store in one step: durable at once, whole or not at all. What is not synced when it is closed was never there. So a

@@ -1,4 +1,4 @@
-"""A real object store, by way of obstore.
+"""Object store client on top of obstore.
 
 Credentials, region and endpoint come from the environment by the conventions of each cloud (`AWS_ACCESS_KEY_ID`,
 `AWS_ENDPOINT_URL` and so on) and are never looked at here. The errors of the library quote the request and its

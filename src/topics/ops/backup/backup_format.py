@@ -1,4 +1,4 @@
-"""A backup: a manifest as JSON that names every file it consists of, with size and checksum, and is written last.
+"""Backup format: a JSON manifest that names every file with size and checksum, and is written last.
 
 A place holds the backups of any number of data folders, each below a folder of its own, its lineage:
 

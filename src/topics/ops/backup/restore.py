@@ -1,4 +1,4 @@
-"""The way back: a new data folder out of a backup, and an engine that says it is whole.
+"""Restore: builds a new data folder from a backup, and opens it with an engine to check it.
 
 1. `restoring` is put into the new folder: while it is there, no server starts;
 2. every file is copied, checked against its checksum: the segments with the delete flags they had, the chain of

@@ -1,4 +1,4 @@
-"""Putting topics together again from whatever is left: states of snapshots, segment files, loose blocks.
+"""Rebuilding topics from what is left: states of snapshots, segment files, loose blocks.
 
 A topic's state is `sure` when it is known to be the newest one. Then only what its segments and its tail have lost is
 lost. Otherwise everything else that can be found of the topic is added: blocks whose state is gone, and segment files

@@ -1,4 +1,4 @@
-"""Mending a damaged data folder: look, salvage, and one checkpoint that makes the result count.
+"""Repair of a damaged data folder: verify, salvage, and one checkpoint that makes the result durable.
 
 Good data is never touched and damaged files are never removed: `ops.repair.repair` explains how the folder goes
 from one state to the other in spite of a crash. A repair that was cut short is finished, or begun anew, by running it

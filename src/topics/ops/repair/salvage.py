@@ -1,4 +1,4 @@
-"""Recovery that gives up what is damaged instead of giving up: every valid frame counts, every loss is told.
+"""Salvage: recovery that keeps every valid frame and reports every loss.
 
 | what is met | what becomes of it |
 |---|---|

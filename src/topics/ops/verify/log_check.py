@@ -1,4 +1,4 @@
-"""The log checked without its payload: every frame decodes, is about a topic that exists, and continues it.
+"""Log check without payloads: every frame decodes, belongs to a topic that exists, and continues it.
 
 A ledger follows heads and names only, so a look at a folder needs no memory for records, however long the log is.
 """

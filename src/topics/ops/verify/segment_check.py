@@ -1,4 +1,4 @@
-"""Looking at a segment's two files without believing either: what is wrong, and which records can still be read.
+"""Segment check: compares a segment's two files, and finds the damage and the records that can still be read.
 
 Each file helps to mend the other. The index has the rows, so that damaged text costs only the records it touches; the
 text holds complete fragments, so that a lost index can be made again. What the state of the topic says of the segment

@@ -1,4 +1,4 @@
-"""Looking for damage in a data folder, changing nothing.
+"""Verification of a data folder: finds damage, changes nothing.
 
 Everything that a start would read is read, and everything that a start takes on trust is checked: the snapshots and the
 rules that their states obey, every frame of the log, every chunk, row, tag and flag of every segment. What a crash
