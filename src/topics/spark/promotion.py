@@ -1,8 +1,8 @@
-"""Records as the versions of their streams show them now, by the very functions that the server reads with.
+"""Schema promotion in Spark: converts records of earlier schema versions with the functions that the server uses.
 
-Files and logs keep every entry as it was written. Whoever wants entries of earlier versions as ones of the current
-version takes the stream's registry along, which a server or the catalog tells, and promotes batch by batch. Records of
-other topics, of other epochs, of the current version or of bytes pass as they are.
+Files and logs keep every entry as it was written. A reader that needs entries in the current version gets the stream's
+schema registry from a server or the catalog, and promotes batch by batch. Records of other topics or epochs, of the
+current version, or of bytes are passed unchanged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ _DATA, _CONTENT_TYPE = "data", "content_type"
 
 
 class StreamVersions(NamedTuple):
-    """The registry of one stream, as plain values that can travel."""
+    """The schema registry of one stream, as plain values that can be pickled."""
 
     epoch: int
     registry: bytes
@@ -34,11 +34,11 @@ class StreamVersions(NamedTuple):
 
 
 Versions = Mapping[str, StreamVersions]
-"""By the name of the stream; only those that have anything to promote."""
+"""By stream name; only streams with anything to promote."""
 
 
 def registry_of(schema: StreamSchema) -> Registry:
-    """The registry that a server tells."""
+    """The registry of a server's response."""
     return Registry(
         tuple(
             Version(
@@ -52,8 +52,8 @@ def registry_of(schema: StreamSchema) -> Registry:
 
 
 def ask_versions(client: Client, names: Iterable[str], least: int = 2) -> dict[str, StreamVersions]:
-    """The registries of those streams that have so many versions. Asked for behind the positions of a read, each is at
-    least as new as every record that the read will meet."""
+    """The registries of the streams with at least `least` versions. Read after the positions of a read, each is at
+    least as new as every record of the read."""
     found = {}
     for name in names:
         try:
@@ -68,7 +68,7 @@ def ask_versions(client: Client, names: Iterable[str], least: int = 2) -> dict[s
 def catalogued_versions(
     catalog: Mapping[str, CatalogTopic], names: Iterable[str], least: int = 2
 ) -> dict[str, StreamVersions]:
-    """The same out of the catalog beside the segments, where there is no server to ask."""
+    """The same from the catalog beside the segments, without a server."""
     found = {}
     for name in names:
         topic = catalog.get(name)
@@ -79,7 +79,7 @@ def catalogued_versions(
 
 
 def promoted(batches: Iterable[pa.RecordBatch], versions: Versions) -> Iterator[pa.RecordBatch]:
-    """The batches with the records of earlier versions in the current one."""
+    """The batches with records of earlier versions promoted to the current one."""
     promoters = {name: (one.epoch, one.promoter) for name, one in versions.items()}
     for batch in batches:
         yield _promoted(batch, promoters) if promoters else batch
@@ -94,7 +94,7 @@ def _promoted(batch: pa.RecordBatch, promoters: Mapping[str, tuple[int, Promoter
 
 
 def _promoted_topic(batch: pa.RecordBatch, name: str, epoch: int, promoter: Promoter) -> pa.RecordBatch:
-    # An entry is counted from 0, and a seq from 1.
+    # Entries are numbered from 0, seqs from 1.
     old = pc.and_(pc.equal(batch["topic"], name), pc.less_equal(batch["seq"], promoter.current_from))
     old = pc.and_(old, pc.and_(pc.equal(batch["epoch"], epoch), pc.equal(batch[_CONTENT_TYPE], JSON_TYPE)))
     places = pc.indices_nonzero(old)

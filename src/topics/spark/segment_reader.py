@@ -1,8 +1,7 @@
-"""Reading sealed segments in place: which of them, where their files are, and what of them is wanted.
+"""Segment reader: plans and reads sealed segments in place, without a server.
 
-A guest reads the catalog once, when it plans. Files may go or move while it reads: a segment that is not where the
-catalog said is looked for in the other tier, and one that a newer catalog no longer names is gone, which is what its
-readers over HTTP would find as well.
+A reader reads the catalog once, when it plans. Files may be removed or moved while it reads: a missing segment is
+looked up in the other tier, and one that a newer catalog no longer lists is gone, as readers over HTTP would find.
 """
 
 import fnmatch
@@ -26,14 +25,14 @@ SEQ_MAX = 2**63 - 1
 
 
 class NoCatalogError(Exception):
-    """The folder has no catalog: it is none of ours, or no checkpoint was taken yet."""
+    """The folder has no catalog: it is no data folder, or no checkpoint was taken yet."""
 
     def __init__(self, root: str) -> None:
         super().__init__(f"{root} has no catalog: it is no data folder, or nothing in it was sealed yet")
 
 
 class SegmentDamagedError(Exception):
-    """A sealed segment is not what was written. `topics verify` tells more."""
+    """A sealed segment is damaged. `topics verify` shows details."""
 
 
 class SegmentGoneError(Exception):
@@ -41,7 +40,7 @@ class SegmentGoneError(Exception):
 
 
 class NoColdFolderError(Exception):
-    """A segment is in the cold tier, and nobody said where that is."""
+    """A segment is in the cold tier, whose folder was not given."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -51,7 +50,7 @@ class NoColdFolderError(Exception):
 
 
 class SegmentRef(msgspec.Struct, frozen=True):
-    """One segment and what is wanted of it; small, since it travels to the tasks."""
+    """A segment and the filter for its records; small, since it is sent to tasks."""
 
     topic: str
     topic_id: int
@@ -67,7 +66,7 @@ class SegmentRef(msgspec.Struct, frozen=True):
     tag_prefix: str = ""
     include_deleted: bool = False
     deleted_from: int = 0
-    """For whoever copies: the seqs from here up to the wanted ones are deleted, and not to be waited for. 0 is none."""
+    """For copies: the seqs from here up to `from_seq` are deleted and count as covered. 0 for none."""
 
     @property
     def window(self) -> Window:
@@ -75,7 +74,7 @@ class SegmentRef(msgspec.Struct, frozen=True):
 
 
 class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scan leaves out. A range of seqs is for every topic that has none of its own."""
+    """The filter of a scan."""
 
     topics: tuple[str, ...] = ()
     """Names; none means every topic."""
@@ -97,25 +96,25 @@ def load_catalog(fs: FileSystem, layout: Layout) -> Catalog:
 
 
 def live_window(topic: CatalogTopic, now_ms: int) -> Window:
-    """What of a topic is neither evicted nor deleted from its front nor expired by now."""
+    """The live range of a topic: not evicted, deleted from the front, or expired."""
     ttl = _ttl_of(topic.config)
     return Window(from_seq=topic.earliest, from_ts=max(now_ms - ttl, 0) if ttl else 0)
 
 
 @lru_cache(maxsize=1024)
 def _ttl_of(config: bytes) -> int:
-    """Topics by the thousand have few configs between them."""
+    """Cached: thousands of topics share few configs."""
     return decode_config(config).ttl_ms
 
 
 def plan_topic(topic: CatalogTopic, options: ScanOptions, now_ms: int) -> list[SegmentRef]:
-    """The segments of a topic that hold anything wanted, in order."""
+    """The segments of a topic with selected records, in order."""
     live = live_window(topic, now_ms)
     return plan_segments(topic, options, live.from_seq, max(live.from_ts, options.from_ts))
 
 
 def plan_segments(topic: CatalogTopic, options: ScanOptions, first_seq: int, from_ts: int) -> list[SegmentRef]:
-    """The segments that hold anything wanted from a seq and from a moment on."""
+    """The segments with selected records from a seq and a time on."""
     from_seq = max(first_seq, options.from_seq)
     selected = [
         segment
@@ -146,7 +145,7 @@ def plan_segments(topic: CatalogTopic, options: ScanOptions, first_seq: int, fro
 
 
 def plan_scan(catalog: Catalog, options: ScanOptions, now_ms: int) -> list[SegmentRef]:
-    """The segments of all topics that hold anything wanted, by the names of the topics."""
+    """The segments of all topics with selected records, ordered by topic name."""
     topics = catalog.topics
     if options.topics:
         named = frozenset(options.topics)
@@ -160,14 +159,14 @@ def plan_scan(catalog: Catalog, options: ScanOptions, now_ms: int) -> list[Segme
 
 
 def pack(refs: Iterable[SegmentRef], group_bytes: int = GROUP_BYTES, groups_min: int = 1) -> list[list[SegmentRef]]:
-    """Groups of neighbouring segments, each one task's work: neither a task a tiny segment nor one for everything."""
+    """Groups of consecutive segments of about `group_bytes`, one for each task."""
     refs = list(refs)
     total = sum(ref.text_bytes for ref in refs)
     target = max(1, min(group_bytes, -(-total // max(groups_min, 1))))
     groups: list[list[SegmentRef]] = []
     size = 0
     for place, ref in enumerate(refs):
-        # As many groups as were wanted must still come out of what is left.
+        # The remaining segments must suffice for `groups_min` groups.
         if not groups or size >= target or len(refs) - place <= groups_min - len(groups):
             groups.append([])
             size = 0
@@ -177,12 +176,12 @@ def pack(refs: Iterable[SegmentRef], group_bytes: int = GROUP_BYTES, groups_min:
 
 
 def covered(refs: Sequence[SegmentRef]) -> Ranges:
-    """The seqs that some segments hold, whether they are wanted or not."""
+    """The seqs of some segments, selected or not."""
     return union([(ref.first_seq, ref.first_seq + ref.count - 1) for ref in refs])
 
 
 def open_segment(fs: FileSystem, layout: Layout, ref: SegmentRef) -> SegmentSlicer:
-    """Maps a segment wherever it is now."""
+    """Maps a segment from whichever tier it is in."""
     tiers = (ref.cold, not ref.cold) if layout.cold_root is not None else (False,)
     for cold in tiers:
         path = layout.segment(ref.topic_id, ref.first_seq, cold)
@@ -205,7 +204,7 @@ def open_segment(fs: FileSystem, layout: Layout, ref: SegmentRef) -> SegmentSlic
 def read_segment(
     fs: FileSystem, layout: Layout, ref: SegmentRef, rows: int = BATCH_RECORDS
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted records of a segment, some at a time."""
+    """The selected records of a segment in batches of `rows`."""
     slicer = open_segment(fs, layout, ref)
     chosen = slicer.select(ref.window)
     for begin in range(0, len(chosen), rows):
@@ -235,17 +234,16 @@ def _map(fs: FileSystem, path: str) -> memoryview:
         file.close()
 
 
-# What of a topic is too old by now, though its segments still hold it.
+# Expiry: records that are past their TTL while segments still have them.
 #
-# A catalog is as old as the last checkpoint, and knows what had been taken from a topic by then. Time goes on: what has
-# become too old since is not to be shown, and whoever should have read it is to be told.
+# A catalog is as old as the last checkpoint. Records that have expired since are not shown, and are reported as lost.
 
 
 def expired(fs: FileSystem, layout: Layout, topic: CatalogTopic, options: ScanOptions, now_ms: int) -> Ranges:
-    """The seqs of wanted records that are too old: of each segment from the first to the last that is not deleted.
+    """The seqs of expired records: for each segment from the first to the last that is not deleted.
 
-    Times never go back along a topic, so whatever lies behind them is not too old. Of a segment that cannot be opened
-    they are all where none is live; one that has both is left to whoever reads the others.
+    Times never decrease within a topic, so later records have not expired. A segment that cannot be opened has expired
+    as a whole if none of it is live; otherwise the reader of its live records reports the error.
     """
     before = live_window(topic, now_ms).from_ts
     if not before:
@@ -265,41 +263,36 @@ def _expired(fs: FileSystem, layout: Layout, ref: SegmentRef, partly: bool) -> R
     return [(ref.first_seq + int(chosen[0]), ref.first_seq + int(chosen[-1]))] if len(chosen) else []
 
 
-# Whether a time is over that began at a moment which was noted earlier.
-
-
 def has_elapsed(since_ms: int, for_ms: int, now_ms: int) -> bool:
-    """A moment further ahead than the time is long was noted while the clock was wrong. Nobody knows how long ago that
-    was, and to wait for it could take years: the time is over then, too."""
+    """Whether `for_ms` have passed since `since_ms`. True as well for a `since_ms` further in the future than `for_ms`:
+    it was noted while the clock was wrong, and waiting for it could take years."""
     return abs(now_ms - since_ms) >= for_ms
 
 
-# How far a product of the pipeline is behind the sealed segments.
-
-
 class Backlog(msgspec.Struct, frozen=True):
+    """The sealed segments that a product has not processed."""
+
     segments: int = 0
     bytes: int = 0
     oldest_ts: int | None = None
-    """When the oldest record was committed that waits; None when none does."""
-
-
-# Which log it is that products are made of.
+    """The commit time of the oldest unprocessed record; None when there is none."""
 
 
 class History(NamedTuple):
+    """The identity of the log that products are built from."""
+
     name: str
     takes_over: bool = False
-    """Whether products of another history are this one's, to be made anew."""
+    """Whether products of another history may be replaced."""
     acked_delete: int = 0
-    """The newest catalog of which deletes were confirmed, by whichever archive."""
+    """The newest catalog whose deletes were acknowledged, by any archive."""
 
 
-# Where records of a topic go in files that topics share: a bucket, by a hash of the topic's name.
+# Buckets: topics share archive files by a hash of their names.
 #
-# The hash is the one that Apache Iceberg uses for its transform `bucket`: Murmur3 of 32 bits with seed 0 over the UTF-8
-# bytes of the name, its sign bit cleared, modulo the number of buckets. So the files can be parts of such a table as
-# they are, and any engine that knows the transform finds the bucket of a topic.
+# The hash is Apache Iceberg's `bucket` transform: 32-bit Murmur3 with seed 0 over the UTF-8 bytes of the name, sign bit
+# cleared, modulo the number of buckets. So the files can be partitions of an Iceberg table, and any engine that knows
+# the transform finds the bucket of a topic.
 
 BUCKETS = 16
 

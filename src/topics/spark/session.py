@@ -1,4 +1,4 @@
-"""The one place where a Spark session gets its settings. Imports pyspark.
+"""Spark session: starts or reuses a session with the settings of this program. Imports pyspark.
 
 Without settings the session is embedded: `local[*]`, small memory, no port but the loopback ones that Spark's own
 processes need, no Hive, errors only in its log. With `master` it is a driver of a cluster, with `remote` a client of
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from topics.model.settings import Settings
 
 
-# The Python that an embedded Spark starts its processes with.
+# Worker interpreter: the Python that an embedded Spark starts its processes with.
 #
 # Spark puts the archive of its own sources, `python/lib/pyspark.zip`, in front of the path of each Python process that
-# it starts. Nothing keeps bytecode for an archive, so each of them compiles pyspark anew: 0.7 s of processor time in
-# place of 0.15 s, for each kind of worker and for each stream. And Spark gives the process of a stream ten seconds to
-# come up, also where others have the processor. A package that was installed with pip has the same modules beside the
-# archive, compiled. So processes are started through a script of ours that leaves the archives out.
+# it starts. There is no bytecode cache for an archive, so each of them compiles pyspark again: 0.7 s of processor time
+# instead of 0.15 s, for each kind of worker and for each stream. And Spark gives the process of a stream ten seconds to
+# start, also on a busy machine. A pip installation has the same modules compiled beside the archive. So processes are
+# started through a script that leaves the archives out.
 
 _SCRIPT = """#!/bin/sh
 # Starts Python for Spark, with the pyspark that is installed in place of the archive of its sources.
@@ -52,19 +52,19 @@ exec {python} "$@"
 
 
 def worker_python(env: Mapping[str, str] | None = None, folder: Path | None = None) -> str:
-    """The program to start workers with on this machine: the script, or this Python where it would be of no use."""
+    """The program to start workers with on this machine: the script, or this Python where it would not help."""
     env = os.environ if env is None else env
     if not _finds_pyspark(env):
         return sys.executable
     try:
         return str(_script(folder or Path(sys.prefix) / "share" / "topics-python"))
     except OSError:
-        # An environment that is not ours to write to: everything works, and starts later.
+        # A read-only environment: everything works, with a slower start.
         return sys.executable
 
 
 def _finds_pyspark(env: Mapping[str, str]) -> bool:
-    """Whether a Python that is started without the archive finds the pyspark that belongs to it."""
+    """Whether a Python without the archive on its path finds the installed pyspark."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         return False
@@ -77,7 +77,7 @@ def _finds_pyspark(env: Mapping[str, str]) -> bool:
 
 def _script(folder: Path) -> Path:
     script = folder / "python"
-    # The environment's own folder, whichever link it was reached by: all who share it write the same.
+    # The real folder of the environment: all processes that share it write the same script.
     python = Path(sys.executable).parent.resolve() / Path(sys.executable).name
     text = _SCRIPT.format(python=shlex.quote(str(python)))
     if not script.exists() or script.read_text(encoding="utf-8") != text:
@@ -96,14 +96,14 @@ class SparkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where Spark runs; `topics.model` explains each setting."""
 
     master: str = "local[*]"
-    """Empty where whoever started the program has said it, as spark-submit does."""
+    """Empty where the launcher sets it, as spark-submit does."""
     remote: str | None = None
     conf_file: str | None = None
     memory: str = "1g"
     app_name: str = "topics"
     light: bool = False
-    """Whether Java has little to do itself, because tasks are Python: it then compiles once and quickly, which takes a
-    quarter less of the processor over a job of some seconds. Queries of Spark's own would be slower for it."""
+    """Whether the tasks are Python, so that Java does little: it then uses only the first JIT tier, which takes a
+    quarter less processor time over a job of some seconds. Spark's own queries would be slower."""
 
     @classmethod
     def of(cls, settings: "Settings", app_name: str = "topics", light: bool = False) -> "SparkOptions":
@@ -122,14 +122,14 @@ class SparkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_session(options: SparkOptions | None = None) -> SparkSession:
-    """The session for these options; in one process there is one, and a second call returns the first."""
+    """The session for these options. A process has one session: a second call returns the first."""
     options = SparkOptions() if options is None else options
     if options.remote is not None:
         spark = _connect(options)
     else:
         os.environ.setdefault("PYSPARK_PYTHON", worker_python() if options.is_local else sys.executable)
         if options.is_local:
-            # The machine's own name may lead nowhere, and nothing outside it is needed.
+            # The host name may not resolve, and only local connections are needed.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ["JAVA_HOME"] = str(java_home())
         builder = SparkSession.builder.appName(options.app_name)
@@ -144,10 +144,10 @@ def open_session(options: SparkOptions | None = None) -> SparkSession:
 
 
 def session_conf(options: SparkOptions) -> dict[str, str]:
-    """Every setting of a session that we start, in the order in which later ones win."""
+    """Every setting of a new session; later ones override earlier ones."""
     conf = {
         "spark.sql.session.timeZone": "UTC",
-        # As INT96, the default, timestamps have no statistics and nothing can be skipped by time.
+        # INT96, the default, has no statistics, so readers could not prune by time.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -172,17 +172,17 @@ def _embedded_conf(options: SparkOptions) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(2 * cpu_count()),
-        # Driver and executor are one process, which cannot lose itself: one that got no processor time for two minutes,
-        # because others wanted it or the machine slept, must not take its own silence for a death.
+        # Driver and executor are one process: after two minutes without processor time, because the machine was busy or
+        # suspended, a missed heartbeat must not end it.
         "spark.network.timeout": "86400s",
         "spark.driver.extraJavaOptions": " ".join([f"-Dlog4j2.configurationFile=file:{log4j}", *java]),
-        # Nothing here is kept between sessions, so nothing is left in the folder that the process runs in.
+        # Nothing is kept between sessions, so nothing is written to the working directory.
         "spark.sql.warehouse.dir": "/nonexistent/topics-warehouse",
     }
 
 
 def read_conf_file(text: str) -> dict[str, str]:
-    """Settings as in spark-defaults.conf: a name and a value a line, `#` for remarks."""
+    """Parses settings as in spark-defaults.conf: a name and a value a line, `#` for comments."""
     conf = {}
     for line in text.splitlines():
         match = _CONF_LINE.fullmatch(line.strip())
@@ -195,7 +195,7 @@ def _connect(options: SparkOptions) -> SparkSession:
     builder = SparkSession.builder.appName(options.app_name).remote(options.remote or "")
     runtime: Mapping[str, str] = session_conf(options)
     for name, value in runtime.items():
-        # Only settings of SQL belong to a session of a server that runs already.
+        # Only SQL settings can be set on a session of a running server.
         if name.startswith("spark.sql.") and name != "spark.sql.catalogImplementation":
             builder = builder.config(name, value)
     return builder.getOrCreate()

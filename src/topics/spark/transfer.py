@@ -1,12 +1,12 @@
-"""Topics to files and back, through the connector. Imports pyspark.
+"""Export and import: topics to Parquet or JSON lines files and back, through the connector. Imports pyspark.
 
 Parquet files hold the columns of the connector. A line of JSON is one record, with its payload as it was
 written, but for line breaks:
 
     {"seq":7,"ts":1748470000123,"node":"a","tag":"t","meta":{"k":1},"data":{"order":7}}
 
-On the way back `data` is needed and `tag`, `node` and `meta` are taken; seqs and times are given anew, in the order of
-`seq` where it is there and in the order of the files where not.
+An import needs `data` and uses `tag`, `node` and `meta`; seqs and times are assigned again, in the order of `seq` where
+it is present and in the order of the files otherwise.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,9 +49,9 @@ class BadLineError(ValueError):
 
 
 def export_topic(spark: SparkSession, topic: str, target: str, form: Format, access: dict[str, str]) -> int:
-    """Writes a topic's records into a folder, in the order of their seqs; how many there were.
+    """Writes a topic's records into a new folder, in seq order; returns their number.
 
-    The folder must not be there yet. Nothing is sorted: the pieces of a topic are in order, and each of them is a file.
+    The folder must not exist. Nothing is sorted: the partitions of a topic are in order, and each becomes a file.
     """
     spark.dataSource.register(TopicsDataSource)
     frame = spark.read.format("topics").options(topic=topic, **access).load().drop("deleted")
@@ -64,7 +64,7 @@ def export_topic(spark: SparkSession, topic: str, target: str, form: Format, acc
 
 
 def import_topic(spark: SparkSession, topic: str, source: str, form: Format, access: dict[str, str]) -> int:
-    """Appends the records of files to a topic, in order; how many there were. One task keeps the order."""
+    """Appends the records of files to a topic, in order; returns their number. One task keeps the order."""
     spark.dataSource.register(TopicsDataSource)
     if form == "parquet":
         frame = _in_file_order(spark.read.parquet(source), "*")
@@ -73,7 +73,7 @@ def import_topic(spark: SparkSession, topic: str, source: str, form: Format, acc
     else:
         frame = _in_file_order(spark.read.text(source), "value").mapInArrow(_from_lines, _LINE_DDL)
     if "seq" in frame.columns:
-        # Records without a seq stay in the order of the lines, because sorting alone would not keep it.
+        # Records without a seq keep the order of the lines, because the sort alone is not stable.
         frame = frame.withColumn("row", f.monotonically_increasing_id()).sortWithinPartitions("seq", "row")
     counted, rows = _counted(frame.select(*[name for name in _PARTS if name in frame.columns]))
     counted.write.format("topics").options(topic=topic, **access).mode("append").save()
@@ -81,7 +81,7 @@ def import_topic(spark: SparkSession, topic: str, source: str, form: Format, acc
 
 
 def _in_file_order(frame: DataFrame, columns: str) -> DataFrame:
-    """All rows in one partition, in the order of the files' names; Spark itself takes large files first."""
+    """All rows in one partition, ordered by file name; Spark itself starts with large files."""
     placed = frame.select(
         columns,
         f.col("_metadata.file_path").alias("_path"),
@@ -93,7 +93,7 @@ def _in_file_order(frame: DataFrame, columns: str) -> DataFrame:
 
 
 def _counted(frame: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
-    """The frame, and how many rows were taken from it once something has; so that nothing is read twice to count it."""
+    """The frame, and a function that returns the rows it had once it was consumed, without a second read."""
     seen = Observation()
     return frame.observe(seen, f.count(f.lit(1)).alias("rows")), lambda: int(seen.get["rows"])
 

@@ -1,13 +1,13 @@
-"""What the archive still has to do: the difference between the catalog and its state. Nothing here touches a disk.
+"""Archive plan: the work that follows from the catalog and the archive state. Pure functions without I/O.
 
-| seen | done |
+| found | work |
 |---|---|
-| a sealed segment with seqs that are not covered | copied, if nothing keeps its topic out |
-| a delete that files hold | masked at once, without any job |
-| a topic that the catalog no longer has | nothing of it is shown: to delete a topic is to delete its records |
-| files older than the archive's retention | they no longer count |
-| a file of which a fifth is deleted, or many small files of one day and bucket | written again |
-| a file that has held something deleted for as long as it may | written again |
+| a sealed segment with seqs that are not covered | copied, unless its topic is quarantined |
+| a delete of records in files | masked at once, without a job |
+| a topic that the catalog no longer has | hidden: deleting a topic deletes its records |
+| files older than the archive's retention | retired |
+| a file of which a fifth is deleted, or many small files of one day and bucket | rewritten (compaction) |
+| a file with a deleted record whose erasure deadline has passed | rewritten |
 """
 
 from bisect import bisect_left
@@ -25,7 +25,7 @@ from topics.spark.segment_reader import SEQ_MAX, SegmentRef, has_elapsed
 FILE_BYTES = 128 * 1024 * 1024
 FIRST_TIER_BYTES = 1024 * 1024
 TIER_FILES = 8
-"""So many files of one size become one of the next: each record is written a few times and no more."""
+"""The fan-out of size-tiered compaction: more files of one tier than this are merged."""
 DELETED_SHARE = 0.2
 ERASE_MS = 86_400_000
 
@@ -33,17 +33,17 @@ ERASE_MS = 86_400_000
 class ArchiveRules(msgspec.Struct, frozen=True, kw_only=True):
     retention_ms: int = 0
     retire_ms: int = 600_000
-    """How long a file that no longer counts stays for those who read it."""
+    """How long a retired file stays for readers that have begun to read it."""
     erase_ms: int = ERASE_MS
-    """How long a deleted record may stay in files."""
+    """How long a deleted record may stay in a file."""
     deleted_share: float = DELETED_SHARE
-    """A file of which more than this is deleted is written again; 0 takes everything out that is deleted."""
+    """A file with a larger deleted share is rewritten; 0 erases all deleted records."""
     file_bytes: int = FILE_BYTES
-    """How large files become."""
+    """The target size of merged files."""
 
 
 class SourceRun(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of one topic in a file that is written again."""
+    """Rows of one topic in a file to be rewritten."""
 
     topic_id: int
     topic: str
@@ -52,7 +52,7 @@ class SourceRun(msgspec.Struct, frozen=True, array_like=True):
     first_row: int
     rows: int
     hidden: bytes
-    """A packed `Mask` of what is left out; everything of a dropped topic."""
+    """A packed `Mask` of the seqs to leave out; all of them for a dropped topic."""
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True):
@@ -61,7 +61,7 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Rewrite(msgspec.Struct, frozen=True, array_like=True):
-    """Files of one day and bucket to be written again as one, without what is deleted."""
+    """Files of one day and bucket to be merged into one, without deleted records."""
 
     day: int
     bucket: int
@@ -70,7 +70,7 @@ class Rewrite(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def subject(self) -> str:
-        """What is left out when it fails."""
+        """The name that is quarantined when it fails."""
         return folder_of(self.day, self.bucket)
 
 
@@ -82,7 +82,7 @@ def reconcile(
     rules: ArchiveRules,
     now_ms: int,
 ) -> list[Event]:
-    """What a catalog and the time ask for that needs no job."""
+    """The events that follow from a catalog and the time without a job: drops, masks, expiry, removals."""
     events: list[Event] = []
     dropped = sorted(state.topics.keys() - topics.keys())
     if dropped:
@@ -106,7 +106,7 @@ def reconcile(
 
 
 def _fresh_deletes(topic: CatalogTopic, known: ArchivedTopic, state: ArchiveState) -> Mask:
-    """What the catalog tells to be deleted, files hold, and nobody has hidden yet."""
+    """Deletes of the catalog that files still hold and that are not masked yet."""
     told = removals(topic, known.catalog)
     if not told:
         return Mask.of(())
@@ -114,17 +114,17 @@ def _fresh_deletes(topic: CatalogTopic, known: ArchivedTopic, state: ArchiveStat
 
 
 def removals(topic: CatalogTopic, since: int) -> list[tuple[int, int]]:
-    """Everything that was deleted on purpose and first told by a later catalog."""
+    """The seqs whose deletes are first listed by a catalog after `since`."""
     return union(*(removal.ranges for removal in topic.removals if removal.number > since))
 
 
 def newest_delete(topics: Iterable[CatalogTopic]) -> int:
-    """The last catalog that first told of a delete of some topics; 0 where none did."""
+    """The newest catalog that first lists a delete of these topics; 0 where none does."""
     return max([removal.number for topic in topics for removal in topic.removals], default=0)
 
 
 def next_due(state: ArchiveState, rules: ArchiveRules, quarantined: Collection[str]) -> int | None:
-    """When there is something to do though nothing changes: a file to be removed, a deadline of an erasure."""
+    """When there is work without a new catalog: a file to remove, or an erasure deadline. None for never."""
     moments = [since_ms + rules.retire_ms for since_ms in state.retired.values()]
     moments += [
         file.hidden_ms + rules.erase_ms
@@ -135,7 +135,7 @@ def next_due(state: ArchiveState, rules: ArchiveRules, quarantined: Collection[s
 
 
 def uncovered(topic: CatalogTopic, known: Sequence[SeqRange]) -> list[SegmentRef]:
-    """The segments of a topic that are not covered yet. What expired but was not evicted yet is still archived."""
+    """The segments of a topic that are not covered yet. Expired records are archived until they are evicted."""
     refs = []
     before = 0
     for segment in topic.segments:
@@ -154,10 +154,10 @@ def uncovered(topic: CatalogTopic, known: Sequence[SeqRange]) -> list[SegmentRef
 
 
 def _deleted_from(topic: CatalogTopic, first: int, known: Sequence[SeqRange], before: int) -> int:
-    """Where the seqs in front of `first` begin that were deleted on purpose before anybody could archive them.
+    """The first of the seqs directly before `first` that were deleted before they could be archived.
 
-    They reach back to what is archived, or to the segment before; whatever was lost ends them. So the covered ranges
-    have a hole exactly where records were lost, and a reader of the archive can be told.
+    The range ends at archived seqs, at the previous segment, or at lost records. So the covered ranges have a gap
+    exactly where records were lost, and readers of the archive can report it.
     """
     behind = bisect_left(known, first, key=lambda part: part[0])
     edge = max(before, known[behind - 1][1] if behind else 0)
@@ -168,7 +168,7 @@ def _deleted_from(topic: CatalogTopic, first: int, known: Sequence[SeqRange], be
 
 
 def rewrites(state: ArchiveState, rules: ArchiveRules, now_ms: int, quarantined: Collection[str]) -> list[Rewrite]:
-    """Files to be written again, each of them once."""
+    """The rewrites that are due. Each file is in at most one of them."""
     partitions: dict[tuple[int, int], list[ArchiveFile]] = {}
     for file in state.files.values():
         partitions.setdefault((file.day, file.bucket), []).append(file)
@@ -184,7 +184,7 @@ def rewrites(state: ArchiveState, rules: ArchiveRules, now_ms: int, quarantined:
 
 
 def _tiers(files: Sequence[ArchiveFile], file_bytes: int) -> list[list[ArchiveFile]]:
-    """Small files that become a larger one: those of one size, once there are many of them."""
+    """Groups of small files of one size tier that are worth merging (size-tiered compaction)."""
     tiers: dict[int, list[ArchiveFile]] = {}
     for file in sorted(files, key=lambda file: file.path):
         if file.bytes < file_bytes // 2:
@@ -242,11 +242,8 @@ def _rewrite(day: int, bucket: int, files: Sequence[ArchiveFile], state: Archive
     return Rewrite(day, bucket, sources, sum(file.bytes for file in files))
 
 
-# Runs of a topic that meet in one file become one run, as far as nothing of the topic between them is elsewhere.
-
-
 def joined(file: ArchiveFile, replaced: Iterable[str], state: ArchiveState) -> ArchiveFile:
-    """A file that takes the place of others, with as few runs as can be."""
+    """A rewritten file with adjacent runs of a topic joined, where no other file has seqs between them."""
     gone = set(replaced)
     runs: list[Run] = []
     for run in file.runs:
@@ -258,7 +255,7 @@ def joined(file: ArchiveFile, replaced: Iterable[str], state: ArchiveState) -> A
 
 
 def _between(before: Run, after: Run, gone: set[str], state: ArchiveState) -> bool:
-    """Whether another file that counts has seqs of the topic between two runs."""
+    """Whether another live file has seqs of the topic between two runs."""
     if before.last_seq + 1 == after.first_seq:
         return False
     others = sorted(_firsts(before.topic_id, gone, state))

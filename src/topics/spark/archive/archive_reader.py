@@ -1,10 +1,10 @@
-"""The archive's records for others: which files count and which of their rows are deleted. Imports pyspark late.
+"""Archive reader: archived records as DataFrames or Arrow tables, without deleted rows. Imports pyspark when called.
 
-Reading the folder with `spark.read.parquet` alone would show deleted records, and files of a run that never finished.
+Reading the folder with `spark.read.parquet` alone would show deleted records, and files of unfinished runs.
 
-In a folder Spark's own Parquet reader reads, and deletes are a join with a small table: a bit for each seq, in chunks
-of 4096 of them, one lookup a record however many ranges there are. Files that hold nothing deleted are read as they
-are. Spark has no way into an object store of its own, so there tasks read the objects as the connector does.
+In a folder Spark's own Parquet reader is used, and deletes are a join with a small table of bitmaps, 4096 seqs each:
+one lookup a record, however many ranges there are. Files without deletes are read directly. Spark is not configured
+for object stores, so there the tasks read the objects as the connector does.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -30,28 +30,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# Archived files as the work of tasks: small values that travel, and what is read where they arrive.
-
 _ALL = 2**63 - 1
 
 
 class PartRun(msgspec.Struct, frozen=True):
-    """Rows of one topic in a file, and what of them is to be shown."""
+    """Rows of one topic in a file, and which of them are deleted."""
 
     first_row: int
     rows: int
     deleted: bytes
-    """A `Mask` of what must not be shown."""
+    """A `Mask` of the deleted seqs."""
 
 
 class FilePart(msgspec.Struct, frozen=True):
-    """One archived file, and which rows of it are wanted."""
+    """The selected rows of one archived file: a small value that is sent to a task."""
 
     path: str
     size: int
     runs: list[PartRun]
     below: int = _ALL
-    """Only records with lower seqs are wanted."""
+    """Only records with lower seqs are selected."""
 
 
 def parts_of(
@@ -61,7 +59,7 @@ def parts_of(
     below: int = _ALL,
     selects: Callable[[Run], bool] = lambda _: True,
 ) -> list[FilePart]:
-    """The files of a topic, or of all, each with the runs that are wanted and their part of the deletes."""
+    """The files of a topic, or of all topics, each with its selected runs and their deletes."""
     files = list(state.files.values()) if topic_id is None else state.files_of(topic_id)
     parts = []
     for file in files:
@@ -75,7 +73,7 @@ def parts_of(
 
 
 def pack_parts(parts: Iterable[FilePart], most_bytes: int) -> list[list[FilePart]]:
-    """Neither a task for each small file nor one for everything."""
+    """Groups of files of about `most_bytes`, one for each task."""
     groups: list[list[FilePart]] = []
     size = most_bytes
     for part in parts:
@@ -88,7 +86,7 @@ def pack_parts(parts: Iterable[FilePart], most_bytes: int) -> list[list[FilePart
 
 
 def read_part(fs: FileSystem, part: FilePart) -> pa.Table:
-    """The records of a file that are to be shown. Row groups without any of them are not read."""
+    """The selected records of a file that are not deleted. Other row groups are not read."""
     tables = [ARCHIVE_SCHEMA.empty_table()]
     with RowReader(fs, part.path) as reader:
         for run in part.runs:
@@ -107,7 +105,7 @@ def topics_named(state: ArchiveState, topic: str | None = None) -> list[Archived
 
 
 def read_archive(fs: FileSystem, store: ArchiveStore, state: ArchiveState, topic_id: int) -> pa.Table:
-    """A topic's archived records in one table, for small things and for tests."""
+    """A topic's archived records in one table, for tests and small archives."""
     tables = [read_part(fs, part) for part in parts_of(store, state, topic_id)]
     return pa.concat_tables([ARCHIVE_SCHEMA.empty_table(), *tables]).sort_by("seq")
 
@@ -117,8 +115,8 @@ def archived_records(
 ) -> "DataFrame":
     """The archived records of a topic, or of all, as a DataFrame. `root` is a folder or the URL of an object store.
 
-    The archive keeps records as they were written. With `versions`, as `topics.spark.promotion.ask_versions` gets them
-    from a server, those of earlier versions of their stream are shown as ones of the current version.
+    The archive keeps records as they were written. With `versions`, from `topics.spark.promotion.ask_versions`, records
+    of earlier schema versions are promoted to the current version.
     """
     written = _as_written(spark, root, topic)
     if not versions:
@@ -152,17 +150,17 @@ def _as_written(spark: "SparkSession", root: str, topic: str | None) -> "DataFra
 
 
 def _only(frame: "DataFrame", topic: str, epochs: Collection[int]) -> "DataFrame":
-    """Files are sorted by topic and have statistics of it, so Spark skips what belongs to others."""
+    """Filters by topic. Files are sorted by topic and have statistics of it, so Spark skips row groups of others."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - the rest runs without Spark
 
     return frame.where((f.col("topic") == topic) & f.col("epoch").isin([int(epoch) for epoch in epochs]))
 
 
 def hidden_chunks(state: ArchiveState, files: Iterable[ArchiveFile]) -> pa.Table:
-    """What some files must not show, as a row for each chunk of 4096 seqs that holds any of it: epoch, chunk, bits.
+    """The hidden seqs of some files as bitmaps, one row for each chunk of 4096 seqs: epoch, chunk, bits.
 
-    No two rows have the same epoch and chunk, or a join would show records twice. Both are as narrow as they can be:
-    Spark packs two ints into one long, and looks that up much faster.
+    Epoch and chunk are unique together, or a join would show records twice. Both are int32 where possible: Spark packs
+    two ints into one long, which makes the lookup much faster.
     """
     masks: dict[int, Mask] = {}
     for run in [run for file in files for run in file.runs]:

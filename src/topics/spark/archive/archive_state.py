@@ -1,6 +1,6 @@
-"""The archive's state: which files count, which seqs they cover, and which of those are deleted.
+"""Archive state: which files are live, which seqs they cover, and which of those are deleted.
 
-It only changes by commits (`events`), here and nowhere else. Nothing in this module touches a disk.
+It changes only by applying commits, which are lists of events. Pure: the `ledger` module does the I/O.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,17 +11,15 @@ from topics.model.seq_ranges import Ranges, SeqRange, intersection, union
 from topics.spark.archive.data_files import ArchiveFile, Run
 from topics.spark.archive.delete_masks import Mask
 
-# What can happen to the archive. A commit is some of it at one moment; `state` knows what each comes to.
-#
-# The events are what is written down (`store`), and applying them in order is the only way the archive's state changes,
-# for the pipeline that decides as for everybody who reads.
+# Events of the archive. A commit is a list of events; the ledger stores commits, and both the pipeline and readers
+# get the state by applying them in order.
 
 NOT_RECORDED = -1
-"""Where an earlier version did not note it."""
+"""The value in archives of an earlier version, which did not store it."""
 
 
 class Covered(msgspec.Struct, frozen=True, array_like=True):
-    """Seqs of a topic that are archived: nothing of them is ever read from the log again."""
+    """Seqs of a topic that are archived and never read from the log again."""
 
     topic_id: int
     epoch: int
@@ -30,52 +28,52 @@ class Covered(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Copied(msgspec.Struct, frozen=True, array_like=True, tag="copied"):
-    """Sealed records became files."""
+    """Sealed records were copied into new files."""
 
     files: list[ArchiveFile]
     covered: list[Covered]
 
 
 class Masked(msgspec.Struct, frozen=True, array_like=True, tag="masked"):
-    """Records of a topic are deleted and no longer shown, though files still hold them."""
+    """Records of a topic were deleted and are hidden, though files still hold them."""
 
     topic_id: int
     deleted: bytes
-    """A packed `Mask`: what was not hidden before."""
+    """A packed `Mask` of the newly hidden seqs."""
     catalog: int
-    """The catalog that told of it. It goes on telling for a while, and what was written out of the files since then
-    need not be hidden again."""
+    """The catalog that listed the delete. Later catalogs repeat it for a while, and seqs that were erased from files
+    since then must not be masked again."""
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, tag="dropped"):
-    """Topics were deleted: nothing of them is shown."""
+    """Topics were deleted: all their records are hidden."""
 
     topic_ids: list[int]
 
 
 class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
-    """Files no longer count because they are too old. Their seqs stay covered, so they do not come back."""
+    """Files were retired because they are too old. Their seqs stay covered, so they are not copied again."""
 
     paths: list[str]
 
 
 class Rewritten(msgspec.Struct, frozen=True, array_like=True, tag="rewritten"):
-    """Files were replaced by others that hold the same records less those that are deleted."""
+    """Files were replaced by others with the same records except deleted ones."""
 
     old: list[str]
     new: list[ArchiveFile]
     applied: list[tuple[int, bytes]]
-    """By topic, packed: what the new files no longer hold, and need not be remembered."""
+    """By topic, packed: the erased seqs, which need no mask any more."""
 
 
 class Removed(msgspec.Struct, frozen=True, array_like=True, tag="removed"):
-    """Files that no longer counted are about to be taken off the disk."""
+    """Retired files are about to be removed from disk."""
 
     paths: list[str]
 
 
 class Owned(msgspec.Struct, frozen=True, array_like=True, tag="owned"):
-    """From now on the archive is that of the log with this history, and has heard of all deletes up to a catalog."""
+    """The archive belongs to the log with this history, and has all deletes up to a catalog."""
 
     history: str
     deletes_seen: int = NOT_RECORDED
@@ -86,7 +84,7 @@ Event = Copied | Masked | Dropped | Expired | Rewritten | Removed | Owned
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
     number: int
-    """One more than that of the commit before."""
+    """One more than the number of the previous commit."""
     now_ms: int
     events: list[Event]
 
@@ -100,9 +98,9 @@ class ArchivedTopic(msgspec.Struct, frozen=True):
     name: str
     covered: tuple[SeqRange, ...] = ()
     deleted: Mask = _NOTHING
-    """Seqs that must not be shown, though files may still hold them."""
+    """Hidden seqs that files may still hold."""
     catalog: int = 0
-    """The last catalog of the engine whose deletes of this topic have been taken over."""
+    """The last catalog whose deletes of this topic were applied."""
 
 
 class ArchiveState:
@@ -110,27 +108,27 @@ class ArchiveState:
         self.number = 0
         self.updated_ms = 0
         self.history = ""
-        """Which log it is the archive of; empty where nobody has said so yet."""
+        """The history name of the log it belongs to; empty before the first `Owned`."""
         self.deletes_seen = NOT_RECORDED
-        """The newest catalog of which deletes have been taken over."""
+        """The newest catalog whose deletes were applied."""
         self.topics: dict[int, ArchivedTopic] = {}
         self.files: dict[str, ArchiveFile] = {}
         self.retired: dict[str, int] = {}
-        """Files that no longer count, and since when: they stay for a while for those who read them."""
+        """Retired files with the time of their retirement. They stay on disk for a while for their readers."""
         self.by_topic: dict[int, set[str]] = {}
-        """The files that count and hold runs of a topic, a dropped one included."""
+        """The live files with runs of a topic, dropped topics included."""
         self._runs: dict[str, dict[int, list[tuple[int, Run]]]] = {}
-        """By file and topic, of files that somebody has asked about."""
+        """A cache by file and topic."""
 
     def apply(self, commit: Commit) -> None:
-        """Raises ValueError, and changes nothing that counts, when the commit cannot follow on this state."""
+        """Applies a commit. Raises ValueError when it does not follow on this state."""
         if commit.number != self.number + 1:
             raise ValueError(f"commit {commit.number} does not follow {self.number}")
         for event in commit.events:
             self._apply(event, commit.now_ms)
         self.number, self.updated_ms = commit.number, commit.now_ms
 
-    # What readers ask
+    # Queries
 
     def files_of(self, topic_id: int) -> list[ArchiveFile]:
         """In the order of their seqs."""
@@ -145,9 +143,9 @@ class ArchiveState:
         return sorted(runs, key=lambda run: run.first_seq)
 
     def runs_in(self, path: str, topic_id: int) -> list[tuple[int, Run]]:
-        """The runs of a topic in a file that counts, each with the number of its first row."""
+        """The runs of a topic in a live file, each with the number of its first row."""
         if path not in self._runs:
-            # A file may have runs of thousands of topics, and whoever asks for one will ask for others.
+            # A file may have runs of thousands of topics, and a caller usually asks for many of them.
             found: dict[int, list[tuple[int, Run]]] = {}
             for row, run in self.files[path].starts():
                 found.setdefault(run.topic_id, []).append((row, run))
@@ -155,21 +153,21 @@ class ArchiveState:
         return self._runs[path].get(topic_id, [])
 
     def hidden_in(self, run: Run) -> Mask:
-        """What of a run must not be shown: what is deleted, and everything of a dropped topic."""
+        """The hidden seqs of a run: deleted ones, or all for a dropped topic."""
         topic = self.topics.get(run.topic_id)
         if topic is None:
             return Mask.of([(run.first_seq, run.last_seq)])
         return topic.deleted.within(run.first_seq, run.last_seq)
 
     def with_hidden_rows(self) -> Iterator[ArchiveFile]:
-        """Files that hold rows which nobody is shown."""
+        """The live files with hidden rows."""
         return (file for file in self.files.values() if file.hidden_ms)
 
     def named(self) -> set[str]:
-        """Every file that may still be read, or has yet to be removed by its time."""
+        """Every live or retired file."""
         return self.files.keys() | self.retired.keys()
 
-    # What events come to
+    # Event handlers
 
     def _apply(self, event: Event, now_ms: int) -> None:
         match event:
@@ -230,7 +228,7 @@ class ArchiveState:
         missing = [path for path in event.old if path not in self.files]
         if missing:
             raise ValueError(f"{', '.join(missing)} no longer count")
-        # Of what is left to be written out nobody knows which is the oldest: none of it gets more time than it had.
+        # Which of the remaining deletes is the oldest is unknown, so the earliest deadline is kept for all.
         since = min([self.files[path].hidden_ms for path in event.old if self.files[path].hidden_ms], default=now_ms)
         touched = self._retire(event.old, now_ms)
         for topic_id, applied in event.applied:
@@ -251,7 +249,7 @@ class ArchiveState:
             self.by_topic.setdefault(run.topic_id, set()).add(file.path)
 
     def _retire(self, paths: Iterable[str], now_ms: int) -> set[int]:
-        """Files no longer count; the topics that had runs in them."""
+        """Retires files; returns the topics that had runs in them."""
         touched = set()
         for path in paths:
             file = self.files.pop(path)
@@ -266,7 +264,7 @@ class ArchiveState:
         return touched
 
     def _trim(self, topic_ids: Iterable[int]) -> None:
-        """Deletes need to be remembered only for seqs that some run spans."""
+        """Drops masks of seqs that no run spans."""
         for topic_id in topic_ids:
             topic = self.topics.get(topic_id)
             if topic is not None and len(topic.deleted):

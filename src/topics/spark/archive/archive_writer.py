@@ -1,8 +1,8 @@
-"""What a task of the archive does: segments in, files out; or old files in, one cleaner and larger one out.
+"""Archive writer: the task code that copies segments into Parquet files and rewrites files (compaction, erasure).
 
-A file is written whole under its final name, synced with its folder, and means nothing until the ledger names it. Every
-file has a name of its own, so a task that is tried again, or a run after a killed one, never writes into another's.
-A task that fails removes what it wrote: on a disk that is full its room is wanted now.
+A file is written under its final name, synced with its folder, and does not count until the ledger names it. Names are
+unique, so a retried task, or a run after a killed one, never overwrites a file. A failed task removes its files at
+once, because on a full disk their space is needed.
 """
 
 import contextlib
@@ -35,27 +35,27 @@ from topics.system.entropy import SystemEntropy
 
 
 class Outcome(msgspec.Struct, array_like=True):
-    """What a task made."""
+    """The result of a task."""
 
     files: list[ArchiveFile] = []
     covered: list[Covered] = []
     replaced: list[str] = []
     applied: list[tuple[int, bytes]] = []
-    """By topic, packed: what was left out of files that were written again."""
+    """By topic, packed: the seqs that a rewrite left out."""
     rows: int = 0
     text_bytes: int = 0
     segments: int = 0
 
 
 class SegmentCopier:
-    """Segments on their way into files: one for each day and bucket."""
+    """Copies segments into one file for each day and bucket."""
 
     def __init__(self, fs: FileSystem, root: str, run: str) -> None:
         self._files = _Files(fs, root, run)
         self._outcome = Outcome()
         self._covered: dict[int, Covered] = {}
         self._range_numbers: dict[int, int] = {}
-        """How many times a topic's segments were not neighbours: what lies between may be in another file."""
+        """By topic, the number of the current contiguous range: seqs between two ranges may be in another file."""
         self._pending: dict[tuple[int, int], list[tuple[tuple[int, int], pa.RecordBatch]]] = {}
 
     def take(self, ref: SegmentRef, batches: Sequence[pa.RecordBatch]) -> None:
@@ -90,7 +90,7 @@ class SegmentCopier:
 
 
 def rewrite(fs: FileSystem, root: str, run: str, work: Rewrite) -> Outcome:
-    """Some files of a day and bucket as one, without what is deleted. In memory are it and a row group of each."""
+    """Merges files of a day and bucket without deleted records. Memory: the new file and a row group of each source."""
     outcome = Outcome(replaced=[source.path for source in work.sources])
     with ExitStack() as stack:
         files = stack.enter_context(_Files(fs, root, run))
@@ -113,13 +113,13 @@ def rewrite(fs: FileSystem, root: str, run: str, work: Rewrite) -> Outcome:
 
 
 def _in_order(sources: Sequence[Source]) -> list[tuple[int, SourceRun]]:
-    """The runs of all sources as they stand in the new file, each with the number of its source."""
+    """The runs of all sources in the order of the new file, each with the number of its source."""
     runs = [(number, run) for number, source in enumerate(sources) for run in source.runs]
     return sorted(runs, key=lambda one: (one[1].topic, one[1].epoch, one[1].first_seq))
 
 
 class RowReader:
-    """Rows of a file by their numbers. Whoever asks in order has every row group read once."""
+    """Reads rows of a file by number. In ascending order every row group is read once."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._file = fs.open(path)
@@ -135,7 +135,7 @@ class RowReader:
         self._file.close()
 
     def rows(self, first: int, count: int) -> pa.Table:
-        """Raises ValueError where the file has not so many."""
+        """Raises ValueError where the file has fewer rows."""
         tables = [ARCHIVE_SCHEMA.empty_table()]
         place, left = bisect_right(self._ends, first), count
         while left:
@@ -164,7 +164,7 @@ class RowReader:
 
 
 class _Files:
-    """Writes files: all that a `with` block puts, or none of them."""
+    """Writes files; an exception in the `with` block removes all of them."""
 
     def __init__(self, fs: FileSystem, root: str, run: str) -> None:
         self._fs = fs
@@ -182,12 +182,12 @@ class _Files:
                 with contextlib.suppress(FileNotFoundError):
                     self._fs.remove(path)
         except OSError:
-            # What cannot be removed now is left to the next run: a store that is away is not asked again for each file.
+            # The next run removes the rest: an unavailable store is not tried again for each file.
             return
 
     def put(self, day: int, bucket: int, runs: Sequence[Run], data: memoryview) -> ArchiveFile:
         folder = folder_of(day, bucket)
-        # Two attempts of one task may run at the same time, so that not even they may have a name in common.
+        # Two attempts of one task may run at the same time, so names are random.
         name = f"{folder}/{self._run}-{self._entropy.token(8).hex()}.parquet"
         self._fs.make_dirs(f"{self._root}/{folder}")
         self._begun.append(f"{self._root}/{name}")
@@ -202,18 +202,17 @@ class _Files:
         return ArchiveFile(name, day, bucket, len(data), tuple(runs))
 
 
-# What else shows the archive's records and has to be told when they change. Tasks import it, so it needs nothing.
-
-
 class Follower(Protocol):
-    def follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
-        """Shows what the state says, and nothing else, from its end on; whether anything was to be changed.
+    """A view of the archive that is updated after each commit, such as the Iceberg table."""
 
-        The events are those of the commit that led to the state, or none. The first call of a process, one after a call
-        that failed, and one that has missed a commit look at everything, whatever the events.
+    def follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
+        """Makes the view equal to the state; whether anything changed.
+
+        The events are those of the commit that led to the state, or none. The first call of a process, a call after a
+        failed one, and one that missed a commit compare the whole state.
         """
         ...
 
     def expire(self, now_ms: int) -> None:
-        """Lets go of files that stopped counting a while ago, because they are about to be removed."""
+        """Drops references to retired files that are about to be removed."""
         ...

@@ -1,14 +1,14 @@
-"""The archive's data files: what is in them, how they are called, and how they are written.
+"""Archive data files: Parquet files with the records of one day and bucket.
 
     data/day=<YYYY-MM-DD>/topic_bucket=<number>/<run>-<random>.parquet
 
-A file has records of one day (UTC) and of all topics of one bucket (`placement`), sorted by topic, epoch and seq, so
-that a thousand small topics are a handful of files. The rows of a topic stand together: a *run*, or several of them one
-after the other. No two runs of a topic that count span the same seqs, in whatever files they are.
+A file has records of one day (UTC) and of all topics of one bucket (`bucket_of`), sorted by topic, epoch and seq, so
+that a thousand small topics are a handful of files. The rows of a topic are contiguous: one *run* or several in a row.
+No two live runs of a topic span the same seqs, in whatever files they are.
 
 Compression is zstd. Every row group has statistics of topic, epoch, seq, ts and tag, every page an index of them, and
-tags have a bloom filter, because people look for single things by them. Columns have the numbers that Apache Iceberg
-knows them by. A name is used once.
+tags have a bloom filter for point lookups. Columns have the field ids of the Iceberg table. File names are never
+reused.
 """
 
 import io
@@ -40,7 +40,7 @@ _FIRST_DAY = date(1970, 1, 1)
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of one topic that stand together in a file, in the order of their seqs."""
+    """Contiguous rows of one topic in a file, in seq order."""
 
     topic_id: int
     epoch: int
@@ -62,7 +62,7 @@ class ArchiveFile(msgspec.Struct, frozen=True, array_like=True):
     runs: tuple[Run, ...]
     """In the order in which they stand in the file."""
     hidden_ms: int = 0
-    """Since when it holds rows that nobody is shown; 0 when it holds none."""
+    """Since when it has hidden rows; 0 when it has none."""
 
     @property
     def rows(self) -> int:
@@ -85,12 +85,12 @@ class ArchiveFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 def folder_of(day: int, bucket: int) -> str:
-    """Where files of a day and bucket are, below the archive's folder."""
+    """The folder of a day and bucket, relative to the archive."""
     return f"data/day={(_FIRST_DAY + timedelta(days=day)).isoformat()}/topic_bucket={bucket}"
 
 
 def by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """A batch cut where the day changes. Times never go back along a topic."""
+    """Splits a batch by day. Times never decrease within a topic."""
     if not batch.num_rows:
         return
     days = batch["ts"].cast(pa.int64()).to_numpy() // _DAY_US
@@ -100,7 +100,7 @@ def by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def run_of(topic_id: int, batches: Sequence[pa.RecordBatch]) -> Run:
-    """What some batches of one topic are as a run. They are not empty, and in order."""
+    """The run of non-empty, ordered batches of one topic."""
     first, last = batches[0], batches[-1]
     return Run(
         topic_id,
@@ -115,7 +115,7 @@ def run_of(topic_id: int, batches: Sequence[pa.RecordBatch]) -> Run:
 
 
 class ParquetBytes:
-    """A file on its way, in memory: batches come in the order of the file, and leave as row groups."""
+    """Writes a Parquet file in memory: batches arrive in file order and are written as row groups."""
 
     def __init__(self, tagged: bool) -> None:
         self._target = io.BytesIO()
@@ -162,23 +162,23 @@ def as_written(batches: Iterable[pa.RecordBatch]) -> pa.Table:
 
 
 def is_tagged(batches: Iterable[pa.RecordBatch]) -> bool:
-    """Whether a bloom filter of tags is of any use."""
+    """Whether any record has a tag, so that a bloom filter is useful."""
     return any(batch["tag"].null_count < batch.num_rows for batch in batches)
 
 
 class TableFile(msgspec.Struct, frozen=True):
-    """A data file as a table shows it. A plain value: tasks on a cluster have no pyiceberg."""
+    """A data file as shown in an Iceberg table. A plain value, because tasks on a cluster have no pyiceberg."""
 
     path: str
-    """The whole path or URL. It is never used again for other bytes."""
+    """The full path or URL. It is never reused for other bytes."""
     file: ArchiveFile
     hidden: tuple[Mask, ...] = ()
-    """The deleted seqs of each of its runs; none at all where nothing of it is deleted."""
+    """The deleted seqs of each run; empty where nothing is deleted."""
     seq_column: str = "seq"
 
 
 def read_column(fs: FileSystem, path: str, name: str) -> pa.ChunkedArray:
-    """One column of a Parquet file, without fetching the rest of it."""
+    """Reads one column of a Parquet file, without fetching the rest."""
     file = open_ranged(fs, path)
     try:
         return pq.read_table(pa.PythonFile(_Cursor(file), mode="r"), columns=[name], partitioning=None)[name]
@@ -187,7 +187,7 @@ def read_column(fs: FileSystem, path: str, name: str) -> pa.ChunkedArray:
 
 
 class _Cursor:
-    """A file as Arrow wants one: with a place in it that moves."""
+    """A file object with a position, as Arrow needs it."""
 
     closed = False
 
@@ -209,4 +209,4 @@ class _Cursor:
         return self._place
 
     def close(self) -> None:
-        """Whoever opened the file closes it."""
+        """The caller closes the file."""

@@ -1,7 +1,7 @@
-"""Which records of archived files must not be shown: sets of seqs as two columns of numbers.
+"""Delete masks: the hidden seqs of archived files, as two numpy columns of range starts and ends.
 
-Deletes may be scattered over an archive by the million. A mask is looked up for all records of a file at once, and cut
-to a file before it travels to the task that reads it.
+An archive may have millions of scattered deletes. A mask is applied to all records of a file at once, and is restricted
+to a file before it is sent to the task that reads it.
 """
 
 import zlib
@@ -21,7 +21,7 @@ SEQS_A_CHUNK = 64 * WORDS_A_CHUNK
 
 
 class Mask:
-    """Ascending ranges of seqs that are apart from each other."""
+    """A set of seqs as ascending ranges that do not touch."""
 
     def __init__(self, firsts: Ints, lasts: Ints) -> None:
         self.firsts = firsts
@@ -39,7 +39,7 @@ class Mask:
 
     @classmethod
     def unpacked(cls, data: bytes) -> "Mask":
-        """Raises ValueError for what `packed` never made."""
+        """The inverse of `packed`. Raises ValueError for other bytes."""
         try:
             steps = np.frombuffer(zlib.decompress(data), dtype="<i8")
         except zlib.error as error:
@@ -48,28 +48,28 @@ class Mask:
         return cls(np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1]))
 
     def packed(self) -> bytes:
-        """The distances of its ends from each other, compressed: a byte or two for a range."""
+        """The range ends delta-encoded and compressed: a byte or two for a range."""
         ends = np.stack([self.firsts, self.lasts], axis=1).reshape(-1)
         return zlib.compress(np.diff(ends, prepend=0).astype("<i8").tobytes(), 1)
 
     def union(self, other: "Mask") -> "Mask":
-        """What is in either."""
+        """The seqs in either mask."""
         if not len(self) or not len(other):
             return self if len(self) else other
         return self._combined(other, lambda mine, others: mine | others)
 
     def minus(self, other: "Mask") -> "Mask":
-        """What is in this one alone."""
+        """The seqs in this mask and not in the other."""
         return self._combined(other, lambda mine, others: mine & ~others) if len(self) and len(other) else self
 
     def intersection(self, other: "Mask") -> "Mask":
-        """What is in both."""
+        """The seqs in both masks."""
         if not len(self) or not len(other):
             return Mask.of(())
         return self._combined(other, lambda mine, others: mine & others)
 
     def _combined(self, other: "Mask", combine: Callable[[Flags, Flags], Flags]) -> "Mask":
-        """Both are walked at once, from edge to edge: between two neighbouring edges nothing changes."""
+        """Combines two masks in one sweep over their edges; between two edges membership is constant."""
         edges = np.concatenate([self.firsts, self.lasts + 1, other.firsts, other.lasts + 1])
         steps = np.zeros((2, len(edges)), np.int64)
         mine, others = len(self.firsts), len(other.firsts)
@@ -89,7 +89,7 @@ class Mask:
             and np.array_equal(self.lasts, other.lasts)
         )
 
-    __hash__ = None  # type: ignore[assignment] # It is no key of anything.
+    __hash__ = None  # type: ignore[assignment] # Not hashable.
 
     def __len__(self) -> int:
         return len(self.firsts)
@@ -98,7 +98,7 @@ class Mask:
         return self.firsts.tobytes() + self.lasts.tobytes()
 
     def within(self, first: int, last: int) -> "Mask":
-        """What of it lies between two seqs, both included."""
+        """The mask restricted to `first` to `last`, both included."""
         begin, end = np.searchsorted(self.lasts, first), np.searchsorted(self.firsts, last, side="right")
         return Mask(np.maximum(self.firsts[begin:end], first), np.minimum(self.lasts[begin:end], last))
 
@@ -106,11 +106,11 @@ class Mask:
         return list(zip(self.firsts.tolist(), self.lasts.tolist(), strict=True))
 
     def count(self) -> int:
-        """How many seqs it hides."""
+        """The number of seqs."""
         return int((self.lasts - self.firsts + 1).sum())
 
     def words(self) -> tuple[Ints, Ints]:
-        """The same as words of 64 seqs: which of them hold anything hidden, and a bit for each seq that is."""
+        """The mask as bitmap words of 64 seqs: the numbers of non-empty words, and the words."""
         first, last = self.firsts >> 6, self.lasts >> 6
         counts = last - first + 1
         if not len(counts):
@@ -121,12 +121,12 @@ class Mask:
         high = np.where(words == np.repeat(last, counts), np.repeat(self.lasts & 63, counts), 63)
         full = np.uint64(0xFFFFFFFFFFFFFFFF)
         bits = (full >> (63 - high + low).astype(np.uint64)) << low.astype(np.uint64)
-        # Ranges that are apart may end and begin in the same word.
+        # One range may end and the next begin in the same word.
         begins = np.flatnonzero(np.diff(words, prepend=words[0] - 1))
         return words[begins], np.bitwise_or.reduceat(bits, begins).view(np.int64)
 
     def chunks(self) -> tuple[Ints, Ints]:
-        """The same as rows of 64 words, 4096 seqs: which of them hold anything hidden, and their words."""
+        """The mask as bitmap chunks of 64 words (4096 seqs): the numbers of non-empty chunks, and their words."""
         words, bits = self.words()
         chunks = words // WORDS_A_CHUNK
         found, rows = np.unique(chunks, return_inverse=True)
@@ -135,7 +135,7 @@ class Mask:
         return found, flags
 
     def hides(self, seqs: Ints) -> npt.NDArray[np.bool_]:
-        """Whether each of some seqs is in it."""
+        """Whether each of the seqs is in the mask."""
         if not len(self.firsts):
             return np.zeros(len(seqs), dtype=np.bool_)
         place = np.searchsorted(self.lasts, seqs, side="left")
@@ -144,7 +144,7 @@ class Mask:
         return hidden
 
     def shown(self, table: pa.Table) -> pa.Table:
-        """The records of a table that it does not hide."""
+        """The records of a table that are not in the mask."""
         if not len(self.firsts) or not table.num_rows:
             return table
         hidden = self.hides(table["seq"].to_numpy())
@@ -152,10 +152,9 @@ class Mask:
 
 
 def chunks_of(masks: Mapping[int, Mask]) -> tuple[Ints, Ints, Ints]:
-    """`Mask.chunks` of many, none of which is empty: whose they are, which of theirs, and the words of each.
+    """`Mask.chunks` of many non-empty masks: the key, the chunk number and the words of each chunk.
 
-    They are laid end to end on one line of seqs and walked together: there may be tens of thousands, of a few ranges
-    each.
+    The masks are concatenated on one axis and processed together: there may be tens of thousands of few ranges each.
     """
     if not masks:
         nothing = np.empty(0, np.int64)

@@ -1,13 +1,13 @@
-"""The archive on its disk: a ledger of commits, replaced in one step, and data files that count once it names them.
+"""Archive ledger: numbered commits and checkpoints of the state; data files count once a commit names them.
 
     ledger/state-<number>.bin     the whole state after a commit
     ledger/commit-<number>.bin    one commit
-    data/...                      files (`files`)
+    data/...                      files (`data_files`)
 
-The state that counts is the newest whole one with every commit that follows it. A commit is one file, renamed into
-place after the data files it names are on disk: so it happens at one moment for all of its topics, however many, and a
-run that is killed leaves the state before it and at most some files that nobody names. A whole state is written when
-the commits behind the last one have become as long as it; then they go. Every ledger file is
+The current state is the newest whole state with every commit after it. A commit is one file, renamed into place after
+the data files it names are on disk: so it is atomic for all of its topics, and a killed run leaves the previous state
+and at most some orphaned files. A whole state (a checkpoint) is written when the commits after the last one have become
+as long as it; then they are removed. Every ledger file is
 
     offset  size  field
          0     8  magic "TPARC001"
@@ -44,7 +44,7 @@ _WHOLE_BYTES_MIN = 64 * 1024
 
 
 class ArchiveDamagedError(Exception):
-    """The ledger cannot be read. It is never guessed: that could archive records twice, or show deleted ones."""
+    """The ledger cannot be read. There is no repair: a guess could archive records twice, or show deleted ones."""
 
 
 class _WrittenTopic(msgspec.Struct, frozen=True, array_like=True):
@@ -78,9 +78,9 @@ class ArchiveStore:
         return f"{self.root}/{file}"
 
     def load(self) -> ArchiveState:
-        """The state that counts; an empty one where there is no archive.
+        """The current state; an empty one where there is no archive.
 
-        A reader may look while a whole state takes the place of commits, and then looks again.
+        Retries when a whole state replaces commits during the read.
         """
         for _ in range(_LOAD_ATTEMPTS):
             try:
@@ -90,10 +90,10 @@ class ArchiveStore:
         raise ArchiveDamagedError(f"{self.root}/ledger: it changes faster than it can be read")
 
     def commit(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> None:
-        """Applies events to a state and makes the result the one that counts. What they name must be on disk."""
+        """Applies events to a state and commits them. The files they name must be on disk."""
         commit = Commit(state.number + 1, now_ms, list(events))
         data = _framed(commit)
-        # First in memory: whatever does not follow must not be written.
+        # Applied in memory first: an invalid commit must not be written.
         state.apply(commit)
         self._fs.make_dirs(f"{self.root}/ledger")
         replace_file(self._fs, self._ledger("commit", commit.number), data)
@@ -103,7 +103,7 @@ class ArchiveStore:
             self.save(state)
 
     def save(self, state: ArchiveState) -> None:
-        """Writes the whole state, and removes what only led to it."""
+        """Writes the whole state, and removes the ledger files before it."""
         data = _framed(_written(state))
         self._fs.make_dirs(f"{self.root}/ledger")
         replace_file(self._fs, self._ledger("state", state.number), data)
@@ -113,25 +113,25 @@ class ArchiveStore:
                 self._remove(self._ledger(kind, number))
 
     def sweep(self, state: ArchiveState) -> int:
-        """Removes data files that the state does not name: what killed runs left. Only whoever has the pipeline may."""
+        """Removes orphaned data files, which killed runs left. The caller must hold the pipeline lock."""
         named = state.named()
         removed = 0
         for path in list(self._data_files("data")):
             if path not in named:
-                # A task of a driver that died may be removing what it wrote at this very moment.
+                # A task of a dead driver may be removing the same file.
                 self._remove(self.path_of(path))
                 removed += 1
         return removed
 
     def remove_files(self, paths: Iterable[str]) -> None:
-        """Takes files off the disk, and folders of days that are empty then."""
+        """Removes files, and folders that are empty then."""
         folders = set()
         for path in paths:
             self._remove(self.path_of(path))
             folders.add(self.path_of(path).rpartition("/")[0])
         for folder in sorted(folders):
             for empty in (folder, folder.rpartition("/")[0]):
-                # An object store has no folders: what is empty is not there.
+                # An object store has no empty folders.
                 if self._fs.exists(empty) and not self._list(empty):
                     self._fs.remove_dir(empty)
 
@@ -160,9 +160,9 @@ class ArchiveStore:
     def _decoded(self, kind: str, number: int, data: bytes, form: type[T]) -> T:
         path = self._ledger(kind, number)
         if data[:8] != MAGIC:
-            raise ArchiveDamagedError(f"{path}: it is no ledger of a version that this program knows")
+            raise ArchiveDamagedError(f"{path}: not a ledger file of a known version")
         if len(data) < 16 or xxh3_64_intdigest(data[:-8]) != _CHECKSUM.unpack(data[-8:])[0]:
-            raise ArchiveDamagedError(f"{path}: it has a wrong checksum")
+            raise ArchiveDamagedError(f"{path}: wrong checksum")
         return msgspec.msgpack.decode(data[8:-8], type=form)
 
     def _names(self) -> list[tuple[str, int]]:
@@ -234,29 +234,28 @@ def _restored(written: _WrittenState) -> ArchiveState:
     return state
 
 
-# An archive is that of one log, and does not go on with another one's records.
+# Ownership: an archive belongs to one log history, and is not continued with the records of another.
 
 _log = logging.getLogger(__name__)
 
 
 class OtherHistoryError(Exception):
-    """The archive is of another log, and nobody said that this one takes it over; or it must not, as records would go
-    that are nowhere else."""
+    """The archive belongs to another log that may not be taken over, or whose records exist nowhere else."""
 
 
 class MissedDeletesError(Exception):
-    """The archive was left for another one, and deletes since then are forgotten."""
+    """Another archive was used meanwhile, and the engine has forgotten the deletes since then."""
 
 
 def deletes_seen(state: ArchiveState, changed: Iterable[CatalogTopic]) -> Sequence[Event]:
-    """What notes that all deletes are taken over that a catalog tells of; nothing where it tells of none."""
+    """The event that records the newest delete of a catalog; none where there is no newer one."""
     newest = newest_delete(changed)
     return [Owned(state.history, newest)] if newest > state.deletes_seen else ()
 
 
 def take_ownership(state: ArchiveState, history: History, topics: Mapping[int, CatalogTopic]) -> Sequence[Event]:
-    """What makes an archive that of a log. One that another log left is begun anew: with all of its topics all of its
-    files go, so that none is left to hold a record twice.
+    """The events that bind the archive to a log history. An archive of another history is emptied first, so that no
+    record is archived twice. Raises OtherHistoryError or MissedDeletesError.
     """
     if state.history == history.name:
         if state.deletes_seen == NOT_RECORDED:
@@ -286,7 +285,7 @@ def take_ownership(state: ArchiveState, history: History, topics: Mapping[int, C
 
 
 def _only_here(state: ArchiveState, topic_id: int, earliest: int) -> int:
-    """How many records are shown that lie before the first one of the log."""
+    """The number of live archived records before the first record of the log."""
     known = state.topics.get(topic_id)
     if known is None or earliest <= 1:
         return 0

@@ -1,4 +1,4 @@
-"""Every option of the connector, read and checked in one place. The names follow those of Spark's Kafka source."""
+"""Connector options and offsets, parsed and checked. The names follow those of Spark's Kafka source."""
 
 import base64
 import fnmatch
@@ -18,17 +18,17 @@ from topics.model.settings import SettingsError
 from topics.spark.segment_reader import GROUP_BYTES
 from topics_protocol.config import DEFAULT_URL
 
-# Where a read begins and ends. An offset is a topic's epoch and a seq: everything up to that seq has been read.
+# Offsets. An offset is a topic's epoch and a seq: everything up to that seq has been read.
 #
 # That is the cursor of the API, and since seqs begin at 1 it is also Kafka's convention: the number of the next record,
-# counted from 0. In a checkpoint and in JSON it is written
+# counted from 0. The form in a checkpoint and in JSON is
 #
 #     {"orders": {"epoch": 3, "seq": 1200}, "invoices": {"epoch": 4, "seq": 0}}
 #
 # and a user may leave the epoch out, or write `"earliest"`, `"latest"` or a bare number for a topic.
 #
-# A stream writes its offsets with every micro-batch, of all topics and whether they changed or not. Those of more than
-# `PLAIN_MAX` topics are written as one word, a fifth as long:
+# A stream writes the offsets of all topics with every micro-batch. Those of more than `PLAIN_MAX` topics are packed
+# into one string, a fifth as long:
 #
 #     {"packed": base64 of zlib of the JSON of [names in order, differences of the epochs, seqs]}
 
@@ -37,19 +37,19 @@ PLAIN_MAX = 100
 _PACKED = "packed"
 
 Offset = dict[str, int]
-"""`{"epoch": ..., "seq": ...}`, in the plain types that Spark's checkpoint takes."""
+"""`{"epoch": ..., "seq": ...}`, in the plain types of a Spark checkpoint."""
 Offsets = dict[str, Offset]
 
 
 class Point(msgspec.Struct, frozen=True):
-    """A cursor that a user gave; epoch 0 stands for whichever the topic has."""
+    """A cursor from a user; epoch 0 means the current epoch of the topic."""
 
     seq: int
     epoch: int = 0
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """One end of a read: a word for all topics, and what single topics have instead."""
+    """One end of a read: a default for all topics, and overrides for single topics."""
 
     word: Word
     by_topic: Mapping[str, Word | Point] = {}
@@ -59,7 +59,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 def parse_bounds(text: str, option: str) -> Bound:
-    """Reads `startingOffsets` or `endingOffsets`; raises ValueError with what is accepted."""
+    """Parses `startingOffsets` or `endingOffsets`; raises ValueError with the accepted forms."""
     if text == "earliest":
         return Bound("earliest")
     if text == "latest":
@@ -86,7 +86,7 @@ def _point(value: object) -> Word | Point:
 
 
 def to_checkpoint(offsets: Offsets) -> dict[str, Any]:
-    """Offsets as Spark writes them down."""
+    """Offsets in the form of a checkpoint."""
     if len(offsets) <= PLAIN_MAX:
         return dict(offsets)
     names = sorted(offsets)
@@ -97,7 +97,7 @@ def to_checkpoint(offsets: Offsets) -> dict[str, Any]:
 
 
 def from_checkpoint(written: Mapping[str, Any]) -> Offsets:
-    """The offsets of a checkpoint, in either form. A topic may be called `packed`: its offset is no string."""
+    """The offsets of a checkpoint, in either form. A topic may be named `packed`: its offset is no string."""
     word = written.get(_PACKED)
     if not isinstance(word, str):
         return dict(written)
@@ -127,11 +127,11 @@ _WRITE_ID_CHARS_MAX = 200
 
 
 class OptionError(ValueError):
-    """An option that cannot be used; the text names it and says what is accepted."""
+    """An invalid option; the message names it and the accepted values."""
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """How the records are reached: over HTTP, in the files, or both."""
+    """How records are read: over HTTP, from the files, or both."""
 
     mode: Mode = "auto"
     url: str | None = None
@@ -141,18 +141,18 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def layout(self) -> Layout | None:
-        """Where the sealed segments are, when they may be read in place."""
+        """The data folder with the sealed segments, when the mode allows reading it."""
         return None if self.path is None or self.mode == "http" else Layout(self.path, self.cold_dir)
 
     @property
     def http(self) -> str | None:
-        """The server to ask, when it may be asked."""
+        """The URL of the server, when the mode allows HTTP."""
         if self.mode == "segments":
             return None
         return self.url if self.url is not None or self.path is not None else DEFAULT_URL
 
     def __repr__(self) -> str:
-        # The key is a secret, and partitions are printed by Spark.
+        # Spark prints partitions, and the key is a secret.
         return f"Access(mode={self.mode!r}, url={self.url!r}, path={self.path!r})"
 
 
@@ -172,16 +172,16 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_partition: int
     fail_on_loss: bool
     fail_on_missing: bool
-    """Whether a topic that is named and not there is an error."""
+    """Whether a named topic that does not exist is an error."""
     promoted: bool = False
-    """Whether records of earlier versions of their stream are shown as ones of the current version."""
+    """Whether records of earlier schema versions are promoted to the current version."""
     typed: bool = False
-    """Whether the members of a stream's entries are columns, as the current version of its schema names them."""
+    """Whether the members of a stream's entries are columns, by the current version of its schema."""
     archive: str | None = None
-    """Folder of an archive, whose records come before those that the log still has."""
+    """The folder of an archive, whose records come before those of the log."""
 
     def selects(self, name: str) -> bool:
-        """Whether a topic is read. No pattern means the streams that the server writes; who wants one names it."""
+        """Whether a topic is read. Patterns do not match the server's own streams, which must be named."""
         if self.topics:
             return name in self.named
         return not is_server_name(name) and fnmatch.fnmatchcase(name, self.pattern)
@@ -208,7 +208,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
     options = _normal(given)
-    # A moment says where to begin; the latest of a stream would be behind it.
+    # With a starting timestamp the default is earliest: latest would skip records after it.
     starting = "latest" if streaming and "startingTimestamp" not in options else "earliest"
     topics = _names(options)
     pattern = options.get("topicPattern", "")
@@ -250,7 +250,7 @@ def _typed(options: Mapping[str, str], topics: tuple[str, ...]) -> bool:
 
 
 def _names(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The topics that are named. One alone is taken as it stands, since a stream may have a comma in its name."""
+    """The named topics. A single `topic` is not split, since the name of a stream may have a comma."""
     if "topics" not in options:
         return tuple(filter(None, [options.get("topic", "")]))
     return tuple(dict.fromkeys(name.strip() for name in options["topics"].split(",") if name.strip()))
@@ -272,7 +272,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 
 
 def _write_id(options: Mapping[str, str]) -> str | None:
-    # It was needed while writes were told apart by keys that the server forgot; jobs that still set it go on.
+    # No longer used, but accepted for jobs that still set it.
     _number(options, "idempotencyWindowMs", 0, 0)
     given = options.get("writeId")
     if given is not None and (not is_topic_name(given) or len(given) > _WRITE_ID_CHARS_MAX):
@@ -308,7 +308,7 @@ def _place(options: Mapping[str, str], name: str) -> str | None:
 
 
 def _normal(given: Mapping[str, str]) -> dict[str, str]:
-    """The options by their own names: Spark keeps them in small letters. A name nobody knows is a typing error."""
+    """The options by their canonical names, as Spark lower-cases them. Raises OptionError for an unknown name."""
     options = {}
     for name, value in given.items():
         known = _BY_LOWER.get(name.lower())
@@ -337,7 +337,7 @@ def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def _moment(options: Mapping[str, str], name: str, default: int) -> int:
-    """Milliseconds since 1970, or a moment as in ISO 8601, in UTC unless it says otherwise."""
+    """Milliseconds since 1970, or an ISO 8601 time, in UTC without an offset."""
     text = options.get(name)
     if text is None:
         return default
@@ -352,26 +352,26 @@ def _moment(options: Mapping[str, str], name: str, default: int) -> int:
     return int(moment.timestamp() * 1000)
 
 
-# What happens when records were lost before they were read.
+# Data loss: records that were lost before they were read.
 #
-# The server never hides a loss: it tells the exact range in a tombstone. A query over the connector fails on one unless
-# `failOnDataLoss=false` was said; then the loss is logged with its range, and the query goes on behind it.
+# The server reports the exact range of a loss in a tombstone. A query fails on one unless `failOnDataLoss=false` is
+# set; then the loss is logged with its range, and the query continues after it.
 
 _log = logging.getLogger(__name__)
 
 
 class DataLossError(RuntimeError):
-    """Records are gone that the query should have read."""
+    """Records of the query's range were lost."""
 
 
 class Losses(msgspec.Struct):
-    """Counts what a reader met, or refuses to go on."""
+    """Counts lost records, or raises DataLossError."""
 
     fail: bool
     records: int = 0
 
     def record_loss(self, topic: str, first: int, last: int, reason: str) -> None:
-        """Seqs `first` to `last` of a topic are gone."""
+        """Records the loss of the seqs `first` to `last` of a topic."""
         if self.fail:
             raise DataLossError(
                 f"topic {topic}: records {first} to {last} are gone ({reason}) before they were read; start from "

@@ -1,4 +1,4 @@
-"""Who is asked where topics stand: a server over HTTP, or the catalog beside the segments."""
+"""Origins: the positions of topics, from a server over HTTP or from the catalog beside the segments."""
 
 import logging
 import re
@@ -18,13 +18,13 @@ from topics_client import Client, Diff, TopicNotFound
 
 _PAGE_TOPICS = 1000
 _ASKED_ONE_BY_ONE = 64
-"""More topics than this are looked up in pages of the list, where a request tells of a thousand."""
+"""More topics than this are read from the topic list, which has a thousand in a page."""
 
 _log = logging.getLogger(__name__)
 
 
 class Position(msgspec.Struct, frozen=True):
-    """A topic's ends."""
+    """The first and last seq of a topic."""
 
     topic: str
     epoch: int
@@ -33,33 +33,33 @@ class Position(msgspec.Struct, frozen=True):
     head: int
     """The last seq that can be read."""
     record_bytes: int = 0
-    """How long a record is, about; 0 when nobody knows."""
+    """The average length of a record; 0 when unknown."""
 
 
 class Origin(Protocol):
     def positions(self, options: ReadOptions) -> dict[str, Position]:
-        """The topics that are wanted and there, by name."""
+        """The selected topics that exist, by name."""
         ...
 
     def first_at(self, position: Position, ts: int) -> int:
-        """A cursor behind which everything from a moment on lies; it may lie further back than it had to."""
+        """A cursor before all records from `ts` on; it may be earlier than necessary."""
         ...
 
     def last_before(self, position: Position, ts: int) -> int:
-        """A cursor up to which everything before a moment lies; it may lie further on than it had to."""
+        """A cursor after all records before `ts`; it may be later than necessary."""
         ...
 
     def lost_before(self, position: Position) -> Ranges:
-        """What was lost in front of the first live record: to a cap, to time, or in a crash."""
+        """The seqs lost before the first live record: evicted, expired, or lost in a crash."""
         ...
 
     def report(self, spans: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, SeqRange, str]]:
-        """What is known to be lost already in (topic, epoch, after, to), with reasons. Reading tells the rest."""
+        """The known losses in (topic, epoch, after, to), with reasons. Reading finds the rest."""
         ...
 
 
 def found_positions(origin: Origin, options: ReadOptions) -> dict[str, Position]:
-    """The positions of the topics that are wanted; a topic that is named and not there is an error."""
+    """The positions of the selected topics. Raises OptionError for a named topic that does not exist."""
     positions = origin.positions(options)
     missing = [name for name in options.topics if name not in positions]
     if missing and options.fail_on_missing:
@@ -80,7 +80,7 @@ class HttpOrigin:
         self._api_key = api_key
 
     def positions(self, options: ReadOptions) -> dict[str, Position]:
-        """Asking does not count as consuming: a query that only looks must not make a topic look used."""
+        """Reads positions without `touch`, so that the request does not count as use of the topic."""
         with Client(self._url, api_key=self._api_key) as client:
             if options.topics and len(options.topics) <= _ASKED_ONE_BY_ONE:
                 return _one_by_one(client, options.topics)
@@ -98,7 +98,7 @@ class HttpOrigin:
                     return found
 
     def first_at(self, position: Position, ts: int) -> int:
-        """Halves the topic until the first record from `ts` on is found: times never go back along a topic."""
+        """Binary search for the first record from `ts` on: times never decrease within a topic."""
         low, high = position.earliest - 1, position.head
         with Client(self._url, api_key=self._api_key) as client:
             while low < high:
@@ -127,12 +127,12 @@ class HttpOrigin:
         return union(lost)
 
     def report(self, spans: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, SeqRange, str]]:
-        """The server tells whoever reads; asking it for each topic before would cost more than the reading."""
+        """None: the server reports losses in reads, and a request for each topic would cost more than the read."""
         return []
 
 
 class SegmentOrigin:
-    """Knows what is sealed and nothing else: the end of a topic is the end of its last segment."""
+    """Positions from the catalog: only sealed records, so a topic ends with its last segment."""
 
     def __init__(self, access: Access) -> None:
         layout = access.layout
@@ -140,7 +140,7 @@ class SegmentOrigin:
         self._layout = layout
         self._topics: dict[str, CatalogTopic] = {}
         self.catalog: Catalog | None = None
-        """What the last look found."""
+        """The catalog that was last read."""
 
     def positions(self, options: ReadOptions) -> dict[str, Position]:
         topics = self._reload().topics
@@ -183,18 +183,18 @@ class SegmentOrigin:
         return catalog
 
     def _known(self, name: str, epoch: int) -> CatalogTopic | None:
-        """A topic as the last look found it."""
+        """A topic of the last catalog, if it has this epoch."""
         found = self._topics.get(name)
         return found if found is not None and found.epoch == epoch else None
 
 
 def lost_of(topic: CatalogTopic) -> Ranges:
-    """What a catalog knows to be lost of a topic."""
+    """The seqs of a topic that the catalog lists as lost."""
     return union([(1, topic.evict_floor - 1)], topic.lost)
 
 
 def losses_within(topic: CatalogTopic, ranges: Ranges) -> list[tuple[SeqRange, str]]:
-    """What of some seqs a catalog knows to be lost, and to what."""
+    """The losses of a catalog within some ranges, with reasons."""
     evicted: Ranges = [(1, topic.evict_floor - 1)] if topic.evict_floor > 1 else []
     told = [(part, "cap or ttl") for part in intersection(ranges, evicted)]
     return told + [(part, "crash or corrupt") for part in intersection(ranges, union(topic.lost))]
@@ -221,20 +221,20 @@ def _one_by_one(client: Client, names: Iterable[str]) -> dict[str, Position]:
 
 
 def _peek(client: Client, position: Position, cursor: int) -> Diff:
-    """The next record behind a cursor of this topic, and of no other of its name."""
+    """The next record after a cursor, of this epoch of the topic only."""
     epoch = position.epoch or None
     return client.diff(position.topic, cursor, limit=1, include_meta=False, epoch=epoch, streams=True)
 
 
 def _common_start(names: Iterable[str]) -> str:
-    """What all of some names begin with: the first and the last of them differ first."""
+    """The longest common prefix of some names."""
     first, last = min(names), max(names)
     same = next((place for place, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), None)
     return first[:same]
 
 
 def _fixed_part(pattern: str) -> str:
-    """What every name begins with that a pattern can match."""
+    """The literal prefix of a pattern."""
     return re.split(r"[*?\[]", pattern, maxsplit=1)[0]
 
 

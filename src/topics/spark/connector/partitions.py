@@ -1,7 +1,7 @@
-"""From options and positions to ranges, and from ranges to the pieces that tasks read.
+"""Input partitions: resolves offsets into seq ranges, and packs ranges into the partitions that tasks read.
 
-A piece of a stream is a range of seqs and nothing else. Where its records are is found out by the task that reads it,
-because sealing goes on meanwhile.
+A partition of a stream has seq ranges only. The task that reads it finds out where the records are, because sealing
+continues meanwhile.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from topics.spark.segment_reader import SEQ_MAX
 
 
 class SeqSpan(msgspec.Struct, frozen=True):
-    """Records of one topic behind `after`, up to and including `to`."""
+    """The records of one topic after `after`, up to and including `to`."""
 
     topic: str
     epoch: int
@@ -23,7 +23,7 @@ class SeqSpan(msgspec.Struct, frozen=True):
 
 
 def resolve(bound: Bound, options: ReadOptions, positions: dict[str, Position], origin: Origin, start: bool) -> Offsets:
-    """What a user asked for, as offsets of the topics that are there."""
+    """Resolves a bound into the offsets of the existing topics."""
     found: Offsets = {}
     for name, position in positions.items():
         requested = bound.of(name)
@@ -32,7 +32,7 @@ def resolve(bound: Bound, options: ReadOptions, positions: dict[str, Position], 
                 raise OptionError(
                     f"topic {name} has epoch {position.epoch} now, not {requested.epoch}: it was made again"
                 )
-            # A batch is what there is now, whatever comes to be until it is read.
+            # A batch ends at the current head, whatever is appended before it is read.
             seq = requested.seq if start else min(requested.seq, position.head)
         elif requested == "latest":
             seq = position.head
@@ -41,7 +41,7 @@ def resolve(bound: Bound, options: ReadOptions, positions: dict[str, Position], 
         if start and requested == "earliest" and options.from_ts:
             seq = max(seq, origin.first_at(position, options.from_ts))
         if not start and requested == "latest" and options.to_ts < SEQ_MAX:
-            # What is later is not even read: it would only be thrown away.
+            # Later records would only be filtered out after the read.
             seq = min(seq, origin.last_before(position, options.to_ts))
         found[name] = offset(position.epoch, seq)
     for name in bound.by_topic:
@@ -51,7 +51,7 @@ def resolve(bound: Bound, options: ReadOptions, positions: dict[str, Position], 
 
 
 def spans(start: Offsets, end: Offsets, losses: Losses) -> list[SeqSpan]:
-    """What lies between two offsets, topic by topic; a topic that was made again is read from its new beginning."""
+    """The ranges between two offsets by topic; a recreated topic is read from its beginning."""
     found = []
     for name in sorted(start.keys() - end.keys()):
         losses.record_loss(name, start[name]["seq"] + 1, start[name]["seq"], "the topic was deleted")
@@ -67,7 +67,7 @@ def spans(start: Offsets, end: Offsets, losses: Losses) -> list[SeqSpan]:
 
 
 class PieceSize(msgspec.Struct, frozen=True):
-    """How much one task reads at most, and how many tasks there are at least."""
+    """The maximum size of a partition, and the minimum number of partitions."""
 
     records: int
     bytes: int
@@ -75,13 +75,13 @@ class PieceSize(msgspec.Struct, frozen=True):
 
 
 def packed(found: list[SeqSpan], size: PieceSize, sizes: Mapping[str, int] | None = None) -> list[list[SeqSpan]]:
-    """Spans as the work of tasks: long ones are cut and short ones share a task. The same for the same arguments.
+    """Packs spans into partitions: long ones are split, short ones share one. Deterministic.
 
     `sizes` are bytes a record, by topic; a topic of unknown size is measured in records alone.
     """
     known = sizes or {}
     total = sum([span.to - span.after for span in found])
-    # Rounded down, so that there are never fewer pieces than wanted, as far as there are records.
+    # Rounded down, so that there are at least `pieces_min` partitions, given enough records.
     most = max(1, min(size.records, total // max(size.pieces_min, 1)))
     pieces: list[list[SeqSpan]] = []
     records_left = bytes_left = 0
@@ -92,7 +92,7 @@ def packed(found: list[SeqSpan], size: PieceSize, sizes: Mapping[str, int] | Non
             if not fits:
                 pieces.append([])
                 records_left, bytes_left = most, size.bytes
-                # One record is always read, however long.
+                # A partition has at least one record, however long.
                 fits = min(most, max(size.bytes // each, 1) if each else most)
             to = min(after + fits, span.to)
             pieces[-1].append(SeqSpan(span.topic, span.epoch, after, to))
@@ -103,7 +103,7 @@ def packed(found: list[SeqSpan], size: PieceSize, sizes: Mapping[str, int] | Non
 
 
 def limited(start: Offsets, end: Offsets, limit: int | None) -> Offsets:
-    """The end of a micro-batch of at most `limit` seqs, shared among the topics by what each has to give."""
+    """The end of a micro-batch of at most `limit` seqs, shared fairly among the topics."""
     behind = {name: _distance(start.get(name), to) for name, to in end.items()}
     if limit is None or sum(behind.values()) <= limit:
         return end
@@ -120,17 +120,17 @@ def limited(start: Offsets, end: Offsets, limit: int | None) -> Offsets:
 
 
 def _shares(behind: Mapping[str, int], limit: int, read_before: int) -> dict[str, int]:
-    """How many seqs of each topic; `read_before` is how many of all were read so far."""
+    """The number of seqs for each topic; `read_before` is the number of seqs read so far."""
     waiting = sorted(name for name, size in behind.items() if size)
     if limit < len(waiting):
-        # One each, of the topics behind those that had theirs: each batch reads `limit`, so that much further is the
-        # next turn. By any other order a topic that always has a little would keep the others waiting for ever.
+        # Round robin, one seq each: each batch reads `limit`, so the next batch starts that much further. Any other
+        # order could starve topics behind one that always has a few records.
         first = read_before % len(waiting)
         served = set([*waiting[first:], *waiting[:first]][:limit])
         return {name: int(name in served) for name in behind}
     shares: dict[str, int] = {}
     left = limit
-    # The topics with the least come first, so that nobody's share is wasted; the names make the order the same always.
+    # Topics with the fewest records come first, so that no share is wasted; names make the order deterministic.
     for place, name in enumerate(sorted(behind, key=lambda name: (behind[name], name))):
         shares[name] = min(behind[name], -(-left // (len(behind) - place)))
         left -= shares[name]

@@ -1,4 +1,4 @@
-"""Records of spans as Arrow batches: out of sealed segments where they can be reached, over HTTP where not."""
+"""Record reader: seq ranges as Arrow batches, from sealed segments where possible, over HTTP otherwise."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ from topics.system.clock import SystemClock
 from topics_client import Client, Gap, TopicNotFound
 from topics_client.requests import Request, diff
 
-# Pages of records over HTTP, kept as the text they are: what was written comes out of Spark byte for byte.
+# HTTP pages. Payloads are kept as raw text, so that Spark returns them byte for byte.
 
 _PAGE_RECORDS = 1000
 _PAGE_BYTES = 8 * 1024 * 1024
@@ -76,7 +76,7 @@ def open_client(access: Access) -> Client:
 
 
 def page_request(topic: str, epoch: int, cursor: int, requested: int) -> Request[RawPage]:
-    """A read of at most so many records behind a cursor of a topic of this epoch, and of no other."""
+    """A request for records after a cursor, of this epoch of the topic only."""
     request = diff(
         topic,
         cursor,
@@ -90,7 +90,7 @@ def page_request(topic: str, epoch: int, cursor: int, requested: int) -> Request
 
 
 def as_batch(topic: str, epoch: int, records: list[RawRecord]) -> pa.RecordBatch:
-    """Records of an answer in the columns of a segment's."""
+    """Records of a response as a batch of `RECORD_SCHEMA`."""
     count = len(records)
     columns = [
         pa.repeat(pa.scalar(topic), count),
@@ -123,7 +123,7 @@ _UNSEALED = "no segment has them: they are not sealed yet, which mode=auto can r
 
 
 class SpanReader:
-    """Reads what one task was given. The catalog is read once, and one connection serves all of its spans."""
+    """Reads the spans of one task, with one read of the catalog and one connection."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -141,7 +141,7 @@ class SpanReader:
             self._client.close()
 
     def read(self, spans: Iterable[SeqSpan]) -> Iterator[pa.RecordBatch]:
-        """Everything of some spans that there is, each in the order of its seqs."""
+        """The records of some spans, each in seq order."""
         for span in spans:
             for part in self._parts(span):
                 if isinstance(part, SegmentRef):
@@ -150,7 +150,7 @@ class SpanReader:
                     yield from self._read_http(SeqSpan(span.topic, span.epoch, part[0] - 1, part[1]))
 
     def read_group(self, refs: Sequence[SegmentRef]) -> Iterator[pa.RecordBatch]:
-        """The wanted records of segments that were chosen when the read was planned."""
+        """The selected records of segments that were planned."""
         for ref in refs:
             yield from self._read_sealed(ref)
 
@@ -161,7 +161,7 @@ class SpanReader:
         try:
             yield from read_segment(self._files, self._layout, ref)
         except SegmentGoneError:
-            # It went between the look at the catalog and now. What became of it, the server knows, or a newer catalog.
+            # Removed after the catalog was read. The server or a newer catalog knows why.
             yield from self._rest_of(ref)
         except NoColdFolderError:
             if self._options.access.http is None:
@@ -177,7 +177,7 @@ class SpanReader:
             self._report_losses(self._catalog(anew=True).get(ref.topic), ref.topic, ref.epoch, [(first, last)])
 
     def _report_losses(self, topic: CatalogTopic | None, name: str, epoch: int, missing: Ranges) -> None:
-        """What no segment holds was deleted on purpose, unless the catalog knows better."""
+        """Reports losses of the catalog; other seqs without a segment were deleted on purpose."""
         if topic is None or topic.epoch != epoch:
             for first, last in missing:
                 self._losses.record_loss(name, first, last, _DELETED if topic is None else _RECREATED)
@@ -186,7 +186,7 @@ class SpanReader:
             self._losses.record_loss(name, first, last, reason)
 
     def _parts(self, span: SeqSpan) -> list[SegmentRef | SeqRange]:
-        """The segments of a span, and the ranges between them that only the server has; in order."""
+        """The segments of a span and the ranges between them that only the server has, in order."""
         whole = [(span.after + 1, span.to)]
         if self._layout is None:
             return list(whole)
@@ -201,12 +201,12 @@ class SpanReader:
             for first, last in _unsealed(known, span) if known is not None else ():
                 self._losses.record_loss(span.topic, first, last, _UNSEALED)
             return list(refs)
-        # The server goes by its own clock, and tells the loss.
+        # The server uses its own clock and reports the loss.
         missing = union(missing, old)
         return sorted([*refs, *missing], key=lambda part: part.first_seq if isinstance(part, SegmentRef) else part[0])
 
     def _segments(self, layout: Layout, topic: CatalogTopic, span: SeqSpan) -> tuple[list[SegmentRef], Ranges]:
-        """The segments of a span with what is live in them, and the seqs in front that have become too old."""
+        """The segments of a span with live records, and the expired seqs before them."""
         options = self._options
         requested = ScanOptions(
             from_seq=max(span.after + 1, topic.evict_floor),
@@ -230,7 +230,7 @@ class SpanReader:
     # The server
 
     def _read_http(self, span: SeqSpan) -> Iterator[pa.RecordBatch]:
-        """Page by page. Records deleted meanwhile are silently not there."""
+        """Reads a span page by page. Records that were deleted meanwhile are left out."""
         cursor, losses = span.after, self._losses
         if self._client is None:
             self._client = open_client(self._options.access)
@@ -255,10 +255,10 @@ class SpanReader:
 
 
 def versions_of(options: ReadOptions, topics: Iterable[str]) -> Versions:
-    """What records of some topics are to be shown as; nothing where they are wanted as they were written."""
+    """The schema versions to promote records by; empty where records are read as written."""
     if not options.promoted and not options.typed:
         return {}
-    # Columns are those of any version, while there is nothing to promote below the second.
+    # Typed columns need any version; promotion needs at least two.
     least = 1 if options.typed else 2
     if options.access.http is None:
         return catalogued_versions(_topics_of(options.access.layout, options), topics, least)
@@ -267,15 +267,13 @@ def versions_of(options: ReadOptions, topics: Iterable[str]) -> Versions:
 
 
 def _held(topic: CatalogTopic) -> Ranges:
-    """The seqs that a topic's segments answer for, whatever of them is wanted. What lies below the floor they do not:
-    whoever asks for it is to be told of a loss."""
+    """The seqs that a topic's segments cover. Seqs below the floor are not covered: reading them is a loss."""
     ranges = union([(max(one.first_seq, topic.evict_floor), one.last_seq) for one in topic.segments])
     return difference(ranges, union(topic.lost))
 
 
 def _unsealed(topic: CatalogTopic, span: SeqSpan) -> Ranges:
-    """What of a span no segment of a topic has come to yet. Files alone do not plan so far; a batch that was planned
-    with the help of the server does."""
+    """The part of a span after the last segment, which only a batch planned with a server has."""
     sealed_to = topic.segments[-1].last_seq if topic.segments else 0
     first = max(span.after, sealed_to, topic.earliest - 1) + 1
     return difference([(first, span.to)], union(topic.lost)) if first <= span.to else []
@@ -292,7 +290,7 @@ def _topics_of(layout: Layout | None, options: ReadOptions) -> dict[str, Catalog
 
 
 def filtered(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
-    """What of a batch lies within the wanted times and has a wanted tag."""
+    """The records of a batch that match the time range and the tag prefix."""
     if options.from_ts or options.to_ts < SEQ_MAX:
         times = batch["ts"].cast(pa.int64())
         keep = pc.greater_equal(times, options.from_ts * 1000)
@@ -304,12 +302,11 @@ def filtered(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
     return batch
 
 
-# Archived records that the log no longer has: what a batch that begins at the earliest reads first.
+# Archived records that the log no longer has: a batch from earliest reads them first.
 #
-# The log stands for everything from its first live record on, the archive for what lies below, so no record is read
-# twice and none that was deleted is shown. What neither of them has is told: the ledger knows exactly which seqs it
-# covers. A read begins with the first record that the archive was ever given, as one without an archive begins with the
-# first that the log still has.
+# The log is used from its first live record on, the archive below it, so no record is read twice and no deleted one is
+# shown. Seqs that neither has are a loss: the ledger knows exactly which seqs it covers. A read begins with the first
+# record that was ever archived, as a read without an archive begins with the first record of the log.
 
 _log = logging.getLogger(__name__)
 
@@ -317,7 +314,7 @@ _log = logging.getLogger(__name__)
 def plan_history(
     options: ReadOptions, positions: Mapping[str, Position], origin: Origin, losses: Losses
 ) -> list[list[FilePart]]:
-    """The archived files that hold anything older than the log, a list for each task."""
+    """The archived files with records older than the log, in one list for each task."""
     if options.archive is None or options.starting.word != "earliest" or options.ending.word == "earliest":
         return []
     store = ArchiveStore(guest_files(options.archive), options.archive)
@@ -347,11 +344,11 @@ def _is_selected(run: Run, below: int, options: ReadOptions) -> bool:
 def _gaps(
     topic: ArchivedTopic, runs: Sequence[Run], position: Position, origin: Origin, options: ReadOptions
 ) -> Ranges:
-    """What was lost between the first archived record and the first that the log has, and was never archived."""
+    """The seqs between the first archived record and the first of the log that were lost unarchived."""
     if not topic.covered or position.earliest <= topic.covered[0][0]:
         return []
     first, last = topic.covered[0][0], position.earliest - 1
-    # Whoever asks for a time is not told what lies outside of it.
+    # Losses outside the time range are not reported.
     first = max([first, *(run.last_seq + 1 for run in runs if run.last_ts < options.from_ts)])
     last = min([last, *(run.first_seq - 1 for run in runs if run.first_ts >= options.to_ts)])
     missing = difference([(first, last)], topic.covered) if first <= last else []
@@ -359,7 +356,7 @@ def _gaps(
 
 
 def read_history(part: FilePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """The records of a file that are neither deleted nor in the log."""
+    """The records of an archived file that are neither deleted nor in the log."""
     table = read_part(guest_files(options.archive), part)
     table = table.append_column(RECORD_SCHEMA.field("deleted"), pa.repeat(pa.scalar(False), table.num_rows))
     for batch in table.to_batches(max_chunksize=20_000):

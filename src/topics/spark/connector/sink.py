@@ -1,16 +1,16 @@
-"""What Spark sees of the connector when it writes. Imports pyspark.
+"""Connector sink: Spark's writer interfaces, with exactly-once writes as transactions. Imports pyspark.
 
-A write is a transaction of the server. Tasks stage what they write, each under names that no other task and no other
-attempt of the same task uses, and tell the driver which; the driver commits exactly what its successful tasks told.
-Until then nobody sees anything, and then everybody sees all of it, whichever topics it goes to.
+A write is a transaction of the server. Tasks stage their records under names that no other task and no other attempt
+uses, and report them to the driver; the driver commits exactly the parts of its successful tasks. Before the commit no
+reader sees anything, and after it all records are visible, in all topics.
 
 | | id | sequence | attempt |
 |---|---|---|---|
 | `writeStream` | the query, or `writeId` | the micro-batch | the run of the query, which replaces an earlier one |
 | `write` | `writeId`, or a new one for each `save()` | 0 | one for each `save()` |
 
-A batch that is run again may cut its rows otherwise, have other rows or fewer. If it was not committed, what it stages
-now takes the place of what was staged before. If it was, the server says so and nothing changes.
+A repeated batch may have other partitions or rows. If it was not committed, its staged records replace the earlier
+ones. If it was, the server says so and nothing changes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ class Step:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task staged, or found committed already."""
+    """The parts that a task staged; none where the transaction was committed already."""
 
     step: Step
     partition: int
@@ -53,7 +53,7 @@ class Written(WriterCommitMessage):
 
 class _Sink:
     advice = ""
-    """What to do about a transaction that is too large."""
+    """The advice in the error for a transaction that is too large."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_schema(schema, options)
@@ -63,13 +63,13 @@ class _Sink:
         return Client(self._options.url, api_key=self._options.api_key)
 
     def stage_all(self, batches: Iterator[pa.RecordBatch], step: Step, partition: int, task: int) -> Written:
-        """Stages the rows of a task. `task` tells it from every other attempt at the same partition."""
+        """Stages the rows of a task. `task` is unique for each attempt at a partition."""
         written = Written(step, partition)
         with self._client() as client:
             begun = client.begin_transaction(step.id, step.sequence, attempt=step.attempt)
             chunks = Chunks(self._options)
             if begun.state == "committed":
-                # Rows are still taken, so that what makes them comes to its end as it did before.
+                # Rows are still consumed, so that their producer runs to its end.
                 for _ in batches:
                     pass
                 return written
@@ -89,17 +89,17 @@ class _Sink:
         written.records += len(records)
 
     def commit_all(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Makes all of it visible, in the order of the partitions."""
+        """Commits the parts in the order of the partitions."""
         told = sorted(_told(messages), key=lambda written: written.partition)
         if not told:
-            return  # There was not even an empty partition.
+            return  # There was no partition.
         step = told[0].step
         with self._client() as client:
             parts = [part for written in told for part in written.parts]
             client.commit_transaction(step.id, step.sequence, attempt=step.attempt, parts=parts)
 
     def abort_all(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Lets go of what is staged, where that is possible; the server does it by itself in time."""
+        """Aborts the transaction where possible; otherwise the server drops it after its timeout."""
         told = _told(messages)
         if told:
             step = told[0].step
@@ -135,8 +135,8 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         return self.append_all(iterator, context.partitionId())
 
     def append_all(self, batches: Iterator[pa.RecordBatch], partition: int) -> Written:
-        """Appends the rows of a task at once. A task that is tried again repeats itself under the same keys, and fails
-        where its rows have changed since."""
+        """Appends the rows of a task at once. A retried task uses the same idempotency keys, and fails where its rows
+        have changed."""
         written = Written(self._step, partition)
         with self._client() as client:
             for number, (topic, records) in enumerate(Chunks(self._options).all(batches)):
@@ -174,7 +174,7 @@ class StreamSink(_Sink, StreamWriter):
         assert context is not None
         query = self._options.write_id or context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
-        # Spark names the jobs of a query after its run. A run tries a batch once: if it fails, the query ends.
+        # Spark's job group is the run id of the query. A run tries a batch once: if it fails, the query ends.
         run = context.getLocalProperty("spark.jobGroup.id") or "run"
         step = Step(f"spark:{query}", int(batch or 0), run)
         return self.stage_all(as_batches(iterator), step, context.partitionId(), context.taskAttemptId())
@@ -187,7 +187,7 @@ class StreamSink(_Sink, StreamWriter):
 
 
 class Chunks:
-    """Lines records up, topic by topic, and hands them out in requests of a bounded size."""
+    """Groups records by topic into requests of bounded size."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -226,7 +226,7 @@ class Chunks:
 
 
 def _checked(column: str, text: str) -> msgspec.Raw:
-    """A value as it is sent: as it stands. What is more or less than one value would be another request there."""
+    """A JSON value as raw text, checked to be exactly one value, which cannot break the request."""
     try:
         _decode_value(text)
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -235,7 +235,7 @@ def _checked(column: str, text: str) -> msgspec.Raw:
 
 
 def check_schema(schema: StructType, options: WriteOptions) -> None:
-    """Refuses a DataFrame that cannot be written, before any task runs."""
+    """Raises OptionError for a DataFrame that cannot be written, before any task runs."""
     names = set(schema.names)
     if "data" not in names:
         raise OptionError('a DataFrame to write needs a column data with JSON text: to_json(struct("*")) makes one')

@@ -1,7 +1,8 @@
-"""What Spark sees of the connector when it reads. Imports pyspark.
+"""Connector source: Spark's reader interfaces for batches and streams. Imports pyspark.
 
 A batch is planned once, when `load` is called: the DataFrame is a snapshot of that moment. Filters are not pushed down,
-because Spark 4.3 answers wrongly when a Python source does that and a DataFrame is used twice; options prune instead.
+because Spark 4.3 gives wrong results when a Python source does that and a DataFrame is used twice; options prune
+instead.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,26 +54,26 @@ from topics.spark.promotion import StreamVersions, Versions, promoted
 from topics.spark.segment_reader import ScanOptions, SegmentRef, pack, plan_scan
 from topics.system.clock import SystemClock
 
-# The members of a stream's entries as columns of a DataFrame, by the functions that fill its typed table.
+# Typed columns: the members of a stream's entries as columns of a DataFrame, by the functions that fill typed tables.
 #
-# Which columns there are is settled when a DataFrame is loaded, by the version of the schema that counts then. Entries
-# of a later version cannot be shown as ones of an earlier, so a plan that finds another version is refused, that of a
-# stream's next batch above all: started anew it has the new columns, and goes on from its checkpoint. Who names columns
-# with `.schema(...)` has chosen them for good, and is refused only once one of them is not there any longer.
+# The columns are fixed when a DataFrame is loaded, by the schema version at that time. Entries of a later version
+# cannot be converted to an earlier one, so a plan that finds another version raises SchemaChangedError, above all in the next
+# batch of a stream: restarted it has the new columns, and continues from its checkpoint. Columns chosen with
+# `.schema(...)` stay fixed, and fail only once one of them no longer exists.
 
 
 class SchemaChangedError(RuntimeError):
-    """The stream's schema is not the one that the DataFrame was loaded with."""
+    """The schema of the stream has changed since the DataFrame was loaded."""
 
 
 def typed_columns(options: ReadOptions) -> tuple[str, StructType]:
-    """What the columns of a stream are now: a word that tells them from any others, and their types."""
+    """The current columns of a stream: their generation and types."""
     subject = _subject(_only(options, versions_of(options, options.topics)))
     return subject.columns.generation, from_arrow_schema(written_schema(subject.columns.columns).remove_metadata())
 
 
 def check_typed(options: ReadOptions, versions: Versions, generation: str | None, requested: pa.Schema) -> None:
-    """Refuses to read into columns that are not, or no longer, those of the stream."""
+    """Raises SchemaChangedError where the requested columns are not those of the stream."""
     columns = _subject(_only(options, versions)).columns
     [name] = options.topics
     if generation is not None and columns.generation != generation:
@@ -85,7 +86,7 @@ def check_typed(options: ReadOptions, versions: Versions, generation: str | None
 
 
 def in_columns(batches: Iterable[pa.RecordBatch], versions: Versions) -> Iterator[pa.RecordBatch]:
-    """Records of the one stream of `versions` as rows with a column for each member."""
+    """The records of the single stream of `versions` with a column for each member."""
     [(name, one)] = versions.items()
     subject = _subject(one)
     schema = written_schema(subject.columns.columns)
@@ -111,7 +112,7 @@ _group_codec = msgspec.msgpack
 
 
 class Piece(InputPartition):
-    """One task's work: spans of seqs, segments by name, or files of the archive. Plain values that can travel."""
+    """The input of one task: seq spans, segments, or archive files, as plain values that can be pickled."""
 
     def __init__(
         self, spans_: list[SeqSpan] | None = None, group: bytes = b"", history: list[FilePart] | None = None
@@ -120,7 +121,7 @@ class Piece(InputPartition):
         self.group = group
         self.history = history or []
         self.versions: Versions = {}
-        """What its records are shown as, where that is not as they were written."""
+        """The schema versions to promote records by; empty for records as written."""
 
 
 class TopicsDataSource(DataSource):
@@ -131,7 +132,7 @@ class TopicsDataSource(DataSource):
         return "topics"
 
     _generation: str | None = None
-    """Which typed columns were told; Spark takes it along from the schema to the readers."""
+    """The generation of the typed columns. Spark pickles it from the schema to the readers."""
 
     def schema(self) -> str | StructType:
         if "typed" not in self.options or not (options := read_options(self.options, streaming=False)).typed:
@@ -157,7 +158,7 @@ class TopicsDataSource(DataSource):
 
 
 class _Columns:
-    """The columns that were asked for with `.schema(...)`: any of the ten, or of the stream's own, in any order."""
+    """The columns requested with `.schema(...)`: a subset of the ten, or of the typed ones, in any order."""
 
     def __init__(self, schema: StructType, options: ReadOptions, generation: str | None) -> None:
         unknown = [name for name in schema.names if name not in RECORD_SCHEMA.names]
@@ -168,7 +169,7 @@ class _Columns:
         self._generation = generation
 
     def shown(self, pieces: list[Piece], versions: Versions) -> Sequence[InputPartition]:
-        """The pieces with what their records are shown as."""
+        """The pieces with their schema versions."""
         if self._options.typed and pieces:
             check_typed(self._options, versions, self._generation, self._requested)
         for piece in pieces:
@@ -178,7 +179,7 @@ class _Columns:
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self._requested == RECORD_SCHEMA:
             return batches
-        # Spark compares schemas to the letter, whether a column may be null included.
+        # Spark compares schemas exactly, nullability included.
         names = self._requested.names
         return (
             pa.RecordBatch.from_arrays([batch[name] for name in names], schema=self._requested) for batch in batches
@@ -208,7 +209,7 @@ class TopicsReader(DataSourceReader):
         return self._columns.shown([*history, *pieces], versions)
 
     def _segment_pieces(self, origin: SegmentOrigin) -> list[Piece]:
-        """Whole topics out of the files: pieces are groups of segments, so that no segment is opened twice."""
+        """Partitions of whole topics as groups of segments, so that no segment is opened twice."""
         options = self._options
         if options.starting.word == "latest" or options.ending.word == "earliest":
             return []
@@ -226,7 +227,7 @@ class TopicsReader(DataSourceReader):
 
 
 class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches between offsets. Everything here but `read` runs in one process beside the driver."""
+    """Micro-batches between offsets. Everything but `read` runs in one process beside the driver."""
 
     def __init__(self, options: ReadOptions, schema: StructType, generation: str | None = None) -> None:
         if options.max_records is not None and not LIMITS:
@@ -236,7 +237,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._origin = origin_of(options.access)
         self._target: Offsets | None = None
         self._record_bytes: dict[str, int] = {}
-        """How long the records of each topic were, about, at the last look."""
+        """The average record length of each topic, as last read."""
 
     def initialOffset(self) -> dict[str, Any]:
         options = self._options
@@ -248,7 +249,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """Spark before 4.2 does not say where the batch begins."""
+        """Spark before 4.2 does not pass the start of the batch."""
         begin = from_checkpoint(start) if start is not None else {}
         end = self._target if self._target is not None else self._heads()
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -265,8 +266,8 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = spans(from_checkpoint(start), from_checkpoint(end), losses)
         _report_losses(self._origin, found, losses)
         if found and not self._record_bytes:
-            self._heads()  # A query that goes on from its checkpoint repeats a batch before it asks where topics stand.
-        # A batch that is run again may be cut otherwise: what a sink commits is the batch, not its pieces.
+            self._heads()  # A restarted query repeats a batch before it asks for the latest offset.
+        # A repeated batch may be partitioned differently: sinks commit the batch, not its partitions.
         pieces = [Piece(piece) for piece in packed(found, _size(self._options), self._record_bytes)]
         return self._columns.shown(pieces, versions_of(self._options, {one.topic for one in found}))
 
@@ -289,7 +290,7 @@ def _report_losses(origin: Origin, found: Sequence[SeqSpan], losses: Losses) -> 
 
 
 def _not_behind(start: Offsets, end: Offsets) -> Offsets:
-    """Offsets never go back: a head behind the cursor means that the topic lost its end, which reading will tell."""
+    """Offsets never decrease: a head before the cursor means that the topic lost its end, which the read reports."""
     forward = {}
     for name, to in end.items():
         before = start.get(name)

@@ -1,13 +1,13 @@
-"""What of Spark's interface to sources is not the same in every version that we run on, in one place. Imports pyspark.
+"""Spark version differences in the data source interface, in one place. Imports pyspark.
 
-| | since |
+| feature | since |
 |---|---|
-| sources that are told where a micro-batch begins and how much it may hold | 4.2 |
-| sources that know when a stream is to end with what is there | 4.2 |
+| admission control: the start and the read limit of a micro-batch | 4.2 |
+| `Trigger.AvailableNow` in sources | 4.2 |
 | the time zone of a schema's times, as an argument | 4.2 |
-| streams whose sinks are handed Arrow batches | 4.1 |
+| Arrow batches in stream sinks | 4.1 |
 
-Before that Spark asks for the latest offset and nothing else, and hands rows to the sinks of streams.
+Earlier versions only ask for the latest offset, and pass rows to the sinks of streams.
 """
 
 from collections.abc import Iterable, Iterator
@@ -44,16 +44,16 @@ else:
     except ImportError:
 
         class ReadLimit:
-            """Stands for what this Spark does not have."""
+            """A stand-in for a class that this Spark does not have."""
 
         class ReadAllAvailable(ReadLimit):
-            """No limit, the only one there is."""
+            """No limit, the only one before 4.2."""
 
         class ReadMaxRows(ReadLimit):
             """Never made here."""
 
         class SupportsTriggerAvailableNow:
-            """Spark itself takes what is there when the stream starts."""
+            """Spark itself fixes the end when the stream starts."""
 
         LIMITS = False
     try:
@@ -69,14 +69,14 @@ __all__ = ["LIMITS", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "StreamWrit
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """A schema of Spark as that of the batches it takes; times are in UTC."""
+    """A Spark schema as an Arrow schema; times are in UTC."""
     if "timezone" in signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
 
 
 def as_batches(given: Iterable[Any], rows: bool = ROWS) -> Iterator[pa.RecordBatch]:
-    """What a sink of a stream is handed, as Arrow batches. The columns that it writes are all strings."""
+    """The input of a stream sink as Arrow batches. Its columns are all strings."""
     if not rows:
         yield from given
         return

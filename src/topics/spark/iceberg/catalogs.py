@@ -1,8 +1,8 @@
-"""Where the table's versions are kept: in the archive's own folder, or in a catalog that pyiceberg knows by a name.
+"""Iceberg catalogs: table versions in the archive's own folder, or in a catalog that pyiceberg is configured for.
 
-A catalog's address and credentials are pyiceberg's own settings, such as `PYICEBERG_CATALOG__LAKE__URI` for one that is
-called `lake`, or its file `.pyiceberg.yaml`: REST, Glue, Hive, SQL and what else it speaks. Nothing of it is looked at
-here. The files of the table are in the archive all the same, and written by the pipeline's own means.
+The address and credentials of a catalog are pyiceberg's own settings, such as `PYICEBERG_CATALOG__LAKE__URI` for one
+named `lake`, or its file `.pyiceberg.yaml`: REST, Glue, Hive, SQL and others. The files of the table are in the archive
+in either case, and are written by the pipeline.
 """
 
 from typing import NamedTuple, Protocol
@@ -16,53 +16,53 @@ from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_m
 from topics.log.fs import FileSystem, read_whole, replace_file
 from topics.model.settings import SettingsError
 
-# What says which version of the table counts: the folder itself, or a catalog that others share.
+# Table pointer: names the current version of the table, in the folder itself or in a shared catalog.
 #
-# The folder is read by every engine without any catalog. It has the layout that Hadoop tables have:
+# Every engine can read the folder without a catalog. It has the layout of Hadoop tables:
 #
 #     <archive>/metadata/v<number>.metadata.json
 #     <archive>/metadata/version-hint.text
 #
-# A version is put in its place in one step after everything that it names is on disk, and that is the commit: whoever
-# reads takes the version that the hint names, or a later one that stands beside it. A stop between the two leaves the
-# hint one behind, and both versions are whole.
+# A commit renames a version into place after everything that it names is on disk. Readers take the version that the
+# hint names, or a later one beside it. A crash before the hint is updated leaves the hint one behind, and both versions
+# are complete.
 
 _HINT = "version-hint.text"
 _END = ".metadata.json"
 
 
 class Version(NamedTuple):
-    """The table as of one commit, and the file that says so."""
+    """The table metadata after one commit, and its file."""
 
     metadata: TableMetadata
     location: str
 
 
 class TableDamagedError(Exception):
-    """What counts cannot be read. The table is made of the archive's ledger, so it can be made again."""
+    """The current version cannot be read. The table is derived from the ledger, so it can be rebuilt."""
 
 
 class Pointer(Protocol):
     def load(self) -> Version | None:
-        """The version that counts; None when there is no table. Raises TableDamagedError."""
+        """The current version; None when there is no table. Raises TableDamagedError."""
         ...
 
     def create(self, fresh: TableMetadata) -> Version:
-        """A table without any rows, in place of whatever was there."""
+        """Creates an empty table, in place of an existing one."""
         ...
 
     def commit(
         self, base: Version, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...], now_ms: int
     ) -> Version:
-        """Makes another version count. Raises when it is not `base` that counts."""
+        """Commits another version. Raises when `base` is not the current one."""
         ...
 
     def drop(self) -> None:
-        """Forgets that there is a table."""
+        """Drops the table."""
         ...
 
     def superfluous(self, names: list[str], current: Version, before_ms: int) -> list[str]:
-        """Of the names in the table's folder, those of versions that nobody needs any longer."""
+        """Of the names in the table's folder, those of versions that are no longer needed."""
         ...
 
 
@@ -77,7 +77,7 @@ class FolderPointer:
             return None
         location = self._path(number)
         if self._hint() != number:
-            # Readers that trust the hint alone would miss a version that a killed run put in its place.
+            # Readers that only use the hint would miss a version that a killed run renamed into place.
             self._point_at(number)
         try:
             return Version(TableMetadataUtil.parse_raw((read_whole(self._fs, location) or b"").decode()), location)
@@ -85,7 +85,7 @@ class FolderPointer:
             raise TableDamagedError(f"{location}: {error}") from error
 
     def create(self, fresh: TableMetadata) -> Version:
-        """Nothing is written yet: with the first commit the table is there, and whole."""
+        """Writes nothing: the first commit creates the table."""
         return Version(fresh, "")
 
     def commit(
@@ -95,7 +95,7 @@ class FolderPointer:
             requirement.validate(base.metadata)
         number = _number(base.location.rpartition("/")[2]) or self._newest()
         changed = update_table_metadata(base.metadata, updates, metadata_location=base.location or None)
-        # Readers refuse versions whose times run back, and the time is the pipeline's, not that of a library.
+        # Readers refuse versions whose times decrease, and the time is the pipeline's, not the library's.
         moment = max(now_ms, base.metadata.last_updated_ms)
         return self._put(changed.model_copy(update={"last_updated_ms": moment}), number + 1)
 
@@ -123,10 +123,10 @@ class FolderPointer:
         return int(hint) if hint.isdigit() else 0
 
     def _newest(self) -> int:
-        """The number of the version that counts, found as readers find it; 0 for none."""
+        """The number of the current version, found as readers find it; 0 for none."""
         number = self._hint()
         if not number:
-            # A stop may have come in front of the first hint; and somebody may have lost it.
+            # A crash may have come before the first hint, or the hint was lost.
             numbers = [_number(name) for name in self._names()]
             return max(numbers, default=0)
         while self._fs.exists(self._path(number + 1)):
@@ -149,7 +149,7 @@ def _number(name: str) -> int:
 
 
 class CatalogPointer:
-    """A table in a catalog. The catalog says which version counts, and refuses a commit that another one overtook."""
+    """A table in a catalog. The catalog has the current version, and refuses a commit on an older one."""
 
     def __init__(self, catalog: Catalog, name: str) -> None:
         self._catalog = catalog
@@ -164,7 +164,7 @@ class CatalogPointer:
 
     def drop(self) -> None:
         if self._catalog.table_exists(self._name):
-            # Its files are the archive's: they are not the table's to be removed.
+            # The files belong to the archive and must not be purged with the table.
             self._catalog.drop_table(self._name)
 
     def create(self, fresh: TableMetadata) -> Version:
@@ -186,7 +186,7 @@ class CatalogPointer:
         return self._known(self._table)
 
     def superfluous(self, names: list[str], current: Version, before_ms: int) -> list[str]:
-        """Of versions that the catalog wrote beside ours, those that it no longer counts among the recent ones."""
+        """The metadata files of the catalog that are no longer in its metadata log."""
         folder = f"{current.metadata.location}/metadata"
         recent = {entry.metadata_file for entry in current.metadata.metadata_log if entry.timestamp_ms > before_ms}
         kept = {current.location, *recent}
@@ -198,7 +198,7 @@ class CatalogPointer:
 
 
 def pointer_of(fs: FileSystem, root: str, catalog: str | None, name: str) -> Pointer:
-    """Where the settings say that versions are kept."""
+    """The table pointer that the settings select."""
     if not catalog:
         return FolderPointer(fs, root)
     if "." not in name:

@@ -1,4 +1,4 @@
-"""Iceberg's files through the one door to files, so that they are where the archive is, folder or object store."""
+"""Iceberg FileIO on a `FileSystem`, so that table files are stored where the archive is: folder or object store."""
 
 import io
 from types import TracebackType
@@ -9,7 +9,7 @@ from topics.log.fs import FileSystem, read_whole
 
 
 class TableIO(FileIO):
-    """Reads whole files and writes whole files: everything that it is used for is small."""
+    """Reads and writes whole files: metadata files are small."""
 
     def __init__(self, fs: FileSystem) -> None:
         super().__init__({})
@@ -70,7 +70,7 @@ class _Output(OutputFile):
 
 
 class _Stream:
-    """Puts what was written into the file when it is closed, and nothing when it broke off."""
+    """Writes its bytes to the file when it is closed, and nothing after an exception."""
 
     def __init__(self, output: _Output) -> None:
         self._output = output
@@ -101,7 +101,7 @@ class _Stream:
 
 
 def write_synced(fs: FileSystem, path: str, data: bytes | memoryview) -> None:
-    """A file under a name of its own, its bytes durable. Its name is once its folder is synced."""
+    """Writes a new file and syncs it. The name is durable after the folder is synced."""
     file = fs.open(path, create=True)
     try:
         file.truncate(0)

@@ -1,4 +1,4 @@
-"""The manifests of a snapshot: lists of files, data and deletes apart. Those that did not change are named again."""
+"""Iceberg manifests: lists of data files and delete files. Unchanged manifests are reused by the next snapshot."""
 
 import io
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -31,16 +31,16 @@ from topics.spark.iceberg.file_io import TableIO
 from topics.spark.iceberg.table_schema import EPOCH, ORDER_ID, TOPIC, Shape
 
 MANIFEST_FILES = 4096
-"""Most files that one manifest names."""
+"""The maximum number of files in one manifest."""
 SMALL_FILES = 1024
 SMALL_MANIFESTS_MAX = 16
-"""More manifests than this that name few files are put together, so that readers open few."""
+"""More small manifests than this are merged, so that readers open few."""
 _CODEC: AvroCompressionCodec = "deflate"
 _DELETED = ManifestEntryStatus.DELETED
 
 
 class ManifestMaker:
-    """Writes the manifests of one snapshot. `names` gives each file a name that was never used."""
+    """Writes the manifests of one snapshot. `names` returns unique file names."""
 
     def __init__(self, io: TableIO, snapshot_id: int, names: Callable[[], str], shape: Shape) -> None:
         self._shape = shape
@@ -48,7 +48,7 @@ class ManifestMaker:
         self._snapshot_id = snapshot_id
         self._names = names
         self.made: dict[str, list[DataFile]] = {}
-        """What each manifest that was written shows."""
+        """The live files of each written manifest."""
 
     def added(self, content: ManifestContent, files: Sequence[DataFile]) -> list[ManifestFile]:
         entries = [
@@ -58,7 +58,7 @@ class ManifestMaker:
         return self._written(content, entries)
 
     def without(self, manifest: ManifestFile, paths: Collection[str]) -> tuple[list[ManifestFile], list[DataFile]]:
-        """A manifest less some files, and what it said of those."""
+        """A manifest without some files, and the entries of those."""
         entries, gone = [], []
         for entry in manifest.fetch_manifest_entry(self._io):
             if entry.data_file.file_path in paths:
@@ -69,10 +69,10 @@ class ManifestMaker:
         return self._written(manifest.content, entries), gone
 
     def merged(self, manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
-        """Fewer manifests that name the same files, where there are many small ones. Empty ones fall away."""
+        """Merges small manifests where there are many, and drops empty ones."""
         live = [one for one in manifests if _files(one)]
         for content in (ManifestContent.DATA, ManifestContent.DELETES):
-            # What this snapshot removes has to be told by it once, so its own manifests stay as they are.
+            # A snapshot must list its removals once, so its own manifests stay as they are.
             small = [one for one in live if one.content == content and self._mergeable(one)]
             if len(small) > SMALL_MANIFESTS_MAX:
                 gone = set(small)
@@ -82,7 +82,7 @@ class ManifestMaker:
         return live
 
     def listed(self, manifests: Sequence[ManifestFile], parent: int | None, sequence: int) -> str:
-        """The list of a snapshot's manifests; its path."""
+        """Writes the manifest list of a snapshot; returns its path."""
         path = self._names()
         output = self._io.new_output(path)
         with write_manifest_list(2, output, self._snapshot_id, parent, sequence, _CODEC) as writer:
@@ -112,7 +112,7 @@ class ManifestMaker:
 
 
 class _Writer(ManifestWriterV2):
-    """One that lists deletes as well: the library reads them, and writes none."""
+    """A manifest writer for delete files, which pyiceberg reads but does not write."""
 
     def __init__(self, content: ManifestContent, output: object, snapshot_id: int, shape: Shape) -> None:
         super().__init__(shape.spec, shape.schema, output, snapshot_id, _CODEC)  # type: ignore[arg-type]
@@ -127,12 +127,12 @@ class _Writer(ManifestWriterV2):
 
 
 def manifests_at(io: TableIO, path: str) -> list[ManifestFile]:
-    """The manifests that a list names. The library's own way keeps them in a cache for the whole process."""
+    """The manifests of a list. pyiceberg's own function caches them for the whole process."""
     return list(read_manifest_list(io.new_input(path)))
 
 
 def live_files(io: TableIO, manifests: Iterable[ManifestFile]) -> dict[str, list[DataFile]]:
-    """What counts, by the path of the manifest that names it."""
+    """The live files by the path of their manifest."""
     return {
         one.manifest_path: [entry.data_file for entry in one.fetch_manifest_entry(io)]
         for one in manifests
@@ -144,14 +144,14 @@ def _files(manifest: ManifestFile) -> int:
     return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
 
 
-# Which rows of a data file are deleted, by their places in it: what Iceberg calls position deletes.
+# Position deletes: the row numbers of deleted records in a data file.
 #
-# Every engine that reads version 2 of the format honours them. Each data file has at most one file of them, which holds
-# all that is deleted in it and is replaced when more is; its name has a hash of that, so that whoever comes later knows
-# what it hides without opening it.
+# Every engine that reads version 2 of the format applies them. Each data file has at most one delete file, which has
+# all deletes of it and is replaced when there are more; its name has a hash of them, so that a later process can
+# compare them without opening the file.
 
 PATH_ID, POS_ID = 2147483546, 2147483545
-"""What Iceberg knows the two columns of such a file by."""
+"""The field ids of the two columns of a position delete file."""
 
 _SCHEMA = pa.schema(
     [
@@ -162,7 +162,7 @@ _SCHEMA = pa.schema(
 
 
 def hash_of(desired: TableFile) -> str:
-    """Tells what is deleted in a file from anything else that could be; empty when nothing is."""
+    """A hash of the deletes in a file; empty when there are none."""
     state = None
     for place, mask in enumerate(desired.hidden):
         if len(mask):
@@ -174,7 +174,7 @@ def hash_of(desired: TableFile) -> str:
 
 
 def hidden_positions(fs: FileSystem, desired: TableFile) -> Ints:
-    """The places of the deleted rows of a file, ascending. The file is opened only where nothing else can tell."""
+    """The row numbers of the deleted rows of a file, ascending. The file is opened only where seqs have gaps."""
     seqs: Ints | None = None
     found = [np.empty(0, np.int64)]
     for (start, run), mask in zip(desired.file.starts(), desired.hidden, strict=False):
@@ -189,7 +189,7 @@ def hidden_positions(fs: FileSystem, desired: TableFile) -> Ints:
 
 
 def _computed(run: Run, mask: Mask) -> Ints | None:
-    """The places within a run by arithmetic: where no seq is missing in it, or where all of it is deleted."""
+    """The row numbers in a run by arithmetic, where no seq is missing in it or all of it is deleted."""
     if mask.firsts[0] <= run.first_seq and mask.lasts[0] >= run.last_seq:
         return np.arange(run.rows)
     if run.rows != run.last_seq - run.first_seq + 1:
@@ -201,7 +201,7 @@ def _computed(run: Run, mask: Mask) -> Ints | None:
 
 
 def encoded_positions(path: str, positions: Ints) -> bytes:
-    """The Parquet file that says so."""
+    """The position delete file, as Parquet bytes."""
     names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(positions), np.int32)), pa.array([path]))
     table = pa.Table.from_arrays([names.cast(pa.string()), pa.array(positions)], schema=_SCHEMA)
     target = io.BytesIO()
@@ -209,10 +209,10 @@ def encoded_positions(path: str, positions: Ints) -> bytes:
     return target.getvalue()
 
 
-# Files as the manifests of Iceberg name them, with the bounds by which engines leave files out.
+# Manifest entries, with the column bounds by which engines prune files.
 
 _PART_CHARS = 64
-"""Bounds of names may be shorter than the names, which may be long."""
+"""Bounds of strings may be truncated."""
 _LONG, _TEXT, _TIME = LongType(), StringType(), TimestamptzType()
 
 
@@ -232,12 +232,12 @@ def _add_topics(file: ArchiveFile, lower: dict[int, bytes], upper: dict[int, byt
     lower[EPOCH], upper[EPOCH] = to_bytes(_LONG, min(epochs)), to_bytes(_LONG, max(epochs))
     last_topic = max(topics, key=str.encode)
     if len(last_topic) <= _PART_CHARS:
-        # A shorter upper bound would be too low, and none is always right.
+        # A truncated upper bound would be too low; no bound is always valid.
         upper[TOPIC] = to_bytes(_TEXT, last_topic)
 
 
 def delete_entry(desired: TableFile, path: str, rows: int, size: int, shape: Shape) -> DataFile:
-    """A file of the places of deleted rows in one data file. Equal bounds say that it is about no other."""
+    """The entry of a position delete file. Equal path bounds say that it applies to one data file."""
     bounds = {PATH_ID: desired.path.encode()}
     return _entry(DataFileContent.POSITION_DELETES, path, desired, rows, size, bounds, dict(bounds), None, shape)
 

@@ -1,4 +1,4 @@
-"""A change of the table as one snapshot: what came, what went, and what it comes to."""
+"""Iceberg snapshots: a change of the table as one snapshot with its summary, and the expiry of old snapshots."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -39,9 +39,9 @@ def snapshot_of(
     metadata: TableMetadata, snapshot_id: int, sequence: int, manifest_list: str, summary: Summary, now_ms: int,
     evolution: Sequence[TableUpdate] = (),
 ) -> Snapshot:  # fmt: skip
-    """What follows the snapshot that counts. Times never run back, because readers refuse a table in which they do.
+    """The snapshot after the current one. Times never decrease, because readers refuse a table in which they do.
 
-    So behind one that was made while the clock was ahead, all say its time. When each was made stands in its summary.
+    So snapshots after one that was made while the clock was ahead have its time. The actual time is in the summary.
     """
     summary[_MADE] = str(now_ms)
     fields = {
@@ -57,13 +57,13 @@ def snapshot_of(
 
 
 def made_ms(snapshot: Snapshot) -> int:
-    """When a snapshot was made, by the clock of then."""
+    """When a snapshot was made, by the clock at that time."""
     told = snapshot.summary.additional_properties.get(_MADE, "") if snapshot.summary is not None else ""
     return int(told) if told.isdigit() else snapshot.timestamp_ms
 
 
 def schema_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
-    """The columns become those of a schema; nothing where they are."""
+    """The updates that change the columns to those of a schema; none where they are equal."""
     if metadata.schema() == schema:
         return ()
     for known in metadata.schemas:
@@ -82,7 +82,7 @@ def _schema_id(metadata: TableMetadata, evolution: Sequence[TableUpdate]) -> int
 
 
 def snapshot_updates(snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-    """A snapshot joins, and counts."""
+    """The updates that add a snapshot and make it current."""
     ref = {"ref-name": MAIN_BRANCH, "type": "branch", "snapshot-id": snapshot.snapshot_id}
     return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(ref)
 
@@ -92,14 +92,14 @@ def expire_updates(snapshot_ids: Sequence[int]) -> TableUpdate:
 
 
 def require_current(metadata: TableMetadata) -> TableRequirement:
-    """That nobody else has changed the table since it was looked at."""
+    """The requirement that the table has not changed since it was read."""
     return AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id})
 
 
 def summary_of(
     added: Iterable[DataFile], removed: Iterable[DataFile], before: Snapshot | None, same_rows: bool = False
 ) -> Summary:
-    """The counts that engines look at, such as those that answer `count(*)` without opening a file."""
+    """The snapshot summary, from which engines answer `count(*)` without opening a file."""
     came, went = _counts(added), _counts(removed)
     known: Mapping[str, str] = before.summary.additional_properties if before is not None and before.summary else {}
     told: dict[str, str] = {}
@@ -122,7 +122,7 @@ def _counts(files: Iterable[DataFile]) -> dict[str, int]:
 
 
 def _operation(came: Mapping[str, int], went: Mapping[str, int], same_rows: bool) -> Operation:
-    """By this word streams over the table know what to pass by: a rewrite brings nothing new."""
+    """The operation of a snapshot. Streaming readers skip `replace`, which adds no rows."""
     rows = came.get("total-records", 0)
     if same_rows and went:
         return Operation.REPLACE
@@ -131,10 +131,10 @@ def _operation(came: Mapping[str, int], went: Mapping[str, int], same_rows: bool
     return Operation.OVERWRITE if rows else Operation.DELETE
 
 
-# The snapshots of the table that are kept, what each of them names, and which files nobody needs any longer.
+# Snapshot retention: the kept snapshots, the files that each needs, and the files that none needs.
 #
-# Snapshots are kept for as long as files are that no longer count, for those who read them. What is deleted must be
-# gone from disk by a deadline, so there is no older history to travel to, and tags of others do not hold it either.
+# Snapshots are kept as long as retired files, for their readers. Deleted records must be gone from disk by a deadline,
+# so there is no time travel beyond that, and tags do not keep a snapshot either.
 
 
 class History:
@@ -142,7 +142,7 @@ class History:
         self._io = io
         self._manifests: dict[int, list[ManifestFile]] = {}
         self._deletes: dict[str, list[str]] = {}
-        """The files of deletes that each manifest of deletes names."""
+        """The delete files of each delete manifest."""
 
     def load(self, metadata: TableMetadata) -> None:
         for snapshot in metadata.snapshots:
@@ -167,7 +167,7 @@ class History:
         self._deletes = {path: files for path, files in self._deletes.items() if path in used}
 
     def named(self, metadata: TableMetadata) -> set[str]:
-        """Every list, manifest and file of deletes that some snapshot needs."""
+        """Every manifest list, manifest and delete file that a snapshot needs."""
         found = {snapshot.manifest_list for snapshot in metadata.snapshots}
         found |= {one.manifest_path for manifests in self._manifests.values() for one in manifests}
         found |= {path for files in self._deletes.values() for path in files}
@@ -179,7 +179,7 @@ def in_order(metadata: TableMetadata) -> list[Snapshot]:
 
 
 def outdated(metadata: TableMetadata, keep_ms: int, now_ms: int) -> list[int]:
-    """The snapshots in whose place another has stood for so long."""
+    """The snapshots that were replaced at least `keep_ms` ago."""
     snapshots = in_order(metadata)
     return [
         one.snapshot_id

@@ -1,12 +1,11 @@
-"""The archive as one Iceberg table: it follows what the archive's ledger says.
+"""Iceberg table of the archive, derived from the archive's ledger.
 
-The ledger is what is true; the table is made of it. `follow` is told how files are to be seen, compares that with
-the version that counts, and commits the difference as one snapshot. So it may be stopped at any moment and told again:
-what is there is not added twice, and what is gone is not removed twice. A table that is missing, is of another layout,
-lies in another place or cannot be read is made anew, which needs no data file to be opened.
+The ledger is the source of truth. `follow` receives the desired files, compares them with the current version, and
+commits the difference as one snapshot. It is idempotent, so it may be interrupted and repeated at any moment. A table
+that is missing, has another layout or location, or cannot be read is rebuilt, without opening any data file.
 
     <archive>/metadata/…                versions, lists and manifests
-    <archive>/deletes/<hash>-….parquet  the places of deleted rows in one data file each
+    <archive>/deletes/<hash>-….parquet  position deletes, one file for each data file
 """
 
 import logging
@@ -45,14 +44,14 @@ _log = logging.getLogger(__name__)
 
 
 class ArchiveTable:
-    """`keep_ms` is how long a snapshot is kept after another has taken its place."""
+    """`keep_ms` is how long a snapshot is kept after it was replaced."""
 
     def __init__(
         self, fs: FileSystem, root: str, pointer: Pointer, entropy: Entropy, keep_ms: int, file_bytes: int = FILE_BYTES,
         shape: Shape = RECORDS,
     ) -> None:  # fmt: skip
         self.shape = shape
-        """May be changed between two calls: the next one that shows anything brings the columns along."""
+        """May be changed between two calls: the next commit evolves the columns."""
         self._fs = fs
         self._root = root
         self._pointer = pointer
@@ -64,15 +63,15 @@ class ArchiveTable:
         self._shown = TableContents()
         self._version: Version | None = None
         self._unusable = False
-        """Whether there is a table that has to be replaced, even if there is nothing to show."""
+        """Whether there is a table that has to be replaced, even by an empty one."""
 
     def follow(
         self, changed: Mapping[str, TableFile | None], now_ms: int, whole: bool = False, same_rows: bool = False
     ) -> bool:
-        """Shows files as they are wanted, and no longer those that are not; whether anything was to be changed.
+        """Shows the desired files, and removes those mapped to None; whether anything changed.
 
-        With `whole` all others are not wanted either: the first call of a process says everything. `same_rows` is for a
-        change that readers do not see.
+        With `whole` all other files are removed too: the first call of a process has everything. `same_rows` marks a
+        change that does not change the visible rows.
         """
         version = self._open(make=any(desired is not None for desired in changed.values()))
         if version is None:
@@ -87,7 +86,7 @@ class ArchiveTable:
         return needed
 
     def expire(self, now_ms: int) -> None:
-        """Forgets old snapshots, and removes what only they named."""
+        """Expires old snapshots, and removes files that only they needed."""
         version = self._open(make=False)
         if version is None:
             return
@@ -99,7 +98,7 @@ class ArchiveTable:
             self._version = version
 
     def entries(self) -> list[DataFile]:
-        """The data files that are shown."""
+        """The data files of the current snapshot."""
         version = self._open(make=False)
         if version is None:
             return []
@@ -108,23 +107,23 @@ class ArchiveTable:
 
     @property
     def schema(self) -> Schema | None:
-        """Its columns as they are; None where there is no table, or none that was looked at."""
+        """The current columns; None where there is no table, or it was not opened."""
         return self._version.metadata.schema() if self._version is not None else None
 
     @property
     def updated_ms(self) -> int:
-        """When it was last changed; 0 where that is not known."""
+        """When it was last changed; 0 where that is unknown."""
         return self._version.metadata.last_updated_ms if self._version is not None else 0
 
     def drop(self) -> None:
-        """Lets go of the table; its files stay."""
+        """Drops the table; its files stay."""
         self._pointer.drop()
         self._version = None
 
-    # What the table is
+    # Opening
 
     def _open(self, make: bool) -> Version | None:
-        """The version that counts; where there is none, one to begin with."""
+        """The current version; with `make` a new one where there is none."""
         if self._version is not None and self.shape.fits(self._version.metadata):
             return self._version
         self._history, self._shown = History(self._io), TableContents()
@@ -154,7 +153,7 @@ class ArchiveTable:
         shape = self.shape
         words = properties(self._file_bytes, shape.created)
         made = new_table_metadata(shape.created, shape.spec, shape.order, self._root, words)
-        # Its time is that of the first commit.
+        # The first commit sets its time.
         return made.model_copy(update={"last_updated_ms": 0})
 
     def _load(self, metadata: TableMetadata) -> None:
@@ -166,13 +165,13 @@ class ArchiveTable:
         except OSError:
             raise
         except Exception as error:
-            # What is no Avro makes its decoder fail in whatever way it happens to.
+            # The Avro decoder raises arbitrary exceptions for damaged bytes.
             raise TableDamagedError(f"{type(error).__name__}: {error}") from error
 
-    # How it is changed
+    # Committing
 
     def _commit(self, version: Version, change: Change, now_ms: int, same_rows: bool) -> None:
-        # Whatever fails from here on, what counts is looked at again before anything else is done.
+        # After any failure from here on, the current version is loaded again.
         self._version = None
         metadata, token = version.metadata, self._entropy.token(16)
         parent = metadata.current_snapshot()
@@ -186,7 +185,7 @@ class ArchiveTable:
         summary = summary_of([*change.data, *change.deletes], gone, parent, same_rows)
         evolution = schema_updates(metadata, self.shape.schema)
         snapshot = snapshot_of(metadata, snapshot_id, sequence, listed, summary, now_ms, evolution)
-        # Names are durable before the version that needs them counts.
+        # File names must be durable before the version that needs them is committed.
         for folder in ("deletes", "metadata") if change.deletes else ("metadata",):
             self._fs.sync_dir(f"{self._root}/{folder}")
         old = outdated(metadata, self._keep_ms, now_ms)
@@ -203,7 +202,7 @@ class ArchiveTable:
     def _manifests(
         self, maker: ManifestMaker, parent: Snapshot | None, change: Change
     ) -> tuple[list[ManifestFile], list[DataFile]]:
-        """The manifests of a snapshot, and the files that it no longer shows."""
+        """The manifests of a snapshot, and the files that it removes."""
         found: list[ManifestFile] = []
         gone: list[DataFile] = []
         touched = self._shown.manifests_of(change.removed)
@@ -223,14 +222,14 @@ class ArchiveTable:
         self._unusable = False
         return done
 
-    # What is left behind
+    # Cleaning up
 
     def _clean(self, version: Version, old: list[int], now_ms: int) -> None:
         self._history.forget(old)
         self._sweep(version, now_ms)
 
     def _sweep(self, version: Version, now_ms: int) -> None:
-        """Removes what no snapshot needs: that of old ones, and what a killed run left."""
+        """Removes files that no snapshot needs: those of expired snapshots and of killed runs."""
         named = self._history.named(version.metadata)
         for folder in ("metadata", "deletes"):
             names = self._names(folder)
@@ -248,26 +247,26 @@ class ArchiveTable:
             return []
 
 
-# What the archive's state means for the table: its files, each with what is deleted in it.
+# Translation of the archive state into table files with their deletes.
 
 _NOTHING = Mask.of(())
 
 
 class TableFollower:
-    """Tells the table what changed, and everything where that is not known."""
+    """Passes the changes of each commit to the table, or the whole state where the changes are unknown."""
 
     def __init__(self, table: ArchiveTable, root: str) -> None:
         self._table = table
         self._root = root
         self._followed: int | None = None
-        """The number of the commit up to which the table was told; none when nobody knows."""
+        """The number of the commit that the table has followed; None when unknown."""
 
     def follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
         told, self._followed = self._followed, None
-        # The events are those of one commit. A commit that failed may be in the ledger all the same.
+        # The events are those of one commit. A failed commit may still be in the ledger.
         next_one = told is not None and state.number == told + bool(events)
         done = self._follow(state, events, now_ms) if next_one else self._follow_all(state, now_ms)
-        # Only now: what failed on the way is told again, and all of it.
+        # Set last: after a failure the whole state is passed again.
         self._followed = state.number
         return done
 
@@ -275,7 +274,7 @@ class TableFollower:
         return self._table.follow(self._changed(state, state.files), now_ms, whole=True)
 
     def _follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
-        """New records are a snapshot of their own, so that a stream over the table need not look at any other."""
+        """Appends get a snapshot of their own, so that streaming readers can skip all others."""
         added = [event for event in events if isinstance(event, Copied)]
         others = [event for event in events if not isinstance(event, Copied)]
         done = False
@@ -284,7 +283,7 @@ class TableFollower:
             desired = {self._path(path): self._desired(state, state.files[path]) for path in fresh}
             done = self._table.follow(desired, now_ms)
         if others:
-            # What is written out of files was hidden before: rows neither come nor go.
+            # Erased rows were hidden before, so the visible rows stay the same.
             same_rows = all(isinstance(event, Rewritten | Removed | Owned) for event in others)
             changed = self._changed(state, touched(state, others))
             done |= self._table.follow(changed, now_ms, same_rows=same_rows)
@@ -307,7 +306,7 @@ class TableFollower:
 
 
 def touched(state: ArchiveState, events: Iterable[Event]) -> set[str]:
-    """The files that events may have changed, but for those that no longer count."""
+    """The live files that events may have changed."""
     paths: set[str] = set()
     for event in events:
         match event:
@@ -324,7 +323,7 @@ def touched(state: ArchiveState, events: Iterable[Event]) -> set[str]:
 
 
 def hidden_runs(state: ArchiveState, file: ArchiveFile) -> tuple[Mask, ...]:
-    """What of each run of a file is deleted. A file may have runs of thousands of topics, of which few have any."""
+    """The hidden seqs of each run of a file. Fast for the common case of runs without deletes."""
     if not file.hidden_ms:
         return ()
     topics = state.topics

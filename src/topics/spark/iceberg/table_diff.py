@@ -1,4 +1,4 @@
-"""What the table shows, and how that differs from what is wanted."""
+"""Table diff: compares the files of the current Iceberg snapshot with the desired files."""
 
 import logging
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class _TableEntry(msgspec.Struct):
-    """A data file that is shown, and the file that hides some of its rows; each with the manifest that names it."""
+    """A live data file and its delete file, each with its manifest."""
 
     manifest: str
     deletes: str = ""
@@ -42,7 +42,7 @@ class Change(msgspec.Struct):
     data: list[DataFile] = []
     deletes: list[DataFile] = []
     removed: set[str] = set()
-    """Paths of both kinds of files."""
+    """Paths of data files and delete files."""
 
     @property
     def empty(self) -> bool:
@@ -50,7 +50,7 @@ class Change(msgspec.Struct):
 
 
 class TableContents:
-    """The files of the snapshot that counts, by their paths."""
+    """The files of the current snapshot, by path."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _TableEntry] = {}
@@ -60,7 +60,7 @@ class TableContents:
         return list(self._entries)
 
     def manifests_of(self, paths: set[str]) -> set[str]:
-        """The manifests that name some files of either kind."""
+        """The manifests of some data and delete files."""
         found = set()
         for path in paths:
             entry = self._entries.get(path)
@@ -75,7 +75,7 @@ class TableContents:
                 entry.deletes = entry.deletes_manifest = ""
 
     def put(self, files: Mapping[str, list[DataFile]]) -> None:
-        """Files by their manifests. Those of data come first, because those of deletes belong to them."""
+        """Adds files by manifest. Data files come first, because delete files refer to them."""
         named = [(manifest, file) for manifest, found in files.items() for file in found]
         for manifest, file in named:
             if file.content == DataFileContent.DATA:
@@ -94,7 +94,7 @@ class TableContents:
         desired: Mapping[str, TableFile | None],
         shape: Shape = RECORDS,
     ) -> Change:
-        """What has to be changed. Files of deletes are written into the folder as they are found to be needed."""
+        """The change that leads to the desired files. Writes the new delete files into the folder."""
         change = Change()
         for path, one in desired.items():
             entry = self._entries.get(path)
@@ -121,7 +121,7 @@ def _show(
 ) -> None:
     positions = _positions(fs, desired)
     if len(positions) == desired.file.rows:
-        # Nothing of it is left to be shown, and a file that is not there costs no reader anything.
+        # All of its rows are deleted, so the file is left out.
         _drop(desired.path, entry, change)
         return
     if entry is None:
@@ -137,7 +137,7 @@ def _positions(fs: FileSystem, desired: TableFile) -> Ints:
     try:
         return hidden_positions(fs, desired)
     except (FileNotFoundError, pa.ArrowInvalid) as error:
-        # Nobody knows which of its rows are deleted, so none is shown; the other files are.
+        # Which of its rows are deleted is unknown, so all are hidden; other files are shown.
         _log.error("a file of the archive cannot be read", extra={"path": desired.path, "error": str(error)})
         return np.arange(desired.file.rows)
 

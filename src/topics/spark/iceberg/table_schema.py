@@ -1,4 +1,4 @@
-"""The tables as Iceberg describes them: columns, partitions, order, properties."""
+"""Iceberg table schema: columns, partition spec, sort order and properties of the archive's tables."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from topics.spark.arrow_slices import FIELD_IDS
 from topics.spark.segment_reader import BUCKETS
 
 FORMAT_VERSION = 2
-"""The one whose deletes every reader honours; those of version 3 few do yet."""
+"""Version 2: every reader applies its position deletes; few support version 3 yet."""
 TOPIC, EPOCH, SEQ, TS = (FIELD_IDS[name] for name in ("topic", "epoch", "seq", "ts"))
 
 
@@ -42,25 +42,25 @@ SPEC = PartitionSpec(
 ORDER = SortOrder(*[SortField(source_id=column, transform=IdentityTransform()) for column in (TOPIC, EPOCH, SEQ)])
 
 ORDER_ID = 1
-"""The number that a table gives its first order."""
+"""The id of the first sort order of a table."""
 
 
 class Shape(NamedTuple):
-    """What kind of table it is. The archive's own is the default everywhere; others show the rows of one stream."""
+    """The kind of a table: the archive's own (the default), or the typed table of one stream."""
 
     schema: Schema
     spec: PartitionSpec
     order: SortOrder
     created: Schema
-    """The columns that a table is made with; a schema with others is an evolution of it, by its first commit."""
+    """The columns of a new table; the first commit evolves it to `schema`."""
     seq_id: int
     ts_id: int
     seq_column: str
     shared: bool
-    """Whether topics share it, and its files are those of a bucket of them."""
+    """Whether topics share the table, and its files have one bucket of topics."""
 
     def fits(self, metadata: TableMetadata) -> bool:
-        """Whether a table can become one of this shape: no column has ever had a number of these for something else."""
+        """Whether a table can evolve to this shape: no field id was ever used for another column."""
         if metadata.spec() != self.spec:
             return False
         if self.shared:
@@ -75,14 +75,14 @@ class Shape(NamedTuple):
 
 
 RECORDS = Shape(SCHEMA, SPEC, ORDER, SCHEMA, SEQ, TS, "seq", shared=True)
-"""The archive's own table: the records of all topics, as they were written."""
+"""The archive's own table: the records of all topics as they were written."""
 
 
 def properties(file_bytes: int, schema: Schema = SCHEMA) -> dict[str, str]:
-    """What other engines go by. Whoever writes is this pipeline; the properties are for tools that look."""
+    """Table properties for other engines. Only this pipeline writes the table."""
     return {
         "format-version": str(FORMAT_VERSION),
-        # Files of before the table have no ids of columns in them, and are read by names.
+        # Files without field ids are read by column name.
         "schema.name-mapping.default": create_mapping_from_schema(schema).model_dump_json(),
         "write.format.default": "parquet",
         "write.parquet.compression-codec": "zstd",

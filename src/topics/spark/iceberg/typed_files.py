@@ -1,11 +1,10 @@
-"""Typed files: each is the *twin* of a file of the archive, with the entries of one stream in columns.
+"""Typed files: Parquet files with the entries of one stream in columns, one for each file of the archive.
 
     <archive>/typed/<stream>/data/<hash of the archive's file>-<generation>.parquet
 
-A twin follows from the bytes of its file and from the versions of the schema alone: its rows are those of the file's
-runs, one for one and in their order, whether they are deleted or not. So its name says what is in it, a task that is
-tried again writes the same, and what has its name is whole: it is put in its place in one step, by each attempt from a
-name of its own.
+A typed file is a function of the archive file and of the schema versions: it has the rows of the file's runs in the
+same order, deleted or not. So its name determines its content, and a retried task writes the same bytes. Each attempt
+writes under a temporary name of its own and renames the complete file.
 """
 
 import io
@@ -39,7 +38,7 @@ BASE = (
     pa.field("_meta", pa.string()),
     pa.field("_rest", pa.string()),
 )
-"""What every such table has, numbered from 1: no name of a column of a schema begins with `_`."""
+"""The common columns, with field ids from 1. Column names of a schema never begin with `_`."""
 
 _TYPES: dict[ColumnKind, pa.DataType] = {
     "long": pa.int64(), "double": pa.float64(), "boolean": pa.bool_(), "timestamp": TIME, "string": pa.string(),
@@ -52,7 +51,7 @@ _NAME_CHARS_MAX = 180
 
 
 class Subject(NamedTuple):
-    """What a stream's entries are in columns."""
+    """The schema registry of a stream and its columns."""
 
     registry: Registry
     columns: Columns
@@ -70,10 +69,10 @@ def subject_of(contract: bytes) -> Subject | None:
 
 
 def folder_of(stream: str) -> str:
-    """The folder of a stream's table below the archive: its name, where a path can have it."""
+    """The folder of a stream's table relative to the archive, with unsafe characters escaped."""
     plain = "".join(char if _PLAIN.fullmatch(char) else f"~{char.encode().hex()}" for char in stream)
     if plain in (".", ".."):
-        # These mean something else in a path: the table of the second would be the archive itself.
+        # `..` would be the archive itself.
         plain = plain.replace(".", "~2e")
     if len(plain) > _NAME_CHARS_MAX:
         plain = f"{plain[:_NAME_CHARS_MAX]}~~{xxh3_64_hexdigest(stream.encode())}"
@@ -81,14 +80,14 @@ def folder_of(stream: str) -> str:
 
 
 def typed_name(table: str, folder: str) -> str:
-    """What the table of a stream is called in a catalog: beside the archive's own, in letters that all of them take."""
+    """The catalog name of a stream's table: in the namespace of the archive's table, with portable characters."""
     name = folder.removeprefix("typed/")
     plain = re.sub(r"[^A-Za-z0-9]", lambda found: "__" if found[0] == "_" else f"_{ord(found[0]):x}_", name)
     return f"{table.rpartition('.')[0]}.typed_{plain}"
 
 
 def typed_file_path(path: str, generation: str) -> str:
-    """The twin of a file of the archive, below the folder of the table."""
+    """The path of the typed file of an archive file, relative to the table's folder."""
     return f"data/{xxh3_64_hexdigest(path.encode())}-{generation}.parquet"
 
 
@@ -97,12 +96,12 @@ def generation_of(typed_file: str) -> str:
 
 
 class TypedFileTask(msgspec.Struct, frozen=True, array_like=True):
-    """A twin that is to be made."""
+    """A typed file to be built."""
 
     source: str
     target: str
     runs: tuple[tuple[int, int], ...]
-    """First row and number of rows of each run of the stream in the file."""
+    """The first row and the number of rows of each run of the stream in the file."""
     contract: bytes
 
 
@@ -113,7 +112,7 @@ class TypedFileResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 def write_typed_file(fs: FileSystem, work: TypedFileTask) -> int:
-    """Makes a twin; its length in bytes. Raises what reading its file raises."""
+    """Builds a typed file; returns its length in bytes. Raises the errors of reading the archive file."""
     subject = subject_of(work.contract)
     assert subject is not None
     schema = written_schema(subject.columns.columns)
@@ -139,18 +138,18 @@ def write_typed_file(fs: FileSystem, work: TypedFileTask) -> int:
 
 
 def written_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """The columns of a twin with the numbers that Iceberg knows them by."""
+    """The columns of a typed file with their Iceberg field ids."""
     numbered = [(number, field) for number, field in enumerate(BASE, 1)]
     numbered += [(column.column_id, pa.field(column.name, _TYPES[column.kind])) for column in columns]
     return pa.schema([field.with_metadata({b"PARQUET:field_id": b"%d" % number}) for number, field in numbered])
 
 
 def typed_rows(table: pa.Table, subject: Subject, schema: pa.Schema) -> pa.RecordBatch:
-    """Records of the stream as rows of its table: promoted, and a member a column."""
+    """Records of the stream as rows of its table: promoted to the current version, one column for each member."""
     seqs, texts, kinds = (table[name].to_pylist() for name in ("seq", "data", "content_type"))
     promoter = subject.registry.promoter
     shown = [
-        # An entry is counted from 0, and a seq from 1.
+        # Entries are numbered from 0, seqs from 1.
         promoter.promote(seq - 1, text.encode()) if kind == JSON_TYPE else text.encode()
         for seq, text, kind in zip(seqs, texts, kinds, strict=True)
     ]
@@ -164,30 +163,30 @@ def typed_rows(table: pa.Table, subject: Subject, schema: pa.Schema) -> pa.Recor
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-# Which typed files are shown: decided from the archive's state and from what is there. Nothing here writes.
+# Selection of the typed files that a table shows, from the archive state and the existing files. Nothing here writes.
 #
-# What is shown is of one generation, so of one version of the schema. While files of another are made, the old ones
-# stay, and so do those whose file of the archive was rewritten before its twin was made. Such a twin is shown through
-# the files that took the place of its own: a row that they no longer have, or hide, is hidden. So whatever is shown is
-# shown once, and nothing that is deleted is, at any moment.
+# All shown files are of one generation, which is one version of the schema. While the files of another generation are
+# built, the old ones stay, and so do those whose archive file was rewritten and whose new typed file is not built yet.
+# Rows of such a file that the new archive files no longer have, or hide, are hidden. So every row is shown once, and no
+# deleted row is shown at any moment.
 
 TypedFiles = Mapping[str, ArchiveFile]
-"""Typed files by their paths below the table's folder, each with the runs that it has."""
+"""Typed files by their paths relative to the table's folder, each with its runs."""
 
 
 class TypedFileSelection(NamedTuple):
     desired: dict[str, TableFile]
     unbuilt: list[ArchiveFile]
-    """Files of the archive whose twin has yet to be made."""
+    """Archive files whose typed file is not built yet."""
     expected: frozenset[str] = frozenset()
-    """The twins of all files as the generation that holds now has them, made or not."""
+    """The typed files of all archive files in the current generation, built or not."""
     current: bool = True
-    """Whether what is shown is of that generation."""
+    """Whether the shown files are of that generation."""
     generation: str = ""
 
 
 class TypedFileSelector:
-    """`root` is the archive's, `folder` the table's."""
+    """Selects the typed files of a table. `root` is the archive's folder, `folder` the table's."""
 
     def __init__(self, fs: FileSystem, root: str, folder: str, state: ArchiveState, topic_id: int) -> None:
         self._fs = fs
@@ -197,7 +196,7 @@ class TypedFileSelector:
         self._topic_id = topic_id
 
     def choose(self, generation: str, made: Mapping[str, int], shown: TypedFiles) -> TypedFileSelection:
-        """`made` are all files that are there, with their lengths."""
+        """`made` has all existing files with their lengths."""
         known = self._topic_id in self._state.topics
         files = self._state.files_of(self._topic_id) if known else []
         unbuilt = [file for file in files if typed_file_path(file.path, generation) not in made]
@@ -236,7 +235,7 @@ class TypedFileSelector:
         return TableFile(self._path(typed_file), shown, hidden if any(map(len, hidden)) else (), "_seq")
 
     def _kept(self, path: str, old: ArchiveFile, missing: list[ArchiveFile]) -> TableFile:
-        """A twin whose own file no longer counts, as those files show it that have no twin yet."""
+        """A typed file of a retired archive file, restricted to rows of archive files without a typed file."""
         run = as_one(old.runs)
         seqs = self._seqs(self._path(path), "_seq", 0, run)
         visible = [self._visible(file, run) for file in missing]
@@ -263,7 +262,7 @@ class TypedFileSelector:
 
 
 def as_one(runs: tuple[Run, ...]) -> Run:
-    """Runs of one topic that stand one after the other, as one with gaps."""
+    """Consecutive runs of one topic as one run with gaps."""
     first, last = runs[0], runs[-1]
     return Run(
         first.topic_id, first.epoch, first.topic, first.first_seq, last.last_seq, sum(run.rows for run in runs),

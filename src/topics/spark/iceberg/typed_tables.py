@@ -1,4 +1,4 @@
-"""The table of one stream: which typed files there are, which are shown, and which are to go."""
+"""Typed tables: the Iceberg table of one stream, with a column for each member of its schema."""
 
 import contextlib
 
@@ -19,7 +19,7 @@ from topics.spark.iceberg.table_schema import Shape
 from topics.spark.iceberg.typed_files import BASE, Subject, TypedFileSelection, TypedFileSelector
 from topics.spark.segment_reader import has_elapsed
 
-# What a table of a stream looks like to Iceberg. It needs pyiceberg, so no task imports it.
+# The Iceberg schema of a typed table. It needs pyiceberg, so tasks do not import it.
 
 _SEQ_ID, _TS_ID = 1, 2
 _TYPES: dict[ColumnKind, IcebergType] = {
@@ -46,7 +46,7 @@ _ORDER = SortOrder(SortField(source_id=_SEQ_ID, transform=IdentityTransform()))
 
 
 def shape_of(columns: tuple[Column, ...]) -> Shape:
-    """A table is made with what all of them have; the columns of its schema come and go by evolution."""
+    """The shape of a typed table. It is created with the common columns; schema evolution adds the others."""
     typed = [
         NestedField(one.column_id, one.name, _TYPES[one.kind], required=False, doc=_doc(one.kind)) for one in columns
     ]
@@ -61,8 +61,8 @@ _DATA = "data/"
 
 
 class TypedTable:
-    """`root` is the archive's, `folder` that of the table below it. `keep_ms` is how long a file stays for those who
-    read it when it is shown no longer."""
+    """`root` is the archive's folder, `folder` that of the table below it. `keep_ms` is how long a file that is no
+    longer shown stays for its readers."""
 
     def __init__(self, fs: FileSystem, root: str, folder: str, table: ArchiveTable, keep_ms: int) -> None:
         self._fs = fs
@@ -72,26 +72,26 @@ class TypedTable:
         self._keep_ms = keep_ms
         self._opened = False
         self._made: dict[str, int] = {}
-        """Every typed file that is there, with its length."""
+        """Every existing typed file with its length."""
         self._shown: dict[str, ArchiveFile] = {}
         self._rows = 0
-        """How many rows of them nothing hides."""
+        """The number of visible rows."""
         self._retired: dict[str, int] = {}
-        """Files that are neither shown nor will be, and since when."""
+        """Files that are no longer needed, and since when."""
         self._changes = 0
         self._seen: tuple[object, ...] = ()
         self._choice = TypedFileSelection({}, [])
         self._generation = ""
-        """What is shown is of this one; empty where nobody has looked."""
+        """The generation of the shown files; empty where unknown."""
 
     @property
     def unbuilt(self) -> list[ArchiveFile]:
-        """Files of the archive whose twin has yet to be made."""
+        """Archive files whose typed file is not built yet."""
         return self._choice.unbuilt
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing in it, nor anything left of what was."""
+        """Whether it shows no file and none is left on disk."""
         return not self._made and not self._shown
 
     @property
@@ -103,7 +103,7 @@ class TypedTable:
         self._changes += 1
 
     def follow(self, state: ArchiveState, topic_id: int, subject: Subject, now_ms: int) -> None:
-        """Shows what the archive shows of the stream, as far as its files are made."""
+        """Shows the archived entries of the stream, as far as typed files are built."""
         topic = state.topics.get(topic_id)
         paths = frozenset(state.by_topic.get(topic_id, ()))
         seen = (topic_id, _Same(topic), paths, subject.columns.generation, self._changes)
@@ -119,13 +119,13 @@ class TypedTable:
         self._seen = seen
 
     def clear(self, now_ms: int) -> None:
-        """Shows nothing any longer: the stream is gone, or nobody wants it typed."""
+        """Shows nothing: the stream is gone, or is no longer selected by the settings."""
         self._open(shape_of(()), now_ms)
         self._choice = TypedFileSelection({}, [])
         self._show(now_ms)
 
     def clean(self, now_ms: int) -> None:
-        """Removes files whose time is over, and before that the snapshots that named them."""
+        """Removes retired files after `keep_ms`, and the snapshots that named them first."""
         over = [path for path, since in self._retired.items() if has_elapsed(since, self._keep_ms, now_ms)]
         if over:
             self._table.expire(now_ms)
@@ -134,7 +134,7 @@ class TypedTable:
             del self._retired[path], self._made[path]
 
     def drop(self) -> None:
-        """Removes what is left of a table that is empty."""
+        """Drops an empty table and removes its files."""
         self._table.drop()
         for name in ("data", "deletes", "metadata"):
             folder = f"{self._folder}/{name}"
@@ -145,12 +145,12 @@ class TypedTable:
 
     def _show(self, now_ms: int) -> None:
         choice, shown, whole = self._choice, self._shown, not self._opened
-        # Whatever fails from here on, what there is is looked at again before anything else is done.
+        # After any failure from here on, the table is opened again.
         self._opened, self._seen = False, ()
         same = choice.current and self._generation == choice.generation
         fresh = [one for path, one in choice.desired.items() if same and path not in shown and self._is_apart(one)]
         if fresh:
-            # New entries are a snapshot of their own, so that a stream over the table need not look at any other.
+            # Appends get a snapshot of their own, so that streaming readers can skip all others.
             self._table.follow({one.path: one for one in fresh}, now_ms)
         rows = sum(map(_rows, choice.desired.values()))
         same_rows = same and rows == self._rows + sum(map(_rows, fresh))
@@ -163,7 +163,7 @@ class TypedTable:
         self._opened = True
 
     def _is_apart(self, one: TableFile) -> bool:
-        """Whether nothing that is shown has any of its seqs."""
+        """Whether no shown file overlaps its seqs."""
         first, last = one.file.runs[0].first_seq, one.file.runs[-1].last_seq
         return all(
             file.runs[-1].last_seq < first or last < file.runs[0].first_seq for file in self._shown.values()
@@ -175,19 +175,19 @@ class TypedTable:
         self._retired = {**dict.fromkeys(self._made.keys() - needed, now_ms), **kept}
 
     def _open(self, shape: Shape, now_ms: int) -> None:
-        """Looks what is there, once, and again when something failed. The columns stay until others are shown."""
+        """Reads the table and its folder, once and after failures. The columns stay until files of others are shown."""
         if self._opened:
             return
         self._table.shape = shape
         self._shown = dict(map(self._shown_file, self._table.entries()))
         self._table.shape = shape._replace(schema=self._table.schema or shape.schema)
         self._made, self._retired, self._rows, self._generation = {}, {}, 0, ""
-        # Of what is shown no longer nobody knows since when; it was not later than the last change of the table.
+        # Since when a file is not shown is unknown; at the latest since the last change of the table.
         since = self._table.updated_ms or now_ms
         for name in _names(self._fs, f"{self._folder}/data"):
             path = _DATA + name
             if not name.endswith(".parquet"):
-                # A task of a driver that died may be removing it at this very moment.
+                # A task of a dead driver may be removing the same file.
                 with contextlib.suppress(FileNotFoundError):
                     self._fs.remove(f"{self._folder}/{path}")
                 continue
@@ -203,7 +203,7 @@ class TypedTable:
             file.close()
 
     def _shown_file(self, entry: Entry) -> tuple[str, ArchiveFile]:
-        """A file as the table's own manifests tell of it: what it spans, and not where it has gaps."""
+        """A file from its manifest entry: its seq range without its gaps."""
         path = entry.file_path.removeprefix(f"{self._folder}/")
         lower, upper, shape = entry.lower_bounds, entry.upper_bounds, self._table.shape
         first, last = (int(from_bytes(LongType(), one[shape.seq_id])) for one in (lower, upper))
@@ -217,7 +217,7 @@ def _rows(one: TableFile) -> int:
 
 
 class _Same:
-    """Equal to another one of the very same value: the archive never changes one, it puts another in its place."""
+    """Compares by identity: the archive replaces these values instead of changing them."""
 
     def __init__(self, topic: ArchivedTopic | None) -> None:
         self._topic = topic
@@ -225,7 +225,7 @@ class _Same:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Same) and other._topic is self._topic
 
-    __hash__ = None  # type: ignore[assignment] # It is no key of anything.
+    __hash__ = None  # type: ignore[assignment] # Not hashable.
 
 
 def _names(fs: FileSystem, folder: str) -> list[str]:

@@ -1,4 +1,7 @@
-"""What is to be indexed of a stream, what is done, and what is left: decided from the catalog and the manifests."""
+"""Index build plan: missing index files, rewrites, merges and moves, from the catalog and the index manifests.
+
+An index file is also known as a companion in the settings and on disk.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -14,17 +17,17 @@ from topics.search.file_index.file_format import IndexPlan, plan_of
 from topics.search.file_index.manifest import IndexFileEntry, IndexManifest, Retired, left_uncovered
 from topics.spark.segment_reader import SEQ_MAX, SegmentRef, has_elapsed
 
-# What was deleted leaves companions within a bound: a file that knows entries which are gone is made again in time.
+# Erasure: an index file with deleted entries is rewritten before a deadline.
 #
-# How much of a range is gone is counted by the catalog, and noted for a file when it is made. The count only grows, so
-# a greater one says that something has gone since; it never says so too late, and may once too often.
+# The catalog counts the deleted entries of a range, and the count is stored for a file when it is built. The count only
+# grows, so a greater one says that entries were deleted since; it is never late, and may trigger once too often.
 
 PIECE_BYTES = 64 << 20
-"""So much text becomes one companion; ordinary merges put them together again."""
+"""The text bytes of one rewritten index file; merges join them again."""
 
 
 class Rewrite(msgspec.Struct, frozen=True, tag="rewrite"):
-    """A file that is to be made again, of what is left of its segments."""
+    """An index file to be rebuilt from the remaining entries of its segments."""
 
     topic_id: int
     topic: str
@@ -40,8 +43,8 @@ class Rewrite(msgspec.Struct, frozen=True, tag="rewrite"):
 
 
 def count_gone(topic: CatalogTopic, first: int, last: int) -> int:
-    """How many entries of a range are gone. Where the first live entry lies in a segment with deletes some are counted
-    twice, which only makes the count greater."""
+    """The number of deleted entries of a range. Where the first live entry is in a segment with deletes some are
+    counted twice, which only makes the count greater."""
     left = 0
     for segment in within(topic, first, last):
         left += segment.last_seq - max(segment.first_seq, topic.earliest) + 1 - segment.marked
@@ -56,12 +59,12 @@ def within(topic: CatalogTopic, first: int, last: int) -> Iterator[CatalogSegmen
 
 
 def known_gone(file: IndexFileEntry) -> int:
-    """How much was gone when a file was made. Those of an earlier version have only what they do not hold."""
+    """The deleted entries when a file was built. Files of an earlier version only have their missing rows."""
     return file.last - file.first + 1 - file.rows if file.gone is None else file.gone
 
 
 def noted(manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> tuple[IndexFileEntry, ...]:
-    """The files, each with the moment since when it is known to hold what is gone."""
+    """The files, each with the time since when it is known to have deleted entries."""
     return tuple(_noted(file, topic, now_ms) for file in manifest.files)
 
 
@@ -72,7 +75,7 @@ def _noted(file: IndexFileEntry, topic: CatalogTopic, now_ms: int) -> IndexFileE
 
 
 def due_ms(manifest: IndexManifest, erase_ms: int) -> int | None:
-    """When the first file of a stream has to be made again; None where none holds anything that is gone."""
+    """When the first file of a stream must be rewritten; None where none has deleted entries."""
     moments = [file.spoiled_ms + erase_ms for file in manifest.of(manifest.generation) if file.spoiled_ms is not None]
     return min(moments, default=None)
 
@@ -94,7 +97,7 @@ def ref_of(topic: CatalogTopic, segment: CatalogSegment) -> SegmentRef:
 
 
 def pieces(refs: tuple[SegmentRef, ...]) -> Iterator[tuple[SegmentRef, ...]]:
-    """Segments in groups that fit into memory."""
+    """Groups of segments that fit into memory."""
     group: list[SegmentRef] = []
     for ref in refs:
         if group and sum(one.text_bytes for one in group) + ref.text_bytes > PIECE_BYTES:
@@ -106,13 +109,13 @@ def pieces(refs: tuple[SegmentRef, ...]) -> Iterator[tuple[SegmentRef, ...]]:
 
 
 RETIRE_MS = 600_000
-"""How long a file that no longer counts stays for those who have begun to read it."""
+"""How long a retired file stays for its readers."""
 
 ERASE_MS = 86_400_000
 
 
 class Subject(NamedTuple):
-    """A stream that is to be indexed."""
+    """The index plan of a stream."""
 
     registry: Registry
     plan: IndexPlan
@@ -121,7 +124,7 @@ class Subject(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def subject_of(contract: bytes) -> Subject | None:
-    """What a contract asks to be indexed; None where that is nothing. Streams by the thousand have few contracts."""
+    """The index plan of a contract; None where it has no index. Cached: thousands of streams share few contracts."""
     if not contract:
         return None
     try:
@@ -136,16 +139,16 @@ def subject_of(contract: bytes) -> Subject | None:
 
 class IndexRules(msgspec.Struct, frozen=True):
     fan_out: int = 8
-    """So many neighbours of one level become one of the next."""
+    """The number of adjacent files of one level that are merged into one of the next."""
     merged_bytes: int = 2 << 30
-    """Companions that would become larger than this together stay as they are."""
+    """The maximum size of a merged index file."""
     retire_ms: int = RETIRE_MS
     erase_ms: int = ERASE_MS
-    """So long after it is noticed that a file holds what was deleted, it is made again."""
+    """How long after a delete is noticed an index file is rewritten."""
 
 
 def uncovered(topic: CatalogTopic, manifest: IndexManifest | None) -> list[SegmentRef]:
-    """The segments of a stream that have no companion by the plan that holds now."""
+    """The segments of a stream without an index file of the current plan."""
     subject = subject_of(topic.contract)
     if subject is None:
         return []
@@ -159,7 +162,7 @@ def uncovered(topic: CatalogTopic, manifest: IndexManifest | None) -> list[Segme
 
 
 def reconciled(manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> IndexManifest:
-    """A manifest after what the catalog and the time ask for; the same one where that is nothing."""
+    """The manifest reconciled with the catalog; the same object where nothing changes."""
     subject = subject_of(topic.contract)
     if subject is None:
         return _without(manifest, manifest.files, now_ms)
@@ -185,7 +188,7 @@ def reconciled(manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> Ind
 
 
 def _is_replaced(file: IndexFileEntry, topic: CatalogTopic, covered: Ranges) -> bool:
-    """Whether others cover what is left of the segments of a file: nothing is made for those that are gone."""
+    """Whether other files cover the remaining segments of a file."""
     here = [segment for segment in topic.segments if segment.first_seq <= file.last and segment.last_seq >= file.first]
     return not any(
         left_uncovered(max(segment.first_seq, topic.earliest, file.first), min(segment.last_seq, file.last), covered)
@@ -210,7 +213,7 @@ def _changed(manifest: IndexManifest, now_ms: int, **fields: object) -> IndexMan
 def with_files(
     manifest: IndexManifest, made: Sequence[IndexFileEntry], replaced: Sequence[str], now_ms: int
 ) -> IndexManifest:
-    """A manifest with new files in the place of old ones."""
+    """The manifest with new files in place of old ones."""
     gone = [file for file in manifest.files if file.name in replaced]
     manifest = _without(manifest, gone, now_ms)
     files = sorted((*manifest.files, *made), key=lambda file: (file.generation, file.first))
@@ -218,7 +221,7 @@ def with_files(
 
 
 def outdated(manifest: IndexManifest, now_ms: int) -> IndexManifest:
-    """A manifest by which everything is to be made again. What there is goes on answering until that is done."""
+    """The manifest with all files outdated. They answer searches until they are rebuilt."""
     name = f"{manifest.generation}~{manifest.number}"
     files = tuple(
         msgspec.structs.replace(file, generation=name) if file.generation == manifest.generation else file
@@ -229,12 +232,12 @@ def outdated(manifest: IndexManifest, now_ms: int) -> IndexManifest:
 
 
 def over(manifest: IndexManifest, now_ms: int, rules: IndexRules) -> list[Retired]:
-    """The retired files whose time is over."""
+    """The retired files that may be removed."""
     return [one for one in manifest.retired if has_elapsed(one.since_ms, rules.retire_ms, now_ms)]
 
 
 class Merge(msgspec.Struct, frozen=True, tag="merge"):
-    """Files that are to become one."""
+    """Adjacent files to be merged into one."""
 
     topic_id: int
     topic: str
@@ -247,7 +250,7 @@ class Merge(msgspec.Struct, frozen=True, tag="merge"):
 
 
 def merges(manifest: IndexManifest, topic: CatalogTopic, rules: IndexRules) -> Iterator[Merge]:
-    """Neighbours of one level, as many as make one of the next."""
+    """Groups of `fan_out` adjacent files of one level."""
     run: list[IndexFileEntry] = []
     for file in manifest.of(manifest.generation):
         if run and (file.level != run[-1].level or not _are_neighbours(run[-1], file, topic)):
@@ -260,21 +263,20 @@ def merges(manifest: IndexManifest, topic: CatalogTopic, rules: IndexRules) -> I
 
 
 def _are_neighbours(one: IndexFileEntry, other: IndexFileEntry, topic: CatalogTopic) -> bool:
-    """Whether nothing that a companion lacks lies between two."""
+    """Whether no segment lies between two files."""
     if one.last + 1 == other.first:
         return True
     return not any(one.last < segment.last_seq and segment.first_seq < other.first for segment in topic.segments)
 
 
-# Companions follow their segments into the cold tier: which of them, and what their manifest says meanwhile.
+# Tiering: index files follow their segments into the cold tier.
 #
-# A name of the cold tier is among the retired ones before a task writes under it, and until the file counts there. So
-# whatever a run leaves that was killed is removed in time, like any file that is retired, and nobody has to list a
-# store.
+# The manifest lists a cold file as retired before a task writes it, and until the copy is published. So the files of a
+# killed run are removed like other retired files, and the store never has to be listed.
 
 
 class Move(msgspec.Struct, frozen=True, tag="move"):
-    """A file that is to be copied into the cold tier."""
+    """A file to be copied into the cold tier."""
 
     topic_id: int
     topic: str
@@ -293,7 +295,7 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 def moves(manifest: IndexManifest, topic: CatalogTopic, busy: Collection[str]) -> Iterator[Move]:
-    """The files whose segments are all in the cold tier, without those that are about to be replaced."""
+    """Moves of files whose segments are all in the cold tier, without files that are about to be replaced."""
     for file in manifest.of(manifest.generation):
         if not file.cold and file.name not in busy and _is_relocated(file, topic):
             yield Move(manifest.topic_id, manifest.topic, manifest.epoch, manifest.generation, file)
@@ -305,14 +307,14 @@ def _is_relocated(file: IndexFileEntry, topic: CatalogTopic) -> bool:
 
 
 def with_announced_moves(manifest: IndexManifest, names: Collection[str], now_ms: int) -> IndexManifest:
-    """A manifest that knows of files that may be in the cold tier soon."""
+    """The manifest with the planned moves listed as retired cold files."""
     others = tuple(one for one in manifest.retired if not (one.cold and one.name in names))
     retired = (*others, *(Retired(name, now_ms, cold=True) for name in names))
     return msgspec.structs.replace(manifest, number=manifest.number + 1, updated_ms=now_ms, retired=retired)
 
 
 def with_moved(manifest: IndexManifest, moved: Sequence[Moved], now_ms: int) -> IndexManifest:
-    """A manifest by which files are in the cold tier. Those in the data folder stay for whoever reads them."""
+    """The manifest with files moved to the cold tier. The local copies are retired for their readers."""
     digests = {one.name: one.digest for one in moved}
     known = {file.name for file in manifest.files if file.name in digests and not file.cold}
     files = tuple(
@@ -327,7 +329,7 @@ def with_moved(manifest: IndexManifest, moved: Sequence[Moved], now_ms: int) -> 
 
 
 def without_retired(manifest: IndexManifest, over: Iterable[Retired], now_ms: int) -> IndexManifest:
-    """A manifest without files that are removed; the same one where that is none."""
+    """The manifest without removed files; the same object where there are none."""
     gone = set(over)
     if not gone:
         return manifest
@@ -336,7 +338,7 @@ def without_retired(manifest: IndexManifest, over: Iterable[Retired], now_ms: in
 
 
 def emptied(manifest: IndexManifest, now_ms: int) -> IndexManifest:
-    """A manifest of a stream that is gone: nothing of it counts, and nobody is waited for."""
+    """The manifest of a deleted stream: all files retired, without waiting for readers."""
     retired = tuple(Retired(file.name, 0, file.cold) for file in manifest.files)
     retired += tuple(Retired(one.name, 0, one.cold) for one in manifest.retired)
     return msgspec.structs.replace(manifest, number=manifest.number + 1, updated_ms=now_ms, files=(), retired=retired)

@@ -1,4 +1,4 @@
-"""What a task of the families does: segments in, companions out; or companions in, one out."""
+"""Index build tasks: build index files from segments, and merge, move or rewrite index files."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,7 +20,7 @@ from topics.system.entropy import SystemEntropy
 
 
 class IndexMade(msgspec.Struct):
-    """What a task made for one stream."""
+    """The result of a task for one stream."""
 
     topic_id: int
     epoch: int
@@ -34,7 +34,7 @@ class IndexMade(msgspec.Struct):
     is_merged: bool = False
     moved: list[Moved] = []
     cold_problem: str = ""
-    """What the cold tier could not do just now. Nothing was made then, and nobody is to blame."""
+    """The error of an unavailable cold tier. Nothing was built then, and it is not a failure of the stream."""
 
 
 class IndexOutcome(msgspec.Struct):
@@ -42,7 +42,7 @@ class IndexOutcome(msgspec.Struct):
 
 
 class _Run:
-    """Segments of one stream that follow each other, on their way into one companion."""
+    """Consecutive segments of one stream that become one index file."""
 
     def __init__(self, ref: SegmentRef, contract: bytes) -> None:
         subject = subject_of(contract)
@@ -76,7 +76,7 @@ class _Run:
 
 
 class IndexBuilder:
-    """Segments on their way into companions, in one task."""
+    """Builds index files from segments in one task."""
 
     def __init__(self, store: IndexStore, run: str, now_ms: int) -> None:
         self._store = store
@@ -92,7 +92,7 @@ class IndexBuilder:
         try:
             runs[-1].take(ref, batches)
         except Exception:
-            # Columns of which some have a segment and others have not are of no use: nothing of the stream is kept.
+            # The columns of the index may be of different lengths now: the whole stream is dropped.
             del self._runs[ref.topic_id]
             raise
 
@@ -104,7 +104,7 @@ class IndexBuilder:
             raise
 
     def discard(self) -> None:
-        """Removes what was written. On a disk that is full its room is wanted now, and not when the next run begins."""
+        """Removes the written files at once: on a full disk their space is needed before the next run."""
         for topic_id, file in self._written:
             self._store.discard(topic_id, (file.name,))
 
@@ -127,7 +127,7 @@ class IndexBuilder:
 
 
 def merge_files(store: IndexStore, run: str, now_ms: int, work: Merge) -> IndexMade:
-    """Some companions of a stream as one."""
+    """Merges index files of a stream into one."""
     files = work.files
     attempt = _new_attempt()
     name = index_file_name(files[0].first, files[-1].last, files[0].generation, run, attempt)
@@ -136,7 +136,7 @@ def merge_files(store: IndexStore, run: str, now_ms: int, work: Merge) -> IndexM
     except StoreUnavailable as error:
         return _cold_failure(work.topic_id, work.epoch, work.topic, files[0].generation, error)
     for source in sources:
-        # What is damaged must not be written again under a checksum that is right.
+        # Damaged data must not be rewritten under a valid checksum.
         source.check()
     head, size = _write(store, work.topic_id, name, lambda put: merge(sources, put))
     segments = sum(file.segments for file in files)
@@ -148,7 +148,7 @@ def merge_files(store: IndexStore, run: str, now_ms: int, work: Merge) -> IndexM
 
 
 def move_file(store: IndexStore, run: str, work: Move) -> IndexMade:
-    """A companion copied into the cold tier."""
+    """Copies an index file into the cold tier."""
     name = work.file.name
     try:
         moved = Moved(name, store.relocate(work.topic_id, name, f"{run}-{_new_attempt()}"))
@@ -160,13 +160,13 @@ def move_file(store: IndexStore, run: str, work: Move) -> IndexMade:
 
 
 def _cold_failure(topic_id: int, epoch: int, topic: str, generation: str, error: Exception) -> IndexMade:
-    """What the cold tier is in the way of is tried again later. It costs the stream nothing else: its new entries are
-    in the data folder."""
+    """The result for an unavailable cold tier: the work is tried again later. New entries are in the data folder and
+    are not affected."""
     return IndexMade(topic_id, epoch, topic, generation, cold_problem=f"{type(error).__name__}: {error}")
 
 
 def rewrite_file(fs: FileSystem, layout: Layout, run: str, now_ms: int, work: Rewrite) -> IndexMade:
-    """A companion made again, without what is gone: as several smaller ones, which are merged later."""
+    """Rebuilds an index file without deleted entries, as several smaller ones that are merged later."""
     made = IndexMade(work.topic_id, work.epoch, work.topic, work.generation, replaced=[work.file.name])
     store = IndexStore(fs, layout)
     try:
@@ -190,14 +190,14 @@ def _indexed_again(
 
 
 def _new_attempt() -> str:
-    """Spark may have two attempts of one task on their way, and a job that failed leaves some behind that go on."""
+    """A unique name: two attempts of one task may run at once, and tasks of a failed job may continue."""
     return SystemEntropy().token(4).hex()
 
 
 def _write(
     store: IndexStore, topic_id: int, name: str, fill: Callable[[Write], IndexFileHead]
 ) -> tuple[IndexFileHead, int]:
-    """A file whose bytes `fill` puts, and its size. Nothing is left of one that fails."""
+    """Writes a file with the bytes that `fill` puts; its head and size. A failed file is removed."""
     sink = store.write(topic_id, name)
     try:
         head = fill(sink.put)
