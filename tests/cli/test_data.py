@@ -112,7 +112,7 @@ def test_an_export_comes_back_as_it_was(env: dict[str, str], client: Client, tmp
     file = tmp_path / "out.jsonl"
     assert run("export", "out", str(file), env=env).out == f"3 records written to {file}\n"
     again = run("export", "out", str(file), env=env)
-    assert again.code == 1 and "is there already" in again.err
+    assert again.code == 1 and "exists already" in again.err
     assert run("import", "back", str(file), env=env).out == "3 records appended to back\n"
     before, after = (client.diff(topic, include_tags=True).records for topic in ("out", "back"))
     assert [(r.raw, r.tag, r.node, r.meta) for r in after] == [(r.raw, r.tag, r.node, r.meta) for r in before]
@@ -148,7 +148,7 @@ def test_an_export_fails_where_records_are_lost_and_leaves_nothing(
     file = tmp_path / "capped.jsonl"
     done = run("export", "capped", str(file), env=env)
     assert done.code == 1
-    assert "the records 1 to 3 are lost (cap): --skip-lost goes on behind them" in done.err
+    assert "the records 1 to 3 are lost (cap): --skip-lost continues after them" in done.err
     assert list(tmp_path.iterdir()) == []
     done = run("export", "capped", str(file), "--skip-lost", env=env)
     assert done.code == 0 and "are lost" in done.err
@@ -223,7 +223,7 @@ def test_many_queues_are_listed_without_asking_for_each(env: dict[str, str], cli
 
 def test_a_stream_by_commands(env: dict[str, str], client: Client) -> None:
     assert run("stream", "create", "by/hand", "--ttl", "3600", env=env).out == "created by/hand\n"
-    assert run("stream", "create", "by/hand", "--ttl", "1h", env=env).out == "by/hand is there already, as asked\n"
+    assert run("stream", "create", "by/hand", "--ttl", "1h", env=env).out == "by/hand exists already\n"
     given = b'{"n":1}\n{"n":2}\n'
     assert run("stream", "append", "by/hand", "-", "--key", "a", env=env, stdin=given).code == 0
     assert (

@@ -106,7 +106,7 @@ def test_a_topic_that_was_made_again_while_it_waited_is_told_and_read_from_its_b
             client.append_many("log", [4, 5, 6, 7, 8])
             follower.process.send_signal(signal.SIGCONT)
             assert follower.told() == "topics: the server is back"
-            assert follower.told() == "topics: log was deleted and made again: it goes on from its new beginning"
+            assert follower.told() == "topics: log was deleted and created again: reading continues at its beginning"
             assert [follower.line() for _ in range(5)] == ["4", "5", "6", "7", "8"]
 
 

@@ -99,7 +99,7 @@ def test_a_server_says_hello_and_stops_by_ctrl_c(tmp_path: Path) -> None:
     with Terminal("serve", "--data-dir", "here", env=env, cwd=tmp_path) as terminal:
         shown = terminal.expect("tail orders -f")
         assert f"data  {tmp_path / 'here'}" in shown
-        assert "keys  off: whoever reaches this address may read, change and delete everything" in shown
+        assert "keys  off: any client that can reach this address has full access" in shown
         assert "TOPICS_API_KEYS sets some" in shown
         assert "variable=TOPICS_PROT  did_you_mean=TOPICS_PORT" in shown
         # The two commands can be typed as they stand.

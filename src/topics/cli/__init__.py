@@ -1,14 +1,16 @@
-"""The command line: one module a command group, one function a command, which returns its exit code.
+"""Command line interface: one module for each command group, one function for each command.
+
+A command returns its exit code.
 
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | the command found damage, was refused, or the machine would not let it work |
+| 1 | the command found damage, was refused, or failed on this machine |
 | 2 | the command line or a setting is wrong |
 | 3 | another process owns the data folder |
 | 4 | no server answers, or it cannot take requests now |
 | 130 | interrupted |
-| 141 | whoever read the output has gone |
+| 141 | the reader of the output closed the pipe |
 """
 
 import os
@@ -22,7 +24,7 @@ from topics_protocol import __version__
 
 __all__ = ["main"]
 
-_SERVER, _FOLDER, _OTHER = (Group.create_ordered(name) for name in ("Talk to a server", "Run and keep one", "More"))
+_SERVER, _FOLDER, _OTHER = (Group.create_ordered(name) for name in ("Use a server", "Run a server", "Other"))
 
 app = App(
     name="topics",
@@ -44,147 +46,149 @@ def _group(name: str, help: str, group: Group, commands: Mapping[str, str]) -> N
     app.command(word)
 
 
-# A command is imported when it is used, so that one which only looks at files does not load the server. Its help stands
-# here for the same reason: listing the commands imports none of them.
+# Commands are imported when they are used, so that a command on files does not load the server. Their help is here for
+# the same reason: listing the commands imports none of them.
 for _name, _help in {
     "ls": "List topics.",
-    "show": "Show where a topic stands, and its config.",
+    "show": "Show the state and the config of a topic.",
     "create": "Create a topic.",
     "set": "Change the config of a topic.",
-    "rm": "Delete topics with everything in them.",
+    "rm": "Delete topics and their records.",
     "append": "Append records to a topic.",
-    "read": "Print the records of a topic, and end.",
-    "tail": "Print the last records of a topic, and follow it.",
-    "delete": "Delete records of a topic for good.",
+    "read": "Print the records of a topic.",
+    "tail": "Print the last records of a topic, and follow it with -f.",
+    "delete": "Delete records of a topic permanently.",
 }.items():
     app.command(f"topics.cli.topic:{_FUNCTIONS.get(_name, _name)}", name=_name, help=_help, group=_SERVER)
 _group(
     "queue",
-    "Queues: jobs, their leases, and what became of them.",
+    "Manage queues: jobs, leases and dead letters.",
     _SERVER,
     {
-        "ls": "List queues and their jobs.",
-        "claim": "Lease jobs to a worker.",
-        "ack": "Jobs are done.",
-        "nack": "Give jobs back.",
-        "extend": "Hold jobs for longer.",
-        "leases": "List who holds which job.",
-        "redrive": "Make dead letters jobs again.",
+        "ls": "List queues with their job counts.",
+        "claim": "Claim jobs: lease them to a worker.",
+        "ack": "Acknowledge jobs as done.",
+        "nack": "Release jobs for another attempt.",
+        "extend": "Extend the leases of jobs.",
+        "leases": "List the leases of a queue.",
+        "redrive": "Move dead letters back into a queue.",
     },
 )
 _group(
     "router",
-    "Routers: copies of one topic's records into another.",
+    "Manage routers, which copy the records of one topic into another.",
     _SERVER,
     {
         "ls": "List routers.",
-        "show": "Show what a router does, and how far it got.",
-        "create": "Create a router, or change what it does.",
-        "rm": "Delete a router; what it copied stays.",
+        "show": "Show the config and the progress of a router.",
+        "create": "Create or change a router.",
+        "rm": "Delete a router and keep its copies.",
     },
 )
 _group(
     "stream",
-    "Streams of the Durable Streams protocol at /v1.",
+    "Manage streams of the Durable Streams protocol at /v1.",
     _SERVER,
     {
         "ls": "List streams.",
-        "show": "Show where a stream stands, and what it promises.",
+        "show": "Show the state, the schema and the storage of a stream.",
         "create": "Create a stream.",
         "append": "Append to a stream.",
-        "read": "Print what a stream holds, and end.",
-        "tail": "Print what a stream holds, and follow it.",
-        "close": "Close a stream: nothing more can be appended.",
+        "read": "Print the entries of a stream.",
+        "tail": "Follow a stream: print new entries.",
+        "close": "Close a stream for appends.",
         "rm": "Delete a stream.",
         "keys": "List the routing keys of a stream.",
-        "profile": "Show what a stream is for, or say it.",
+        "profile": "Show or set the profile of a stream.",
     },
 )
 _group(
     "schema",
-    "What the entries of a stream look like, and how that changes.",
+    "Manage the schema of a stream and its versions.",
     _SERVER,
     {
-        "show": "Show the registry of a stream.",
-        "set": "Set the first schema, the routing key or what can be searched.",
-        "evolve": "Lead a stream to the next version of its schema, with a lens.",
-        "preview": "Show what an evolution would make of the newest entries.",
+        "show": "Show the schema registry of a stream.",
+        "set": "Set the first schema, the routing key or the search description.",
+        "evolve": "Evolve a stream to the next schema version, with a lens (migration).",
+        "preview": "Preview an evolution on the newest entries.",
     },
 )
-app.command("topics.cli.search:search", help="Find entries of one stream or of several.", group=_SERVER)
-app.command("topics.cli.search:aggregate", help="Add up entries of a stream.", group=_SERVER)
-app.command("topics.cli.transfer:export", help="Write a topic's records to a file.", group=_SERVER)
-app.command("topics.cli.transfer:import_", name="import", help="Append records of a file to a topic.", group=_SERVER)
-app.command("topics.cli.monitor:top", help="Watch topics, rates, queues and pressure.", group=_SERVER)
-app.command("topics.cli.monitor:bench", help="Measure your own server, briefly.", group=_SERVER)
+app.command("topics.cli.search:search", help="Search the entries of one or more streams.", group=_SERVER)
+app.command("topics.cli.search:aggregate", help="Aggregate the entries of a stream.", group=_SERVER)
+app.command("topics.cli.transfer:export", help="Export the records of a topic to a file.", group=_SERVER)
+app.command(
+    "topics.cli.transfer:import_", name="import", help="Import the records of a file into a topic.", group=_SERVER
+)
+app.command("topics.cli.monitor:top", help="Monitor topics, rates, queues and backpressure.", group=_SERVER)
+app.command("topics.cli.monitor:bench", help="Run a short benchmark against a server.", group=_SERVER)
 _group(
     "context",
-    "Servers by name, in a file of your own.",
+    "Manage contexts: named servers in a config file.",
     _SERVER,
     {
-        "ls": "List the contexts.",
-        "use": "Choose the server that commands talk to.",
-        "set": "Add a context, or change it.",
-        "rm": "Forget a context.",
+        "ls": "List contexts.",
+        "use": "Select the current context.",
+        "set": "Add or change a context.",
+        "rm": "Remove a context.",
     },
 )
 app.command(
     "topics.cli.serve:serve",
-    help="Run the server.\n\nEvery setting is also an environment variable; a flag beats the variable.",
+    help="Run the server.\n\nEvery setting is also an environment variable; flags take precedence.",
     group=_FOLDER,
 )
-app.command("topics.cli.data_folder:verify", help="Look for damage in a data folder, changing nothing.", group=_FOLDER)
-app.command("topics.cli.data_folder:repair", help="Mend a damaged data folder.", group=_FOLDER)
+app.command("topics.cli.data_folder:verify", help="Check a data folder for damage without changing it.", group=_FOLDER)
+app.command("topics.cli.data_folder:repair", help="Repair a damaged data folder.", group=_FOLDER)
 _group(
     "backup",
-    "Backups of a server, and the way back from them.",
+    "Create, verify, prune and restore backups.",
     _FOLDER,
     {
-        "create": "Take a backup of a running server.",
-        "list": "List the backups there are.",
-        "verify": "Read backups whole, and compare them with their checksums.",
+        "create": "Create a backup of a running server.",
+        "list": "List backups.",
+        "verify": "Verify the checksums of backups.",
         "prune": "Remove old backups.",
-        "restore": "Make a data folder out of a backup.",
+        "restore": "Restore a backup into a new data folder.",
     },
 )
 _group(
     "key",
-    "Keys of a server, in a file that it reads.",
+    "Manage the API keys in a server's key file.",
     _FOLDER,
     {
-        "create": "Make a key, and print its secret once.",
-        "list": "List the keys and what they may do.",
-        "revoke": "Take a key back.",
+        "create": "Create a key and print its secret once.",
+        "list": "List keys with their scopes and prefixes.",
+        "revoke": "Revoke a key.",
     },
 )
 _group(
     "pipeline",
-    "Run the pipeline by hand, or see where it stands.",
+    "Run the Spark pipeline, or show its status.",
     _FOLDER,
     {
-        "run": "Archive everything that is sealed, then end.",
-        "rebuild": "Have the indexes of a stream made again.",
-        "status": "Print where the pipeline of a data folder stands.",
-        "zip": "Write the package to a file for spark-submit.",
+        "run": "Archive all sealed records and exit.",
+        "rebuild": "Rebuild the index files of a stream in the next run.",
+        "status": "Show the pipeline status of a data folder.",
+        "zip": "Write the package to a zip file for spark-submit.",
     },
 )
-app.command("topics.cli.info:completion", help="Print a script that completes commands in a shell.", group=_OTHER)
+app.command("topics.cli.info:completion", help="Print a completion script for a shell.", group=_OTHER)
 app.command("topics.cli.info:version", help="Print the version.", group=_OTHER)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; `arguments` are those of the process unless given.
+    """Runs one command and returns its exit code; `arguments` default to those of the process.
 
-    What somebody can mend is one sentence on standard error. Anything else is a bug and keeps its traceback.
+    Expected errors are one sentence on standard error. Anything else is a bug and keeps its traceback.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given == ["--version"]:
-        given = ["version"]  # The same without the help's machinery, which takes longer to import than all the rest.
+        given = ["version"]  # The same result without the import time of the help.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        # A shell can start a program with these closed; nothing below has to know that.
+        # A shell can start a program with these closed.
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
-    if given[:1] != ["serve"]:  # It puts them into its log.
+    if given[:1] != ["serve"]:  # `serve` logs them.
         for stranger, meant in strangers(os.environ):
             print(f"topics: {advice(stranger, meant)}", file=sys.stderr)
     try:
@@ -193,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Nothing can be written any more, and the interpreter must not try it once more while it ends.
+        # The pipe is closed, and the interpreter must not flush to it on exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except Exception as error:

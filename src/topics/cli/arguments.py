@@ -1,4 +1,4 @@
-"""Times and sizes as people write them: `250ms`, `10m`, `1h30m`, `64MiB`."""
+"""Argument parsing and formatting: durations (`1h30m`), times, sizes (`64MiB`), JSON documents and metrics."""
 
 import re
 import sys
@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from cyclopts import Parameter
 
 from topics.cli.failures import CommandError, UsageError
+
+Switch = Parameter(negative="", show_default=False)
+"""A flag without a value."""
 
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SPAN_MS_MAX = 1_000_000 * _MS["d"]
@@ -21,7 +25,7 @@ _SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.ASCII)
 
 
 def duration_ms(text: str, what: str) -> int:
-    """A time span in milliseconds; a number alone is milliseconds already."""
+    """A duration in milliseconds; a number without a unit is milliseconds."""
     if text.isascii() and text.isdigit():
         return int(text)
     parts = _PART.findall(text)
@@ -34,12 +38,12 @@ def duration_ms(text: str, what: str) -> int:
 
 
 def moment_ms(text: str, what: str, now_ms: int) -> int:
-    """A moment in milliseconds since 1970: a time span before now, or a date."""
+    """A time in milliseconds since 1970, from a duration before now or a date."""
     if _PART.match(text):
-        # There is nothing older.
+        # 1970 is the earliest time.
         return max(now_ms - duration_ms(text, what), 0)
     try:
-        # Without a zone it is what the clock on the wall shows.
+        # A date without a zone is local time.
         return round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise UsageError(
@@ -56,7 +60,7 @@ def size_bytes(text: str, what: str) -> int:
 
 
 def shown_bytes(count: float) -> str:
-    """A size for people: `1.5 MiB`."""
+    """A size in readable form: `1.5 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -65,7 +69,7 @@ def shown_bytes(count: float) -> str:
 
 
 def shown_time(moment: int | None) -> str:
-    """A moment for people, in their zone; empty where there is none."""
+    """A time in the local zone; empty for None."""
     if moment is None:
         return ""
     return datetime.fromtimestamp(moment / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
@@ -76,13 +80,13 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-# JSON documents as arguments: as they stand, out of a file, or from standard input.
+# JSON documents as arguments: inline, from a file, or from standard input.
 
 STDIN = "-"
 
 
 def document(text: str, what: str) -> Any:
-    """The JSON of an argument: one that begins like an object or an array is it, any other names a file."""
+    """The JSON of an argument: inline if it begins like an object or array, `-` for standard input, else a file."""
     if text.lstrip()[:1] in ("{", "["):
         return _parsed(text.encode("utf-8", "surrogateescape"), what)
     if text == STDIN:
@@ -91,9 +95,9 @@ def document(text: str, what: str) -> Any:
 
 
 def one_from_stdin(*given: str | None) -> None:
-    """Standard input can be read once."""
+    """Raises UsageError where more than one argument is `-`: standard input can be read once."""
     if sum(text == STDIN for text in given) > 1:
-        raise UsageError("- stands for standard input, which can be one document only")
+        raise UsageError("- is standard input, which can be used for one document only")
 
 
 def _parsed(raw: bytes, where: str) -> Any:
@@ -103,11 +107,11 @@ def _parsed(raw: bytes, where: str) -> Any:
         raise CommandError(f"{where} is no JSON ({error})") from error
 
 
-# What some commands need besides, said in one line where it is missing.
+# Optional dependencies.
 
 
 def has_spark() -> bool:
-    """Whether Spark is installed, and what goes with it."""
+    """Whether Spark and its dependencies are installed."""
     return all(find_spec(name) is not None for name in ("pyspark", "pyarrow", "pyiceberg"))
 
 
@@ -120,7 +124,7 @@ def need_spark(what: str) -> None:
         )
 
 
-# Reading the server's metrics: a number by name, or a number for each topic.
+# Metrics of the server.
 
 
 def number(metrics: Mapping[str, Any], name: str) -> float:
@@ -130,7 +134,7 @@ def number(metrics: Mapping[str, Any], name: str) -> float:
 
 
 def by_topic(metrics: Mapping[str, Any], name: str) -> dict[str, float]:
-    """A metric that each topic has."""
+    """A metric with a value for each topic."""
     found = metrics.get(name, [])
     if not isinstance(found, list):
         return {}

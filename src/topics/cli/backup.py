@@ -1,4 +1,4 @@
-"""`topics backup create`."""
+"""`topics backup`: create, list, verify, prune and restore backups."""
 
 import os
 import time
@@ -30,16 +30,16 @@ _LOOK_AGAIN_S = 0.1
 
 def create(
     *,
-    wait: Annotated[bool, Parameter(help="Wait until it counts.")] = True,
+    wait: Annotated[bool, Parameter(help="Wait until the backup is complete.")] = True,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Take a backup of a running server, to the place that it was started with."""
+    """Create a backup of a running server, in the backup location of its settings."""
     with connected(server) as client:
         before = client.backups()
         client.create_backup()
         if not wait:
-            note("the backup is being taken; `topics backup list` tells when it is there")
+            note("the backup is being created; `topics backup list` shows it when it is complete")
             return 0
         while True:
             now = client.backups()
@@ -54,28 +54,28 @@ def create(
     return 0
 
 
-# Where backups are, for commands that work on them without a server.
+# Backup locations, for commands that work without a server.
 
 At = Annotated[
     str | None,
     Parameter(
-        name=["--at"], help="Folder, or URL of an object store, with the backups. (TOPICS_BACKUP_DIR)",
+        name=["--at"], help="Folder or object store URL with the backups. (TOPICS_BACKUP_DIR)",
         show_default=False,
     ),
 ]  # fmt: skip
 Lineage = Annotated[
-    str | None, Parameter(help="Whose backups, where several data folders share the place.", show_default=False)
+    str | None, Parameter(help="The lineage, where several data folders share the location.", show_default=False)
 ]
 
 
 def given_place(at: str | None) -> str | None:
-    return check_place(at or os.environ.get("TOPICS_BACKUP_DIR", "").strip() or None, "the place for backups")
+    return check_place(at or os.environ.get("TOPICS_BACKUP_DIR", "").strip() or None, "the backup location")
 
 
 def open_place(at: str | None, lineage: str | None) -> BackupPlace:
     root = given_place(at)
     if root is None:
-        raise UsageError("say where the backups are with --at or TOPICS_BACKUP_DIR")
+        raise UsageError("the backup location is missing: give --at or set TOPICS_BACKUP_DIR")
     fs = guest_files(root)
     found = lineages(fs, root)
     if lineage is None:
@@ -89,7 +89,7 @@ def open_place(at: str | None, lineage: str | None) -> BackupPlace:
 
 
 def load_all(place: BackupPlace) -> tuple[list[Manifest], list[BackupDamaged]]:
-    """The backups, the oldest first, and the manifests that cannot be read."""
+    """The readable backups, oldest first, and the damaged manifests."""
     good, bad = [], []
     for number in place.numbers():
         try:
@@ -99,13 +99,11 @@ def load_all(place: BackupPlace) -> tuple[list[Manifest], list[BackupDamaged]]:
     return good, bad
 
 
-# `topics backup list`.
-
 HEAD = ("BACKUP", "UP TO", "TOPICS", "SIZE", "EVERY MOMENT SINCE")
 
 
 def list_(*, at: At = None, lineage: Lineage = None, output: Output = "table", server: Server = HERE) -> int:
-    """List the backups of a server, or with --at those at a place, without one."""
+    """List the backups of a server, or with --at those of a location, without a server."""
     shipped: int | None = None
     if given_place(at) is not None:
         place = open_place(at, lineage)
@@ -134,18 +132,15 @@ def _shown(moment_ms: int) -> str:
     return datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-# `topics backup verify`.
-
-
 def verify(number: int | None = None, /, *, at: At = None, lineage: Lineage = None, output: Output = "table") -> int:
-    """Read backups whole and compare them with their checksums.
+    """Verify the checksums of backups.
 
-    Exits with 0 when all are sound and with 1 when a file is missing or is not what was written.
+    Exits with 0 when all files are intact and with 1 when one is missing or damaged.
 
     Parameters
     ----------
     number
-        Only this one; all of them otherwise.
+        The backup to verify; all of them by default.
     """
     place = open_place(at, lineage)
     good, bad = load_all(place)
@@ -164,31 +159,28 @@ def verify(number: int | None = None, /, *, at: At = None, lineage: Lineage = No
 
 
 def _damaged_log(place: BackupPlace, newest: Manifest) -> list[BackupDamaged]:
-    """What is wrong with the log that was shipped behind the newest backup."""
+    """Damage in the log that was shipped after the newest backup."""
     try:
         shipped = place.shipped()
-        # Until something is logged behind the newest one, this is what was behind an earlier one. It counts no more,
-        # and pruning takes it away.
+        # The shipped log may belong to an earlier backup, until the first frame after the newest one is shipped. It is
+        # obsolete then, and pruning removes it.
         if shipped is None or shipped.before != newest.number:
             return []
         found = damages(place, shipped.parts)
-        # Where a server ships, a longer one may have taken its place meanwhile.
+        # A running server may have replaced it with a longer one meanwhile.
         return found if shipped == place.shipped() else _damaged_log(place, newest)
     except BackupDamaged as damage:
         return [damage]
 
 
-# `topics backup prune`.
-
-
 def prune(
     *,
-    keep: Annotated[int, Parameter(help="How many of the newest stay.")],
+    keep: Annotated[int, Parameter(help="The number of newest backups to keep.")],
     at: At = None,
     lineage: Lineage = None,
     yes: Yes = False,
 ) -> int:
-    """Remove old backups, and every file that only they had."""
+    """Remove old backups, and the files that only they use."""
     if keep < 1:
         raise UsageError("--keep must be at least 1")
     place = open_place(at, lineage)
@@ -201,19 +193,16 @@ def prune(
         files = prune_place(place, keep)
     except PlaceBusy:
         raise CommandError(
-            f"a backup is being taken at {place.root}, or its server stopped in the middle of one; try again when it "
-            "is done, or after the server's next backup"
+            f"a backup is being created at {place.root}, or its server stopped during one; try again when it is done, "
+            "or after the server's next backup"
         ) from None
     note(f"removed {len(numbers) - keep} backup(s) with {files} file(s)")
     return 0
 
 
-# `topics backup restore`.
-
 _GAP = 1_000_000
 _GAP_MAX = 10**12
-"""More than any server gives out, and so little that seqs stay far from where readers in JavaScript can tell no two
-numbers apart."""
+"""More seqs than any server assigns, and far below 2**53, where JavaScript loses precision."""
 
 
 def restore(
@@ -222,26 +211,32 @@ def restore(
     *,
     at: At = None,
     lineage: Lineage = None,
-    backup: Annotated[int | None, Parameter(help="This backup.", show_default="the newest")] = None,
-    until: Annotated[str | None, Parameter(help="As it was then: a date, or a time before now such as 10m.")] = None,
-    seq: Annotated[str | None, Parameter(help="As it was before a topic had a higher seq, TOPIC:SEQ.")] = None,
-    topic: Annotated[list[str] | None, Parameter(help="Only this topic; may be repeated.")] = None,
-    prefix: Annotated[list[str] | None, Parameter(help="Only topics that begin so; may be repeated.")] = None,
-    rename: Annotated[str | None, Parameter(help="Give names that begin with OLD another beginning, OLD=NEW.")] = None,
+    backup: Annotated[int | None, Parameter(help="The number of the backup.", show_default="the newest")] = None,
+    until: Annotated[
+        str | None, Parameter(help="Restore the state at this time: a date, or a time before now such as 10m.")
+    ] = None,
+    seq: Annotated[
+        str | None, Parameter(help="Restore the state in which this seq is the last of a topic, TOPIC:SEQ.")
+    ] = None,
+    topic: Annotated[list[str] | None, Parameter(help="Restore only this topic; may be repeated.")] = None,
+    prefix: Annotated[
+        list[str] | None, Parameter(help="Restore only topics with this prefix; may be repeated.")
+    ] = None,
+    rename: Annotated[str | None, Parameter(help="Replace the prefix OLD of topic names by NEW, OLD=NEW.")] = None,
     gap: Annotated[
-        int, Parameter(help="Seqs behind each head that are told as lost: the old server may have given them out.")
+        int, Parameter(help="Seqs after each head to report as lost, because the old server may have assigned them.")
     ] = _GAP,
     output: Output = "table",
 ) -> int:
-    """Make a data folder out of a backup.
+    """Restore a backup into a new data folder.
 
     Parameters
     ----------
     folder
-        The new data folder; it must not exist, or be empty.
+        The new data folder. It must be empty or not exist.
     """
     if sum(given is not None for given in (backup, until, seq)) > 1:
-        raise UsageError("--backup, --until and --seq each name a state: give one of them")
+        raise UsageError("--backup, --until and --seq exclude each other: give one of them")
     if not 0 <= gap <= _GAP_MAX:
         raise UsageError(f"--gap must be from 0 to {_GAP_MAX}")
     place = open_place(at, lineage)
@@ -257,7 +252,7 @@ def restore(
         try:
             job.copy(target, wanted)
         except DamagedBackupError:
-            # Nothing was written. Where the server has gone on meanwhile, the newest log is another one by now.
+            # Nothing was written yet. A running server may have replaced the newest log meanwhile.
             again = _target(place, backup, moment, seq)
             if again == target:
                 raise

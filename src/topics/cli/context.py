@@ -1,4 +1,4 @@
-"""`topics context ls`."""
+"""`topics context`: named servers in a config file."""
 
 import os
 from typing import Annotated
@@ -13,7 +13,7 @@ from topics_client import Client
 
 
 def ls(*, output: Output = "table") -> int:
-    """List the contexts; the star is at the current one. Keys are not shown."""
+    """List contexts; a star marks the current one. Keys are not shown."""
     found = load_contexts(config_path(os.environ))
     print_table(
         output,
@@ -30,16 +30,13 @@ def ls(*, output: Output = "table") -> int:
     return 0
 
 
-# `topics context use`.
-
-
 def use(name: Annotated[str, Parameter(allow_leading_hyphen=True)], /) -> int:
-    """Choose the server that commands talk to when nothing else says it.
+    """Select the context that commands use by default.
 
     Parameters
     ----------
     name
-        The context; - is none: the server on this machine.
+        The context; - for none, which is the server on this machine.
     """
     path = config_path(os.environ)
     found = load_contexts(path)
@@ -53,9 +50,6 @@ def use(name: Annotated[str, Parameter(allow_leading_hyphen=True)], /) -> int:
     return 0
 
 
-# `topics context set`.
-
-
 def set_(
     name: str,
     /,
@@ -65,29 +59,29 @@ def set_(
         str | None,
         Parameter(
             allow_leading_hyphen=True,
-            help="The key; - asks for it, so that no shell remembers it.",
+            help="The API key; - prompts for it, to keep it out of the shell history.",
             show_default=lambda _: "as it is",
         ),
     ] = None,
 ) -> int:
-    """Add a context, or change it. The first one becomes current. The file is readable by its owner alone.
+    """Add or change a context. The first one becomes current. Only the owner can read the file.
 
     Parameters
     ----------
     name
-        What to call the server.
+        The name of the context.
     """
     path = config_path(os.environ)
     found = load_contexts(path)
     before = found.contexts.get(name)
     address = url or (before.url if before else None)
     if address is None:
-        raise UsageError(f"{name} is a new context: say where the server is with --url")
+        raise UsageError(f"{name} is a new context: give its address with --url")
     if api_key == "-":
         import getpass  # noqa: PLC0415 - hardly ever needed
 
         api_key = getpass.getpass(f"the key of {name}: ")
-    # A key stays with its server: a new address without a new key has none.
+    # A key must not be sent to another server: a new address without a new key has none.
     kept = before.api_key if before and address == before.url else None
     context = Context(address, api_key or kept)
     try:
@@ -101,16 +95,13 @@ def set_(
     return 0
 
 
-# `topics context rm`.
-
-
 def rm(name: str, /) -> int:
-    """Forget a context, and its key.
+    """Remove a context and its key.
 
     Parameters
     ----------
     name
-        Which one.
+        The name of the context.
     """
     path = config_path(os.environ)
     found = load_contexts(path)

@@ -1,4 +1,4 @@
-"""`topics verify`: looks for damage, changes nothing."""
+"""`topics verify` and `topics repair`: check a data folder for damage, and repair it."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -7,6 +7,7 @@ import msgspec
 from cyclopts import Parameter
 from rich.table import Table
 
+from topics.cli.arguments import counted
 from topics.cli.output import console, progress
 from topics.log.layout import Layout, check_cold
 from topics.log.object_store.tiered_fs import guest_files
@@ -17,8 +18,6 @@ from topics.ops.verify.verification import Loss, RepairReport, Report, hold_fold
 from topics.system.clock import SystemClock
 from topics.system.entropy import SystemEntropy
 from topics.system.process import boot_id
-
-# How the tools that look at a data folder show what they found: tables for people, JSON for programs.
 
 
 def as_json(report: msgspec.Struct) -> str:
@@ -37,21 +36,20 @@ def findings_table(title: str, findings: Sequence[Finding]) -> Table:
 def losses_table(losses: Sequence[Loss]) -> Table:
     table = Table("topic", "from seq", "to seq", "", title="lost records", title_justify="left")
     for loss in losses:
-        sure = "" if loss.sure else "at most: nobody can tell whether there were any"
+        sure = "" if loss.sure else "at most: it is unknown whether these existed"
         table.add_row(loss.topic, str(loss.from_seq), str(loss.to_seq), sure)
     return table
 
 
 def summary(report: Report) -> str:
-    problems = f"{_count(len(report.findings), 'problem')}" if report.findings else "sound"
-    return (
-        f"{_count(report.topics, 'topic')}, {_count(report.segments, 'segment')}, {_count(report.records, 'record')}, "
-        f"{_count(report.frames, 'frame')}, {report.bytes_checked} bytes checked: {problems}"
+    problems = f"{counted(len(report.findings), 'problem')}" if report.findings else "sound"
+    counts = (
+        (report.topics, "topic"),
+        (report.segments, "segment"),
+        (report.records, "record"),
+        (report.frames, "frame"),
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{', '.join(counted(*one) for one in counts)}, {report.bytes_checked} bytes checked: {problems}"
 
 
 def _range(ends: tuple[int, int] | None) -> str:
@@ -59,15 +57,15 @@ def _range(ends: tuple[int, int] | None) -> str:
 
 
 ColdDir = Annotated[
-    str | None, Parameter(env_var="TOPICS_COLD_DIR", help="Folder, or URL of an object store, with old segments.")
+    str | None, Parameter(env_var="TOPICS_COLD_DIR", help="Folder or object store URL with old segments.")
 ]
 Json = Annotated[bool, Parameter(negative="", show_default=False, help="Print the report as JSON.")]
 
 
 def verify(folder: str, /, *, cold_dir: ColdDir = None, json: Json = False) -> int:
-    """Look for damage in a data folder, changing nothing.
+    """Check a data folder for damage without changing it.
 
-    Exits with 0 when the folder is sound, with 1 when it is damaged, with 2 when it is no data folder and with 3 when
+    Exits with 0 when the folder is intact, with 1 when it is damaged, with 2 when it is no data folder and with 3 when
     a server is using it.
 
     Parameters
@@ -79,7 +77,7 @@ def verify(folder: str, /, *, cold_dir: ColdDir = None, json: Json = False) -> i
     with hold_folder(fs, layout, "topics verify", read_only=True), progress("verifying") as (on_total, on_bytes):
         report = look(fs, layout, boot_id(), on_total, on_bytes)
         if fs.exists(layout.families):
-            # It imports numpy, which whoever has no companions need not have.
+            # It imports numpy, which is only needed with index files.
             from topics.search.file_index.manifest import check_index_files  # noqa: PLC0415
 
             report.notes += check_index_files(fs, layout)
@@ -93,21 +91,21 @@ def verify(folder: str, /, *, cold_dir: ColdDir = None, json: Json = False) -> i
         screen.print(findings_table("damage", report.findings))
     screen.print(summary(report))
     if not report.sound:
-        screen.print("`topics repair` mends what can be mended and says what is lost; --dry-run only says it.")
+        screen.print("`topics repair` repairs the folder and reports losses; --dry-run only reports them.")
     return 0 if report.sound else 1
 
 
-# `topics repair`: mends a damaged data folder and says what is lost.
-
-DryRun = Annotated[bool, Parameter(negative="", show_default=False, help="Say what would be done and change nothing.")]
+DryRun = Annotated[
+    bool, Parameter(negative="", show_default=False, help="Report what would be done without changing anything.")
+]
 
 
 def repair(folder: str, /, *, cold_dir: ColdDir = None, dry_run: DryRun = False, json: Json = False) -> int:
-    """Mend a damaged data folder.
+    """Repair a damaged data folder.
 
-    What cannot be mended is given up and told to readers as lost; the damaged files are kept in a folder of their own.
-    Exits with 0 when the folder is sound, or is now; with 1 when it is still damaged; with 2 when it is no data folder
-    and with 3 when a server is using it.
+    Records that cannot be recovered are reported to readers as lost; the damaged files are kept in a separate folder.
+    Exits with 0 when the folder is intact or was repaired, with 1 when it is still damaged, with 2 when it is no data
+    folder and with 3 when a server is using it.
 
     Parameters
     ----------

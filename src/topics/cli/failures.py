@@ -1,6 +1,6 @@
-"""What a failure means to whoever typed the command: one sentence with what to do, and an exit code.
+"""Error reporting: maps exceptions of commands to one sentence with advice and an exit code.
 
-Anything that is not explained here is a bug and keeps its traceback.
+An exception without a mapping is a bug and keeps its traceback.
 """
 
 import errno
@@ -19,13 +19,13 @@ FAILED, MISUSED, BUSY, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 4, 130, 
 
 
 class CommandError(Exception):
-    """A command cannot be carried out; the text says why and what to do."""
+    """A command failed; the message says why and what to do."""
 
     code = FAILED
 
 
 class UsageError(CommandError):
-    """The command line says something that cannot be."""
+    """The command line is invalid."""
 
     code = MISUSED
 
@@ -37,14 +37,14 @@ class UnreachableError(CommandError):
 
 
 def explained(error: BaseException, command: str = "") -> tuple[str, int] | None:
-    """The sentence and the exit code for a failure of a command; None for a bug."""
+    """The message and the exit code for an exception; None for a bug."""
     if isinstance(error, CommandError):
         return str(error), error.code
     if isinstance(error, CycloptsError):
-        # The text is laid out for a box of several lines.
+        # The text is formatted for a box of several lines.
         return f"{' '.join(str(error).split())} --help tells more.", MISUSED
     if "topics_client" in sys.modules:
-        # Where it was not imported, nothing of it was raised, and importing it would take longer than the command.
+        # If it was not imported, none of its exceptions was raised, and the import would take longer than the command.
         from topics_client import ApiError, ClientError  # noqa: PLC0415
         from topics_client.errors import Unsendable  # noqa: PLC0415
 
@@ -55,14 +55,14 @@ def explained(error: BaseException, command: str = "") -> tuple[str, int] | None
         if isinstance(error, ClientError):
             return str(error), FAILED
     if isinstance(error, UnicodeEncodeError) and "\udc80" <= error.object[error.start] <= "\udcff":
-        # So the interpreter keeps bytes of the command line that are no text.
+        # The interpreter keeps invalid bytes of the command line as surrogates.
         shown = error.object.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         return f"{shown!r} is no text in UTF-8", MISUSED
     return _of_the_machine(error)
 
 
 def one_line(sentence: str) -> str:
-    """A sentence that stays on its line and cannot steer a terminal: part of it may be a server's, or a file's."""
+    """The sentence on one line without control characters, which could come from a server or a file."""
     joined = " ".join(sentence.split())
     return "".join(char if char.isprintable() else "�" for char in joined)
 
@@ -119,16 +119,16 @@ def _refusal(error: "ApiError", of_streams: bool) -> tuple[str, int]:
     return f"{error.message} ({error.code})", FAILED
 
 
-# Variables that look like ours and are not: a setting that is spelled wrong would silently not count.
+# Unknown `TOPICS_…` variables: a misspelled setting would be ignored silently.
 
 CLIENT_NAMES = ("TOPICS_URL", "TOPICS_API_KEY", "TOPICS_CONTEXT", "TOPICS_CONFIG")
-"""What the command line itself reads; everything else is a setting of the server."""
+"""The variables of the command line; all others are settings of the server."""
 
 _PREFIX = "TOPICS_"
 
 
 def strangers(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    """Every `TOPICS_…` that means nothing, and the name that was probably meant."""
+    """Every unknown `TOPICS_…` variable, and the most similar known name."""
     unsure = sorted(name for name in names if name.startswith(_PREFIX) and name not in CLIENT_NAMES)
     if not unsure:
         return
@@ -137,18 +137,18 @@ def strangers(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
     known = [*CLIENT_NAMES, *(setting.env for setting in SETTINGS)]
     for name in unsure:
         if name not in known:
-            # What all of them begin with makes none of them alike.
+            # The common prefix must not count as similarity.
             meant = did_you_mean(name.removeprefix(_PREFIX), [one.removeprefix(_PREFIX) for one in known])
             yield name, None if meant is None else _PREFIX + meant
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like another one; None where none is like it."""
+    """The most similar known name; None where none is similar."""
     import difflib  # noqa: PLC0415 - only a mistake needs it
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
 
 
 def advice(name: str, meant: str | None) -> str:
-    """What to tell about such a name."""
+    """The warning for an unknown name."""
     return f"{name} is not known" + (f"; did you mean {meant}?" if meant else "")

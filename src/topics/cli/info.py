@@ -1,4 +1,4 @@
-"""`topics version`."""
+"""`topics version` and `topics completion`."""
 
 from typing import Literal
 
@@ -7,16 +7,13 @@ from topics_protocol import __version__
 
 
 def version() -> int:
-    """Prints the version of this server."""
+    """Print the version."""
     print(f"topics {__version__}")
     return 0
 
 
-# `topics completion`.
-
-
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
-    """Print a script that completes commands and options in a shell.
+    """Print a completion script for a shell.
 
     bash: eval "$(topics completion bash)" in ~/.bashrc; zsh: topics completion zsh > a folder of $fpath, named _topics;
     fish: topics completion fish > ~/.config/fish/completions/topics.fish
@@ -24,7 +21,7 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
     Parameters
     ----------
     shell
-        Which one.
+        The shell.
     """
     from topics.cli import app  # noqa: PLC0415 - it is what imported this module
 

@@ -1,4 +1,4 @@
-"""`topics key create`."""
+"""`topics key`: API keys in a server's key file."""
 
 import os
 from datetime import UTC, datetime
@@ -13,17 +13,13 @@ from topics.model.key_file import StoredKey, change_keys, load_keys, make_secret
 from topics.system.clock import SystemClock
 from topics.system.entropy import SystemEntropy
 
-# Where the keys are: which file the commands change.
-
-KeyFile = Annotated[
-    str | None, Parameter(name=["--file"], help="The file of keys. (TOPICS_KEY_FILE)", show_default=False)
-]
+KeyFile = Annotated[str | None, Parameter(name=["--file"], help="The key file. (TOPICS_KEY_FILE)", show_default=False)]
 
 
 def key_file(given: str | None) -> str:
     path = given or os.environ.get("TOPICS_KEY_FILE", "").strip()
     if not path:
-        raise UsageError("say which file of keys with --file or TOPICS_KEY_FILE")
+        raise UsageError("the key file is missing: give --file or set TOPICS_KEY_FILE")
     return path
 
 
@@ -35,20 +31,20 @@ def create(
     /,
     *,
     scopes: Annotated[
-        str, Parameter(help="What it may do, joined with +: read, write, delete, admin.", show_default=lambda _: "all")
+        str, Parameter(help="Scopes joined with +: read, write, delete, admin.", show_default=lambda _: "all")
     ] = "",
     prefix: Annotated[
         list[str] | None,
-        Parameter(help="Only names that begin so; may be given more than once.", show_default=lambda _: "all names"),
+        Parameter(help="Allow only topic names with this prefix; may be repeated.", show_default=lambda _: "all names"),
     ] = None,
     file: KeyFile = None,
 ) -> int:
-    """Make a key, and print its secret: the only time that anybody can see it.
+    """Create a key and print its secret, which is not stored and cannot be shown again.
 
     Parameters
     ----------
     name
-        What to call it.
+        The name of the key.
     """
     words = [word for word in scopes.split("+") if word]
     unknown = [word for word in words if word not in SCOPES]
@@ -68,16 +64,13 @@ def create(
 
     path = key_file(file)
     change_keys(path, added)
-    note(f"made {name} in {path}; a running server counts it after SIGHUP. Its secret is not kept:")
+    note(f"created {name} in {path}; a running server loads it on SIGHUP. The secret is not stored:")
     line(secret)
     return 0
 
 
-# `topics key list`.
-
-
 def list_(*, output: Output = "table", file: KeyFile = None) -> int:
-    """List the keys and what they may do. Nobody can see their secrets."""
+    """List keys with their scopes and prefixes. Secrets are not stored."""
     print_table(
         output,
         ("KEY", "SCOPES", "PREFIXES", "CREATED"),
@@ -96,16 +89,13 @@ def _day(created_ms: int) -> str:
     return datetime.fromtimestamp(created_ms / 1000, UTC).strftime("%Y-%m-%d")
 
 
-# `topics key revoke`.
-
-
 def revoke(name: str, /, *, file: KeyFile = None) -> int:
-    """Take a key back. A running server lets it go after SIGHUP, and what was opened with it ends.
+    """Revoke a key. A running server drops it on SIGHUP, and ends its open connections.
 
     Parameters
     ----------
     name
-        Which one.
+        The name of the key.
     """
 
     def without(keys: list[StoredKey]) -> list[StoredKey]:
@@ -116,5 +106,5 @@ def revoke(name: str, /, *, file: KeyFile = None) -> int:
 
     path = key_file(file)
     change_keys(path, without)
-    note(f"took {name} out of {path}; a running server lets it go after SIGHUP")
+    note(f"removed {name} from {path}; a running server drops it on SIGHUP")
     return 0

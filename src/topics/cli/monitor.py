@@ -1,4 +1,4 @@
-"""`topics top`: a live screen, of one look at the metrics a second."""
+"""`topics top`, a live view of the server's metrics, and `topics bench`, a short benchmark."""
 
 import sys
 import time
@@ -19,13 +19,13 @@ from topics.system.clock import Clock, SystemClock
 from topics.system.entropy import SystemEntropy
 from topics_client import Client, ConnectionFailed, RetryLater
 
-# `topics bench`: what one's own server does, from here, in a few seconds.
+# `topics bench`
 
 _BATCH = 100
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """One row: how many requests and records a second, and how long a request took."""
+    """A row of the benchmark: throughput and latency of one kind of request."""
 
     what: str
     requests_per_s: float
@@ -37,14 +37,14 @@ class Measure(msgspec.Struct, frozen=True):
 
 def bench(
     *,
-    seconds: Annotated[str, Parameter(help="How long each row is measured.")] = "1s",
-    size: Annotated[int, Parameter(help="Bytes of a record.")] = 200,
+    seconds: Annotated[str, Parameter(help="The duration of each measurement.")] = "1s",
+    size: Annotated[int, Parameter(help="The size of a record in bytes.")] = 200,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Measure appends and reads of one client, one request at a time, on a topic that is deleted afterwards.
+    """Measure appends and reads of one client, one request at a time, on a temporary topic.
 
-    The client's own work is part of it: `make bench-http` measures the server by itself.
+    The time of the client is included: `make bench-http` measures the server alone.
     """
     span_s = duration_ms(seconds, "--seconds") / 1000
     if span_s <= 0 or size < 2:
@@ -99,7 +99,7 @@ def _measure(client: Client, topic: str, value: str, span_s: float, clock: Clock
 
 
 def timed(what: str, call: Callable[[], int], span_s: float, size: int, clock: Clock) -> Measure:
-    """Calls again and again for so long, once before to warm up; `call` returns how many records it moved."""
+    """Measures repeated calls for `span_s` after one warm-up call; `call` returns its number of records."""
     call()
     took: list[float] = []
     records, begun = 0, clock.monotonic()
@@ -120,7 +120,7 @@ def timed(what: str, call: Callable[[], int], span_s: float, size: int, clock: C
     )
 
 
-# What the live screen shows, worked out of two looks at the metrics.
+# `topics top`: the view, computed from two samples of the metrics
 
 Sort = Literal["rate", "records", "bytes", "name"]
 
@@ -130,14 +130,14 @@ _LEVELS = ("none", "coalescing", "wider commits", "deferring", "refusing")
 
 
 class Look(msgspec.Struct, frozen=True):
-    """The metrics at a moment."""
+    """A sample of the metrics."""
 
     at_s: float
     metrics: dict[str, Any]
 
 
 class View(msgspec.Struct, frozen=True):
-    """What there is to see: the server in pairs, and a row for each topic."""
+    """The values of the server, and a row for each topic."""
 
     server: list[tuple[str, str]]
     head: tuple[str, ...]
@@ -150,7 +150,7 @@ def look_at(metrics: dict[str, Any], at_s: float) -> Look:
 
 
 def view_of(before: Look, now: Look, prefix: str, sort: Sort) -> View:
-    """Rates are what changed between two looks; a server that was started anew counts from nothing."""
+    """The view of two samples. Rates are differences; the counters of a restarted server begin at 0."""
     metrics, span_s = now.metrics, max(now.at_s - before.at_s, 1e-9)
 
     def rate(name: str) -> float:
@@ -196,20 +196,20 @@ def top(
     prefix: str = "",
     /,
     *,
-    every: Annotated[str, Parameter(help="How often to look.")] = "1s",
-    sort: Annotated[Sort, Parameter(help="By what topics are ordered.")] = "rate",
+    every: Annotated[str, Parameter(help="The refresh interval.")] = "1s",
+    sort: Annotated[Sort, Parameter(help="The sort order of topics.")] = "rate",
     once: Annotated[
-        bool, Parameter(negative="", show_default=False, help="Look twice, print what was seen, and end.")
+        bool, Parameter(negative="", show_default=False, help="Take two samples, print the view, and exit.")
     ] = False,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Watch topics, their rates, queues, what routers are behind, and pressure. Ctrl-C ends it.
+    """Monitor topics, rates, queues, router lag and backpressure until Ctrl-C.
 
     Parameters
     ----------
     prefix
-        Only topics whose name begins with this.
+        Show only topics with this prefix.
     """
     pause_s = duration_ms(every, "--every") / 1000
     if pause_s < 0.1:
@@ -262,14 +262,14 @@ def _print(view: View, output: str) -> None:
         line(str(row[0]))
 
 
-# The live screen, drawn by rich.
+# `topics top`: the live screen
 
 _ABOVE = 4
-"""Lines that are not topics."""
+"""Lines of the screen that are not topics."""
 
 
 def draw(view: View, height: int, trouble: str) -> Group:
-    """The screen: the server in a line, then as many topics as there is room for."""
+    """The screen: one line for the server, then as many topics as fit."""
     server = Text()
     for name, value in view.server:
         server.append(f"{name} ", style="dim" if name.islower() else "bold red")
@@ -283,6 +283,10 @@ def draw(view: View, height: int, trouble: str) -> Group:
         table.add_row(*(printable(f"{cell:,}" if isinstance(cell, int | float) else cell) for cell in row), style=style)
     left = len(view.rows) - room
     more = (
-        f"{left} more topics" if left > 0 else "the server tells of its first 1000 topics" if view.is_truncated else ""
+        f"{left} more topics"
+        if left > 0
+        else "the server reports its first 1000 topics only"
+        if view.is_truncated
+        else ""
     )
     return Group(server, table, Text(trouble or more, style="bold yellow" if trouble else "dim"))

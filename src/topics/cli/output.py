@@ -1,6 +1,6 @@
-"""What commands print: tables for people, one JSON object a line for programs, or the bare values.
+"""Output of commands: tables, one JSON object a line, or raw values; reading of input lines; confirmation prompts.
 
-Standard output is data; whatever else there is to say goes to standard error. Colours are for terminals only.
+Standard output has data only; messages go to standard error. Colours are used on terminals only.
 """
 
 import os
@@ -23,7 +23,7 @@ from topics_client import Gap, Record
 Form = Literal["table", "json", "raw"]
 Output = Annotated[
     Form,
-    Parameter(name=["--output", "-o"], help="A table, one JSON object a line, or the bare values."),
+    Parameter(name=["--output", "-o"], help="A table, one JSON object a line, or raw values."),
 ]
 
 _GAP = "  "
@@ -33,12 +33,12 @@ encode = msgspec.json.Encoder().encode
 
 
 def is_colourful(stream: TextIO) -> bool:
-    """Whether colours are welcome there."""
+    """Whether to use colours on a stream."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def note(text: str) -> None:
-    """A word to the person, beside the data."""
+    """Prints a message to standard error."""
     colour, reset = (_DIM, _RESET) if is_colourful(sys.stderr) else ("", "")
     print(f"{colour}topics: {printable(text)}{reset}", file=sys.stderr, flush=True)
 
@@ -52,17 +52,17 @@ def json_line(value: object) -> None:
 
 
 def raw_line(data: bytes) -> None:
-    """Everything is written as bytes: what a record holds is printed as it was written, whatever the locale."""
+    """Writes a line as bytes: payloads are printed as they were written, whatever the locale."""
     sys.stdout.buffer.write(data + b"\n")
 
 
 def flush() -> None:
-    """Lets whoever reads at the other end see it now."""
+    """Flushes standard output."""
     sys.stdout.buffer.flush()
 
 
 def print_result(value: msgspec.Struct, form: Form, sentence: str, raw: str = "") -> None:
-    """What one call did: as a sentence, as the server's answer, or as the one value in it that matters."""
+    """Prints the result of a call: a sentence, the response as JSON, or its main value."""
     if form == "json":
         json_line(value)
     else:
@@ -72,7 +72,7 @@ def print_result(value: msgspec.Struct, form: Form, sentence: str, raw: str = ""
 def print_table(
     form: Form, head: Sequence[str], items: Iterable[tuple[Sequence[object], object]], name: int = 0
 ) -> None:
-    """Rows and the values they stand for. The bare values are those of the column `name`."""
+    """Prints rows or their JSON values. Raw output prints the column `name`."""
     if form == "table":
         table(head, [row for row, _ in items])
         return
@@ -84,7 +84,7 @@ def print_table(
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns under a head, numbers to the right. On a terminal it is cut to its width."""
+    """Prints columns under a head, numbers right-aligned. On a terminal lines are cut to its width."""
     cells = [[printable(str(cell)) for cell in row] for row in rows]
     numeric = [bool(rows) and all(isinstance(row[at], int | float) for row in rows) for at in range(len(head))]
     widths = [max(len(row[at]) for row in [list(head), *cells]) for at in range(len(head))]
@@ -100,7 +100,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def fields(pairs: Iterable[tuple[str, object]]) -> None:
-    """Names and values, one a line."""
+    """Prints names and values, one pair a line."""
     given = [(name, printable(str(value))) for name, value in pairs]
     width = max(len(name) for name, _ in given)
     colourful = is_colourful(sys.stdout)
@@ -110,7 +110,7 @@ def fields(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def width() -> int:
-    """Columns of the terminal."""
+    """The number of columns of the terminal."""
     import shutil  # noqa: PLC0415 - it brings every compression along, and a pipe has no width
 
     return shutil.get_terminal_size().columns
@@ -121,18 +121,18 @@ def cut(text: str, limit: int | None) -> str:
 
 
 def printable(text: str) -> str:
-    """Text that cannot steer a terminal: names and payloads are somebody else's."""
+    """Text without control characters: names and payloads are untrusted."""
     return text if text.isprintable() else "".join(char if char.isprintable() else "�" for char in text)
 
 
-# What rich draws: text that is taken as it is, and bars of progress.
+# Consoles and progress bars of rich.
 
 _WIDTH = 160
-"""Of a table that does not go to a terminal."""
+"""The width of a table that is not printed to a terminal."""
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Shows text as it is: names and paths come from files, and must not be taken for markup or emoji."""
+    """A console that prints names and paths literally, without markup or emoji."""
     plain = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
     if not plain.is_terminal:
         plain.width = _WIDTH
@@ -141,7 +141,7 @@ def console(*, stderr: bool = False) -> Console:
 
 @contextmanager
 def progress(what: str) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
-    """A bar of bytes on standard error, on a terminal only: what to call with the total, and with each step."""
+    """A progress bar of bytes on standard error, on terminals only; yields the setters of total and step."""
     screen = console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
@@ -156,7 +156,7 @@ def progress(what: str) -> Iterator[tuple[Callable[[int], None], Callable[[int],
         yield on_total, on_bytes
 
 
-# Lines in and out: what standard input holds, and a record as one line of JSON.
+# Lines of standard input, and records as one line of JSON:
 #
 # {"seq":7,"ts":1748470000123,"node":"a","tag":"t","meta":{"k":1},"data":{"order":7}}
 
@@ -169,7 +169,7 @@ _check = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class Line(msgspec.Struct, omit_defaults=True):
-    """A record as it is printed and exported; the payload is as its writer sent it, but for line breaks."""
+    """A record as printed and exported; the payload is as written, without line breaks."""
 
     seq: int
     ts: int
@@ -184,7 +184,7 @@ class Line(msgspec.Struct, omit_defaults=True):
 
 
 class LostLine(msgspec.Struct, tag="lost", tag_field="type"):
-    """Records that are lost, where the line of the first of them would stand."""
+    """A range of lost records, at the position of the first of them."""
 
     gap_from: int
     gap_to: int
@@ -196,14 +196,14 @@ class LostLine(msgspec.Struct, tag="lost", tag_field="type"):
 
 
 def told(topic: str, gap: Gap) -> str:
-    """A loss in words."""
+    """The message for a gap."""
     if gap.reason == "recreated":
-        return f"{topic} was deleted and made again: it goes on from its new beginning"
+        return f"{topic} was deleted and created again: reading continues at its beginning"
     return f"{topic}: the records {gap.gap_from} to {gap.gap_to} are lost ({gap.reason})"
 
 
 def json_text(text: bytes, where: str, *, is_text: bool) -> msgspec.Raw:
-    """One value as it stands, checked to be JSON; with `is_text`, the text as a JSON string."""
+    """One value checked to be JSON; with `is_text`, the text as a JSON string."""
     try:
         decoded = text.decode("utf-8")
         if is_text:
@@ -218,8 +218,8 @@ def json_text(text: bytes, where: str, *, is_text: bool) -> msgspec.Raw:
 
 @contextmanager
 def interruptible_reads() -> Iterator[Callable[[int], bytes]]:
-    """Reads what comes next from a descriptor, and misses no Ctrl-C while it waits: one that comes between the
-    interpreter's last look for signals and a read that blocks would only be noticed when something is typed.
+    """A blocking read that a signal interrupts: a Ctrl-C between the interpreter's last check for signals and the read
+    would otherwise be noticed only when input arrives.
     """
     heard, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -233,7 +233,7 @@ def interruptible_reads() -> Iterator[Callable[[int], bytes]]:
 
     try:
         before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    except ValueError:  # Another thread than the main one hears of no signals anyway.
+    except ValueError:  # Only the main thread receives signals.
         before = None
     try:
         yield read
@@ -245,11 +245,11 @@ def interruptible_reads() -> Iterator[Callable[[int], bytes]]:
 
 
 def read_lines(descriptor: int) -> Iterator[list[tuple[int, bytes]]]:
-    """The lines of a file with their numbers, as they come: whatever is there, and then a wait for more.
+    """The lines of a file with their numbers, in batches as they arrive.
 
-    A slow pipe gives its lines one by one and a fast one gives many at once, so that neither has to wait.
+    A slow pipe gives single lines and a fast one many at once, so that neither has to wait.
     """
-    # The beginning of a line whose end has not come; joined only then, or a long line would be copied with every chunk.
+    # Chunks of an incomplete line, joined only when it ends, so that a long line is not copied with every chunk.
     parts: list[bytes] = []
     size = number = 0
     with interruptible_reads() as read:
@@ -258,9 +258,7 @@ def read_lines(descriptor: int) -> Iterator[list[tuple[int, bytes]]]:
             size += len(chunk)
             if b"\n" not in chunk:
                 if size > _LINE_BYTES_MAX:
-                    raise CommandError(
-                        f"line {number + 1} is longer than {_LINE_BYTES_MAX} bytes: no server takes that"
-                    )
+                    raise CommandError(f"line {number + 1} is longer than {_LINE_BYTES_MAX} bytes, the maximum")
                 continue
             *whole, rest = b"".join(parts).split(b"\n")
             parts, size = [rest], len(rest)
@@ -273,7 +271,7 @@ def read_lines(descriptor: int) -> Iterator[list[tuple[int, bytes]]]:
 
 
 def batches(values: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
-    """Parts that one request can carry."""
+    """Splits values into batches of one request each."""
     batch: list[msgspec.Raw] = []
     size = 0
     for value in values:
@@ -286,17 +284,17 @@ def batches(values: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
         yield batch
 
 
-# Asking before something is gone for good.
+# Confirmation prompts.
 
-Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")]
+Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Skip the confirmation.")]
 
 
 def confirm(question: str, sure: bool) -> None:
-    """Raises unless somebody says yes; where there is nobody to ask, it has to be said on the command line."""
+    """Asks for confirmation; raises without a yes, and without a terminal where `--yes` is missing."""
     if sure:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} There is no terminal to ask on: say --yes")
+        raise UsageError(f"{question} There is no terminal to ask on: give --yes")
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandError("nothing was deleted")

@@ -1,4 +1,4 @@
-"""`topics queue ls`."""
+"""`topics queue`: queues, jobs, leases and dead letters."""
 
 import getpass
 import socket
@@ -18,12 +18,12 @@ _COUNTS = ("ready", "in_flight", "delayed", "dead_lettered")
 
 
 def ls(prefix: str = "", /, *, output: Output = "table", server: Server = HERE) -> int:
-    """List queues and how many jobs are ready, held, held back and given up.
+    """List queues with the number of ready, in-flight, delayed and dead-lettered jobs.
 
     Parameters
     ----------
     prefix
-        Only those whose name begins with this.
+        List only queues with this prefix.
     """
     with connected(server) as client:
         head = ("QUEUE", "READY", "IN FLIGHT", "DELAYED", "DEAD")
@@ -36,23 +36,20 @@ def ls(prefix: str = "", /, *, output: Output = "table", server: Server = HERE) 
     return 0
 
 
-# `topics queue leases`.
-
-
 def leases(
     queue: str,
     /,
     *,
-    node: Annotated[str | None, Parameter(help="Only those of this worker.")] = None,
+    node: Annotated[str | None, Parameter(help="List only leases of this worker.")] = None,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """List who holds which job, and until when.
+    """List the leases of a queue: worker, deliveries and deadline of each job.
 
     Parameters
     ----------
     queue
-        Its name.
+        The name of the queue.
     """
     with connected(server) as client:
         print_table(
@@ -74,89 +71,81 @@ def _all(client: Client, queue: str, node: str | None) -> Iterator[Lease]:
         after = page.next_after
 
 
-# `topics queue redrive`.
-
-
 def redrive(
     queue: str,
     /,
     *,
-    max: Annotated[int, Parameter(name=["--max", "-n"], help="At most so many.")] = 100,
+    max: Annotated[int, Parameter(name=["--max", "-n"], help="The maximum number of records.")] = 100,
     source: Annotated[
-        str | None, Parameter(help="The topic they are in.", show_default=lambda _: "the queue's dead letter topic")
+        str | None,
+        Parameter(help="The topic with the dead letters.", show_default=lambda _: "the queue's dead letter topic"),
     ] = None,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Make dead letters jobs again.
+    """Move dead letters back into a queue.
 
     Parameters
     ----------
     queue
-        The queue they go back to.
+        The name of the queue.
     """
     with connected(server) as client:
         answer = client.redrive(queue, max=max, source=source)
     more = "; there may be more" if answer.more else ""
-    print_result(answer, output, f"{answer.moved} made jobs again{more}", str(answer.moved))
+    print_result(answer, output, f"{answer.moved} moved back into the queue{more}", str(answer.moved))
     return 0
 
 
-# Showing what became of jobs that a worker spoke about.
-
-
 def print_outcome(answer: msgspec.Struct, form: Form, done: str, count: int, skipped: Sequence[int]) -> int:
-    """Prints it; jobs that were not this worker's are a failure, since somebody else may have them now."""
+    """Prints the result of an ack, nack or extend. Raises CommandError for jobs that this worker does not hold."""
     if form == "json":
         json_line(answer)
     else:
         line(f"{count} {done}" if form == "table" else str(count))
     if skipped:
         raise CommandError(
-            f"not held by this worker: {', '.join(map(str, skipped))}; `topics queue leases` tells who holds what"
+            f"not held by this worker: {', '.join(map(str, skipped))}; `topics queue leases` lists the leases"
         )
     return 0
 
 
-# Who works: the name under which jobs are leased, and the jobs that are meant.
+# `topics queue claim`, `ack`, `nack` and `extend`
 
-Node = Annotated[str | None, Parameter(help="The worker's name.", show_default=lambda _: "you, on this machine")]
+Node = Annotated[str | None, Parameter(help="The name of the worker.", show_default=lambda _: "user@host")]
 Seqs = Annotated[int, Parameter(required=True, help="The seqs of the jobs.")]
 LeaseIds = Annotated[
     list[str] | None,
     Parameter(
-        name="--lease-id", negative="", help="The lease of each seq, in their order: only a job that is still held so."
+        name="--lease-id", negative="", help="The lease id of each seq, in order; jobs with another lease are skipped."
     ),
 ]
 
 
 def node_or_me(node: str | None) -> str:
-    """The same name for every command of one person, so that what was claimed can be acknowledged."""
+    """The name of the worker; by default the same for all commands of a user, so that claimed jobs can be acked."""
     return node or f"{getpass.getuser()}@{socket.gethostname()}"
-
-
-# `topics queue claim`.
 
 
 def claim(
     queue: str,
     /,
     *,
-    max: Annotated[int, Parameter(name=["--max", "-n"], help="At most so many jobs.")] = 1,
+    max: Annotated[int, Parameter(name=["--max", "-n"], help="The maximum number of jobs.")] = 1,
     lease: Annotated[
         str | None,
-        Parameter(help="For how long, such as 30s.", show_default=lambda _: "as the queue's config says"),
+        Parameter(help="The lease duration, such as 30s.", show_default=lambda _: "the queue's lease_ms"),
     ] = None,
     node: Node = None,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Lease jobs to a worker: nobody else gets them until the lease ends.
+    """Claim jobs: lease them to a worker. No other worker gets them until the lease expires.
 
     Parameters
     ----------
     queue
-        Its name.
+        The name of the queue.
     """
     lease_ms = None if lease is None else duration_ms(lease, "--lease")
     with connected(server) as client:
@@ -175,9 +164,6 @@ def claim(
     return 0
 
 
-# `topics queue ack`.
-
-
 def ack(
     queue: str,
     /,
@@ -187,37 +173,34 @@ def ack(
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Jobs are done: they are deleted.
+    """Acknowledge jobs as done, which deletes them.
 
     Parameters
     ----------
     queue
-        Its name.
+        The name of the queue.
     """
     with connected(server) as client:
         answer = client.ack(queue, node_or_me(node), seqs, lease_ids=lease_id)
     return print_outcome(answer, output, "done", answer.acked, answer.skipped)
 
 
-# `topics queue nack`.
-
-
 def nack(
     queue: str,
     /,
     *seqs: Seqs,
-    delay: Annotated[str, Parameter(help="After how long they can be claimed again, such as 30s.")] = "0s",
+    delay: Annotated[str, Parameter(help="The delay before they can be claimed again, such as 30s.")] = "0s",
     lease_id: LeaseIds = None,
     node: Node = None,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Give jobs back, for anybody to claim.
+    """Release jobs for another attempt by any worker.
 
     Parameters
     ----------
     queue
-        Its name.
+        The name of the queue.
     """
     delay_ms = duration_ms(delay, "--delay")
     with connected(server) as client:
@@ -225,25 +208,22 @@ def nack(
     return print_outcome(answer, output, "given back", answer.nacked, answer.skipped)
 
 
-# `topics queue extend`.
-
-
 def extend(
     queue: str,
     /,
     *seqs: Seqs,
-    lease: Annotated[str, Parameter(help="For how long from now on.")] = "30s",
+    lease: Annotated[str, Parameter(help="The new lease duration from now.")] = "30s",
     lease_id: LeaseIds = None,
     node: Node = None,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Hold jobs for longer.
+    """Extend the leases of jobs.
 
     Parameters
     ----------
     queue
-        Its name.
+        The name of the queue.
     """
     lease_ms = duration_ms(lease, "--lease")
     with connected(server) as client:

@@ -1,4 +1,4 @@
-"""`topics router ls`."""
+"""`topics router`: routers, which copy the records of one topic into another."""
 
 from typing import Annotated, Literal
 
@@ -15,17 +15,17 @@ def ls(
     prefix: str = "",
     /,
     *,
-    source: Annotated[str | None, Parameter(help="Only those that read this topic.")] = None,
-    dest: Annotated[str | None, Parameter(help="Only those that write to this topic.")] = None,
+    source: Annotated[str | None, Parameter(help="List only routers with this source.")] = None,
+    dest: Annotated[str | None, Parameter(help="List only routers with this destination.")] = None,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """List routers, in the order of their names.
+    """List routers by name.
 
     Parameters
     ----------
     prefix
-        Only those whose name begins with this.
+        List only routers with this prefix.
     """
     with connected(server) as client:
         print_table(
@@ -39,16 +39,13 @@ def ls(
     return 0
 
 
-# `topics router show`.
-
-
 def show(router: str, /, *, output: Output = "table", server: Server = HERE) -> int:
-    """Show what a router does, how far it got, and what holds it up.
+    """Show the config, the progress and the errors of a router.
 
     Parameters
     ----------
     router
-        Its name, such as 'orders->archive'.
+        The name of the router, such as 'orders->archive'.
     """
     with connected(server) as client:
         state = client.get_router(router)
@@ -63,38 +60,39 @@ def show(router: str, /, *, output: Output = "table", server: Server = HERE) -> 
     return 0
 
 
-# `topics router create`.
-
-
 def create(
     source: str,
     dest: str,
     /,
     *,
-    name: Annotated[str | None, Parameter(help="The router's name.", show_default=lambda _: "'source->dest'")] = None,
-    tag: Annotated[str | None, Parameter(help="Only records with this tag; a * at the end is any ending.")] = None,
+    name: Annotated[
+        str | None, Parameter(help="The name of the router.", show_default=lambda _: "'source->dest'")
+    ] = None,
+    tag: Annotated[
+        str | None, Parameter(help="Copy only records with this tag; a * at the end matches any suffix.")
+    ] = None,
     guarantee: Annotated[
-        Literal["at_least_once", "exactly_once"], Parameter(help="How often a copy is made when there is a crash.")
+        Literal["at_least_once", "exactly_once"], Parameter(help="The delivery guarantee across crashes.")
     ] = "at_least_once",
     from_: Annotated[
         int | None,
-        Parameter(name="--from", help="The first seq to copy.", show_default=lambda _: "what is appended from now on"),
+        Parameter(name="--from", help="The first seq to copy.", show_default=lambda _: "the next record"),
     ] = None,
-    preserve_node: Annotated[bool, Parameter(help="Whether a copy names the writer of its record.")] = True,
-    preserve_tag: Annotated[bool, Parameter(help="Whether a copy has the tag of its record.")] = True,
-    create_dest: Annotated[bool, Parameter(help="Whether to create a destination that is not there.")] = True,
-    allow_cycle: Annotated[bool, Parameter(negative="", show_default=False, help="Let records go round.")] = False,
+    preserve_node: Annotated[bool, Parameter(help="Copy the node of records.")] = True,
+    preserve_tag: Annotated[bool, Parameter(help="Copy the tag of records.")] = True,
+    create_dest: Annotated[bool, Parameter(help="Create a missing destination.")] = True,
+    allow_cycle: Annotated[bool, Parameter(negative="", show_default=False, help="Allow a cycle of routers.")] = False,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Copy every record of one topic into another from now on, or change how.
+    """Create or change a router, which copies the records of one topic into another.
 
     Parameters
     ----------
     source
-        The topic that is read.
+        The source topic.
     dest
-        The topic that is written to.
+        The destination topic.
     """
     with connected(server) as client:
         answer = client.put_router(
@@ -113,16 +111,13 @@ def create(
     return 0
 
 
-# `topics router rm`.
-
-
 def rm(*routers: Annotated[str, Parameter(required=True)], output: Output = "table", server: Server = HERE) -> int:
-    """Delete routers; what they copied stays.
+    """Delete routers and keep their copies.
 
     Parameters
     ----------
     routers
-        Their names.
+        The names of the routers.
     """
     missing = []
     with connected(server) as client:

@@ -1,4 +1,4 @@
-"""`topics schema show`."""
+"""`topics schema`: the schema registry of a stream, its versions and lenses (schema migrations)."""
 
 from typing import Annotated, Any
 
@@ -32,19 +32,19 @@ def show(
     /,
     *,
     version: Annotated[
-        int | None, Parameter(help="Print the schema of this version alone.", show_default=lambda _: "the current one")
+        int | None, Parameter(help="Print only the schema of this version.", show_default=lambda _: "the current one")
     ] = None,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Show the registry of a stream: its versions, its routing key, and what can be searched.
+    """Show the schema registry of a stream: versions, routing key and search description.
 
-    With -o json the whole registry, with -o raw or --version a schema alone.
+    With -o json print the whole registry, with -o raw or --version only a schema.
 
     Parameters
     ----------
     name
-        Its name.
+        The name of the stream.
     """
     with connected(server) as client:
         registry = client.get_schema(name_of(name))
@@ -84,24 +84,24 @@ def _pairs(registry: StreamSchema) -> list[tuple[str, object]]:
     return pairs
 
 
-# What the commands that change a registry have in common: their arguments, and what they say afterwards.
+# `topics schema set`, `evolve` and `preview`
 
 Key = Annotated[
     str | None,
     Parameter(
         name="--routing-key",
-        help="Where the key of an entry stands, a JSON pointer such as /user; none takes it away.",
+        help="The JSON pointer of the routing key, such as /user; none removes it.",
         show_default=lambda _: "as it is",
     ),
 ]
 Required = Annotated[
-    bool, Parameter(negative="", show_default=False, help="With --routing-key: refuse entries without one.")
+    bool, Parameter(negative="", show_default=False, help="With --routing-key: reject entries without a key.")
 ]
 Search = Annotated[
     str | None,
     Parameter(
         allow_leading_hyphen=True,
-        help="The search description, a file, JSON or -; none takes it away.",
+        help="The search description, a file, JSON or -; none removes it.",
         show_default=lambda _: "as it is",
     ),
 ]
@@ -110,7 +110,7 @@ LensFile = Annotated[
     Parameter(
         name="--lens",
         allow_leading_hyphen=True,
-        help="The lens, a file, JSON or -: the whole document, or only the array of its ops.",
+        help="The lens (migration), a file, JSON or -: the whole document, or only the array of its ops.",
     ),
 ]
 
@@ -123,24 +123,21 @@ def parts(routing_key: str | None, required: bool, search: str | None) -> dict[s
     if routing_key is not None:
         given["routing_key"] = None if routing_key == _NONE else RoutingKey(routing_key, required)
     elif required:
-        raise UsageError("--required says something about the key: name it with --routing-key")
+        raise UsageError("--required needs --routing-key")
     if search is not None:
         given["search"] = None if search == _NONE else document(search, "the search description")
     return given
 
 
 def lens_of(text: str, source: int) -> Any:
-    """The lens of an argument; of ops alone one that leads from the current version."""
+    """The lens of an argument; an array of ops becomes a lens from version `source`."""
     found = document(text, "the lens")
     return Lens(source, found) if isinstance(found, list) else found
 
 
 def told(name: str, registry: StreamSchema) -> str:
-    """What a new version is said to be."""
+    """The message about a new version."""
     return f"{name} has version {registry.current_version} from entry {registry.boundaries[-1].offset} on"
-
-
-# `topics schema set`.
 
 
 def set_(
@@ -154,35 +151,32 @@ def set_(
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Set the first schema of a stream, its routing key or its search description. What is not named stays.
+    """Set the first schema of a stream, its routing key or its search description. Other parts do not change.
 
     Parameters
     ----------
     name
-        Its name.
+        The name of the stream.
     schema
-        A JSON Schema: a file, JSON, or - for standard input. It goes onto a stream to which nothing was appended yet.
+        A JSON Schema: a file, JSON, or - for standard input. The stream must be empty.
     """
     one_from_stdin(schema, search)
     given = parts(routing_key, required, search)
     if schema is not None:
         given["schema"] = document(schema, "the schema")
     if not given:
-        raise UsageError("say what to set: a schema, --routing-key or --search")
+        raise UsageError("nothing to set: give a schema, --routing-key or --search")
     stream = name_of(name)
     with connected(server) as client:
         if schema is not None and (current := client.get_schema(stream).current_version):
             raise CommandError(
-                f"{name} has version {current} already: `topics schema evolve` leads to the next one with a lens"
+                f"{name} has version {current} already: `topics schema evolve` sets the next one with a lens"
             )
         registry = client.update_schema(stream, **given)
     print_result(
         registry, output, f"changed {name}" if schema is None else told(name, registry), str(registry.current_version)
     )
     return 0
-
-
-# `topics schema evolve`.
 
 
 def evolve(
@@ -197,12 +191,12 @@ def evolve(
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Lead a stream to the next version of its schema. Older entries are shown through the lens from then on.
+    """Evolve a stream to the next schema version. Older entries are read through the lens from then on.
 
     Parameters
     ----------
     name
-        Its name.
+        The name of the stream.
     schema
         The next JSON Schema: a file, JSON, or - for standard input.
     """
@@ -216,11 +210,11 @@ def evolve(
     return 0
 
 
-# `topics schema preview`: what an evolution would make of the newest entries, by the functions of the server.
+# `topics schema preview`, with the functions of the server
 
 
 class Shown(msgspec.Struct):
-    """One entry, as it is shown now and as it would be."""
+    """An entry before and after the evolution."""
 
     before: msgspec.Raw
     after: msgspec.Raw
@@ -232,16 +226,16 @@ def preview(
     /,
     *,
     lens: LensFile,
-    last: Annotated[int, Parameter(name=["--last", "-n"], help="How many of the newest entries to show.")] = 3,
+    last: Annotated[int, Parameter(name=["--last", "-n"], help="The number of newest entries to show.")] = 3,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Show what `evolve` would make of the newest entries, or why it would be refused. Nothing is changed.
+    """Preview `evolve` on the newest entries, or show why it would be rejected, without changing anything.
 
     Parameters
     ----------
     name
-        Its name.
+        The name of the stream.
     schema
         The next JSON Schema: a file, JSON, or - for standard input.
     """
@@ -261,7 +255,7 @@ def preview(
 
 
 def _through(client: Client, stream: str, told: StreamSchema, body: bytes, last: int) -> list[Shown]:
-    """The newest entries before and after; raises what the server would refuse."""
+    """The newest entries before and after; raises the errors of the server."""
     state = client.get_topic(stream, touch=False, streams=True)
     now = _registry(told)
     then = decide_update(now, parse_update(body), stream=stream.strip("/"), empty=False, next_seq=state.head_seq)

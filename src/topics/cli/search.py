@@ -1,4 +1,4 @@
-"""`topics search`."""
+"""`topics search` and `topics aggregate`: search and aggregate the entries of streams."""
 
 import sys
 from typing import Annotated, Any, Literal
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from cyclopts import Parameter
 
-from topics.cli.arguments import counted, moment_ms
+from topics.cli.arguments import Switch, counted, moment_ms
 from topics.cli.failures import CommandError, UsageError
 from topics.cli.output import Form, Output, flush, json_line, line, note, printable, raw_line, table
 from topics.cli.server_connection import HERE, Server, connected
@@ -14,22 +14,21 @@ from topics.cli.stream import name_of
 from topics.cli.topic_options import RecordForm
 from topics.schema.search_fields import interval_ms
 from topics.system.clock import SystemClock
-from topics_client import Aggregate, Client, Hit, SearchPage, StreamsSearchPage
+from topics_client import Aggregate, Client, Coverage, Hit, SearchPage, StreamsSearchPage
 
 _LIMIT = 50
 _PAGE_HITS_MAX = 500
 
 Page = SearchPage | StreamsSearchPage
 
-Switch = Parameter(negative="", show_default=False)
 Names = Parameter(negative="", consume_multiple=False)
 
 
 class Found(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A hit as it is printed for programs."""
+    """A hit as printed with -o json."""
 
     stream: str | None = None
-    """Of several."""
+    """Set in searches of several streams."""
     offset: str
     score: float
     sort: list[Any]
@@ -44,43 +43,41 @@ def search(
     sort: Annotated[
         list[str] | None,
         Names,
-        Parameter(help="By which field, _score or offset, with :asc or :desc; several times for several."),
+        Parameter(help="Sort by a field, _score or offset, with :asc or :desc; may be repeated."),
     ] = None,
-    limit: Annotated[int, Parameter(name=["--limit", "-n"], help="Print at most so many.")] = _LIMIT,
-    all_: Annotated[bool, Switch, Parameter(name="--all", help="Print all that are found.")] = False,
+    limit: Annotated[int, Parameter(name=["--limit", "-n"], help="The maximum number of hits to print.")] = _LIMIT,
+    all_: Annotated[bool, Switch, Parameter(name="--all", help="Print all hits.")] = False,
     field: Annotated[
-        list[str] | None, Names, Parameter(help="Show this field instead of the entry; several times for several.")
+        list[str] | None, Names, Parameter(help="Print this field instead of the entry; may be repeated.")
     ] = None,
-    total: Annotated[bool, Switch, Parameter(help="Count all that match, and say how many.")] = False,
-    explain: Annotated[
-        bool, Switch, Parameter(help="Say how the query was understood, and what was looked at.")
-    ] = False,
+    total: Annotated[bool, Switch, Parameter(help="Print the total number of hits.")] = False,
+    explain: Annotated[bool, Switch, Parameter(help="Explain how the query was parsed and what was searched.")] = False,
     rank: Annotated[
         Literal["bm25"] | None,
-        Parameter(help="bm25: score by how rare the words are, instead of by how many match."),
+        Parameter(help="bm25: score by the rarity of the words instead of the number of matches."),
     ] = None,
     output: RecordForm = None,
     server: Server = HERE,
 ) -> int:
-    """Find entries of a stream that has a search description, or of several.
+    """Search the entries of one or more streams with a search description.
 
     Parameters
     ----------
     name
-        Its name, or a pattern: * is a part of one segment of a name, ** any number of segments.
+        The name of the stream, or a pattern: * matches within a segment of a name, ** any number of segments.
     query
-        What to find, such as status:>=500 'message:"card declined"' -service:search; nothing finds everything.
+        The query, such as status:>=500 'message:"card declined"' -service:search; an empty query matches every entry.
     """
     if limit < 1:
         raise UsageError(f"--limit is {limit}; accepted is a whole number of at least 1")
     form: Form = output or ("table" if sys.stdout.isatty() else "raw")
-    # One table needs one width for all of it, so that it is printed at the end; the rest as it comes.
+    # A table is printed at the end, because it needs the width of all rows; other forms page by page.
     rows: list[Hit] = []
     left: float = float("inf") if all_ else limit
     stream, place = name_of(name), None
     many = "*" in stream
     if many and explain:
-        raise UsageError("--explain is for one stream")
+        raise UsageError("--explain needs a single stream")
     first: Page | None = None
     with connected(server) as client:
         while left > 0 and (first is None or place is not None):
@@ -99,15 +96,14 @@ def search(
                 rows += page.hits
             else:
                 _print(page.hits, form, field is not None)
-            if not page.coverage.complete:
-                _tell_incomplete(page)
+            _note_incomplete(page.coverage, page.timed_out)
     if form == "table":
         _table(rows, field)
     flush()
     if first is not None:
-        _tell(first, total)
+        _note_summary(first, total)
     if place is not None:
-        note("there are more: --limit or --all shows them")
+        note("there are more: use --limit or --all")
     return 0
 
 
@@ -124,7 +120,7 @@ def _print(hits: list[Hit], form: Form, only_fields: bool) -> None:
 
 
 def _table(hits: list[Hit], asked: list[str] | None) -> None:
-    """A column for each field that says something in any of them, in the order of their declaration."""
+    """Prints a column for each field with a value in any hit, in the order of declaration."""
     names = asked or list(
         dict.fromkeys(name for hit in hits for name, value in hit.fields.items() if value is not None)
     )
@@ -145,10 +141,10 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _tell(page: Page, total: bool) -> None:
+def _note_summary(page: Page, total: bool) -> None:
     if isinstance(page, StreamsSearchPage):
         for one in page.skipped:
-            note(f"{one.stream} was left out: {one.reason}")
+            note(f"{one.stream} was skipped: {one.reason}")
         if page.more_streams:
             note(f"only the first {len(page.streams)} streams were searched")
     if total:
@@ -160,13 +156,12 @@ def _tell(page: Page, total: bool) -> None:
             note(", ".join(f"{word.replace('_', ' ')} {value}" for word, value in part.items()))
 
 
-def _tell_incomplete(page: Page) -> None:
-    missing = page.coverage.possible_missing_events_upper_bound
-    why = "time ran out" if page.timed_out else "a budget was spent"
-    note(f"{why}: up to {missing} entries not looked at; ask again, or for less")
+def _note_incomplete(coverage: Coverage, timed_out: bool = False) -> None:
+    if not coverage.complete:
+        why = "the time limit was reached" if timed_out else "a search budget was spent"
+        missing = coverage.possible_missing_events_upper_bound
+        note(f"{why}: up to {missing} entries were not searched; repeat the query, or narrow it")
 
-
-# `topics aggregate`.
 
 _BUCKETS_MAX = 60
 _HOUR_MS = 3_600_000
@@ -181,48 +176,50 @@ def aggregate(
     since: Annotated[
         str | None,
         Parameter(
-            help="The first moment: so long ago, such as 10m, or a date.",
-            show_default=lambda _: "1h of a rollup, else all there is",
+            help="The start time: a time before now, such as 10m, or a date.",
+            show_default=lambda _: "1h ago with a rollup, else the first entry",
         ),
     ] = None,
     until: Annotated[
-        str | None, Parameter(help="The moment before which it ends, as --since.", show_default=lambda _: "now")
+        str | None, Parameter(help="The end time, exclusive, in the form of --since.", show_default=lambda _: "now")
     ] = None,
     interval: Annotated[
         str | None,
         Parameter(
-            help="How long a bucket is, such as 1m.",
-            show_default=lambda _: "the shortest of the rollup for up to 60 buckets, else all is one",
+            help="The length of a bucket, such as 1m.",
+            show_default=lambda _: "the shortest of the rollup with up to 60 buckets, else one bucket",
         ),
     ] = None,
-    by: Annotated[
-        list[str] | None, Names, Parameter(help="Group by this dimension, or field; several times for several.")
-    ] = None,
+    by: Annotated[list[str] | None, Names, Parameter(help="Group by this dimension or field; may be repeated.")] = None,
     measure: Annotated[
         list[str] | None,
         Names,
-        Parameter(help="Only this measure of the rollup, or without one this field; several times for several."),
+        Parameter(help="Show this measure of the rollup, or without a rollup this field; may be repeated."),
     ] = None,
-    top: Annotated[int | None, Parameter(help="Without a rollup: so many groups of a bucket, the largest.")] = None,
-    filter: Annotated[str, Parameter(allow_leading_hyphen=True, help="Only entries that match this query.")] = "",
+    top: Annotated[
+        int | None, Parameter(help="Without a rollup: show only this number of largest groups in a bucket.")
+    ] = None,
+    filter: Annotated[
+        str, Parameter(allow_leading_hyphen=True, help="Aggregate only entries that match this query.")
+    ] = "",
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Add up entries of a stream, by a rollup that it declares or by any of its fields.
+    """Aggregate the entries of a stream, by a declared rollup or by any field.
 
     Parameters
     ----------
     name
-        Its name.
+        The name of the stream.
     rollup
-        The rollup, as `topics schema show` names it; without one, entries are counted and fields summed up as told.
+        The rollup, as listed by `topics schema show`. Without one, entries are counted and --measure fields summarized.
     """
     now_ms = SystemClock().now_ms()
     start = None if since is None else moment_ms(since, "--since", now_ms)
     end = None if until is None else moment_ms(until, "--until", now_ms)
     stream = name_of(name)
     if rollup is not None and top is not None:
-        raise UsageError("--top goes without a rollup")
+        raise UsageError("--top cannot be used with a rollup")
     with connected(server) as client:
         if rollup is None:
             found = client.aggregate(
@@ -236,20 +233,18 @@ def aggregate(
             )
     _show(found, by or [], output)
     flush()
-    if not found.coverage.complete:
-        missing = found.coverage.possible_missing_events_upper_bound
-        note(f"a budget was spent: up to {missing} entries not looked at; ask again, or for less")
+    _note_incomplete(found.coverage)
     return 0
 
 
 def _own(fields: list[str] | None) -> dict[str, Any]:
-    """How many, and a summary of each field."""
+    """The measures without a rollup: a count, and a summary of each field."""
     summaries = {field: {"kind": "summary", "field": field, "histogram": "log2_v1"} for field in fields or ()}
     return {"count": {"kind": "count"}, **summaries}
 
 
 def _interval(client: Client, stream: str, rollup: str, span_ms: int) -> str:
-    """The shortest interval of a rollup that does not make too many buckets; else its longest."""
+    """The shortest interval of a rollup with at most 60 buckets; else its longest."""
     search = client.get_schema(stream).search or {}
     rollups = search.get("rollups", {})
     if rollup not in rollups:
@@ -269,7 +264,7 @@ def _show(found: Aggregate, by: list[str], output: str) -> None:
     rows: list[dict[str, Any]] = [
         {
             **({} if found.interval is None else {"start": bucket.start}),
-            # A field may have been named by its alias.
+            # A field may have been given by its alias.
             **dict(zip(by, ("" if value is None else value for value in group.key.values()), strict=False)),
             **_numbers(group.measures),
         }
@@ -284,7 +279,7 @@ def _show(found: Aggregate, by: list[str], output: str) -> None:
 
 
 def _numbers(measures: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """A column for each number of each measure; the name of a count alone is that of its measure."""
+    """A column for each number of each measure; a count alone has the name of its measure."""
     columns: dict[str, Any] = {}
     for name, values in measures.items():
         for word in _SHOWN:

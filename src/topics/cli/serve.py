@@ -1,4 +1,4 @@
-"""`topics serve`: a flag for every setting, made from the table of settings so that none can be forgotten."""
+"""`topics serve`: run the server. The flags are generated from the table of settings."""
 
 import inspect
 import logging
@@ -16,16 +16,14 @@ from topics.system.logs import configure_logs
 from topics_protocol import __version__
 from topics_protocol.config import DEFAULT_URL
 
-# What a server that was just started says to a person: where it is, who may come in, and what to try.
-
 
 def welcome(address: str, settings: Settings, program: str) -> str:
-    """The lines; `program` is how the command line was called, so that what is shown can be typed as it stands."""
+    """The start message for a terminal; `program` is argv[0], so that its commands can be copied."""
     url = f"http://{address}"
     if settings.api_keys is None and settings.key_file is None:
-        keys = "off: whoever reaches this address may read, change and delete everything; TOPICS_API_KEYS sets some"
+        keys = "off: any client that can reach this address has full access; set TOPICS_API_KEYS to require a key"
     else:
-        keys = "on: commands need one, by TOPICS_API_KEY or --api-key"
+        keys = "on: give commands a key with TOPICS_API_KEY or --api-key"
     elsewhere = "" if url == DEFAULT_URL else f" --url {url}"
     command = called(program)
     lines = (
@@ -42,7 +40,7 @@ def welcome(address: str, settings: Settings, program: str) -> str:
 
 
 def called(program: str) -> str:
-    """How to call the command line again from the same folder."""
+    """The command to run this program again from the same folder."""
     if os.path.basename(program) == "__main__.py":
         return "python -m topics"
     found = shutil.which("topics")
@@ -57,7 +55,7 @@ _log = logging.getLogger("topics.server")
 
 
 def serve(**flags: object) -> int:
-    """Runs the server until SIGTERM or SIGINT tells it to stop; `flags` are settings by name, None for not given."""
+    """Run the server until SIGTERM or SIGINT. `flags` are settings by name, None for not given."""
     settings = Settings.from_env(
         os.environ, {name: str(int(value)) if isinstance(value, bool) else value for name, value in flags.items()}
     )
@@ -82,13 +80,13 @@ def _flag(setting: Setting) -> inspect.Parameter:
     if setting.choices:
         kind = bool if is_switch else Literal[setting.choices]
     parameter = Parameter(name=setting.flag, help=f"{setting.help} ({setting.env})", show_default=lambda _: default)
-    # None stands for "not given": only then may the environment speak.
+    # None means "not given": then the environment variable is used.
     return inspect.Parameter(
         setting.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, parameter]
     )
 
 
-# The command line is read by the signature, and this is the signature of a function with a parameter for each setting.
+# The command line is parsed by the signature, which gets a parameter for each setting.
 serve.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
     [_flag(setting) for setting in SETTINGS], return_annotation=int
 )

@@ -1,8 +1,8 @@
-"""Which server a command talks to, and the client that does.
+"""Server connection of commands: resolves the address and the key, and opens a client.
 
-The first of these counts: `--url`, `--context`, `TOPICS_URL`, `TOPICS_CONTEXT`, the current context, the server on this
-machine. `--api-key` beats every other key. A context brings its own key or none, so that a key never goes to a server
-that it is not meant for; `TOPICS_API_KEY` goes to every address that is not a context's.
+The first of these is used: `--url`, `--context`, `TOPICS_URL`, `TOPICS_CONTEXT`, the current context, the server on
+this machine. `--api-key` overrides every other key. A context has its own key or none, so that a key is never sent to a
+server that it is not meant for; `TOPICS_API_KEY` is used for addresses that are not from a context.
 """
 
 import logging
@@ -23,7 +23,7 @@ from topics.cli.output import note
 from topics_client import Client, ClientOptions, ConnectionFailed, RetryLater, RetryPolicy
 from topics_protocol.config import DEFAULT_URL
 
-# Named servers, in `~/.config/topics/config.toml`:
+# Contexts: named servers in `~/.config/topics/config.toml`.
 #
 #     current = "shop"
 #
@@ -31,20 +31,20 @@ from topics_protocol.config import DEFAULT_URL
 #     url = "https://topics.example.com"
 #     api_key = "…"
 #
-# `TOPICS_CONFIG` names another file. It may hold keys, so only its owner may read it.
+# `TOPICS_CONFIG` names another file. It may have keys, so only its owner can read it.
 
 _FIELDS = ("url", "api_key")
 
 
 class Context(msgspec.Struct, frozen=True):
-    """A server, and the key to it."""
+    """The address of a server and its key."""
 
     url: str
     api_key: str | None = None
 
 
 class Contexts(msgspec.Struct, frozen=True):
-    """What the file holds."""
+    """The content of the file."""
 
     current: str | None = None
     contexts: dict[str, Context] = msgspec.field(default_factory=dict)
@@ -59,7 +59,7 @@ class Contexts(msgspec.Struct, frozen=True):
 
 
 def config_path(env: Mapping[str, str]) -> Path:
-    """Where the file is, or would be."""
+    """The path of the file."""
     if env.get("TOPICS_CONFIG"):
         return Path(env["TOPICS_CONFIG"])
     base = env.get("XDG_CONFIG_HOME") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".config")
@@ -67,7 +67,7 @@ def config_path(env: Mapping[str, str]) -> Path:
 
 
 def load_contexts(path: Path) -> Contexts:
-    """The file; none at all is an empty one. What it does not know it says."""
+    """Reads the file; a missing file is empty. Warns about unknown fields."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -86,7 +86,7 @@ def load_contexts(path: Path) -> Contexts:
 
 
 def save_contexts(path: Path, contexts: Contexts) -> None:
-    """Replaces the file as a whole, so that nobody reads half of it."""
+    """Replaces the file atomically."""
     lines = [f"current = {_quoted(contexts.current)}\n"] if contexts.current is not None else []
     for name, context in sorted(contexts.contexts.items()):
         lines.append(f"\n[contexts.{_quoted(name)}]\nurl = {_quoted(context.url)}\n")
@@ -113,25 +113,27 @@ def _quoted(text: str) -> str:
 
 
 QUICK_S = 1.0
-"""How long a person waits for a server that does not answer before being told so."""
+"""The retry deadline of single commands."""
 PATIENT_S = 30.0
-"""How long a command waits that is in the middle of something."""
+"""The retry deadline of commands that send or read many pages."""
 
 
 @Parameter(name="*", group="Server")
 @dataclass(frozen=True)
 class Server:
-    """The options of every command that talks to a server."""
+    """The server options of commands."""
 
     url: Annotated[
         str | None,
-        Parameter(help="The server's address (TOPICS_URL).", show_default=lambda _: f"the context's, or {DEFAULT_URL}"),
+        Parameter(
+            help="The address of the server (TOPICS_URL).", show_default=lambda _: f"the context's, or {DEFAULT_URL}"
+        ),
     ] = None
-    api_key: Annotated[str | None, Parameter(help="The key, where the server wants one (TOPICS_API_KEY).")] = None
+    api_key: Annotated[str | None, Parameter(help="The API key, if the server requires one (TOPICS_API_KEY).")] = None
     context: Annotated[
         str | None,
         Parameter(
-            help="A server by its name in the file of contexts (TOPICS_CONTEXT).",
+            help="The name of a context (TOPICS_CONTEXT).",
             show_default=lambda _: "the current one",
         ),
     ] = None
@@ -141,9 +143,9 @@ HERE = Server()
 
 
 def resolve(server: Server, env: Mapping[str, str]) -> Context:
-    """The address and the key that options, environment and contexts come to."""
+    """The address and the key from options, environment and contexts."""
     if server.url is not None and server.context is not None:
-        raise UsageError("--url and --context both name a server: give one of them")
+        raise UsageError("--url and --context exclude each other: give one of them")
     url, name = server.url, server.context
     if url is None and name is None:
         url = env.get("TOPICS_URL", "").strip() or None
@@ -164,9 +166,9 @@ def _key_of(env: Mapping[str, str]) -> str | None:
 
 @contextmanager
 def connected(server: Server, deadline_s: float = QUICK_S) -> Iterator[Client]:
-    """A client of that server; `deadline_s` is how long it tries again when the server cannot take a request."""
+    """A client of the server, which retries requests for `deadline_s`."""
     where = resolve(server, os.environ)
-    # What it logs of each try is for programs; the person at the terminal is told once, by the command.
+    # The client logs each attempt; a terminal shows one message of the command instead.
     logging.getLogger("topics_client").addHandler(logging.NullHandler())
     options = ClientOptions(retry=RetryPolicy(deadline_s=deadline_s))
     try:
@@ -176,7 +178,7 @@ def connected(server: Server, deadline_s: float = QUICK_S) -> Iterator[Client]:
     with client:
         try:
             if deadline_s > QUICK_S:
-                # Patience is for a server that goes away in between, and not for one that was never there.
+                # The long deadline is for a restart in between, not for a server that was never reachable.
                 client.health()
             yield client
         except ConnectionFailed as error:
@@ -184,22 +186,22 @@ def connected(server: Server, deadline_s: float = QUICK_S) -> Iterator[Client]:
 
 
 def unreachable(url: str, error: Exception) -> UnreachableError:
-    """No answer came, in words that say what to do about it."""
+    """The error for a server that does not answer."""
     reason = str(error).removeprefix(f"{url}: ")
     return UnreachableError(
         f"{url} does not answer ({reason}): `topics serve` starts a server, --url or TOPICS_URL names another one"
     )
 
 
-# Waiting for a server that went away while something of it was followed.
+# Waiting for a restarted server while following a topic or stream.
 
 TOLD_AFTER_S = 1.0
-"""How long a server may be away before it is worth a word."""
+"""How long a server may be unavailable before a message is printed."""
 _LOOK_AGAIN_S = 0.2
 
 
 def wait_for(client: Client, error: Exception) -> None:
-    """Says that it is away and why, waits until it is ready, and says so."""
+    """Waits until the server is ready, with messages before and after."""
     note(f"the server is away ({error}); waiting for it")
     while True:
         try:

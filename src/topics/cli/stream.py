@@ -1,4 +1,4 @@
-"""`topics stream ls`."""
+"""`topics stream`: streams of the Durable Streams protocol."""
 
 import os
 import sys
@@ -34,12 +34,12 @@ from topics_client import Client, ConnectionFailed, OffsetGone, RetryLater, Stre
 
 
 def ls(prefix: str = "", /, *, output: Output = "table", server: Server = HERE) -> int:
-    """List streams, in the order of their names. Topics are streams, too.
+    """List streams by name. Topics are streams, too.
 
     Parameters
     ----------
     prefix
-        Only those whose name begins with this.
+        List only streams with this prefix.
     """
     with connected(server) as client:
         print_table(
@@ -53,7 +53,7 @@ def ls(prefix: str = "", /, *, output: Output = "table", server: Server = HERE) 
     return 0
 
 
-# What the commands about streams have in common: names, content types, and pages to standard output.
+# Shared by the stream commands: names, content types and pages.
 
 JSON = "application/json"
 NOW = "now"
@@ -61,14 +61,14 @@ _decode = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def name_of(name: str) -> str:
-    """The name of a stream; slashes belong to it, but for those in front of it."""
+    """The name of a stream without leading slashes."""
     if not name.strip("/"):
         raise UsageError("a stream needs a name")
     return name.lstrip("/")
 
 
 def end_of(client: Client, name: str) -> StreamPage:
-    """Where a stream ends, and what it holds. An answer to HEAD could not say why there is none."""
+    """The end and the content type of a stream. A response to HEAD would have no error message."""
     return client.read_stream(name, NOW)
 
 
@@ -77,7 +77,7 @@ def is_json(content_type: str) -> bool:
 
 
 def print_page(page: StreamPage) -> None:
-    """Prints a page, and what was lost before it: JSON one value a line, bytes as they are."""
+    """Prints a page and the gap before it: JSON one value a line, bytes unchanged."""
     if page.gap is not None:
         note(f"{page.name}: the entries {page.gap.replace('; reason=', ' are lost (')})")
     if page.content:
@@ -89,16 +89,13 @@ def print_page(page: StreamPage) -> None:
         flush()
 
 
-# `topics stream show`.
-
-
 def show(name: str, /, *, output: Output = "table", server: Server = HERE) -> int:
-    """Show where a stream stands, what it promises, and where its bytes are. Looking does not keep it alive.
+    """Show the state, the schema and the storage of a stream. This does not renew its TTL.
 
     Parameters
     ----------
     name
-        Its name.
+        The name of the stream.
     """
     with connected(server) as client:
         details = client.get_stream_details(name_of(name))
@@ -134,15 +131,14 @@ def _pairs(details: StreamDetails) -> list[tuple[str, object]]:
     ]
 
 
-# `topics stream create`.
-
-
 def create(
     name: str,
     /,
     *,
-    content_type: Annotated[str, Parameter(help="What it holds, for good: JSON values, or bytes of any kind.")] = JSON,
-    ttl: Annotated[str | None, Parameter(help="How long it lives without being used, such as 3600 or 1h.")] = None,
+    content_type: Annotated[
+        str, Parameter(help="The content type, which cannot be changed: JSON, or any other for bytes.")
+    ] = JSON,
+    ttl: Annotated[str | None, Parameter(help="Delete it after this time without use, such as 3600 or 1h.")] = None,
     server: Server = HERE,
 ) -> int:
     """Create a stream.
@@ -150,24 +146,22 @@ def create(
     Parameters
     ----------
     name
-        Its name; it may have slashes.
+        The name of the stream; it may contain slashes.
     """
     ttl_s = None if ttl is None else _seconds(ttl)
     with connected(server) as client:
         made = client.put_stream(name_of(name), content_type=content_type, ttl_s=ttl_s)
-    line(f"created {name}" if made.created else f"{name} is there already, as asked")
+    line(f"created {name}" if made.created else f"{name} exists already")
     return 0
 
 
 def _seconds(text: str) -> int:
-    """A time span; a number alone is seconds, as in the protocol."""
+    """A duration; a number without a unit is seconds, as in the protocol."""
     seconds, rest = divmod(duration_ms(f"{text}s" if text.isascii() and text.isdigit() else text, "--ttl"), 1000)
     if rest or not seconds:
         raise UsageError(f"--ttl is {text!r}; accepted is a time of whole seconds, such as 3600 or 1h")
     return seconds
 
-
-# `topics stream append`.
 
 _CHUNK_BYTES = 1024 * 1024
 
@@ -177,8 +171,8 @@ def append(
     value: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *,
-    key: Annotated[str | None, Parameter(help="The key of what is appended; it is the tag of the record.")] = None,
-    close: Annotated[bool, Parameter(negative="", show_default=False, help="Nothing can follow it.")] = False,
+    key: Annotated[str | None, Parameter(help="The routing key, which is the tag of the record.")] = None,
+    close: Annotated[bool, Parameter(negative="", show_default=False, help="Close the stream after it.")] = False,
     server: Server = HERE,
 ) -> int:
     """Append to a stream.
@@ -186,9 +180,9 @@ def append(
     Parameters
     ----------
     name
-        Its name.
+        The name of the stream.
     value
-        A JSON value, or bytes where the stream holds bytes; - is standard input, for JSON one value a line.
+        A JSON value, or bytes for a stream of bytes; - for standard input, JSON one value a line.
     """
     count = 0
     stream = name_of(name)
@@ -211,7 +205,7 @@ def append(
 def _parts(value: str, is_json_stream: bool) -> Iterator[bytes | list[msgspec.Raw]]:
     if value != "-":
         data = value.encode("utf-8", "surrogateescape")
-        # In a list of one, so that an array is one value, as everywhere else.
+        # In a list, so that an array is one value, as in other commands.
         yield [json_text(data, "the value", is_text=False)] if is_json_stream else data
     elif is_json_stream:
         for numbered in read_lines(sys.stdin.fileno()):
@@ -222,24 +216,22 @@ def _parts(value: str, is_json_stream: bool) -> Iterator[bytes | list[msgspec.Ra
             yield chunk
 
 
-# `topics stream read`.
-
 Offset = Annotated[
     str | None,
     Parameter(
         allow_leading_hyphen=True,
-        help="Where to begin: an offset, or -1 for the start.",
+        help="The offset to start at; -1 for the beginning.",
         show_default=lambda _: "-1",
     ),
 ]
-Key = Annotated[str | None, Parameter(help="Only entries of this key.")]
+Key = Annotated[str | None, Parameter(help="Print only entries with this routing key.")]
 
 
 Filter = Annotated[
     str | None,
     Parameter(
         allow_leading_hyphen=True,
-        help="Only entries that match, a query over declared fields such as 'status:>=500 -service:search'.",
+        help="Print only entries that match a query over declared fields, such as 'status:>=500 -service:search'.",
     ),
 ]
 
@@ -254,15 +246,15 @@ def read(
     filter: Filter = None,
     server: Server = HERE,
 ) -> int:
-    """Print what a stream holds, up to its end: JSON one value a line, bytes as they are.
+    """Print the entries of a stream up to its end: JSON one value a line, bytes unchanged.
 
     Parameters
     ----------
     name
-        Its name.
+        The name of the stream.
     """
     if offset is not None and since is not None:
-        raise UsageError("--offset and --since are two ways to say where to begin: give one of them")
+        raise UsageError("--offset and --since exclude each other: give one of them")
     moment = None if since is None else moment_of(since, SystemClock().now_ms())
     stream = name_of(name)
     with connected(server, PATIENT_S) as client:
@@ -274,8 +266,6 @@ def read(
             offset, moment = page.next_offset, None
 
 
-# `topics stream tail`.
-
 _START = "-1"
 
 
@@ -284,22 +274,22 @@ def tail(
     /,
     *,
     offset: Annotated[
-        str, Parameter(allow_leading_hyphen=True, help="Where to begin: an offset, -1 for the start, or now.")
+        str, Parameter(allow_leading_hyphen=True, help="The offset to start at; -1 for the beginning, or now.")
     ] = NOW,
     key: Key = None,
     filter: Filter = None,
     server: Server = HERE,
 ) -> int:
-    """Print what comes into a stream, until it is closed. A server that is restarted is waited for.
+    """Follow a stream: print new entries until it is closed. Reconnects to a restarted server.
 
     Parameters
     ----------
     name
-        Its name.
+        The name of the stream.
     """
     stream = name_of(name)
     with connected(server) as client:
-        # A stream that is not there is told now, and not waited for.
+        # Fails at once for a missing stream.
         end = end_of(client, stream)
         _follow(client, stream, end.next_offset if offset == NOW else offset, key, filter)
     return 0
@@ -313,23 +303,20 @@ def _follow(client: Client, name: str, offset: str, key: str | None, filter: str
                 print_page(page)
             return
         except OffsetGone:
-            note(f"{name}: the next entries are gone; it goes on with the first there is")
+            note(f"{name}: the next entries are gone; reading continues with the first that exists")
             offset = _START
         except (ConnectionFailed, RetryLater) as error:
             wait_for(client, error)
             offset = pages.offset
 
 
-# `topics stream close`.
-
-
 def close(name: str, /, *, server: Server = HERE) -> int:
-    """Close a stream: it can be read, and nothing more can be appended.
+    """Close a stream for appends. It can still be read.
 
     Parameters
     ----------
     name
-        Its name.
+        The name of the stream.
     """
     with connected(server) as client:
         client.close_stream(name_of(name))
@@ -337,16 +324,13 @@ def close(name: str, /, *, server: Server = HERE) -> int:
     return 0
 
 
-# `topics stream rm`.
-
-
 def rm(*names: Annotated[str, Parameter(required=True)], yes: Yes = False, server: Server = HERE) -> int:
-    """Delete streams with everything in them. On a terminal it asks first.
+    """Delete streams and their entries. Asks for confirmation on a terminal.
 
     Parameters
     ----------
     names
-        Their names.
+        The names of the streams.
     """
     confirm(f"delete {', '.join(names)} with everything in it?", yes)
     with connected(server) as client:
@@ -356,23 +340,20 @@ def rm(*names: Annotated[str, Parameter(required=True)], yes: Yes = False, serve
     return 0
 
 
-# `topics stream keys`.
-
-
 def keys(
     name: str,
     /,
     *,
-    after: Annotated[str | None, Parameter(help="Only keys behind this one.")] = None,
+    after: Annotated[str | None, Parameter(help="List only keys after this one.")] = None,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """List the routing keys that entries of a stream have, in their order.
+    """List the routing keys of a stream in order.
 
     Parameters
     ----------
     name
-        Its name.
+        The name of the stream.
     """
     stream, place = name_of(name), after
     with connected(server) as client:
@@ -384,13 +365,10 @@ def keys(
                 else:
                     line(printable(key) if output == "table" else key)
             if not page.coverage.complete:
-                note(f"{name}: not every entry was looked at; ask again")
+                note(f"{name}: not every entry was searched; repeat the command")
             place = page.next_after
             if place is None:
                 return 0
-
-
-# `topics stream profile`.
 
 
 def profile(
@@ -401,15 +379,15 @@ def profile(
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Show what a stream is for, or say it.
+    """Show or set the profile of a stream.
 
     Parameters
     ----------
     name
-        Its name.
+        The name of the stream.
     new
-        A kind, such as generic, evlog, metrics, otel-traces or state-protocol; with settings as JSON, such as
-        '{"kind":"evlog","redactKeys":["pin"]}'. Without it the profile is shown.
+        The new profile: a kind, such as generic, evlog, metrics, otel-traces or state-protocol, or JSON with settings,
+        such as '{"kind":"evlog","redactKeys":["pin"]}'. Without it the current profile is shown.
     """
     stream = name_of(name)
     with connected(server) as client:

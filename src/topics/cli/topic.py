@@ -1,4 +1,4 @@
-"""`topics ls`."""
+"""Commands on topics: `topics ls`, `show`, `create`, `set`, `rm`, `append`, `read`, `tail` and `delete`."""
 
 import sys
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from topics.cli.arguments import counted, duration_ms, shown_bytes, shown_time
+from topics.cli.arguments import Switch, counted, duration_ms, shown_bytes, shown_time
 from topics.cli.failures import CommandError, UsageError
 from topics.cli.output import (
     Output,
@@ -44,12 +44,12 @@ from topics_client import Appended, Client, ConnectionFailed, NewRecord, RetryLa
 
 
 def ls(prefix: str = "", /, *, output: Output = "table", server: Server = HERE) -> int:
-    """List topics, in the order of their names.
+    """List topics by name.
 
     Parameters
     ----------
     prefix
-        Only those whose name begins with this.
+        List only topics with this prefix.
     """
     head = ("TOPIC", "RECORDS", "BYTES", "FIRST", "LAST")
     with connected(server) as client:
@@ -64,19 +64,16 @@ def ls(prefix: str = "", /, *, output: Output = "table", server: Server = HERE) 
     return 0
 
 
-# `topics show`.
-
-
 def show(topic: str, /, *, output: Output = "table", server: Server = HERE) -> int:
-    """Show where a topic stands, and its config.
+    """Show the state and the config of a topic.
 
     Parameters
     ----------
     topic
-        Its name.
+        The name of the topic.
     """
     with connected(server) as client:
-        # To look at a topic is not to use it.
+        # `touch=False`: this does not count as use of the topic.
         state = client.get_topic(topic, touch=False)
     if output == "json":
         json_line(state)
@@ -97,15 +94,12 @@ def show(topic: str, /, *, output: Output = "table", server: Server = HERE) -> i
     if state.queue is not None:
         pairs += [(name.replace("_", " "), count) for name, count in msgspec.to_builtins(state.queue).items()]
     for name, value in msgspec.to_builtins(state.config).items():
-        # The class says it already.
+        # Redundant to `durability`.
         if name not in ("type", "durable"):
             shown = "none" if value is None else str(value).lower() if isinstance(value, bool) else value
             pairs.append((f"--{name.replace('_', '-')}", shown))
     fields(pairs)
     return 0
-
-
-# `topics create`.
 
 
 def create(topic: str, /, *, output: Output = "table", server: Server = HERE, **flags: Any) -> int:
@@ -114,7 +108,7 @@ def create(topic: str, /, *, output: Output = "table", server: Server = HERE, **
     Parameters
     ----------
     topic
-        Its name.
+        The name of the topic.
     """
     config = given_config(flags)
     with connected(server) as client:
@@ -123,7 +117,7 @@ def create(topic: str, /, *, output: Output = "table", server: Server = HERE, **
         except TopicNotFound:
             answer = client.put_topic(topic, config)
         else:
-            # To put it again would take everything back to its default that is not named here.
+            # A put would reset every field that is not given.
             raise CommandError(f"there is a topic {topic} already: `topics set` changes its config")
     print_result(answer, output, f"created {answer.topic}", answer.topic)
     return 0
@@ -132,22 +126,19 @@ def create(topic: str, /, *, output: Output = "table", server: Server = HERE, **
 with_config(create, defaults=True)
 
 
-# `topics set`.
-
-
 def set_(topic: str, /, *, output: Output = "table", server: Server = HERE, **flags: Any) -> int:
-    """Change the config of a topic. What is not named stays as it is.
+    """Change the config of a topic. Other fields do not change.
 
     Parameters
     ----------
     topic
-        Its name.
+        The name of the topic.
     """
     changes = given_config(flags)
     if not changes:
-        raise UsageError("nothing is to be changed: name a field, such as --cap-records 1000")
+        raise UsageError("nothing to change: give a field, such as --cap-records 1000")
     with connected(server) as client:
-        # The server replaces a config as a whole, so what stays has to be said, too.
+        # The server replaces the whole config, so unchanged fields are sent as well.
         kept = msgspec.to_builtins(client.get_topic(topic, touch=False).config)
         kept.pop("durable")
         answer = client.put_topic(topic, {**kept, **changes})
@@ -158,22 +149,19 @@ def set_(topic: str, /, *, output: Output = "table", server: Server = HERE, **fl
 with_config(set_, defaults=False)
 
 
-# `topics rm`.
-
-
 def rm(
     *topics: Annotated[str, Parameter(required=True)],
-    if_empty: Annotated[bool, Parameter(negative="", show_default=False, help="Only where no record is left.")] = False,
+    if_empty: Annotated[bool, Parameter(negative="", show_default=False, help="Delete only empty topics.")] = False,
     yes: Yes = False,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Delete topics with everything in them. On a terminal it asks first.
+    """Delete topics and their records. Asks for confirmation on a terminal.
 
     Parameters
     ----------
     topics
-        Their names.
+        The names of the topics.
     """
     confirm(f"delete {', '.join(topics)} with everything in it?", yes or if_empty)
     missing = []
@@ -190,21 +178,20 @@ def rm(
     return 0
 
 
-# `topics append`.
-
-Switch = Parameter(negative="", show_default=False)
-
-
 def append(
     topic: str,
     /,
     *values: Annotated[str, Parameter(required=True, allow_leading_hyphen=True)],
-    tag: Annotated[str | None, Parameter(help="What a deletion can match.")] = None,
-    node: Annotated[str | None, Parameter(help="Who writes it: a reader of the same name does not get it.")] = None,
-    delay: Annotated[str | None, Parameter(help="Queues: after how long the jobs can be claimed, such as 5m.")] = None,
-    key: Annotated[str | None, Parameter(help="An idempotency key: the same one again appends nothing.")] = None,
-    text: Annotated[bool, Switch, Parameter(help="Take each value or line as a text and not as JSON.")] = False,
-    create: Annotated[bool, Parameter(help="Whether to create a topic that is not there.")] = True,
+    tag: Annotated[str | None, Parameter(help="The tag, which deletes and filters can match.")] = None,
+    node: Annotated[
+        str | None, Parameter(help="The name of the writer; readers with the same name do not get the record.")
+    ] = None,
+    delay: Annotated[
+        str | None, Parameter(help="Queues: the delay before the jobs can be claimed, such as 5m.")
+    ] = None,
+    key: Annotated[str | None, Parameter(help="The idempotency key: a repeated key appends nothing.")] = None,
+    text: Annotated[bool, Switch, Parameter(help="Treat each value or line as text instead of JSON.")] = False,
+    create: Annotated[bool, Parameter(help="Create a missing topic.")] = True,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
@@ -213,16 +200,16 @@ def append(
     Parameters
     ----------
     topic
-        Its name.
+        The name of the topic.
     values
-        What the records hold, as JSON; - reads one value a line from standard input, and appends them as they come.
+        The payloads as JSON; - reads one value a line from standard input, and appends them as they arrive.
     """
     delay_ms = 0 if delay is None else duration_ms(delay, "--delay")
     stream = list(values) == ["-"]
     if "-" in values and not stream:
-        raise UsageError("- stands for standard input, and for all the values: give it alone")
+        raise UsageError("- reads all values from standard input: give it alone")
     if stream and key is not None:
-        raise UsageError("--key is for one batch, and standard input may be many")
+        raise UsageError("--key needs a single batch, and standard input may have many")
 
     def send(client: Client, batch: list[msgspec.Raw]) -> Appended:
         records = [NewRecord(value, tag) for value in batch]
@@ -230,7 +217,7 @@ def append(
             topic, records, node=node, idempotency_key=key, create=create, delay_ms=delay_ms, return_seqs=False
         )
 
-    # Whoever pipes data in is in the middle of something when the server is restarted.
+    # A pipe should survive a restart of the server.
     with connected(server, PATIENT_S if stream else QUICK_S) as client:
         if not stream:
             checked = [
@@ -263,7 +250,7 @@ def _input(is_text: bool) -> Iterator[list[msgspec.Raw]]:
             for number, content in numbered:
                 ready.append(json_text(content, f"line {number}", is_text=is_text))
         finally:
-            # A bad line does not take the good ones before it along.
+            # The valid lines before an invalid one are appended.
             yield from batches(ready)
 
 
@@ -279,9 +266,6 @@ def _show(answer: Appended, output: str) -> None:
         line(f"{seqs} in {answer.topic}" + (" (was there already)" if answer.deduped else ""))
 
 
-# `topics read`.
-
-
 def read(
     topic: str,
     /,
@@ -291,7 +275,7 @@ def read(
     last: Last = None,
     tag: Tag = None,
     filter: Filter = None,
-    limit: Annotated[int | None, Parameter(help="Print at most so many.")] = None,
+    limit: Annotated[int | None, Parameter(help="The maximum number of records to print.")] = None,
     output: RecordForm = None,
     server: Server = HERE,
 ) -> int:
@@ -300,7 +284,7 @@ def read(
     Parameters
     ----------
     topic
-        Its name.
+        The name of the topic.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"--limit is {limit}; accepted is a whole number of at least 1")
@@ -308,7 +292,7 @@ def read(
     printer = Printer(topic, output, wanted.matches)
     with connected(server) as client:
         cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms(), wanted)
-        # No page larger than what is printed of it.
+        # No page larger than the number of printed records.
         page = limit if limit is not None and wanted.matches is None and limit < 1000 else 1000
         for item in client.follow(
             topic, cursor, wait_ms=0, include_tags=True, limit=page, deadline_s=PATIENT_S, filter=wanted.query
@@ -319,8 +303,6 @@ def read(
     return 0
 
 
-# `topics tail`.
-
 _LAST = 10
 
 
@@ -329,7 +311,10 @@ def tail(
     /,
     *,
     follow: Annotated[
-        bool, Parameter(name=["--follow", "-f"], negative="", show_default=False, help="Wait for more, for ever.")
+        bool,
+        Parameter(
+            name=["--follow", "-f"], negative="", show_default=False, help="Wait for new records until interrupted."
+        ),
     ] = False,
     from_: From = None,
     since: Since = None,
@@ -339,14 +324,14 @@ def tail(
     output: RecordForm = None,
     server: Server = HERE,
 ) -> int:
-    """Print the last records of a topic, 10 unless told otherwise, and follow it.
+    """Print the last 10 records of a topic, and follow it with -f.
 
-    A server that is restarted is waited for, and what was lost meanwhile is told.
+    Reconnects to a restarted server, and reports lost records.
 
     Parameters
     ----------
     topic
-        Its name.
+        The name of the topic.
     """
     if from_ is None and since is None and last is None:
         last = _LAST
@@ -374,31 +359,32 @@ def _follow(client: Client, topic: str, cursor: int, printer: Printer, query: st
                 flush()
         except (ConnectionFailed, RetryLater) as error:
             wait_for(client, error)
-        # Of another topic of the name, the cursor would leave out what that one has before it.
+        # With the epoch, because the cursor is meaningless in a recreated topic.
         cursor, epoch = follower.cursor, follower.epoch
-
-
-# `topics delete`.
 
 
 def delete(
     topic: str,
     /,
     *,
-    before: Annotated[int | None, Parameter(help="Those whose seq is below this one.")] = None,
-    tag: Annotated[str | None, Parameter(help="Those with this tag; a * at the end is any ending.")] = None,
+    before: Annotated[int | None, Parameter(help="Delete records with a lower seq.")] = None,
+    tag: Annotated[
+        str | None, Parameter(help="Delete records with this tag; a * at the end matches any suffix.")
+    ] = None,
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Delete records for good: by seq, by tag, or those that both mean.
+    """Delete records permanently, by seq, by tag, or by both.
 
     Parameters
     ----------
     topic
-        Its name.
+        The name of the topic.
     """
     if before is None and tag is None:
-        raise UsageError(f"say which records: --before SEQ, --tag TAG or both; `topics rm {topic}` deletes all of it")
+        raise UsageError(
+            f"no records selected: give --before SEQ, --tag TAG or both; `topics rm {topic}` deletes the whole topic"
+        )
     with connected(server) as client:
         answer = client.delete(topic, before_seq=before, match=None if tag is None else tag_match(tag))
     print_result(

@@ -1,4 +1,4 @@
-"""The config of a topic as options: one for each of its fields, made from the table of them."""
+"""Options of topic commands: config fields, tags and filters, start positions, and the printing of records."""
 
 import inspect
 import re
@@ -31,36 +31,36 @@ from topics.model.topic_config import DEFAULT_CONFIG, TopicConfigPatch
 from topics_client import Client, Gap, Record, TagMatch
 
 _HELP = {
-    "type": "A log keeps records; a queue also hands them out as jobs.",
-    "ttl_ms": "Age at which records go, such as 7d; 0 is never.",
-    "cap_records": "Most records; 0 is no limit.",
-    "cap_bytes": "Most bytes, such as 64MiB; 0 is no limit.",
-    "discard": "What a full topic does: drop the oldest record, or reject the new one.",
-    "durability": "What an acknowledgement promises.",
-    "priority": "Who is told first, a number; none lets the server decide.",
-    "auto_priority": "Let readers raise the priority.",
-    "auto_create": "Create the topic again when somebody appends to it.",
-    "idempotency_window_ms": "How long keys of appends are remembered, such as 2m.",
-    "dedupe_node": "Leave a reader's own records out.",
-    "lease_ms": "Queues: how long a job is a worker's, such as 30s.",
-    "claim_jitter_ms": "Queues: how long a claim may wait for company.",
-    "max_deliveries": "Queues: how often a job is tried; 0 is for ever.",
-    "dead_letter": "Queues: the topic that jobs go to after that; none is nowhere.",
-    "leases_durable": "Queues: let leases survive a crash.",
+    "type": "The type: log, or queue, whose records are jobs to claim.",
+    "ttl_ms": "The TTL of records, such as 7d; 0 for none.",
+    "cap_records": "The maximum number of records; 0 for no limit.",
+    "cap_bytes": "The maximum size, such as 64MiB; 0 for no limit.",
+    "discard": "What a full topic does: drop the oldest records, or reject appends.",
+    "durability": "The durability of acknowledged records.",
+    "priority": "The delivery priority, a number; none for the server's choice.",
+    "auto_priority": "Raise the priority for active readers.",
+    "auto_create": "Create the topic again on append.",
+    "idempotency_window_ms": "How long idempotency keys are kept, such as 2m.",
+    "dedupe_node": "Do not return a reader's own records.",
+    "lease_ms": "Queues: the lease duration, such as 30s.",
+    "claim_jitter_ms": "Queues: how long a claim may wait to be batched.",
+    "max_deliveries": "Queues: the maximum deliveries of a job; 0 for no limit.",
+    "dead_letter": "Queues: the dead-letter topic; none for none.",
+    "leases_durable": "Queues: make leases durable across crashes.",
 }
-# The older, coarser word for `durability`.
+# The older form of `durability`.
 _LEFT_OUT = {"durable"}
 
 
 def config_options(*, defaults: bool) -> list[inspect.Parameter]:
-    """A parameter for each field; None stands for what was not given."""
+    """A parameter for each config field; None means not given."""
     return [
         _option(field, defaults) for field in msgspec.structs.fields(TopicConfigPatch) if field.name not in _LEFT_OUT
     ]
 
 
 def given_config(flags: dict[str, Any]) -> dict[str, object]:
-    """The fields that were given, as the server wants them."""
+    """The given fields, as values of the API."""
     return {name: _value(name, text) for name, text in flags.items() if text is not None}
 
 
@@ -110,7 +110,7 @@ def _value(name: str, given: Any) -> object:
 
 
 def with_config(command: Callable[..., int], *, defaults: bool) -> None:
-    """Gives a command, whose last parameter is `**flags`, an option for each field of a config."""
+    """Adds an option for each config field to a command with `**flags`."""
     signature = inspect.signature(command)
     own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
     command.__signature__ = signature.replace(  # type: ignore[attr-defined]
@@ -118,40 +118,37 @@ def with_config(command: Callable[..., int], *, defaults: bool) -> None:
     )
 
 
-# Conditions on tags, as the command line takes them.
-
-
 def tag_match(text: str) -> TagMatch:
-    """`order-7` means that tag, `order-*` every tag that begins so."""
+    """Parses a tag: `order-7` is that tag, `order-*` every tag with this prefix."""
     literal = text.removesuffix("*")
     if "*" in literal:
-        raise UsageError(f"the tag {text!r} has a * in it: only one at its end means any ending")
+        raise UsageError(f"the tag {text!r} has a * in it: only one at the end is allowed")
     return TagMatch(literal, prefix=literal != text)
 
 
-# Which records are meant: by their tag, and by what is in their payload.
+# Filters: by tag and by payload.
 
-Tag = Annotated[str | None, Parameter(help="Only records with this tag; a * at the end is any ending.")]
+Tag = Annotated[str | None, Parameter(help="Print only records with this tag; a * at the end matches any suffix.")]
 Filter = Annotated[
     list[str] | None,
     Parameter(
         negative="",
         consume_multiple=False,
         allow_leading_hyphen=True,
-        help="Only records whose payload has it: member=value, a.b=value or a!=value; or a query such as"
-        " '/total:>=5 tag:order-*', which the server answers. With several, all of them.",
+        help="Print only records that match: member=value, a.b=value or a!=value in the payload; or a query such as"
+        " '/total:>=5 tag:order-*', which the server evaluates. May be repeated; all must match.",
     ),
 ]
 Matches = Callable[[Record], bool]
 
-# How a query begins, which a member and its value never do.
+# The beginning of a query, which no member=value filter has.
 _QUERY = re.compile(r"[\s(-]*(NOT\b|/|(tag|node|ts|seq|has)\s*:)")
 
 _MISSING = object()
 
 
 class Meant(NamedTuple):
-    """Which records are meant: what the server is asked for, and what is looked at here. None is all of them."""
+    """The filter of a read: a query for the server, and a predicate of the command; None for all records."""
 
     query: str | None
     matches: Matches | None
@@ -181,12 +178,12 @@ def _condition(text: str) -> Matches:
     try:
         wanted = msgspec.json.decode(value)
     except msgspec.DecodeError:
-        # A text need not be in quotes, which the shell would take away.
+        # Text needs no quotes, which the shell would remove.
         wanted = value
 
     def holds(record: Record) -> bool:
         found = _member(_data(record), steps)
-        # JSON tells true from 1, and Python does not.
+        # In JSON true and 1 differ, in Python they are equal.
         return (found == wanted and isinstance(found, bool) == isinstance(wanted, bool)) is not negative
 
     return holds
@@ -196,7 +193,7 @@ def _data(record: Record) -> object:
     try:
         return record.data
     except (ValueError, RecursionError):
-        # JSON has numbers that Python has not, such as 1e999. Whoever writes one must not end the command.
+        # JSON has numbers that Python cannot represent, such as 1e999. They must not end the command.
         return _MISSING
 
 
@@ -211,17 +208,18 @@ def _member(value: Any, steps: list[str]) -> object:
     return value
 
 
-# Where to begin to read, as people say it: from a seq, since a moment, the last so many.
+# Start positions.
 
 From = Annotated[int | None, Parameter(name="--from", help="The first seq to print.")]
 Since = Annotated[
-    str | None, Parameter(help="The first moment: so long ago, such as 10m, or a date such as 2026-02-24T12:00:00Z.")
+    str | None,
+    Parameter(help="The start time: a time before now, such as 10m, or a date such as 2026-02-24T12:00:00Z."),
 ]
-Last = Annotated[int | None, Parameter(name=["--last", "-n"], help="So many of the newest records.")]
+Last = Annotated[int | None, Parameter(name=["--last", "-n"], help="The number of newest records to start with.")]
 
 
 def moment_of(since: str, now_ms: int) -> datetime:
-    """The moment that somebody means by --since."""
+    """The time of --since."""
     return datetime.fromtimestamp(moment_ms(since, "--since", now_ms) / 1000, UTC)
 
 
@@ -234,9 +232,9 @@ def cursor_of(
     now_ms: int,
     wanted: Meant,
 ) -> int:
-    """The cursor behind which the records are that somebody asks for; the last so many are of those that match."""
+    """The cursor to start after; --last counts matching records only."""
     if sum(given is not None for given in (from_seq, since, last)) > 1:
-        raise UsageError("--from, --since and --last are three ways to say where to begin: give one of them")
+        raise UsageError("--from, --since and --last exclude each other: give one of them")
     if from_seq is not None:
         return max(from_seq - 1, 0)
     if since is not None:
@@ -246,13 +244,13 @@ def cursor_of(
     return 0
 
 
-# Printing records as they are read: for people, for programs, or the payloads alone.
+# Printing of records.
 
 RecordForm = Annotated[
     Form | None,
     Parameter(
         name=["--output", "-o"],
-        help="A table, one JSON object a line, or the payloads alone.",
+        help="A table, one JSON object a line, or raw payloads.",
         show_default=lambda _: "table on a terminal, raw in a pipe",
     ),
 ]
@@ -261,7 +259,7 @@ _DIM, _CYAN, _RESET = "\x1b[2m", "\x1b[36m", "\x1b[0m"
 
 
 class Printer:
-    """Prints what a reader meets, and says beside it what was lost."""
+    """Prints records, and messages about lost ones."""
 
     def __init__(self, topic: str, form: Form | None, matches: Matches | None) -> None:
         self._topic = topic

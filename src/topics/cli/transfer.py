@@ -1,4 +1,4 @@
-"""`topics export`."""
+"""`topics export` and `topics import`: topics to files and back, directly or on Spark."""
 
 import os
 import re
@@ -17,23 +17,21 @@ from topics.log.layout import absolute, check_place
 from topics.model.settings import Settings
 from topics_client import Client, Gap, NewRecord
 
-# What files may hold, and on what they are made.
-
 Form = Literal["jsonl", "parquet"]
 FileForm = Annotated[
-    Form, Parameter(name="--format", help="What the files are: JSON lines, or Parquet, which is made on Spark.")
+    Form, Parameter(name="--format", help="The file format: JSON lines, or Parquet, which needs Spark.")
 ]
 OnSpark = Annotated[
     bool | None,
     Parameter(
         negative="--no-spark",
-        show_default=lambda _: "by size, where Spark is installed",
-        help="Do it on Spark, in parallel and with a folder of files; or never.",
+        show_default=lambda _: "by size, if Spark is installed",
+        help="Use Spark, in parallel and with a folder of files.",
     ),
 ]
 
 
-# Exports and imports on Spark: in parallel, into folders, and out of a data folder without a server.
+# On Spark: in parallel, with folders of files, and from a data folder without a server.
 
 _NO_RECORD = re.compile(r"BadLineError: (.*)")
 _NO_PARQUET = re.compile(r"(?:file:)?(\S+ is not a Parquet file)")
@@ -42,10 +40,10 @@ _NO_PARQUET = re.compile(r"(?:file:)?(\S+ is not a Parquet file)")
 def export_by_spark(
     topic: str, target: str, form: Form, server: Server, data_dir: str | None, *, skip_lost: bool
 ) -> int:
-    """Writes a folder that is not there yet."""
+    """Exports to a new folder."""
     need_spark("an export on Spark")
     if os.path.exists(target):
-        raise FileExistsError(f"{target} is there already")
+        raise FileExistsError(f"{target} exists already")
     access = _server(server) if data_dir is None else folder_access(data_dir)
     access["failOnDataLoss"] = "false" if skip_lost else "true"
     from topics.spark.session import SparkOptions, open_session  # noqa: PLC0415 - Spark takes seconds to import
@@ -61,16 +59,16 @@ def export_by_spark(
 
 
 def import_by_spark(topic: str, source: str, form: Form, server: Server, write_id: str | None) -> int:
-    """Reads a file, or a folder of files."""
+    """Imports a file or a folder of files."""
     need_spark("an import on Spark")
     if not os.path.exists(source):
-        raise FileNotFoundError(f"{source} is not there")
+        raise FileNotFoundError(f"{source} does not exist")
     from topics.spark.session import SparkOptions, open_session  # noqa: PLC0415
     from topics.spark.transfer import import_topic  # noqa: PLC0415
 
     access = {**_server(server), "writeId": write_id}
     spark = open_session(SparkOptions.of(Settings.from_env(os.environ), "topics import"))
-    # What fails is raised, and told below in a line: its log would put pages of a stack around that.
+    # The error is reported below in one line; Spark's log would add pages of stack traces.
     spark.sparkContext.setLogLevel("OFF")
     try:
         count = import_topic(spark, topic, os.path.abspath(source), form, _given(access))
@@ -78,7 +76,7 @@ def import_by_spark(topic: str, source: str, form: Form, server: Server, write_i
         problem = wrong_file(str(error))
         if problem is None:
             raise
-        raise CommandError(f"{problem}; nothing but files of records may be in {source}") from error
+        raise CommandError(f"{problem}; {source} may only contain files of records") from error
     finally:
         spark.stop()
     line(f"{count} records appended to {topic}")
@@ -86,13 +84,13 @@ def import_by_spark(topic: str, source: str, form: Form, server: Server, write_i
 
 
 def wrong_file(failure: str) -> str | None:
-    """What a failure of Spark says of a file that holds something else, out of all the rest; None where it does not."""
+    """The part of a Spark error about a file that has no records; None for other errors."""
     found = _NO_RECORD.search(failure) or _NO_PARQUET.search(failure)
     return found[1] if found is not None else None
 
 
 def folder_access(data_dir: str) -> dict[str, str | None]:
-    """How the connector reads a data folder."""
+    """The connector options to read a data folder."""
     cold = Settings.from_env(os.environ).cold_dir
     return {"mode": "segments", "path": os.path.abspath(data_dir), "coldDir": absolute(check_place(cold))}
 
@@ -118,32 +116,32 @@ def export(
     skip_lost: Annotated[
         bool,
         Parameter(
-            negative="", show_default=False, help="Go on behind records that are lost, with a word, instead of failing."
+            negative="", show_default=False, help="Continue after lost records with a message instead of failing."
         ),
     ] = False,
     spark: OnSpark = None,
     data_dir: Annotated[
-        str | None, Parameter(help="Read sealed records out of this data folder, on Spark; no server is needed.")
+        str | None, Parameter(help="Read sealed records from this data folder on Spark, without a server.")
     ] = None,
     server: Server = HERE,
 ) -> int:
-    """Write a topic's records to one file of JSON lines; on Spark, to a folder of files.
+    """Export the records of a topic to a file of JSON lines, or on Spark to a folder of files.
 
-    More than 1 GiB goes to Spark where it is installed, unless it goes to standard output.
+    More than 1 GiB is exported on Spark if it is installed, unless the target is standard output.
 
     Parameters
     ----------
     topic
-        Its name.
+        The name of the topic.
     target
-        A file or, on Spark, a folder that is not there yet; - is standard output.
+        A new file or, on Spark, a new folder; - for standard output.
     """
     if spark or format == "parquet" or data_dir is not None:
         if target == "-":
-            raise UsageError("Spark writes a folder of files: say which folder")
+            raise UsageError("Spark writes a folder of files: give a folder")
         return export_by_spark(topic, target, format, server, data_dir, skip_lost=skip_lost)
     if target != "-" and os.path.exists(target):
-        raise CommandError(f"{target} is there already: nothing was written")
+        raise CommandError(f"{target} exists already: nothing was written")
     with connected(server, PATIENT_S) as client:
         size = client.get_topic(topic, touch=False).bytes
         if size > _LARGE_BYTES and spark is None and target != "-":
@@ -154,7 +152,7 @@ def export(
         if target == "-":
             _write(client, topic, sys.stdout.buffer, skip_lost)
             return 0
-        # Under its own name only when it is whole.
+        # Renamed when it is complete.
         unfinished = f"{target}.unfinished"
         try:
             with open(unfinished, "wb") as file:
@@ -168,13 +166,13 @@ def export(
 
 
 def _write(client: Client, topic: str, file: IO[bytes], skip_lost: bool) -> int:
-    """The records of this moment: a topic that grows while it is exported does not keep it going for ever."""
+    """Writes the records up to the current head, so that a growing topic does not keep the export running."""
     head = client.get_topic(topic, touch=False).head_seq
     count = 0
     for item in client.follow(topic, wait_ms=0, include_tags=True):
         if isinstance(item, Gap):
             if not skip_lost:
-                raise CommandError(f"{told(topic, item)}: --skip-lost goes on behind them")
+                raise CommandError(f"{told(topic, item)}: --skip-lost continues after them")
             note(told(topic, item))
             continue
         if item.seq > head:
@@ -182,9 +180,6 @@ def _write(client: Client, topic: str, file: IO[bytes], skip_lost: bool) -> int:
         file.write(encode(Line.of(item)) + b"\n")
         count += 1
     return count
-
-
-# `topics import`.
 
 
 class _Given(msgspec.Struct):
@@ -206,31 +201,31 @@ def import_(
     write_id: Annotated[
         str | None,
         Parameter(
-            help="Makes an import that is repeated within the topic's idempotency_window_ms write nothing twice."
+            help="The idempotency id: an import repeated within the topic's idempotency_window_ms writes nothing twice."
         ),
     ] = None,
     spark: OnSpark = None,
     server: Server = HERE,
 ) -> int:
-    """Append the records of a file to a topic, in their order: the lines that an export writes.
+    """Import the records of a file into a topic, in order. The format is that of an export.
 
-    Of each line `data` is needed, and `tag`, `node` and `meta` are taken; seqs and times are given anew. A folder is
-    read by Spark, where it is installed. One file is not, however large: its records are appended in their order, one
-    request after the other, with or without Spark.
+    A line must have `data`, and may have `tag`, `node` and `meta`; seqs and times are assigned again. A folder is read
+    on Spark if it is installed. A single file is not, however large: its records are appended in order, one request
+    after the other.
 
     Parameters
     ----------
     topic
-        Its name.
+        The name of the topic.
     source
-        A file or, on Spark, a folder of files; - is standard input.
+        A file or, on Spark, a folder of files; - for standard input.
     """
     if spark or format == "parquet" or (spark is None and os.path.isdir(source) and has_spark()):
         if source == "-":
-            raise UsageError("Spark reads files: say which file or folder")
+            raise UsageError("Spark reads files: give a file or folder")
         return import_by_spark(topic, source, format, server, write_id)
     if os.path.isdir(source):
-        raise UsageError(f"{source} is a folder: Spark reads the files in it (--spark), and `cat` makes one of them")
+        raise UsageError(f"{source} is a folder: read it on Spark with --spark, or join its files with `cat`")
     descriptor = sys.stdin.fileno() if source == "-" else os.open(source, os.O_RDONLY)
     count = repeated = 0
     try:
@@ -249,12 +244,12 @@ def import_(
     finally:
         if source != "-":
             os.close(descriptor)
-    line(f"{counted(count, 'record')} appended to {topic}" + (f", {repeated} were there already" if repeated else ""))
+    line(f"{counted(count, 'record')} appended to {topic}" + (f", {repeated} existed already" if repeated else ""))
     return 0
 
 
 def _batches(descriptor: int) -> Iterator[list[NewRecord]]:
-    """Full ones, so that the same file is cut at the same places each time: the keys depend on it."""
+    """Full batches, so that the same file always has the same batches: the idempotency keys depend on it."""
     batch: list[NewRecord] = []
     size = 0
     for numbered in read_lines(descriptor):
@@ -276,5 +271,5 @@ def _record(number: int, content: bytes) -> NewRecord:
         raise CommandError(
             f"line {number} is no record ({error}): {content[:80].decode('utf-8', 'replace')!r}"
         ) from error
-    # A copy: a slice of the line would keep all of it.
+    # A copy: a slice would keep the whole line in memory.
     return NewRecord(given.data.copy(), given.tag, given.node, given.meta)

@@ -57,8 +57,8 @@ from topics.system.clock import SystemClock
 # Typed columns: the members of a stream's entries as columns of a DataFrame, by the functions that fill typed tables.
 #
 # The columns are fixed when a DataFrame is loaded, by the schema version at that time. Entries of a later version
-# cannot be converted to an earlier one, so a plan that finds another version raises SchemaChangedError, above all in the next
-# batch of a stream: restarted it has the new columns, and continues from its checkpoint. Columns chosen with
+# cannot be converted to an earlier one, so a plan that finds another version raises SchemaChangedError, above all in
+# the next batch of a stream: restarted it has the new columns, and continues from its checkpoint. Columns chosen with
 # `.schema(...)` stay fixed, and fail only once one of them no longer exists.
 
 
