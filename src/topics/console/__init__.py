@@ -1,4 +1,4 @@
-"""The console: a web page for people, of files that this package brings along.
+"""Web console: static files that the server delivers.
 
-The page uses the public API alone, so the server knows nothing of it but its files; README.md says how they are built.
+The page uses only the public API; README.md describes how its files are built.
 """

@@ -1,8 +1,8 @@
-"""Files of a page, out of packages, held in memory once somebody has asked for them.
+"""Static files of the console and the API reference, cached in memory on first use.
 
-A file has two forms, as it is and compressed, each with a strong tag of its own; whoever has one of them is told so in
-a few bytes. Nothing here is secret and nothing depends on who asks. A page may load what this server serves and nothing
-else: no inline script, no inline style, no frame around it, and no text of a record can become markup.
+A file has a plain and a compressed form, each with a strong ETag, so that clients with a cached copy get a 304. The
+files are public and the same for every client. The content security policy allows only files of this server: no inline
+script or style, no framing, and no record text as markup.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _TYPES = {
 }  # fmt: skip
 _COMPRESSED_FROM = 1024
 _LONG_BYTES = 128 * 1024
-"""To compress more than this takes so long that requests of others would notice."""
+"""Larger files are compressed in a thread, because other requests would wait."""
 STRICT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -45,13 +45,13 @@ class _File(NamedTuple):
 
 
 class Site:
-    """The files of one page by their path below it; the page itself has the empty one."""
+    """The files of one page by relative path; the page itself has the empty path."""
 
     def __init__(self, sources: Mapping[str, Traversable], policy: str = STRICT_POLICY) -> None:
         self._sources = dict(sources)
         self._files: dict[str, _File] = {}
         self._waiting: dict[str, list[Exchange]] = {}
-        """Who waits for a long file to be compressed, which a thread does."""
+        """Requests that wait for a file to be compressed in a thread."""
         self._headers = (
             ("content-security-policy", policy),
             ("x-content-type-options", "nosniff"),
@@ -59,7 +59,7 @@ class Site:
             ("referrer-policy", "no-referrer"),
             ("cross-origin-opener-policy", "same-origin"),
             ("cross-origin-resource-policy", "same-origin"),
-            # The browser keeps it and asks each time whether it is still the one: a new server has new files.
+            # The browser revalidates its copy each time, because a new server version has new files.
             ("cache-control", "no-cache"),
         )
 
@@ -67,7 +67,7 @@ class Site:
         return path in self._sources
 
     def answer(self, exchange: Exchange, path: str) -> None:
-        """Gives a file that is there."""
+        """Responds with an existing file."""
         file = self._files.get(path)
         if file is not None:
             _give(exchange, file)
@@ -99,7 +99,7 @@ class Site:
         plain = self._form(body, f'"{digest}"')
         packed = None
         if len(body) >= _COMPRESSED_FROM:
-            # Without a time in it, so that the tag stands for the same bytes after a restart.
+            # Without a timestamp, so that the ETag has the same bytes after a restart.
             smaller = gzip.compress(body, mtime=0)
             packed = self._form(smaller, f'"{digest}-gzip"', ("content-encoding", "gzip"), ("vary", "accept-encoding"))
         return _File(content_type, plain, packed)
@@ -124,7 +124,7 @@ def _is_known(if_none_match: str | None, tag: str) -> bool:
     return any(one.strip().removeprefix("W/") in (tag, "*") for one in if_none_match.split(","))
 
 
-# Which files make up the console, and the reference of the API.
+# The console and the API reference.
 
 _INDEX = "index.html"
 _SWAGGER = "flask_swagger_ui"
@@ -133,19 +133,19 @@ REFERENCE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Swagger UI makes markup of its own out of strings, from descriptions that are ours."""
+"""Swagger UI creates markup from strings, which are only our own descriptions."""
 
 
 def console_site() -> Site:
-    """The console. Its files are found now and read when they are asked for."""
+    """The console. Its files are listed now and read on first use."""
     sources = dict(_below(files("topics.console") / "static", ""))
     sources[""] = sources.pop(_INDEX)
     return Site(sources)
 
 
 def reference_site() -> Site | None:
-    """The reference of the API in Swagger UI; None where the package that has its files is not installed."""
-    # Found without importing it: its files are all that is wanted, and its code needs a web framework.
+    """The API reference in Swagger UI; None where the package with its files is not installed."""
+    # Located without an import: only its files are needed, and its code needs a web framework.
     spec = find_spec(_SWAGGER)
     if spec is None or not spec.submodule_search_locations:
         return None

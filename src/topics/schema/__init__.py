@@ -1,5 +1,4 @@
-"""What the entries of a stream look like: schemas, lenses, routing keys, profiles, search registries.
+"""Schemas of streams: validation, versions and lenses (schema migrations), routing keys, profiles, search fields.
 
-Pure values and decisions: bytes and documents in, documents and refusals out. The server, the Spark jobs and the tests
-run the same functions.
+Pure functions on bytes and documents. The server, the Spark jobs and the tests run the same functions.
 """

@@ -1,10 +1,10 @@
-"""What a stream promises about its entries: its registry and its profile, changed and stored as one.
+"""Stream contract: the schema registry and the profile of a stream, changed and stored atomically.
 
-A profile brings a registry along, and a crash must not leave one without the other. In the log and in snapshots
+A profile installs a registry, and a crash must not leave one without the other. In the log and in snapshots it is
 
     u8 1 | msgpack [registry (`topics.schema.registry`), profile as JSON | nil for generic]
 
-A reader takes further fields at the end; another first byte it refuses.
+A reader ignores further fields at the end, and rejects another first byte.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def encode_contract(contract: Contract) -> bytes:
 
 
 def decode_contract(raw: bytes | memoryview) -> Contract:
-    """Raises ValueError for what no version of this server wrote."""
+    """Raises ValueError for an unknown format."""
     if not len(raw) or raw[0] != _FORMAT:
         raise ValueError("a contract in a format that is not known")
     stored = _decode(raw[1:])
@@ -60,22 +60,22 @@ def decode_contract(raw: bytes | memoryview) -> Contract:
     return Contract(decode_registry(stored.registry), profile)
 
 
-# What an append goes through before it is stored: parsed once, normalised, validated, and given its keys.
+# Entry processing of an append: parse once, normalise, validate, extract routing keys.
 
 Text = bytes | msgspec.Raw
 """The JSON text of an entry."""
 
 
 class Taken(NamedTuple):
-    """Entries as they are to be stored."""
+    """Entries as they are stored."""
 
     payloads: Sequence[Text]
     keys: Sequence[str | None] | None
-    """One a payload; None when the request's own key, if it has one, is that of all of them."""
+    """One for each payload; None when the key of the request, if any, applies to all of them."""
 
 
 class Intake:
-    """The way in of one stream, compiled from its contract. A stream that promises nothing needs none."""
+    """Processes the appended entries of one stream, compiled from its contract."""
 
     def __init__(self, contract: Contract) -> None:
         self._profile: Profile | None = None if isinstance(contract.profile, Generic) else contract.profile
@@ -85,16 +85,16 @@ class Intake:
 
     @property
     def is_idle(self) -> bool:
-        """Whether entries pass without being looked at."""
+        """Whether entries are stored without processing."""
         return self._profile is None and self._validator is None and self._extractor is None
 
     def check_bytes(self) -> None:
-        """Refuses an append that is not JSON to a stream whose entries are described."""
+        """Raises InvalidRequestError for an append that is not JSON to a stream with a contract."""
         if not self.is_idle:
             raise InvalidRequestError("the entries of this stream are described: append them as application/json")
 
     def portion(self, raws: Sequence[Text]) -> int:
-        """How many of these entries may be taken in one go without others waiting for long; at least one."""
+        """The number of entries, at least one, to process before the event loop serves other requests."""
         room = float(PORTION_BYTES)
         if self._validator is not None:
             room = min(room, PORTION_COST / self._validator.weight)
@@ -107,7 +107,7 @@ class Intake:
         return count
 
     def take(self, raws: Sequence[Text], *, now_ms: int, stream_key: str | None = None) -> Taken:
-        """The batch as it is stored, or a refusal of all of it. `stream_key` is the key that the request names."""
+        """The batch as it is stored; raises InvalidRequestError for all of it. `stream_key` is the request's key."""
         if stream_key is not None and self._extractor is not None:
             raise InvalidRequestError("Stream-Key not allowed when routingKey is configured", field="Stream-Key")
         if self.is_idle:
@@ -142,7 +142,7 @@ class Intake:
 
 
 def _is_proved(contract: Contract) -> bool:
-    """Whether the schema is the one that the profile brought, and what the profile makes of an entry follows it."""
+    """Whether the schema is the profile's own, so that normalised entries are always valid."""
     canonical = contract.profile.canonical()
     versions = contract.registry.versions
     return canonical is not None and bool(versions) and versions[-1].schema == encode(canonical.schema)
@@ -166,14 +166,14 @@ def _all_bounded(keys: list[str | None]) -> list[str | None]:
     return keys
 
 
-# The profile of a stream as a resource: what a request asks for, what is decided, and what is shown.
+# The profile resource: parsing, update and JSON form.
 
 PROFILE_API_VERSION = "durable.streams/profile/v1"
 _WHAT = "profileUpdate"
 
 
 def parse_profile_update(body: bytes) -> Profile:
-    """Reads the body of `POST _profile`, and refuses whatever needs no look at the stream to be refused."""
+    """Parses the body of `POST _profile`; raises InvalidRequestError for errors that do not depend on the stream."""
     document = parse_request(_WHAT, body)
     refuse_others(_WHAT, document, frozenset(("apiVersion", "profile")))
     check_api_version(_WHAT, document, PROFILE_API_VERSION)
@@ -181,8 +181,8 @@ def parse_profile_update(body: bytes) -> Profile:
 
 
 def decide_profile(contract: Contract, profile: Profile, *, is_json: bool, empty: bool, next_seq: int) -> Contract:
-    """The contract after the update. A profile with a canonical schema goes onto an empty stream, or one that it is on
-    already; what it had installed stays when another one takes its place."""
+    """The contract after the update. A profile with a canonical schema needs an empty stream, or one that has it
+    already; its registry stays when another profile replaces it."""
     if profile.needs_json and not is_json:
         raise InvalidRequestError(
             f"{profile.kind} profile requires application/json stream content-type", field="profile.kind"

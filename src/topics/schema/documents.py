@@ -1,4 +1,4 @@
-"""Reading what clients send: every field that is not known is refused by its name, so that a typo changes nothing."""
+"""JSON documents from clients: limits, parsing, JSON pointers and routing keys. Unknown fields are rejected by name."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -9,14 +9,14 @@ import msgspec
 from topics.model.errors import InvalidRequestError, quoted
 from topics.model.limits import KIB, MIB
 
-# The bounds of a registry, so that no document a client installs costs more than it looks.
+# Limits, so that no document of a client can cause unbounded work.
 
 MAX_UPDATE_BYTES: Final = 256 * KIB
 """One request to change a schema or a profile."""
 MAX_REGISTRY_BYTES: Final = 4 * MIB
 """All versions of one stream together; every snapshot carries them."""
 MAX_DOCUMENT_DEPTH: Final = 64
-"""How deep a schema may be nested. Every walk over one recurses, and so does the validator."""
+"""The maximum nesting of a schema, because functions on schemas and the validator recurse."""
 
 MAX_PATTERNS: Final = 100
 MAX_PATTERN_BYTES: Final = MIB
@@ -158,7 +158,7 @@ _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 _INDEX = re.compile(r"0|[1-9][0-9]*")
 
 MISSING: Final = object()
-"""What a pointer finds where there is nothing; None is a value."""
+"""The result of a pointer without a match; None is a value."""
 
 
 def parse_pointer(text: str, what: str) -> tuple[str, ...]:
@@ -200,7 +200,7 @@ def _element(document: object, token: str) -> object:
     return document[index] if index < len(document) else MISSING
 
 
-# Routing keys: which member of an entry is its key.
+# Routing keys: the member of an entry that is its key.
 
 
 class RoutingKey(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -38,7 +38,7 @@ from topics.schema.lenses import (
 )
 from topics.schema.validation import DRAFT_4, check_schema, compile_schema, draft_of, members_in
 
-# Whether everything that one schema allows is allowed by another: the half of a lens's proof that looks at schemas.
+# Schema subsumption: whether every value that one schema allows is allowed by another.
 #
 # The answer is sound and not complete: «yes» is always true, «no» may mean that nothing here can show it. For every
 # keyword of the wider schema that asserts something, the narrower one has to imply it: by its own keyword, by the
@@ -324,7 +324,7 @@ _RULES: Final[dict[str, _Rule]] = {
 
 
 _MAX_MAPPED_DEFAULT_BYTES = 64
-"""What an `add` may set in each element of an array."""
+"""The values that an `add` may set in each element of an array."""
 
 
 def settled(ops: Sequence[Op], target: Schema) -> tuple[Op, ...]:

@@ -1,4 +1,4 @@
-"""Lenses: documents that say how an entry of one version becomes one of the next.
+"""Lenses (schema migrations): documents that convert entries of one schema version to the next.
 
     rename   from, to                                         moves a member
     copy     from, to
@@ -206,7 +206,7 @@ def _parse_op(document: object, what: str) -> Op:
     return op
 
 
-# The conversions of lenses: tables, and functions with names that mean the same for ever.
+# Conversions: tables, and named functions whose meaning never changes.
 #
 # Each function here is total on the values that a proof lets through, so that a promotion never fails. A date that four
 # digits of a year cannot say becomes the nearest one they can: refusing the lens would leave a stream with one such
@@ -244,7 +244,7 @@ BUILTIN_TYPES: Final = {
     "rfc3339_to_unix_millis": ("string", {"type": "integer"}),
     "unix_millis_to_rfc3339": ("integer", {"type": "string", "format": "date-time"}),
 }
-"""What each function takes, and a schema of what it gives."""
+"""The input type of each function, and a schema of its results."""
 
 PARTIAL: Final = frozenset(("string_to_int", "rfc3339_to_unix_millis"))
 """Functions that some texts of their type do not have a value for."""
@@ -274,7 +274,7 @@ def table_key(value: Scalar) -> str:
     return str(value)
 
 
-# Lenses as functions: one small function an op, which changes the document in place and returns it.
+# Compilation: one function for each op, which changes the document in place and returns it.
 #
 # A lens is compiled once and run for every entry. The ops at the top of a document, nearly all there are, have
 # functions of their own without a loop over the path.

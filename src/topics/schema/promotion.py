@@ -1,8 +1,8 @@
-"""Promotion: an entry of an older version, as one of the current version.
+"""Promotion (schema migration on read): converts entries of older schema versions to the current version.
 
 A proven lens never fails on an entry that was valid when it was written (`topics.schema.lens_proof`). An entry that was
-never validated, because it came through another door, or one that would grow beyond all measure, is left as it is: a
-reader who gets one odd entry can go on, and one who gets an error cannot.
+never validated, because it was written through /v0, or that would grow beyond the limit, is returned unchanged: a
+reader can skip one odd entry, but not an error.
 """
 
 from bisect import bisect_right
@@ -17,17 +17,17 @@ from topics.schema.lenses import Op, Step, compile_ops, growth, run
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _NOT_VALID = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
-"""What ops raise on an entry that never was valid."""
+"""The exceptions of ops on an entry that was never valid."""
 
 
 class Chain:
-    """The steps from one version to the current one."""
+    """The migration from one version to the current one."""
 
     def __init__(self, ops: Sequence[Op]) -> None:
         self.steps: tuple[Step, ...] = compile_ops(ops)
         factor, extra = growth(ops)
         self._safe_bytes = (MAX_PROMOTED_BYTES - extra) // factor
-        """An entry of at most that many bytes cannot grow too large, so nobody has to look."""
+        """An entry of at most this size cannot grow beyond the limit, so its size is not checked."""
 
     def promote(self, raw: bytes | memoryview) -> bytes | memoryview:
         """The text of the promoted entry; `raw` itself when it cannot be promoted."""
@@ -38,8 +38,8 @@ class Chain:
         return _encode(value)
 
     def promote_all(self, raws: Sequence[bytes | memoryview]) -> bytes | None:
-        """The texts of several promoted entries with commas between them, in a fraction of the time that one after the
-        other takes; None where one of them has to be looked at by itself.
+        """The texts of several promoted entries joined by commas, much faster than one by one; None where an entry
+        needs `promote`.
         """
         if max(map(len, raws)) > self._safe_bytes:
             return None
@@ -52,7 +52,7 @@ class Chain:
         return _encode(values)[1:-1] if len(values) == len(raws) else None
 
     def apply(self, value: Any, size: int) -> Any:
-        """The promoted value; `value` itself is used up. Raises what its ops raise on a value that was never valid."""
+        """The promoted value; changes `value` in place. Raises the errors of its ops on an invalid value."""
         if size <= self._safe_bytes:
             return run(self.steps, value)
         for step in self.steps:
@@ -64,7 +64,7 @@ class Chain:
 
 class Promoter:
     """The promotions of one stream. `boundaries` are the first entries of versions 1, 2 and so on; `ops` are those of
-    the lenses from each version to the next, with their defaults settled."""
+    the lenses from each version to the next, with defaults filled in."""
 
     def __init__(self, boundaries: Sequence[int], ops: Sequence[Sequence[Op]]) -> None:
         if boundaries and len(ops) != len(boundaries) - 1:
@@ -79,18 +79,18 @@ class Promoter:
 
     @property
     def current_from(self) -> int:
-        """The number of the first entry of the current version: those before it are promoted."""
+        """The number of the first entry of the current version; earlier entries are promoted."""
         return self._boundaries[-1] if self._boundaries else 0
 
     def version_of(self, entry: int) -> int:
-        """The version under which an entry was written; 0 for one from before the first."""
+        """The version of an entry; 0 before the first version."""
         return bisect_right(self._boundaries, entry)
 
     def is_current(self, version: int) -> bool:
         return version == len(self._boundaries) or version == 0
 
     def chain(self, version: int) -> Chain:
-        """The way from `version` to the current one, compiled when it is first needed."""
+        """The migration from `version` to the current one, compiled on first use."""
         chain = self._chains.get(version)
         if chain is None:
             chain = self._chains[version] = Chain([op for ops in self._ops[version - 1 :] for op in ops])
@@ -106,8 +106,8 @@ class Promoter:
 
 
 def _left(value: Any, room: int) -> int:
-    """What is left of `room` bytes besides the value's text; below 0 as soon as it does not fit. It counts a little
-    less than the text takes, and stops early, so that a text too large to write is never written."""
+    """`room` minus the approximate length of the value's text; negative as soon as it does not fit. It underestimates
+    a little and stops early, so that a text beyond the limit is never written."""
     if isinstance(value, str):
         return room - len(value) - 2
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""The members of a stream's entries as typed columns: which there are, and what each holds.
+"""Typed columns: the members of a stream's entries as columns of a table.
 
-A column is a top-level property of the current version's schema. Everything else of an entry, and whatever does not fit
-its column exactly, stays together as JSON in the *rest*, so that columns and rest are the entry, whatever it is.
+A column is a top-level property of the current version's schema. All other members, and values that do not fit their
+column exactly, are kept as JSON in the *rest*, so that columns and rest together are the whole entry.
 
 | the schema allows | the column is |
 |---|---|
@@ -12,11 +12,11 @@ its column exactly, stays together as JSON in the *rest*, so that columns and re
 | string | `string` |
 | anything else, several of these, or it does not say | `json`, the value as JSON text |
 
-Each of them may be null besides. A name that some engine cannot have as a column, or that differs from an earlier one
-in nothing but capitals, has no column.
+Each may be null. A name that some engines do not allow for a column, or that differs from an earlier one only in case,
+has no column.
 
-A column has a number for as long as it has its name and its type, from version to version. Numbers follow from the
-versions alone and are never given twice, so every task finds the same.
+A column keeps its id across versions as long as its name and type do not change. Ids are a function of the versions and
+are never reused, so every task computes the same.
 """
 
 import re
@@ -34,10 +34,10 @@ ColumnKind = Literal["long", "double", "boolean", "timestamp", "string", "json"]
 
 MAX_COLUMNS = 500
 FIRST_COLUMN_ID = 101
-"""Numbers below it are for what every table has."""
+"""Lower ids are for the columns of every table."""
 
 _FORMAT = 1
-"""Part of what tells two layouts apart: raised when the same versions come to other columns."""
+"""Part of the generation: increased when the same versions give other columns."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
@@ -58,7 +58,7 @@ class Columns(NamedTuple):
     """The columns of one version."""
 
     generation: str
-    """Tells files of this layout from files of any other, of an earlier version above all."""
+    """Identifies the layout of files, which changes with each version."""
     columns: tuple[Column, ...]
 
 
@@ -83,7 +83,7 @@ def _named(schema: dict[str, Any]) -> Iterable[tuple[str, ColumnKind]]:
     properties = schema.get("properties")
     taken: set[str] = set()
     for name, part in properties.items() if isinstance(properties, dict) else ():
-        # Most engines do not tell capitals from small letters in names of columns.
+        # Column names are case-insensitive in most engines.
         if _NAME.fullmatch(name) is not None and name.lower() not in taken and len(taken) < MAX_COLUMNS:
             taken.add(name.lower())
             yield name, _kind(part)
@@ -105,7 +105,7 @@ def _kind(schema: Any) -> ColumnKind:
 
 
 class Filled(NamedTuple):
-    """Entries as columns: a list for each, in their order, and the rest as JSON text where there is any."""
+    """Entries as columns: a list of values for each column, and the rest as JSON text where there is any."""
 
     values: list[list[Any]]
     rest: list[str | None]
@@ -129,7 +129,7 @@ def fill(columns: tuple[Column, ...], texts: Iterable[bytes | memoryview]) -> Fi
         for name, fit, add in fitting:
             value = entry.get(name, _ABSENT)
             fitted = None if value is _ABSENT else fit(value)
-            # A null that was written is not the same as none, and a value that does not fit is not lost.
+            # An explicit null differs from a missing member, and a value that does not fit is kept in the rest.
             if fitted is not None:
                 del entry[name]
             add(fitted)

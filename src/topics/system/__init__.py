@@ -1,1 +1,1 @@
-"""The machine: the only reader of real time, real randomness and the process's own surroundings."""
+"""System access: real time, randomness, process and memory settings. No other package reads them."""

@@ -1,7 +1,4 @@
-"""Time, as an argument.
-
-Everything that depends on time takes a `Clock`, so a test can move time by hand and a replay meets the time it logged.
-"""
+"""Clocks. Code that depends on time takes a `Clock` as an argument, so that tests and replays control time."""
 
 import time
 from typing import Protocol
@@ -15,7 +12,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment. Never goes backwards: for durations and deadlines."""
+        """Seconds since a fixed moment. Never decreases: for durations and deadlines."""
         ...
 
 
@@ -25,5 +22,5 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    # Without a call of our own in between: it is asked several times for each request.
+    # Without a wrapper, because it is called several times for each request.
     monotonic = staticmethod(time.monotonic)

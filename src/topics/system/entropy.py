@@ -1,11 +1,11 @@
-"""Randomness, as an argument, so that a test can repeat a run."""
+"""Random bytes. Code that needs randomness takes an `Entropy` as an argument, so that tests can repeat a run."""
 
 import os
 from typing import Protocol
 
 
 class Entropy(Protocol):
-    """A source of bytes nobody can guess."""
+    """A source of unpredictable bytes."""
 
     def token(self, nbytes: int) -> bytes:
         """Exactly `nbytes` fresh random bytes."""
@@ -13,10 +13,10 @@ class Entropy(Protocol):
 
 
 class SystemEntropy:
-    """The kernel's generator: a lease id fences a worker out only while it cannot be guessed.
+    """The kernel's generator: a lease id is a fencing token only while it cannot be guessed.
 
-    It is asked each time. Bytes that were asked for ahead would be in a fork of the process as well, and of two clients
-    that send the same idempotency key one loses its records.
+    There is no buffer: a fork of the process would have the same bytes, and of two clients that send the same
+    idempotency key one loses its records.
     """
 
     def token(self, nbytes: int) -> bytes:

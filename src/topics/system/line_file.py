@@ -1,6 +1,6 @@
-"""A file that lines are added to by a thread of its own: whoever has something to say neither waits nor fails.
+"""Asynchronous line writer for the audit log: a thread appends lines to a file, so that callers neither wait nor fail.
 
-What waits to be written is bounded. Beyond that lines are lost, and the next line that is written tells how many.
+The buffer is bounded. Lines beyond it are dropped, and the next written line has their number.
 """
 
 import logging
@@ -20,11 +20,10 @@ _logger = logging.getLogger(__name__)
 
 
 class LineFile:
-    """Whoever else keeps the file, by moving it away, has it opened anew with `reopen`."""
+    """Appends lines to a file. Call `reopen` after log rotation."""
 
     def __init__(self, path: str, lost: Callable[[int], bytes]) -> None:
-        """`lost` makes the line that tells of so many that are missing. Raises `OSError` where the file cannot be
-        opened."""
+        """`lost` formats the line with the number of dropped lines. Raises `OSError` if the file cannot be opened."""
         self._path = path
         self._lost_line = lost
         self._fd = self._open()
@@ -45,12 +44,12 @@ class LineFile:
         self._news.set()
 
     def reopen(self) -> None:
-        """Opens the file of that name again: the one that is open may have another name by now."""
+        """Opens the path again, after the file was renamed."""
         self._again = True
         self._news.set()
 
     def close(self) -> None:
-        """Writes what waits, as long as that does not take for ever."""
+        """Writes the buffered lines within a time limit, and closes the file."""
         self._over = True
         self._news.set()
         self._thread.join(_END_S)
@@ -103,11 +102,8 @@ class LineFile:
             _logger.error("the audit log cannot be written", extra={"path": self._path, "error": str(error)})
 
 
-# Small files that tell other programs something and are no part of the log.
-
-
 def write_whole(path: str, text: str) -> None:
-    """Puts `text` at `path` in one step: who polls for the file sees none of it or all of it."""
+    """Writes a file atomically: a reader sees all of it or none."""
     # The process id keeps two servers with the same target from writing into one temporary file.
     temporary = Path(f"{path}.{os.getpid()}.tmp")
     try:

@@ -1,4 +1,4 @@
-"""What the system says of this process, under the names that collectors of metrics know."""
+"""Process information and tuning: metrics, memory, file descriptors, priority, allocator and garbage collector."""
 
 import contextlib
 import ctypes
@@ -46,20 +46,20 @@ def process_numbers() -> ProcessNumbers | None:
     )
 
 
-# What the kernel tells about the memory of this process.
+# Memory of this process.
 
 _STATUS = Path("/proc/self/status")
 
 
 class ProcessMemory(NamedTuple):
-    """In bytes; all 0, and `known` false, where the kernel does not tell."""
+    """In bytes; all 0, and `known` false, where the kernel does not report it."""
 
     known: bool = False
     resident: int = 0
     highest_resident: int = 0
-    """The most there ever was."""
+    """The peak."""
     anonymous: int = 0
-    """What the process made itself, as opposed to pages of files."""
+    """Anonymous memory, as opposed to pages of files."""
     files: int = 0
     shared: int = 0
 
@@ -82,23 +82,23 @@ def _bytes(text: str) -> int:
     return int(number[0]) * 1024 if number and number[0].isdigit() else 0
 
 
-# How many file descriptors the process may have, and how connections and files share them.
+# File descriptor limits.
 #
-# Every connection is one, and so is every mapped file. A process that has none left can turn no log file and read no
-# segment, so the connections are given a number of their own, and the rest belongs to the files.
+# Every connection and every open file needs one. Without a free descriptor the process cannot rotate the log or open a
+# segment, so connections have a limit of their own, and the rest is reserved for files.
 
 FILES = 1024
-"""For mapped segments (two each), the log, what is written, webhooks, and what the system uses itself."""
+"""For mapped segments (two each), the log, files being written, webhooks, and the interpreter."""
 
 
 def raise_limit(wanted: int) -> int:
-    """Raises the process's limit to what is wanted, as far as the system allows; the limit there is then."""
+    """Raises the limit of the process to `wanted` as far as the system allows; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted
     target = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if target > soft:
-        # A system may have bounds of its own below the hard limit; then it stays as it was.
+        # A system may have lower limits than the hard limit; then the limit stays unchanged.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
             return target
@@ -106,39 +106,36 @@ def raise_limit(wanted: int) -> int:
 
 
 def connections_within(limit: int, wanted: int) -> int:
-    """How many connections may be open under a limit: what the files do not need, and half of a small one."""
+    """The number of connections under a limit: all but the reserved descriptors, and half of a small limit."""
     return max(min(wanted, limit - min(FILES, limit // 2)), 1)
 
 
-# Forgetting a variable of the environment, for those that hold secrets.
-
-
 def forget_variable(name: str) -> None:
-    """Drops a variable wherever this process holds it. The system keeps what the process was started with."""
+    """Removes a secret from the environment of this process. The kernel keeps the initial environment."""
     os.environ.pop(name, None)
-    # The interpreter keeps the environment of its start beside the one that programs see.
+    # The interpreter keeps a copy of the initial environment.
     posix.environ.pop(name.encode(), None)
-    # So does a module of the standard library that the metrics bring along, from when it was imported.
+    # So does a module of the standard library that the metrics import.
     handlers = sys.modules.get("wsgiref.handlers")
     if handlers is not None:
         handlers.BaseHandler.os_environ.pop(name, None)
 
 
-# How threads share the interpreter.
+# Thread switching.
 
 _SWITCH_S = 0.0005
 
 
 def tune_threads() -> None:
-    """Lets the event loop have the interpreter back sooner.
+    """Shortens the switch interval of the interpreter.
 
-    A thread that computes keeps it for five milliseconds unless told otherwise, and every request would wait that long
-    whenever a segment is put together in the background.
+    By default a computing thread keeps the GIL for five milliseconds, and every request would wait that long while a
+    segment is written in the background.
     """
     sys.setswitchinterval(_SWITCH_S)
 
 
-# What the process can learn about the machine it runs on.
+# The machine.
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROC = Path("/proc")
@@ -147,10 +144,10 @@ _LOW_PRIORITY, _LOWEST_PRIORITY = 10, 19
 
 
 def boot_id() -> str:
-    """Names this run of the kernel, or is empty where the kernel does not tell.
+    """The boot id of the kernel; empty where it is not available.
 
     While it is unchanged, bytes that were written but never synced are still in the page cache: a killed process has
-    lost nothing. Empty must be taken as "changed", since nobody can say that it was not.
+    lost nothing. Empty must be treated as changed.
     """
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
@@ -159,15 +156,15 @@ def boot_id() -> str:
 
 
 def cpu_count() -> int:
-    """How many CPUs this process may use, which in a container is often fewer than the machine has."""
+    """The number of CPUs this process may use, which in a container is often fewer than the machine has."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # Only Linux can tell; elsewhere every CPU counts.
+    except AttributeError:  # Only Linux has affinity.
         return os.cpu_count() or 1
 
 
 def resident_bytes() -> int:
-    """The physical memory that the process holds now; 0 where the kernel does not tell."""
+    """The resident memory of the process; 0 where it is not available."""
     try:
         resident_pages = int(_STATM.read_text(encoding="ascii").split()[1])
     except OSError:
@@ -176,9 +173,9 @@ def resident_bytes() -> int:
 
 
 def tree_bytes() -> int:
-    """The physical memory of this process and of all that descend from it, shared pages shared out among them.
+    """The physical memory of this process and its descendants (PSS: shared pages are divided).
 
-    0 where the kernel does not tell; a process that ends meanwhile counts for nothing.
+    0 where it is not available; a process that ends meanwhile counts as 0.
     """
     children: dict[int, list[int]] = {}
     for entry in _PROC.glob("[0-9]*"):
@@ -204,12 +201,12 @@ def _share_of_memory(process: int) -> int:
 
 
 def step_back(how: Literal["idle", "low", "normal"]) -> None:
-    """Lets others go first, before this process and those it starts.
+    """Lowers the scheduling priority of this process and its children.
 
-    `low` is a low priority: a share of the processor also when others want all of it. But a process that wakes up then
-    waits until the slice of the one that runs is over, which writers would notice. `idle` is a class of scheduling that
-    gives way at once and gets only what nobody else wants; where there is none, the lowest priority has to do. Not even
-    such a process gives way within a call of the kernel, so one core of several is left alone altogether.
+    `low` is a nice value: a share of the processor also under load. But a waking process then waits for the end of this
+    one's time slice, which writers would notice. `idle` is the scheduling class SCHED_IDLE, which is preempted at once
+    and gets only unused time; without it, the lowest nice value is used. Even an idle process is not preempted within a
+    system call, so one core of several is not used at all.
     """
     if how == "idle":
         try:
@@ -227,11 +224,11 @@ def _leave_a_core() -> None:
         if len(cores) > 1:
             os.sched_setaffinity(0, cores[1:])
     except (AttributeError, OSError):
-        # Only some systems let a process choose its cores.
+        # Affinity is not available everywhere.
         return
 
 
-# Makes the C allocator keep the memory it is given back.
+# Allocator tuning: glibc keeps freed memory.
 #
 # By default glibc answers a request of more than 128 KiB with a fresh mapping and unmaps it when it is freed, so that
 # every large answer pays for page faults and for the kernel zeroing its pages. Keeping such blocks in the heap made
@@ -259,9 +256,9 @@ def tune_allocator() -> bool:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keeps the garbage collector out while state is rebuilt that is all there to stay.
+    """Disables the garbage collector while long-lived state is rebuilt.
 
-    It would go through everything there is each time that has grown by a quarter, a third of the work of a start.
+    It would traverse all objects each time their number has grown by a quarter, a third of the time of a start.
     """
     gc.disable()
     try:
