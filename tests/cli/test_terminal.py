@@ -125,7 +125,7 @@ def test_its_log_stays_a_log_where_no_person_looks(live: LiveServer) -> None:
     assert all(line.startswith("{") for line in live.log().splitlines())
 
 
-def test_whoever_reads_the_output_may_leave(env: dict[str, str], client: Client) -> None:
+def test_closed_output_pipe_exits_with_141(env: dict[str, str], client: Client) -> None:
     client.append_many("long", [{"text": "x" * 1000}] * 900)
     client.append_many("long", [{"text": "x" * 1000}] * 900)
     with subprocess.Popen(

@@ -11,7 +11,7 @@ from tests.crash.test_the_archive_survives_every_stop import ENDINGS, Files, in_
 from tests.unit.spark.archives import ROOT
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import every_file
-from tests.unit.spark.test_typed import seqs_in
+from tests.unit.spark.test_typed_tables import seqs_in
 from tests.unit.spark.typed import Described, run_typed, typed_entries
 from tests.unit.streams.describing import rename
 from topics.testing import FakeDisk, ManualClock, PowerCut, Survival

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.spark.looking import sealed_to, wait_until
+from tests.spark.waiting_for import sealed_to, wait_until
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.model.seq_ranges import covers

@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.http.live import LiveServer
-from tests.spark.looking import checkpointed, of_diff, of_frame, sealed_to, wait_until
+from tests.spark.waiting_for import checkpointed, of_diff, of_frame, sealed_to, wait_until
 from topics.spark.arrow_slices import RECORD_DDL
 from topics_client import Client, NewRecord
 

@@ -16,7 +16,7 @@ from tests.http.live import LiveServer
 from tests.s3 import S3Server
 from tests.spark.daemons import Daemon, last_words
 from tests.spark.indexed import check_indexed, fill_indexed
-from tests.spark.looking import all_cold, of_diff, sealed_to, wait_until
+from tests.spark.waiting_for import all_cold, of_diff, sealed_to, wait_until
 from topics.log.posix import PosixFileSystem
 from topics.model.settings import Settings
 from topics.spark.archive.archive_reader import read_archive, topics_named

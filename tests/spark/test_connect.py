@@ -16,7 +16,7 @@ import pytest
 from tests.http.live import LiveServer
 from tests.spark.daemons import Daemon, install, last_words
 from tests.spark.indexed import check_indexed, fill_indexed
-from tests.spark.looking import of_diff, sealed_to, wait_until
+from tests.spark.waiting_for import of_diff, sealed_to, wait_until
 from topics.log.posix import PosixFileSystem
 from topics.spark.archive.archive_reader import read_archive, topics_named
 from topics.spark.archive.ledger import ArchiveStore

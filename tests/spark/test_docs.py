@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.http.live import LiveServer
-from tests.spark.looking import of_diff
+from tests.spark.waiting_for import of_diff
 from tests.unit.docs.pages import blocks, read, section
 from topics_client import Client
 

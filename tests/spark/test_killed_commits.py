@@ -13,8 +13,8 @@ import pytest
 from tests.http.live import LiveServer
 from tests.readers import Row, read_by_all
 from tests.spark.iceberg_runtime import read_by_spark
-from tests.spark.looking import checkpointed
 from tests.spark.test_table_readers import archive, fill, of, sealed
+from tests.spark.waiting_for import checkpointed
 from topics.log.fs import FileSystem
 from topics.model.settings import Settings
 from topics.spark.pipeline.executors import InlineExecutor

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from tests.http.live import LiveServer
 from tests.s3 import S3Server
-from tests.spark.looking import all_cold, of_diff, of_frame, wait_until
+from tests.spark.waiting_for import all_cold, of_diff, of_frame, wait_until
 from topics.cli import main
 from topics.log.layout import Layout
 from topics.log.object_store.tiered_fs import guest_files

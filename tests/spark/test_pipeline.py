@@ -15,7 +15,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from tests.http.live import LiveServer
-from tests.spark.looking import checkpointed, of_diff, sealed_to, wait_until
+from tests.spark.waiting_for import checkpointed, of_diff, sealed_to, wait_until
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.model.settings import Settings
@@ -143,7 +143,7 @@ def test_a_batch_may_begin_with_what_only_the_archive_has(
         assert len(whole) == len(rows)
 
 
-def test_a_poisoned_topic_is_left_out_by_a_real_job(spark: SparkSession, archiving: LiveServer, tmp_path: Path) -> None:
+def test_damaged_topic_is_quarantined_by_a_real_job(spark: SparkSession, archiving: LiveServer, tmp_path: Path) -> None:
     with Client(archiving.url) as client:
         fill(client, tmp_path, "bad")
         fill(client, tmp_path, "good")

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.http.live import LiveServer
-from tests.spark.looking import sealed_to, wait_until
 from tests.spark.test_pipeline import pipeline, run_all
+from tests.spark.waiting_for import sealed_to, wait_until
 from tests.unit.streams.describing import lens, rename
 from topics.spark.archive.archive_reader import archived_records
 from topics.spark.promotion import ask_versions

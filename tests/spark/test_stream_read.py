@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.http.live import LiveServer
-from tests.spark.looking import checkpointed, of_diff
+from tests.spark.waiting_for import checkpointed, of_diff
 from topics_client import Client
 
 

@@ -12,8 +12,8 @@ import pytest
 from tests.http.live import LiveServer
 from tests.readers import read_typed_by_all
 from tests.s3 import S3Server
-from tests.spark.looking import checkpointed, sealed_to, wait_until
 from tests.spark.test_table_readers import archive
+from tests.spark.waiting_for import checkpointed, sealed_to, wait_until
 from tests.unit.streams.describing import lens
 from topics.model.settings import Settings
 from topics_client import Client

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.http.live import LiveServer
-from tests.spark.describing import IN_COLUMNS, LATER, describe
-from tests.spark.looking import of_diff, sealed_to, wait_until
+from tests.spark.described_stream import IN_COLUMNS, LATER, describe
+from tests.spark.waiting_for import of_diff, sealed_to, wait_until
 from topics_client import Client
 
 ROOT = Path(__file__).parents[2]

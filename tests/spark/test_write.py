@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tests.http.live import LiveServer
-from tests.spark.looking import of_diff, wait_until
+from tests.spark.waiting_for import of_diff, wait_until
 from topics_client import Client, NewRecord, TopicNotFound
 
 Options = Iterable[tuple[str, str]]

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tests.spark.describing import change_the_schema
+from tests.spark.described_stream import change_the_schema
 from topics.log.posix import PosixFileSystem
 from topics.model.settings import Settings
 from topics.spark.archive.archive_reader import archived_records

@@ -172,7 +172,7 @@ def test_a_dropped_topic_leaves_the_archive_and_one_made_again_begins_anew(folde
     assert data_files(folder.disk) == state_of(folder.disk).files.keys()
 
 
-def test_deleted_records_are_written_out_of_the_files(folder: Folder) -> None:
+def test_deleted_records_are_erased_from_files(folder: Folder) -> None:
     for value in range(6):
         folder.append("orders", Record.of("secret" if value == 3 else value, tag=f"t{value}"))
     folder.seal()
@@ -191,7 +191,7 @@ def test_deleted_records_are_written_out_of_the_files(folder: Folder) -> None:
     assert archived(folder.disk, "orders").keys() == {1, 2, 3, 6}
 
 
-def test_an_erasure_has_a_deadline_also_when_nothing_else_happens(folder: Folder) -> None:
+def test_erasure_deadline_holds_without_other_changes(folder: Folder) -> None:
     """A tenth of a file is too little to write it again for, and nobody writes anything any more."""
     folder.append("orders", *[Record.of(value, tag=f"t{value}") for value in range(10)])
     folder.seal()
@@ -247,7 +247,7 @@ def test_an_erasure_does_not_wait_for_a_clock_that_was_wrong(folder: Folder) -> 
     check_archive(folder.disk)
 
 
-def test_a_folder_that_is_left_out_is_no_reason_to_look_again(folder: Folder) -> None:
+def test_quarantined_folder_has_no_due_time(folder: Folder) -> None:
     folder.append("orders", *[Record.of(value, tag=f"t{value}") for value in range(10)])
     folder.seal()
     run_all(folder.disk, folder)
@@ -260,7 +260,7 @@ def test_a_folder_that_is_left_out_is_no_reason_to_look_again(folder: Folder) ->
     assert next_due(state, ArchiveRules(), (file.rpartition("/")[0],)) is None
 
 
-def test_what_spark_is_told_to_hide_names_each_chunk_once(folder: Folder) -> None:
+def test_hidden_chunks_have_unique_keys(folder: Folder) -> None:
     """Neighbouring runs have deletes in the same chunk: two rows for it would show every record in it twice."""
     for first in (0, 5):
         folder.append("orders", *[Record.of(value, tag=f"t{value}") for value in range(first, first + 5)])
@@ -314,7 +314,7 @@ def test_files_are_compressed_and_say_what_is_in_them(folder: Folder) -> None:
     assert columns["data"].bloom_filter_offset is None
 
 
-def test_many_small_files_become_one(folder: Folder) -> None:
+def test_compaction_merges_small_files(folder: Folder) -> None:
     for value in range(12):
         folder.append("orders", value)
         folder.seal()
@@ -347,7 +347,7 @@ def test_a_long_backlog_is_committed_piece_by_piece(folder: Folder) -> None:
     assert len(archived(folder.disk, "orders")) == 6
 
 
-def test_a_ledger_that_cannot_be_read_stops_everything(folder: Folder) -> None:
+def test_damaged_ledger_stops_the_pipeline(folder: Folder) -> None:
     folder.append("orders", 1)
     folder.seal()
     run_all(folder.disk, folder)
@@ -377,7 +377,7 @@ def test_nothing_is_archived_twice_even_when_asked_to(folder: Folder) -> None:
     assert store.load().number == state.number
 
 
-def test_a_long_ledger_is_written_whole_and_says_the_same(folder: Folder) -> None:
+def test_ledger_checkpoint_keeps_the_state(folder: Folder) -> None:
     store, state = ArchiveStore(folder.disk, ROOT), ArchiveState()
     run = Run(1, 1, "orders", 1, 1000, 1000, 0, 0)
     file = ArchiveFile("data/day=1970-01-01/topic_bucket=4/a.parquet", 0, 4, 10, (run,))
@@ -415,7 +415,7 @@ def damage(folder: Folder, topic_id: int) -> None:
     folder.disk.open(path, write=True).write_at(50, b"????")
 
 
-def test_a_poisoned_topic_is_named_and_the_others_go_on(folder: Folder) -> None:
+def test_damaged_topic_is_quarantined_and_others_are_archived(folder: Folder) -> None:
     folder.append("bad", 1)
     folder.append("good", 1)
     folder.seal()
@@ -434,7 +434,7 @@ def test_a_poisoned_topic_is_named_and_the_others_go_on(folder: Folder) -> None:
     assert again.since_ms == one.since_ms
 
 
-def test_a_topic_that_is_well_again_is_let_in(folder: Folder) -> None:
+def test_quarantine_ends_when_a_topic_succeeds(folder: Folder) -> None:
     folder.append("bad", 1)
     folder.seal()
     path = LAYOUT.segment(1, 1) + ".idx"

@@ -99,7 +99,7 @@ class Embedded:
         ("org.apache.spark.SparkException: Python worker failed to connect back.\\n\\tat", WorkersUnavailableError),
     ],
 )
-def test_what_java_says_of_a_job_is_about_the_job(trace: str, kind: type[Exception]) -> None:
+def test_java_error_of_a_job_is_a_job_failure(trace: str, kind: type[Exception]) -> None:
     """pyspark has no class of its own for a task whose process died."""
     session: Any = Embedded(Py4JJavaError("An error occurred while calling o9.collectToPython.\n", Java(trace)))
     executor = SparkExecutor(session)
@@ -116,7 +116,7 @@ def test_a_java_that_died_fails_the_round_and_no_job() -> None:
         list(SparkExecutor(session).run([b"work"], "a job"))
 
 
-def test_what_tasks_told_counts_also_when_their_job_fails() -> None:
+def test_task_results_count_when_the_job_fails() -> None:
     session: Any = Embedded(Py4JJavaError("It failed.\n", Java("the worker died")), (1, 1, b"one"), (1, 0, b"nought"))
     outcomes = SparkExecutor(session).run([b"", b"", b""], "round 7")
     assert [next(outcomes), next(outcomes)] == [(1, b"one"), (0, b"nought")]
@@ -125,7 +125,7 @@ def test_what_tasks_told_counts_also_when_their_job_fails() -> None:
     assert session.descriptions == ["round 7"]
 
 
-def test_what_no_task_has_told_is_in_the_rows() -> None:
+def test_results_missing_from_the_accumulator_come_from_the_rows() -> None:
     """And what a job tells that is over, such as a task of one that failed, is for nobody."""
     session: Any = Embedded(None, (9, 1, b"of another job"), (1, 1, b"one"))
     session.rows = [Row(place=0, outcome=bytearray(b"nought")), Row(place=1, outcome=bytearray(b"one"))]

@@ -174,7 +174,7 @@ def read_version(folder: Folder) -> str:
 
 
 @pytest.mark.parametrize("how", ["version", "list", "manifest", "hint", "versions"])
-def test_a_damaged_table_is_made_again(how: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_table_is_rebuilt(how: str, caplog: pytest.LogCaptureFixture) -> None:
     folder = filled()
     run_shown(folder.disk, folder, 1)
     rows = table_rows(folder.disk)
@@ -374,7 +374,7 @@ class Flaky(FolderPointer):
         return super().commit(base, requirements, updates, now_ms)
 
 
-def test_a_delete_is_confirmed_only_when_the_table_no_longer_shows_it() -> None:
+def test_delete_is_acked_only_when_the_table_hides_it() -> None:
     folder = filled()
     pointer = Flaky(folder.disk, ROOT)
     table = ArchiveTable(folder.disk, ROOT, pointer, SeededEntropy(5), 600_000)

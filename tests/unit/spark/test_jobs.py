@@ -51,14 +51,14 @@ def run(executor: Told, pieces: Sequence[Piece], commit_bytes: int = 1) -> Itera
     return RoundJob(executor, pieces, 7).parts(commit_bytes, lambda done: None, lambda error: None)
 
 
-def test_the_largest_chores_begin_first_on_half_of_the_cores() -> None:
+def test_largest_chores_start_first_on_half_of_the_cores() -> None:
     pieces = [reading(1, 7), reading(2, 8), merging(5), merging(90), merging(20)]
     assert [weight(piece) for piece in longest_first(pieces, cores=2)] == [90, 7, 8, 20, 5]
     assert [weight(piece) for piece in longest_first(pieces, cores=5)] == [90, 20, 7, 8, 5]
     assert [weight(piece) for piece in longest_first(pieces, cores=1)] == [7, 8, 90, 20, 5]
 
 
-def test_what_is_read_is_published_in_its_order_and_chores_as_they_come() -> None:
+def test_segments_are_published_in_order_and_chores_as_they_finish() -> None:
     pieces = [merging(90), reading(1, 10), reading(2, 10), reading(3, 10), merging(20)]
     assert published(run(Told(3, 2, 4, 1, 0), pieces)) == [[4], [1, 2, 3], [0], []]
     # A part is as large as a commit should be at least, and the rest comes in the end.
@@ -66,7 +66,7 @@ def test_what_is_read_is_published_in_its_order_and_chores_as_they_come() -> Non
     assert published(run(Told(1, 2, 3, 4, 0), pieces, 1000)) == [[1, 2, 3, 4, 0]]
 
 
-def test_of_a_job_that_fails_what_is_done_is_published_first_and_the_rest_is_taken_apart() -> None:
+def test_failed_job_publishes_finished_pieces_before_bisection() -> None:
     pieces = [reading(1, 10), reading(2, 10), reading(3, 10)]
     executor = Told(2, 0, fails=JobFailedError("the worker died"))
     parts = run(executor, pieces, 1000)
@@ -77,7 +77,7 @@ def test_of_a_job_that_fails_what_is_done_is_published_first_and_the_rest_is_tak
     assert executor.abouts[1:] == [f"{job_description(7, pieces[1:2])}, to find what failed"]
 
 
-def test_whoever_is_left_of_a_job_has_to_fail_twice_alone() -> None:
+def test_last_piece_of_a_bisection_must_fail_twice_alone() -> None:
     pieces = [reading(1, 10), reading(2, 10)]
     failures = [JobFailedError("one"), JobFailedError("two"), JobFailedError("three")]
 
@@ -93,7 +93,7 @@ def test_whoever_is_left_of_a_job_has_to_fail_twice_alone() -> None:
     assert not failures
 
 
-def test_workers_that_are_away_end_a_round_with_what_is_done() -> None:
+def test_unavailable_workers_end_a_round_with_the_finished_pieces() -> None:
     failure = WorkersUnavailableError("failed to connect back")
     executor = Told(1, fails=failure)
     done, last = run(executor, [reading(1, 10), reading(2, 10)], 1000)
@@ -110,5 +110,5 @@ def test_workers_that_are_away_end_a_round_with_what_is_done() -> None:
         ([merging(1)], "topics pipeline round 12: families of 0 topics, 1 chores, 0 MB in 1 tasks"),
     ],
 )  # fmt: skip
-def test_spark_is_told_what_a_job_is(pieces: list[Piece], words: str) -> None:
+def test_job_description(pieces: list[Piece], words: str) -> None:
     assert job_description(12, pieces) == words

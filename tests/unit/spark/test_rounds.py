@@ -83,7 +83,7 @@ def busy_pipeline(*words: str) -> tuple[Folder, Pipeline]:
     return folder, Pipeline(folder.disk, folder.layout, [product], Busy(folder, *words), folder.clock)
 
 
-def test_workers_that_do_not_come_up_are_no_topics_fault() -> None:
+def test_workers_that_do_not_start_quarantine_no_topic() -> None:
     folder, made = busy_pipeline("late")
     with pytest.raises(WorkersUnavailableError):
         made.round()
@@ -103,7 +103,7 @@ def test_workers_that_do_not_come_up_are_no_topics_fault() -> None:
         ("bad", "good", "bad", "good", "late"),
     ],
 )
-def test_while_a_job_is_taken_apart_late_workers_are_nobodys_fault(words: tuple[str, ...]) -> None:
+def test_workers_that_do_not_start_during_bisection_quarantine_no_topic(words: tuple[str, ...]) -> None:
     folder, made = busy_pipeline(*words)
     with pytest.raises(WorkersUnavailableError):
         made.round()
@@ -114,7 +114,7 @@ def test_while_a_job_is_taken_apart_late_workers_are_nobodys_fault(words: tuple[
     assert archived(folder.disk, "b") == archived(folder.disk, "c") == {1: "1"}
 
 
-def test_one_death_of_a_job_is_no_proof() -> None:
+def test_single_job_failure_quarantines_nothing() -> None:
     folder, made = busy_pipeline("bad", "bad", "good", "good")
     assert made.round()
     assert made.status.quarantined == ()
@@ -135,7 +135,7 @@ def test_what_a_failed_job_says_about_its_work(text: str, kind: type[Exception])
     assert type(failure_of(RuntimeError(text))) is kind
 
 
-def test_a_topic_that_kills_the_job_is_found_and_left_out() -> None:
+def test_topic_that_kills_the_job_is_quarantined() -> None:
     folder = Folder()
     for name in ("good", "deadly", "fine"):
         folder.append(name, 1)
@@ -169,7 +169,7 @@ def test_the_status_tells_what_was_done_and_survives_the_process() -> None:
     assert (status.last_run.records, status.last_run.segments) == (10, 1)
 
 
-def test_a_status_that_nobody_can_read_is_begun_anew() -> None:
+def test_unreadable_status_is_reset() -> None:
     folder = Folder()
     assert load_status(folder.disk, folder.layout) == PipelineStatus()
     folder.disk.make_dirs(folder.layout.pipeline)
@@ -177,7 +177,7 @@ def test_a_status_that_nobody_can_read_is_begun_anew() -> None:
     assert load_status(folder.disk, folder.layout) == PipelineStatus()
 
 
-def test_the_wait_of_a_quarantine_doubles_up_to_an_hour() -> None:
+def test_quarantine_backoff_doubles_up_to_an_hour() -> None:
     known = quarantine((), 1, "bad", "archive", "why", 0)
     waits = []
     for _ in range(8):

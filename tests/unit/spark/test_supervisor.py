@@ -47,7 +47,7 @@ def play(scene: Callable[[], Awaitable[None]]) -> None:
     uvloop.run(asyncio.wait_for(scene(), _PATIENCE_S))  # As the server does; it starts processes in its own way.
 
 
-def test_it_is_started_with_the_first_work_and_not_before(tmp_path: Path) -> None:
+def test_process_is_started_with_the_first_work(tmp_path: Path) -> None:
     work = [0]
     made = make(tmp_path, "import sys; sys.stdin.read()", work)
 
@@ -65,7 +65,7 @@ def test_it_is_started_with_the_first_work_and_not_before(tmp_path: Path) -> Non
     assert made.restarts == 0
 
 
-def test_one_that_fails_is_started_again_after_a_while(tmp_path: Path) -> None:
+def test_failed_process_is_restarted_with_backoff(tmp_path: Path) -> None:
     made = make(tmp_path, "import sys; sys.exit(1)", [1])
 
     async def scene() -> None:
@@ -77,7 +77,7 @@ def test_one_that_fails_is_started_again_after_a_while(tmp_path: Path) -> None:
     assert made._wait_s >= 0.04
 
 
-def test_one_that_will_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_KILL_AFTER_S", 0.1)
     ready = tmp_path / "ready"
     script = (
@@ -117,7 +117,7 @@ def test_it_has_the_settings_of_the_server_and_no_keys(tmp_path: Path) -> None:
     ("settings", "state"),
     [({"pipeline": "off"}, "off"), ({"archive": "0", "search_families": "off"}, "off"), ({}, "idle")],
 )
-def test_it_is_off_where_nobody_wants_it(tmp_path: Path, settings: dict[str, str], state: str) -> None:
+def test_supervisor_is_off_without_products(tmp_path: Path, settings: dict[str, str], state: str) -> None:
     assert make(tmp_path, "", [0], **settings).state == state
 
 
@@ -224,7 +224,7 @@ _KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
         ("import sys; sys.exit(3)", "another process has the pipeline"),
     ],
 )
-def test_an_end_that_the_process_could_not_tell_of_is_told(tmp_path: Path, script: str, why: str) -> None:
+def test_unreported_exit_status_is_shown(tmp_path: Path, script: str, why: str) -> None:
     made = make(tmp_path, script, [1])
 
     async def scene() -> None:
@@ -238,7 +238,7 @@ def test_an_end_that_the_process_could_not_tell_of_is_told(tmp_path: Path, scrip
     assert made.fails("families")
 
 
-def test_one_that_could_not_be_started_is_told(tmp_path: Path) -> None:
+def test_failed_start_is_shown_in_the_status(tmp_path: Path) -> None:
     chosen = Settings(data_dir=str(tmp_path), archive="1")
     made = Supervisor(chosen, PosixFileSystem(), SystemClock(), lambda: 1, (str(tmp_path / "nothing"),))
 
@@ -252,7 +252,7 @@ def test_one_that_could_not_be_started_is_told(tmp_path: Path) -> None:
     assert "could not be started" in str(made.status().error)
 
 
-def test_what_a_process_told_itself_is_not_told_again(tmp_path: Path) -> None:
+def test_reported_failure_is_not_counted_twice(tmp_path: Path) -> None:
     failed = PipelineStatus(error="ShortError: no room", failures=5)
     save_status(PosixFileSystem(), Layout(str(tmp_path)), failed)
     made = make(tmp_path, "import sys; sys.exit(1)", [1])
@@ -266,7 +266,7 @@ def test_what_a_process_told_itself_is_not_told_again(tmp_path: Path) -> None:
     assert made.status() == failed
 
 
-def test_an_end_is_forgotten_once_a_round_has_come_to_its_end(tmp_path: Path) -> None:
+def test_exit_status_is_cleared_by_a_finished_round(tmp_path: Path) -> None:
     """The first process is killed in a round, the second one works."""
     working = PipelineStatus(running=True, rounds=1)
     save_status(PosixFileSystem(), Layout(str(tmp_path)), working)
@@ -290,7 +290,7 @@ def test_an_end_is_forgotten_once_a_round_has_come_to_its_end(tmp_path: Path) ->
     play(scene)
 
 
-def test_who_dies_when_all_is_done_holds_nothing_up(tmp_path: Path) -> None:
+def test_exit_without_work_is_no_failure(tmp_path: Path) -> None:
     work = [1]
     save_status(PosixFileSystem(), Layout(str(tmp_path)), PipelineStatus(catalog=0))
     made = make(tmp_path, "import sys; sys.stdin.read()", work)

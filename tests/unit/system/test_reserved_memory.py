@@ -7,7 +7,7 @@ from topics.system.reserved_memory import ReservedMemory
 MIB = 1024 * 1024
 
 
-def test_it_is_given_again_when_the_last_view_of_it_is_gone() -> None:
+def test_buffer_is_reused_after_its_last_view_is_released() -> None:
     reserved = ReservedMemory()
     first = reserved.reserve(3 * MIB)
     first[:3] = b"abc"
@@ -22,7 +22,7 @@ def test_it_is_given_again_when_the_last_view_of_it_is_gone() -> None:
     assert reserved.kept_bytes == 8 * MIB
 
 
-def test_no_two_who_look_at_theirs_share_a_byte() -> None:
+def test_buffers_in_use_never_overlap() -> None:
     draw, reserved = random.Random(7), ReservedMemory(kept_bytes=20 * MIB)
     held: list[tuple[bytes, memoryview]] = []
     for number in range(300):

@@ -11,7 +11,7 @@ from topics.spark.segment_reader import has_elapsed
     ("since", "now", "done"),
     [(100, 100, False), (100, 109, False), (100, 110, True), (100, 91, False), (100, 90, True), (100, 0, True)],
 )
-def test_a_moment_further_ahead_than_the_time_is_long_is_over(since: int, now: int, done: bool) -> None:
+def test_time_too_far_in_the_future_has_elapsed(since: int, now: int, done: bool) -> None:
     assert has_elapsed(since, 10, now) is done
 
 

@@ -152,7 +152,7 @@ def seqs_in(data: bytes) -> list[int]:
     return list(table["_seq"].to_pylist()) if "_seq" in table.column_names else []
 
 
-def test_a_rewritten_file_without_a_twin_hides_what_it_has_not(described: Described) -> None:
+def test_old_typed_file_hides_rows_missing_from_the_rewritten_archive_file(described: Described) -> None:
     """The archive is rewritten by a run that makes no twins, so that old ones stand for new files."""
     folder = described.folder
     run_typed(folder.disk, folder, 1)

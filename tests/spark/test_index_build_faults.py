@@ -16,9 +16,9 @@ import pytest
 
 from tests.http.live import LiveServer
 from tests.http.searched import UNPRESSED, Searched
-from tests.spark.looking import sealed_to, wait_until
-from tests.spark.planted import Planted, is_gone
+from tests.spark.planted_faults import Planted, is_gone
 from tests.spark.test_pipeline import processes_of
+from tests.spark.waiting_for import sealed_to, wait_until
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.search.file_index.manifest import IndexStore
@@ -130,7 +130,7 @@ def test_a_build_that_is_killed_comes_back_and_finishes(server: LiveServer, plan
         stream.check()
 
 
-def test_streams_whose_tasks_run_out_of_memory_are_left_out_and_others_go_on(
+def test_streams_whose_tasks_run_out_of_memory_are_quarantined(
     server: LiveServer, planted: Planted, tmp_path: Path
 ) -> None:
     """One task is refused memory, another is killed for having taken too much. Once there is enough they are built."""

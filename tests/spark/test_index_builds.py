@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.http.live import LiveServer, wait_until_ready
-from tests.spark.looking import checkpointed, sealed_to, wait_until
+from tests.spark.waiting_for import checkpointed, sealed_to, wait_until
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.search.file_index.manifest import IndexManifest, IndexStore
@@ -170,7 +170,7 @@ def evolve(stream: Stream) -> None:
     stream.describe({"search": search})
 
 
-def test_answers_stay_what_they_were(spark: SparkSession, live: LiveServer, tmp_path: Path) -> None:
+def test_search_results_are_the_same_after_index_builds(spark: SparkSession, live: LiveServer, tmp_path: Path) -> None:
     stream = Stream(live.url, "logs")
     data = tmp_path / "data"
     with Client(live.url) as client:

@@ -155,7 +155,7 @@ def at_server(live: LiveServer, client: Client, tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.usefixtures("at_server")
 @pytest.mark.parametrize(("command", "code", "text"), MISTAKES, ids=[command for command, _, _ in MISTAKES])
-def test_a_mistake_is_one_line_and_a_code(
+def test_usage_error_is_one_line_and_an_exit_code(
     command: str, code: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command.split()) == code

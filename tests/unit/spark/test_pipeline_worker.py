@@ -70,7 +70,7 @@ def test_the_terminals_interrupt_passes_it_by(tmp_path: Path) -> None:
         assert os.getsid(process.pid) == os.getsid(0)
 
 
-def test_it_steps_back_before_it_loads_anything(tmp_path: Path) -> None:
+def test_worker_lowers_its_priority_before_imports(tmp_path: Path) -> None:
     script = (
         "import runpy, sys, topics.system.process as machine; "
         'machine.step_back = lambda how: sys.exit(f\'{how} {sys.modules.keys() & {"numpy", "pyarrow", "pyspark"}}\'); '
@@ -89,7 +89,7 @@ def test_it_ends_when_told_and_a_second_one_gives_way(tmp_path: Path) -> None:
         assert first.wait(_PATIENCE_S) == 0
 
 
-def test_one_process_at_a_time_has_the_pipeline(tmp_path: Path) -> None:
+def test_pipeline_lock_allows_one_process(tmp_path: Path) -> None:
     fs, layout = PosixFileSystem(), Layout(str(tmp_path))
     lock = hold_pipeline(fs, layout, "somebody")
     with pytest.raises(PipelineBusyError, match="run by somebody"):
@@ -98,7 +98,7 @@ def test_one_process_at_a_time_has_the_pipeline(tmp_path: Path) -> None:
     hold_pipeline(fs, layout, "another").release()
 
 
-def test_beside_a_server_that_keeps_no_deletes_nothing_is_archived(tmp_path: Path) -> None:
+def test_archiving_is_refused_beside_a_server_that_keeps_no_deletes(tmp_path: Path) -> None:
     layout = Layout(str(tmp_path / "data"))
     folder = Folder(PosixFileSystem(), ManualClock(), layout, track_removals=False)
     folder.append("orders", 1)

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from tests.http.live import LiveServer, wait_until_ready
 from tests.s3 import S3Server
-from tests.spark.looking import wait_until
+from tests.spark.waiting_for import wait_until
 from topics.cli import main
 from topics.log.catalog import read_catalog
 from topics.log.layout import Layout

@@ -81,7 +81,7 @@ def test_a_segment_is_read_once_for_all_products(world: World) -> None:
     assert len(archived(world.folder.disk, "a")) == 6
 
 
-def test_a_product_that_comes_later_is_given_what_it_lacks_and_no_more(world: World) -> None:
+def test_new_product_gets_only_its_missing_segments(world: World) -> None:
     world.fill("a", segments=2)
     run_all(world.pipeline(world.one))
     world.fill("a")
@@ -90,7 +90,7 @@ def test_a_product_that_comes_later_is_given_what_it_lacks_and_no_more(world: Wo
     assert world.reads == {("a", 1): 2, ("a", 3): 2, ("a", 5): 1}
 
 
-def test_only_topics_that_changed_are_looked_at(world: World) -> None:
+def test_catalog_diff_reports_only_changed_topics(world: World) -> None:
     names = [f"t{number}" for number in range(20)]
     world.fill(*names)
     made = world.pipeline(world.one)
@@ -103,7 +103,7 @@ def test_only_topics_that_changed_are_looked_at(world: World) -> None:
     assert made.status.lag_segments == 0
 
 
-def test_what_one_product_cannot_stand_the_others_get(world: World) -> None:
+def test_topic_failing_in_one_product_is_quarantined_there_only(world: World) -> None:
     world.fill("good", "bad")
     world.one.allergic.add("bad")
     made = world.pipeline()
@@ -123,7 +123,7 @@ def test_what_one_product_cannot_stand_the_others_get(world: World) -> None:
     assert world.one.notes()["bad"] == [(1, 4)]
 
 
-def test_a_product_that_fails_altogether_sits_out_and_confirms_nothing(world: World) -> None:
+def test_failing_product_is_skipped_and_acks_no_deletes(world: World) -> None:
     world.fill("a")
     world.one.broken = ValueError("its folder is damaged")
     made = world.pipeline()
@@ -138,7 +138,7 @@ def test_a_product_that_fails_altogether_sits_out_and_confirms_nothing(world: Wo
     assert world.confirmed() > 0
 
 
-def test_deletes_are_confirmed_once_every_product_has_them(world: World) -> None:
+def test_deletes_are_acked_once_every_product_applied_them(world: World) -> None:
     world.fill("a", segments=3)
     made = world.pipeline()
     world.two.confirms = 1
@@ -185,7 +185,7 @@ def test_a_long_round_is_one_job_and_publishes_as_it_goes(world: World, monkeypa
 
 
 @pytest.mark.parametrize("size", [7, 200])
-def test_a_culprit_is_found_by_halving(world: World, size: int) -> None:
+def test_failure_bisection_finds_the_failing_topic(world: World, size: int) -> None:
     names = [f"t{number}" for number in range(size)]
     world.fill(*names, "deadly")
     executor = Fragile(world.folder, b"deadly")
@@ -219,7 +219,7 @@ def test_a_topic_with_too_much_for_one_task_is_done_in_parts(world: World) -> No
     assert len(archived(world.folder.disk, "large")) == 18
 
 
-def test_of_a_topic_that_always_dies_one_segment_is_enough(world: World) -> None:
+def test_bisection_stops_at_one_failed_segment_of_a_topic(world: World) -> None:
     world.fill("good", segments=2)
     world.fill("deadly", segments=64)
     executor = Fragile(world.folder, b"deadly")
@@ -230,7 +230,7 @@ def test_of_a_topic_that_always_dies_one_segment_is_enough(world: World) -> None
     assert executor.jobs <= 25
 
 
-def test_chores_fail_alone_and_are_left_out_by_name(world: World) -> None:
+def test_failed_chore_is_quarantined_by_name(world: World) -> None:
     world.fill("a")
     world.one.chores_left = [Chore(name, 0, name.encode(), 10) for name in ("good", "bad", "fine")]
     made = world.pipeline()
@@ -241,7 +241,7 @@ def test_chores_fail_alone_and_are_left_out_by_name(world: World) -> None:
     assert "a bad chore" in out.reason
 
 
-def test_a_machine_without_room_is_nobodys_fault(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_quarantines_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.fill("a", "b")
     failing = [True]
     inner = world.one.begin
@@ -261,7 +261,7 @@ def test_a_machine_without_room_is_nobodys_fault(world: World, monkeypatch: pyte
     assert world.one.notes().keys() == {"a", "b"}
 
 
-def test_each_product_is_told_of_by_itself(world: World) -> None:
+def test_status_has_each_product(world: World) -> None:
     world.fill("good", "bad")
     world.one.allergic.add("bad")
     made = world.pipeline()
