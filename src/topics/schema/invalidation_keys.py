@@ -1,7 +1,7 @@
-"""What a change of a state-protocol stream touches: the keys under which others wait for it.
+"""Invalidation keys (also known as: touch keys) of a state-protocol stream: the keys that a row change invalidates.
 
-A *template* is a query with open arguments: an entity, and up to three fields that it asks by. For every template a
-change is looked at before and after: whose query it may have changed is what it touches.
+A *template* is a query with open arguments: an entity and up to three fields. For every active template, a change is
+examined with the row's old and new values: it invalidates the keys of all queries whose results may have changed.
 """
 
 from typing import Annotated, Any, Literal, NamedTuple
