@@ -101,7 +101,7 @@ MISTAKES = [
     ("schema set there", 2, "nothing to set"),
     ("schema set there {", 1, "the schema is no JSON"),
     ("schema set there {}", 1, "empty stream"),
-    ("schema set there --required", 2, "name it with --routing-key"),
+    ("schema set there --required", 2, "--required needs --routing-key"),
     ("schema set there --search {}", 1, "search"),
     ("schema set there - --search -", 2, "standard input, which can be used for one document only"),
     ("schema show there --version 1", 1, "there is none"),
