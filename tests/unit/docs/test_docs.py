@@ -194,7 +194,7 @@ def test_the_decisions_are_listed_and_shaped_alike() -> None:
         text = page.read_text(encoding="utf-8")
         assert text.startswith(f"# {number}: ")
         headings = re.findall(r"^\*\*(\w+)\.\*\*", text, re.MULTILINE)
-        assert headings == ["Context", "Decision", "Consequences", "Refused"], page.name
+        assert headings == ["Status", "Context", "Decision", "Consequences", "Refused"], page.name
 
 
 @pytest.mark.parametrize(
