@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from tests.crash.model import Kept, Model, Payload
-from tests.property.books import check_totals
+from tests.property.totals import check_totals
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest

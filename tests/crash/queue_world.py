@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.crash.harness import SMALL, read_all
-from tests.property.books import check_totals
+from tests.property.totals import check_totals
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.log.fs import FileSystem

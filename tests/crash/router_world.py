@@ -15,7 +15,7 @@ import msgspec
 
 from tests.crash.harness import SMALL, Dump, dump, read_all
 from tests.crash.sweeps import KILL, POWER_CUT, SHORTAGES, Ending, crashes
-from tests.property.books import all_topics
+from tests.property.totals import all_topics
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.record_runs import Block

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from tests.crash.sweeps import SHORTAGES
-from tests.property.books import check_totals
+from tests.property.totals import check_totals
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.log.fs import FileSystem

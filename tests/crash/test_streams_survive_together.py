@@ -18,7 +18,7 @@ from tests.crash.streams import (
     fork_of,
     promises_broken_by_failures,
 )
-from tests.property.books import all_topics
+from tests.property.totals import all_topics
 from topics.model.errors import StreamGoneError, TopicNotFoundError
 from topics.streams.stream_frames import Producer
 from topics.testing import FakeDisk, Fault

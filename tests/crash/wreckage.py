@@ -7,7 +7,7 @@ deleted records, tails in the snapshots, and a log with several files behind the
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.property.books import all_topics
+from tests.property.totals import all_topics
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest

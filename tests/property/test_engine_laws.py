@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.property import batches
-from tests.property.books import all_topics, check_books, check_no_litter
 from tests.property.effort import effort
 from tests.property.reading import check_read, check_scan
+from tests.property.totals import all_topics, check_books, check_no_litter
 from topics.engine.background_jobs import InlineRunner, Job
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine

@@ -8,9 +8,9 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.property.books import check_totals
 from tests.property.effort import effort
 from tests.property.queue_model import QueueModel
+from tests.property.totals import check_totals
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest

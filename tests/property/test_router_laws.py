@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from tests.property.books import check_totals
 from tests.property.effort import effort
+from tests.property.totals import check_totals
 from tests.unit.conftest import append, checkpoint, delete, drop, one, put, read
 from tests.unit.routers.conftest import ask_route, ask_unroute
 from topics.engine.core import EngineOptions

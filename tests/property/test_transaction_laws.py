@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.property.books import all_topics
 from tests.property.effort import effort
+from tests.property.totals import all_topics
 from tests.unit.conftest import (
     DISK,
     EPHEMERAL,

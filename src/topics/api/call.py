@@ -59,7 +59,7 @@ class Call(msgspec.Struct, eq=False):
     audited: Callable[[int], None] | None = None
     """Told the status of the answer, where calls are noted."""
     on_done: Callable[[], None] | None = None
-    """Closes the books on this request, answered or not."""
+    """Stops counting this request, answered or not."""
     _gone: Callable[[], None] | None = None
     _query: dict[str, str] | None = None
 
@@ -126,17 +126,17 @@ class Call(msgspec.Struct, eq=False):
 
     def detach(self) -> Exchange:
         """The exchange, to become a stream or a WebSocket. It is a connection from now on and no longer a request, so
-        the books on it are closed."""
-        self._close_books()
+        it is no longer counted."""
+        self._count_out()
         self._gone = None
         return self.exchange
 
     def _lost(self) -> None:
-        self._close_books()
+        self._count_out()
         if self._gone is not None:
             self._gone()
 
-    def _close_books(self) -> None:
+    def _count_out(self) -> None:
         if self.on_done is not None:
             self.on_done()
             self.on_done = None
@@ -155,7 +155,7 @@ class Call(msgspec.Struct, eq=False):
         content_type: str = "application/json",
     ) -> None:
         if self.on_done is not None:
-            self._close_books()
+            self._count_out()
         if self._gone is not None:
             self.forget_gone()
         if self.audited is not None:

@@ -40,7 +40,7 @@ class Delete(LogOperation):
 
     def apply(self, timing: CommitTiming) -> None:
         topic = self.topic
-        deleted_count = self.path.books.applier.delete(topic, self._before_seq, self._ranges)
+        deleted_count = self.path.engine.applier.delete(topic, self._before_seq, self._ranges)
         self._done(
             DeleteResult(topic.name, deleted_count, topic.earliest, topic.head, topic.live_count, topic.live_bytes)
         )

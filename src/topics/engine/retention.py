@@ -16,7 +16,7 @@ from topics.log.segment_files import UNREADABLE
 from topics.model.topic_config import Discard
 from topics.wire.record_slicing import Range, payload_sizes
 
-_STRETCH = 256
+_CHUNK_RECORDS = 256
 Dropped = Callable[[Topic, Segment], None]
 """Told of each segment that no longer holds anything live, so that its files can go."""
 
@@ -204,8 +204,8 @@ class Retention:
 
     def _sizes(self, topic: Topic, run: Run, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         """Each record's index and size, looked up a span at a time: mostly the first few are all that is wanted."""
-        for begin in range(lo, hi, _STRETCH):
-            end = min(begin + _STRETCH, hi)
+        for begin in range(lo, hi, _CHUNK_RECORDS):
+            end = min(begin + _CHUNK_RECORDS, hi)
             try:
                 views = list(self._reader.views(topic.id, run, begin, end, check=False))
             except UNREADABLE:

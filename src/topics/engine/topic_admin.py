@@ -176,7 +176,7 @@ def wait_while_in_motion(
     return True
 
 
-# Topics that are the server's own: it keeps its books in them, and nobody else sees them.
+# System topics: the server stores its own state in them, and clients do not see them.
 
 
 class SystemTopic:

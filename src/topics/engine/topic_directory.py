@@ -92,7 +92,7 @@ class Totals:
         self.dead_letters_refused = 0
         """Jobs that could not be moved to their dead letter topic, since this process started; each attempt counts."""
         self.in_flight = InFlight()
-        """Jobs leased to workers; the books of leases keep it."""
+        """Jobs leased to workers; the lease tables maintain it."""
 
     def came(self, topic: Topic) -> None:
         self._count(topic.config, 1)

@@ -37,7 +37,7 @@ from topics.model.records import Record, payload_bytes
 # What the write path knows of the engine.
 
 
-class EngineView(Protocol):
+class EngineState(Protocol):
     """The part of `EngineCore` that `engine.write_path` asks and changes."""
 
     shards: list[Shard]
@@ -113,10 +113,10 @@ class LogOperation(Submission):
 
     def finalize(self, timing: CommitTiming) -> None:
         """Applies the operation: it is as durable as its class promises, and it is its turn."""
-        topic, books = self.topic, self.path.books
+        topic, engine = self.topic, self.path.engine
         if self.needs_sync:
             topic.sync_inflight -= 1
-        books.before_change(topic)
+        engine.before_change(topic)
         before = topic.live_bytes
         if self.ceiling:
             topic.ceiling = max(topic.ceiling, self.ceiling)
@@ -124,12 +124,12 @@ class LogOperation(Submission):
             # Its class waits for none: the sync it came along with is another's.
             timing = CommitTiming(timing.write_ms)
         self.apply(timing)
-        books.total_bytes += topic.live_bytes - before
-        if books.applier.overfull:
+        engine.total_bytes += topic.live_bytes - before
+        if engine.applier.overfull:
             # Only now: a decision of its own must not lie within another.
             self.path.bound_overfull()
         if topic.waiters and self.wakes:
-            books.wake(topic)
+            engine.wake(topic)
 
     def failed(self, error: TopicsError) -> None:
         topic = self.topic
@@ -143,14 +143,14 @@ class LogOperation(Submission):
         self.undo(error)
         if not topic.created:
             # Others may have waited for it to come to be.
-            self.path.books.wake(topic)
+            self.path.engine.wake(topic)
 
     def publish(self) -> None:
         """Makes the records it brings part of what readers see."""
         block, path = self.block, self.path
         assert block is not None
         path.unstage(self.topic, block)
-        path.books.applier.append(self.topic, block)
+        path.engine.applier.append(self.topic, block)
 
     def apply(self, timing: CommitTiming) -> None:
         raise NotImplementedError
@@ -233,8 +233,8 @@ class _Eviction(LogOperation):
 
     def apply(self, timing: CommitTiming) -> None:
         self.topic.evicting = False
-        self.path.books.applier.evict(self.topic, self._floor)
-        self.path.books.applier.overfull.add(self.topic)
+        self.path.engine.applier.evict(self.topic, self._floor)
+        self.path.engine.applier.overfull.add(self.topic)
 
     def undo(self, error: TopicsError) -> None:
         """The shard takes no more writes; the next start looks at the caps itself."""
@@ -263,8 +263,8 @@ class _Note(Submission):
 
 
 class WritePath:
-    def __init__(self, books: EngineView) -> None:
-        self.books = books
+    def __init__(self, engine: EngineState) -> None:
+        self.engine = engine
         self.held = HeldTopics()
         """Topics for which nothing is published until a commit is decided."""
 
@@ -277,16 +277,16 @@ class WritePath:
         To be called before anything is decided: single records that came earlier in this tick are staged first, and
         acknowledgements, unless what is to be logged may come before them.
         """
-        books = self.books
-        if books.closed:
+        engine = self.engine
+        if engine.closed:
             raise ShuttingDownError()
         rules = topic.rules
-        if rules.closing or (rules.created and books.topics.get(topic.id) is not topic and not books.exists(topic)):
+        if rules.closing or (rules.created and engine.topics.get(topic.id) is not topic and not engine.exists(topic)):
             # The frame that deletes it must be its last.
             raise TopicNotFoundError(topic.name)
-        if books.quiet:
-            books.begin()
-        books.shards[topic.shard].check_open(patient=patient, frees=frees, overtakes=overtakes)
+        if engine.quiet:
+            engine.begin()
+        engine.shards[topic.shard].check_open(patient=patient, frees=frees, overtakes=overtakes)
 
     def admit(
         self, topic: Topic, records: Records, moved: bool = False, prepared: object = None
@@ -308,27 +308,27 @@ class WritePath:
 
     def check_fits(self, topic: Topic, records: Sequence[Record], grows: bool = True) -> None:
         """Raises unless there is room for these records. A move does not let the total of the server grow."""
-        books = self.books
-        metered = grows and books.metered and topic.name not in SYSTEM_STREAMS
-        quota = books.limits.max_total_bytes if metered else 0
+        engine = self.engine
+        metered = grows and engine.metered and topic.name not in SYSTEM_STREAMS
+        quota = engine.limits.max_total_bytes if metered else 0
         if metered or topic.rules.rejects:
             size = payload_bytes(records)
-            check_room(topic, len(records), size, quota, books.used_bytes)
+            check_room(topic, len(records), size, quota, engine.used_bytes)
             if metered:
-                books.quotas.check_bytes(topic.name, size)
+                engine.quotas.check_bytes(topic.name, size)
 
     def check_moves_in(self, topic: Topic, count: int, size: int) -> None:
         """The same for records that the server's total has already."""
         if topic.rules.rejects:
             check_room(topic, count, size, 0, 0)
-        if self.books.metered:
-            self.books.quotas.check_bytes(topic.name, size)
+        if self.engine.metered:
+            self.engine.quotas.check_bytes(topic.name, size)
 
     def takes_notes(self, topic: Topic) -> bool:
         """Whether a frame that nobody waits for can be logged: not for a topic on its way out, nor in a log that is
         closed or broken."""
-        books = self.books
-        return not topic.closing and not books.closed and books.shards[topic.shard].writer.poison is None
+        engine = self.engine
+        return not topic.closing and not engine.closed and engine.shards[topic.shard].writer.poison is None
 
     def logs_removals(self, topic: Topic) -> bool:
         """Whether a removal needs a frame: without one, records that a replay finds would come back.
@@ -341,12 +341,12 @@ class WritePath:
 
     def stage_coalesced(self, shard_number: int) -> None:
         """Stages the single records that came earlier in this tick: to be called before anything else is given seqs."""
-        self.books.shards[shard_number].stage_coalesced()
+        self.engine.shards[shard_number].stage_coalesced()
 
     def log(self, transaction: LogOperation, gate: Gate = Gate.CLASS) -> None:
         """Sends a transaction on its way. Nothing here may fail: what was given out is logged."""
         topic = transaction.topic
-        shard = self.books.shards[topic.shard]
+        shard = self.engine.shards[topic.shard]
         pieces = self._seal(shard, transaction)
         last = topic.staged_head if transaction.first_seq else 0
         needs_sync = transaction.needs_sync = self.waits(topic, last, bool(pieces), gate)
@@ -374,7 +374,7 @@ class WritePath:
         `decides` says that it is the commit that others wait for (`engine.publish_barrier`). `shared` are frames that
         stand for several of the transactions, which then have none of their own.
         """
-        shard = self.books.shards[parts[0].topic.shard]
+        shard = self.engine.shards[parts[0].topic.shard]
         pieces: list[bytes] = []
         for kind, topic_id, body in shared:
             pieces += shard.frame(kind, topic_id, body)
@@ -406,7 +406,7 @@ class WritePath:
 
     def note(self, topic: Topic, kind: FrameKind, body: bytes) -> None:
         """Logs a frame that nobody waits for, where that is possible."""
-        shard = self.books.shards[topic.shard]
+        shard = self.engine.shards[topic.shard]
 
         def note_again() -> None:
             shard.after_heal[topic.id, kind] = lambda: self.note(topic, kind, body)
@@ -418,7 +418,7 @@ class WritePath:
 
     def after_sync(self, shard_number: int, then: Callable[[], None]) -> None:
         """Calls back once everything submitted to a shard so far is on the disk; never, when that fails for good."""
-        shard = self.books.shards[shard_number]
+        shard = self.engine.shards[shard_number]
 
         def wait_again() -> None:
             shard.after_heal[object()] = lambda: self.after_sync(shard_number, then)
@@ -427,7 +427,7 @@ class WritePath:
 
     def is_synced(self, shard_number: int) -> bool:
         """Whether everything that was logged in a shard is on the disk."""
-        shard = self.books.shards[shard_number]
+        shard = self.engine.shards[shard_number]
         return shard.next_lsn - 1 <= shard.writer.synced_lsn
 
     def waits(self, topic: Topic, last_seq: int, has_frames: bool, gate: Gate = Gate.CLASS) -> bool:
@@ -465,22 +465,22 @@ class WritePath:
         """A block is no longer on its way: it is published, or it failed."""
         topic.staged_count -= block.count
         topic.staged_bytes -= block.payload_bytes
-        self.books.staged_bytes -= block.payload_bytes
+        self.engine.staged_bytes -= block.payload_bytes
 
     # Ceilings
 
     def _next_ceiling(self, topic: Topic, last: int) -> int:
-        return next_ceiling(topic, last, topic.staged_ts, self.books.reserve)
+        return next_ceiling(topic, last, topic.staged_ts, self.engine.reserve)
 
     def _reserve_ahead(self, topic: Topic, shard: Shard) -> None:
         """Raises the ceiling before it is reached, so that nobody has to wait for it."""
-        books = self.books
+        engine = self.engine
         if not topic.rules.ceilings or shard.writer.poison is not None:
             return
         ceiling = self._next_ceiling(topic, topic.staged_head)
 
         def raised() -> None:
-            books.before_change(topic)
+            engine.before_change(topic)
             topic.ceiling = max(topic.ceiling, ceiling)
             topic.ceiling_staged = max(topic.ceiling_staged, ceiling)
 
@@ -492,17 +492,17 @@ class WritePath:
     # Caps of topics that hold more than a replay would find
 
     def bound_overfull(self) -> None:
-        overfull, self.books.applier.overfull = self.books.applier.overfull, set()
+        overfull, self.engine.applier.overfull = self.engine.applier.overfull, set()
         for topic in overfull:
             self.bound(topic)
 
     def bound(self, topic: Topic) -> None:
         """Decides what the caps of such a topic take now. It goes through the log in its turn: what was decided before
         it, a delete for instance, comes before it for readers as it will for a replay."""
-        books = self.books
-        if topic.evicting or not self.takes_notes(topic) or not books.exists(topic):
+        engine = self.engine
+        if topic.evicting or not self.takes_notes(topic) or not engine.exists(topic):
             return
-        floor = books.applier.excess_below(topic)
+        floor = engine.applier.excess_below(topic)
         if floor > topic.earliest:
             self.log(_Eviction(self, topic, floor), Gate.TURN)
 
@@ -512,7 +512,7 @@ class WritePath:
             return
 
         def applied(timing: CommitTiming) -> None:
-            self.books.applier.complete(topic)
+            self.engine.applier.complete(topic)
 
         frame = (FrameKind.EVICT, encode_complete(), b"")
         self.log(Change(self, topic, (frame,), applied, lambda error: None), Gate.TURN)

@@ -41,7 +41,7 @@ PART_WORDS = frozenset(("pk", "touch"))
 SUBSCRIPTIONS_TOPIC = f"{_OWN}subscriptions"
 TRANSACTIONS_TOPIC = f"{_OWN}transactions"
 OWN_TOPICS = (SUBSCRIPTIONS_TOPIC, TRANSACTIONS_TOPIC)
-"""The topics in which the server keeps its own books, where it has any to keep."""
+"""Topics in which the server stores its own state."""
 SERVER_TOPICS = (*OWN_TOPICS, *SYSTEM_STREAMS)
 """All topics that come to be without anybody asking for them."""
 

@@ -114,13 +114,13 @@ class Departure(LogOperation):
         """What has arrived counts all the same. This log takes nothing more, so readers see it now, and recovery sees
         to it; or, where the log takes nothing only for now, a later frame."""
         if self._arrived:
-            shard = self.path.books.shards[self.topic.shard]
+            shard = self.path.engine.shards[self.topic.shard]
             for kind, body, _ in self.frames if shard.writer.halted else ():
                 shard.after_heal[object()] = partial(self.path.note, self.topic, kind, body)
-            books, before = self.path.books, self.topic.live_bytes
-            books.before_change(self.topic)
+            engine, before = self.path.engine, self.topic.live_bytes
+            engine.before_change(self.topic)
             self._feature.depart(self.topic, self._reason, self._ranges)
-            books.total_bytes += self.topic.live_bytes - before
+            engine.total_bytes += self.topic.live_bytes - before
 
 
 class Mover:

@@ -81,7 +81,7 @@ class Held(NamedTuple):
 
 
 class InFlight:
-    """The jobs in flight in many books together."""
+    """Jobs in flight over all lease tables."""
 
     __slots__ = ("total",)
 

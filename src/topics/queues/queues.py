@@ -99,7 +99,7 @@ class Acks(LogOperation):
 
     def apply(self, timing: CommitTiming) -> None:
         topic = self.topic
-        self.path.books.applier.delete(topic, 0, self._ranges)
+        self.path.engine.applier.delete(topic, 0, self._ranges)
         ready, in_flight = self._queue.counters
         for leases, skipped, done in self._asked:
             _tell(done, AckResult(topic.name, len(leases), skipped, ready, in_flight, *timing))

@@ -147,7 +147,7 @@ def _held(slice_: RecordSlice, run: Run) -> RecordSlice:
 
 
 _SHARED_MAX = 64
-"""Stretches of sources that are kept at most."""
+"""Maximum number of cached source ranges."""
 
 Place = tuple[int, int, int]
 """A source's number, a cursor in it, and the last seq to look at."""

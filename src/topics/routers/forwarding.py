@@ -155,9 +155,9 @@ class Forward(LogOperation):
         return FrameKind.FORWARD, load.frame(self.router, self.first_seq, self.ts, self.base, now, block), text
 
     def apply(self, timing: CommitTiming) -> None:
-        books, dest, router, load = self.path.books, self.topic, self.router, self.load
+        engine, dest, router, load = self.path.engine, self.topic, self.router, self.load
         if load.lost:
-            books.applier.gap(dest, self.first_seq, self.first_seq + load.lost - 1, LossReason.SOURCE_TRIM)
+            engine.applier.gap(dest, self.first_seq, self.first_seq + load.lost - 1, LossReason.SOURCE_TRIM)
         block = self.block
         if block is not None:
             if load.hops:
@@ -165,8 +165,8 @@ class Forward(LogOperation):
             self.publish()
             router.forwarded += load.count
         source = router.source
-        if books.exists(source):
-            books.before_change(source)
+        if engine.exists(source):
+            engine.before_change(source)
         if load.upto > router.cursor:
             router.cursor = load.upto
 

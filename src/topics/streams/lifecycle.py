@@ -160,9 +160,9 @@ def listed_resident(topic: Topic) -> ListedInfo:
     )  # fmt: skip
 
 
-def listed_paged_out(glance: TopicPeek) -> ListedInfo:
-    """The same of one that sleeps: it has no segments (`Sleepers.entry`), no end and no profile (`may_page_out`)."""
-    return ListedInfo(glance.name, glance.created_ts, None, glance.epoch, glance.head, -1)
+def listed_paged_out(peek: TopicPeek) -> ListedInfo:
+    """The same for a paged-out topic, which has no segments, no end and no profile (`may_page_out`)."""
+    return ListedInfo(peek.name, peek.created_ts, None, peek.epoch, peek.head, -1)
 
 
 def sealed_through(topic: Topic) -> int:

@@ -3,7 +3,7 @@
 | step | what is logged | a crash behind it |
 |---|---|---|
 | prepare | a TXN_APPEND for each batch, in its topic's shard; then these are synced | the seqs are skipped: unseen |
-| decide | a TXN_COMMIT in the shard of the topic that keeps the books; synced | all of it is there |
+| decide | a TXN_COMMIT in the shard of the transaction log topic; synced | all of it is there |
 | publish | nothing | |
 
 When everything is in one shard and not large, prepare and decide are one write and one sync: a log is read up to where
@@ -45,7 +45,7 @@ _BLOCK_RECORDS = 4096
 """Small parts become one block, up to so many records."""
 
 
-def gather(core: EngineCore, books: Topic, parts: Sequence[PartState]) -> Iterator[Copies]:
+def gather(core: EngineCore, log_topic: Topic, parts: Sequence[PartState]) -> Iterator[Copies]:
     """The records of some parts, in their order."""
     slices: list[RecordSlice] = []
     count = 0
@@ -53,28 +53,28 @@ def gather(core: EngineCore, books: Topic, parts: Sequence[PartState]) -> Iterat
         if count and count + part.count > _BLOCK_RECORDS:
             yield cut_copies(slices)
             slices, count = [], 0
-        slices += _record_slices(core, books, part)
+        slices += _record_slices(core, log_topic, part)
         count += part.count
     if slices:
         yield cut_copies(slices)
 
 
-def _record_slices(core: EngineCore, books: Topic, part: PartState) -> list[RecordSlice]:
+def _record_slices(core: EngineCore, log_topic: Topic, part: PartState) -> list[RecordSlice]:
     found: list[RecordSlice] = []
     last = part.first_seq + part.count - 1
     count = 0
     try:
-        for run in books.runs_from(part.first_seq):
+        for run in log_topic.runs_from(part.first_seq):
             if run.first_seq > last:
                 break
             lo, hi = max(part.first_seq - run.first_seq, 0), min(last + 1 - run.first_seq, run.count)
-            for view, view_lo, view_hi, offset in core.reader.views(books.id, run, lo, hi):
+            for view, view_lo, view_hi, offset in core.reader.views(log_topic.id, run, lo, hi):
                 found.append(RecordSlice(view, view_lo, view_hi, run.first_seq + offset))
                 count += view_hi - view_lo
     except SegmentDamaged as damage:
-        raise CorruptSegmentError(books.name, part.first_seq, last) from damage
+        raise CorruptSegmentError(log_topic.name, part.first_seq, last) from damage
     if count != part.count:
-        raise CorruptSegmentError(books.name, part.first_seq, last)
+        raise CorruptSegmentError(log_topic.name, part.first_seq, last)
     return found
 
 
@@ -132,13 +132,13 @@ class _Prepare(LogOperation):
 
     def _skip(self) -> None:
         """It did not come to the commit: what a recovery does with a frame whose commit it does not find."""
-        topic, block, books = self.topic, self.block, self.path.books
+        topic, block, engine = self.topic, self.block, self.path.engine
         assert block is not None
         topic.sync_inflight -= self.needs_sync
-        books.before_change(topic)
+        engine.before_change(topic)
         topic.ceiling = max(topic.ceiling, self.ceiling)
         self.path.unstage(topic, block)
-        books.applier.gap(topic, block.first_seq, block.last_seq, None)
+        engine.applier.gap(topic, block.first_seq, block.last_seq, None)
 
     def apply(self, timing: CommitTiming) -> None:
         self.publish()
@@ -178,9 +178,9 @@ class Commit:
         self._outcome = outcome
         self.number = int.from_bytes(core.entropy.token(_NUMBER_BYTES), "little")
         self.decided = False
-        books = feature.topic
-        assert books is not None
-        self._books = books
+        log_topic = feature.topic
+        assert log_topic is not None
+        self._log_topic = log_topic
         self._rounds = _rounds(parts)
         self._parts = parts
         self._topics: dict[str, Topic] = {}
@@ -213,7 +213,7 @@ class Commit:
         for part in self._parts:
             count, size = sums.get(part.topic, (0, 0))
             sums[part.topic] = count + part.count, size + part.size
-        path.check(self._books)
+        path.check(self._log_topic)
         for name, (count, size) in sums.items():
             topic = core.directory.find(name)
             if topic is None or not topic.created:
@@ -257,10 +257,10 @@ class Commit:
         by_shard: dict[int, list[LogOperation]] = {}
         for topic, copies in loads:
             by_shard.setdefault(topic.shard, []).append(self._stage(topic, copies))
-        path, books = self._core.path, self._books
-        if not self._rounds and not self._shards and by_shard.keys() == {books.shard}:
+        path, log_topic = self._core.path, self._log_topic
+        if not self._rounds and not self._shards and by_shard.keys() == {log_topic.shard}:
             # One write for all of it.
-            path.log_together([*by_shard[books.shard], self._decision()], self._logged, Gate.SYNC, decides=True)
+            path.log_together([*by_shard[log_topic.shard], self._decision()], self._logged, Gate.SYNC, decides=True)
             return
         self._shards |= by_shard.keys()
         self._pending = len(by_shard) + (0 if self._rounds else len(self._shards))
@@ -282,9 +282,9 @@ class Commit:
         for name, some in _by_topic(parts).items():
             topic = self._topics[name]
             path.check(topic, patient=True)
-            for copies in gather(core, self._books, some):
+            for copies in gather(core, self._log_topic, some):
                 loads.append((topic, copies if topic.guard is None else self._admitted(topic, copies)))
-        path.check(self._books, patient=True)
+        path.check(self._log_topic, patient=True)
         return loads
 
     def _admitted(self, topic: Topic, copies: Copies) -> Copies | list[Record]:
@@ -322,7 +322,7 @@ class Commit:
     # Decide
 
     def _decide(self) -> None:
-        poison = self._core.shards[self._books.shard].writer.poison
+        poison = self._core.shards[self._log_topic.shard].writer.poison
         if poison is not None:
             self._give_up(poison)
             return
@@ -330,10 +330,10 @@ class Commit:
 
     def _decision(self) -> _Decision:
         committed = Committed(self.number, self._id, self._sequence, self._core.wall(), list(self._placed.values()))
-        return _Decision(self._core, self._feature, self._books, committed)
+        return _Decision(self._core, self._feature, self._log_topic, committed)
 
     def _logged(self, error: TopicsError | None) -> None:
-        if error is not None and not self._core.shards[self._books.shard].writer.doubtful:
+        if error is not None and not self._core.shards[self._log_topic.shard].writer.doubtful:
             # It met a shortage, and was taken back.
             self._give_up(error)
             return

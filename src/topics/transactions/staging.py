@@ -1,6 +1,6 @@
 """Transactions before their commit: begin, stage records, abort, expire.
 
-What is staged is appended to the topic that keeps the books, in a frame that says what it is for. Nobody else reads
+What is staged is appended to the transaction log topic, in a frame that says what it is for. Nobody else reads
 that topic, so nothing of a transaction is to be seen before its commit.
 """
 

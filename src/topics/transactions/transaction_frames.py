@@ -6,13 +6,13 @@
     TXN_APPEND   "TXA1" | u64 number of the commit | block
     TXN_COMMIT   mark (`Committed`)
 
-All but TXN_APPEND are frames of the topic that keeps the books of transactions. A TXN_APPEND is a frame of the topic
+All but TXN_APPEND are frames of the transaction log topic. A TXN_APPEND is a frame of the topic
 whose records it brings, and counts only where a TXN_COMMIT with the same number is in the log: it is synced before that
 is written, and both are before a checkpoint or both are behind it. Without it the seqs are skipped: nobody saw them.
 
 The words at the front tell these bodies from those of other frames, also when the kind of a frame is damaged.
 
-The part of the topic that keeps the books is the msgpack of `TransactionsPart`, under the name `transactions`.
+The part of the transaction log topic is the msgpack of `TransactionsPart`, under the name `transactions`.
 """
 
 from struct import Struct
@@ -80,7 +80,7 @@ class Committed(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class PartState(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Staged records: where they are in the topic that keeps the books, and where they are to go."""
+    """Staged records: where they are in the transaction log topic, and where they are to go."""
 
     name: str
     topic: str

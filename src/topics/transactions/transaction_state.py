@@ -1,7 +1,7 @@
 """Transaction state: which are open, what is staged for them, and the last commit of each id.
 
 Pure state. Live operations and replay come through the same few methods, each of which says which records of the topic
-that keeps the books have had their day.
+of the transaction log have had their day.
 """
 
 from collections.abc import Callable, Sequence
@@ -185,7 +185,7 @@ def _memory(known: KnownState) -> int:
     return _ENTRY_BYTES + len(known.id) + sum([_ENTRY_BYTES + len(placed.topic) for placed in known.placed])
 
 
-# Transactions as checkpoints and recovery meet them (`engine.features`): a topic of the server's own keeps the books.
+# Transactions as checkpoints and recovery meet them (`engine.features`): a system topic holds their state.
 #
 # What is staged are its records, and so they are sealed, bounded in memory and recovered like any other. Its class is
 # `memory`: what is staged is worth nothing to anybody until it is committed, and a commit is synced by itself.
@@ -254,12 +254,12 @@ class TransactionFeature:
 
     @property
     def topic(self) -> Topic | None:
-        """The topic that keeps the books, once there is one."""
+        """The transaction log topic, once there is one."""
         topic = self._topic
         return topic if topic is not None and topic.created else None
 
     def with_topic(self, then: Callable[[Topic | TopicsError], None]) -> None:
-        """Calls back with the topic that keeps the books. The first who asks makes it."""
+        """Calls back with the transaction log topic. The first who asks makes it."""
         topic = self.topic
         if topic is not None:
             then(topic)

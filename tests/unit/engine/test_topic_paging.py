@@ -2,7 +2,7 @@ import gc
 
 import pytest
 
-from tests.property.books import check_books, check_totals
+from tests.property.totals import check_books, check_totals
 from tests.unit.conftest import (
     DISK,
     EPHEMERAL,

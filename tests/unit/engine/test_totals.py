@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.property.books import check_totals
+from tests.property.totals import check_totals
 from tests.unit.conftest import (
     DISK,
     EPHEMERAL,

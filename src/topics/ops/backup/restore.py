@@ -343,7 +343,7 @@ def _finalize(engine: Engine, wanted: RequestedTopics, gap: int) -> list[Restore
     for topic in sorted(core.topics.values(), key=lambda topic: topic.name):
         head = topic.head
         lost: tuple[int, int] | tuple[None, None] = (None, None)
-        # Nobody has a cursor in the books of the server.
+        # No client has a cursor in a system topic.
         if gap and topic.name not in OWN_TOPICS:
             core.applier.gap(topic, head + 1, head + gap, LossReason.RESTORED)
             topic.staged_head, topic.ceiling, topic.ceiling_staged = topic.head, 0, 0

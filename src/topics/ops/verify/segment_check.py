@@ -54,7 +54,7 @@ class SegmentImage:
         self.written: list[int] = []
         """When each block was written, as far as the index tells; without it, when its ts says."""
         self.kept: list[Range] = []
-        """Stretches of record indexes that can be read back."""
+        """Ranges of record indexes that can be read back."""
         self.flags = b""
         """A byte a record as in the file, `DELETED`, 0, or something else; the last where the file is too short.
 
@@ -76,7 +76,7 @@ class SegmentImage:
 
     @property
     def lost(self) -> list[Range]:
-        """Stretches of record indexes that cannot be read back."""
+        """Ranges of record indexes that cannot be read back."""
         count = self.head.count if self.head is not None else 0
         edges = [(0, 0), *self.kept, (count, count)]
         return [(before[1], after[0]) for before, after in pairwise(edges) if before[1] < after[0]]
