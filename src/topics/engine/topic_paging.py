@@ -5,8 +5,9 @@ whole, state and tail, so its object can go. Only the name, the id and the place
 (`TopicDirectory.find`) or by id (`EngineCore.topic_at`) pages it in again, checked by the checksums of its frames. The
 place stays known while the topic is resident, so one that was only read is paged out again without writing anything.
 
-A topic is paged out only if it is idle: it is clean, nothing is staged or waited for, time does nothing to it, and no
-feature keeps it in a structure of its own (`TopicPager.entry`, `Feature.may_page_out`).
+A topic is paged out only if it is idle: it is clean, nothing is staged or waited for, time does nothing to it, no
+feature keeps it in a structure of its own (`TopicPager.entry`, `Feature.may_page_out`), and no router writes to it: a
+list of topics shows what the sources have by then, and a peek of the snapshot would not.
 
 Object identity: there is never more than one `Topic` for a topic. Some code keeps one across turns of the loop: feeds
 and long polls, deliveries in the scheduler, appends and deletes on their way, postponed appends of streams, reads on
@@ -243,6 +244,8 @@ class TopicPager:
         """When topics that are paged out were last read; only for those that ever were."""
         self.forgotten: set[int] | None = None
         """During a checkpoint: the topics whose places are forgotten when it has ended."""
+        self.destinations: Collection[int] = ()
+        """The ids of topics that routers write to, which stay resident; `routers` sets it."""
         self.by_class = dict.fromkeys(Durability, 0)
         self.records = self.bytes = 0
         """Live records and bytes of all topics that are paged out."""
@@ -385,7 +388,7 @@ class TopicPager:
             return False
         idle = not (
             topic.capture_due or topic.closing or topic.evicting or topic.sync_inflight or topic.waiters
-            or topic.when_gone or topic.staged_count or topic.coalesced is not None
+            or topic.when_gone or topic.staged_count or topic.coalesced is not None or topic_id in self.destinations
         )  # fmt: skip
         if not idle or self.entry(topic) is None or view.directory.resident.get(topic.name) is not topic:
             return False

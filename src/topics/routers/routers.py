@@ -368,6 +368,7 @@ class Routing:
         core.shard_rotated.subscribe(self._turned)
         core.applier.before_caps.subscribe(self.pump.hold)
         core.detach_routers = self._dropped
+        core.pager.destinations = self.registry.into
 
     def put(self, name: str, wish: RouterWish, done: PutDone) -> None:
         self._controller.put(name, wish, done)

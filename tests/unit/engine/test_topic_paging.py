@@ -21,7 +21,7 @@ from tests.unit.conftest import (
     topic,
     values,
 )
-from tests.unit.routers.conftest import route
+from tests.unit.routers.conftest import route, unroute
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult
 from topics.engine.topic_paging import OFFSET_MASK, SIZE_BITS
@@ -248,6 +248,29 @@ def test_a_waiter_of_a_held_topic_is_told(disk: FakeDisk) -> None:
     assert paged_out(engine) == []
     append(engine, "a", 2)
     assert woken == [1]
+
+
+def test_the_destination_of_a_router_stays_resident_until_the_router_is_removed(disk: FakeDisk) -> None:
+    engine = start(disk)
+    append(engine, "b", 1)
+    route(engine, "a", "b")
+    checkpoint(engine)
+    assert "b" not in paged_out(engine)
+    unroute(engine, "a->b")
+    checkpoint(engine)
+    assert engine.core.pager.page_out(topic(engine, "b").id) and values(engine, "b") == [1]
+    check_books(engine)
+
+
+def test_a_list_shows_what_a_router_forwards_after_a_checkpoint(disk: FakeDisk) -> None:
+    engine = start(disk)
+    put(engine, "b")
+    route(engine, "a", "b")
+    checkpoint(engine)
+    # The router runs later in the tick, so the list makes it forward.
+    engine.core.defer.use(lambda later: None)
+    append(engine, "a", 1, 2)
+    assert [info.head_seq for info in engine.list_topics("b")] == [2]
 
 
 def test_a_waiter_keeps_it_resident(disk: FakeDisk) -> None:
