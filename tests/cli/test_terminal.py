@@ -100,7 +100,7 @@ def test_a_server_says_hello_and_stops_by_ctrl_c(tmp_path: Path) -> None:
         shown = terminal.expect("tail orders -f")
         assert f"data  {tmp_path / 'here'}" in shown
         assert "keys  off: any client that can reach this address has full access" in shown
-        assert "TOPICS_API_KEYS sets some" in shown
+        assert "set TOPICS_API_KEYS to require a key" in shown
         assert "variable=TOPICS_PROT  did_you_mean=TOPICS_PORT" in shown
         # The two commands can be typed as they stand.
         url = shown.partition("listens on ")[2].split()[0]
