@@ -21,9 +21,9 @@ if "topics.spark.pipeline" in sys.orig_argv:
 
     status.FIRST_RETRY_MS = int((folder / "retry").read_text())
 if "pyspark.daemon" in sys.orig_argv:
-    from topics.spark.index_builds.index_tasks import Indexing
+    from topics.spark.index_builds.index_tasks import IndexBuilder
 
-    take = Indexing.take
+    take = IndexBuilder.take
 
     def faulty(self, ref, contract, batches):
         while (folder / "hold").exists():
@@ -35,7 +35,7 @@ if "pyspark.daemon" in sys.orig_argv:
             os.kill(os.getpid(), signal.SIGKILL)
         take(self, ref, contract, batches)
 
-    Indexing.take = faulty
+    IndexBuilder.take = faulty
 """
 
 
