@@ -10,6 +10,7 @@ from topics.api.app import Api
 from topics.api.auth import KeyRing
 from topics.api.live import Live, LiveLimits
 from topics.api.operator_routes import OpsHandlers
+from topics.api.v1.subscriptions import WebhookCaller
 from topics.engine.backpressure import Sample
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
@@ -19,7 +20,8 @@ from topics.log.commit_thread import CommitThread
 from topics.log.fs import FileSystem
 from topics.log.posix import PosixFileSystem
 from topics.model.settings import Settings
-from topics.server import stream_routes
+from topics.server import StreamServices, stream_routes
+from topics.streams.system_streams.system_streams import Around
 from topics.system.clock import Clock, SystemClock
 from topics.testing import SeededEntropy
 
@@ -75,7 +77,8 @@ class PressedServer:
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         clock = self._clock
-        ops = OpsHandlers(clock, stream_routes(Settings()))
+        routes = stream_routes(Settings())
+        ops = OpsHandlers(clock, routes)
         keys = KeyRing.parse("")
         live = self.live = ops.live = Live(LiveLimits(), keys, clock, SeededEntropy(2))
         api = self.api = ops.api = Api(ops.routes(), keys, clock, _BODY_BYTES, 0, live)
@@ -84,11 +87,16 @@ class PressedServer:
         api.engine = self.engine = Engine.recover(self._fs, self._options, clock, SeededEntropy(1))
         self.engine.start(self._loop)
         live.open(self.engine)
+        webhooks = WebhookCaller(allow_loopback=True)
+        services = StreamServices(self.engine, Settings(), webhooks, Around, lambda topic: None)
+        routes.open(services.streams, services.subscriptions)
         self.url = f"http://{host}:{port}"
         self._ready.set()
         await self._stop.wait()
         api.drain()
         await self.engine.close()
+        await webhooks.close()
+        await services.close()
         await http.drain(0.0)
 
     def __enter__(self) -> Self:
