@@ -76,7 +76,10 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         if self._transport is not None and not self._loop.is_closed():
-            self._transport.abort()
+            try:
+                self._transport.abort()
+            except AttributeError:
+                pass  # CPython 3.11: a transport that flushed its last bytes after close() has no loop left.
 
     # Ends it for whoever waits on it.
     shutdown = close
