@@ -77,6 +77,7 @@ from topics_protocol.v0 import PipelineAnswer
 # More writer threads than this compete for the interpreter instead of overlapping their syncs.
 DEFAULT_WAL_SHARDS_MAX = 8
 _DROPPED = "(dropped)"
+_KEY_FILE_POLL_S = 0.25
 """What stands in the settings in the place of keys that were parsed."""
 
 _logger = logging.getLogger(__name__)
@@ -278,10 +279,13 @@ async def serve(
     if on_reload is not None and (settings.key_file or certificate or settings.audit_file):
         on_reload(lambda: _reload(settings, store, front.api, certificate))
     addresses = await front.http.start(settings.host, settings.port, certificate)
+    watching = asyncio.create_task(_watch_keys(store, front.api)) if settings.key_file else None
     try:
         shown = _announce(addresses[0], settings, with_keys=not store.ring.is_open)
         await _run_engine(settings, front, stop, None if on_ready is None else partial(on_ready, shown))
     finally:
+        if watching is not None:
+            watching.cancel()
         await front.close()
 
 
@@ -441,8 +445,16 @@ def _reload(settings: Settings, keys: KeyStore, api: Api, certificate: Certifica
         api.audit.reopen()
 
 
+async def _watch_keys(keys: KeyStore, api: Api) -> None:
+    """Loads the key file whenever it has changed, so that created and revoked keys count without a signal."""
+    while True:
+        await asyncio.sleep(_KEY_FILE_POLL_S)
+        if keys.has_changed():
+            _reload_keys(keys, api)
+
+
 def _reload_keys(keys: KeyStore, api: Api) -> None:
-    """A file that makes no sense changes nothing: nobody is let in or out by a mistake in it."""
+    """Loads the key file. An invalid file changes nothing: no key is added or revoked by a mistake in it."""
     try:
         gone = keys.reload()
     except KeyFileError as error:

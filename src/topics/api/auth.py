@@ -17,7 +17,7 @@ from enum import Flag, auto
 from topics.api.error_responses import ForbiddenError, UnauthorizedError
 from topics.http.output_backpressure import Account
 from topics.model.errors import TopicsError, quoted
-from topics.model.key_file import KeyFileError, StoredKey, load_keys
+from topics.model.key_file import KeyFileError, StoredKey, key_file_version, load_keys
 from topics.model.topic_config import TopicConfig, TopicConfigPatch
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy
@@ -267,21 +267,30 @@ class KeyStore:
         """`text` is dropped once its keys are parsed. Raises `BadKeyError` or `KeyFileError`."""
         self._fixed = parse_keys(text or "")
         self._path = path
+        self._version: tuple[int, int, int] | None = None
         self.ring = KeyRing(self._all(), required=path is not None)
+
+    def has_changed(self) -> bool:
+        """Whether the file is another one than at the last attempt to load it; a missing file is no change."""
+        return self._path is not None and key_file_version(self._path) not in (None, self._version)
 
     def reload(self) -> list[Key]:
         """Reads the file again, and gives the keys that are gone. Raises `KeyFileError`, and nothing has changed."""
         return self.ring.replace(self._all())
 
     def _all(self) -> list[Key]:
-        stored = load_keys(self._path) if self._path is not None else []
+        stored: list[StoredKey] = []
+        if self._path is not None:
+            # Before the content: a change in between is then seen as one more change.
+            self._version = key_file_version(self._path)
+            stored = load_keys(self._path)
         return [*self._fixed, *(self._key(number, key) for number, key in enumerate(stored, len(self._fixed)))]
 
     def _key(self, number: int, key: StoredKey) -> Key:
         try:
             scopes = parse_scopes(key.scopes)
         except BadKeyError as error:
-            raise KeyFileError(f"the key file {self._path} makes no sense: {key.name!r} has {error}") from error
+            raise KeyFileError(f"the key file {self._path} is not valid: the key {key.name!r} has {error}") from error
         return Key(number, bytes.fromhex(key.sha256), scopes, tuple(key.prefixes), key.name)
 
 

@@ -151,6 +151,7 @@ _group(
         "restore": "Restore a backup into a new data folder.",
     },
 )
+app.command("topics.cli.backup:restore", help="Restore a backup; the same as backup restore.", group=_FOLDER)
 _group(
     "key",
     "Manage the API keys in a server's key file.",

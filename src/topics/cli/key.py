@@ -64,7 +64,7 @@ def create(
 
     path = key_file(file)
     change_keys(path, added)
-    note(f"created {name} in {path}; a running server loads it on SIGHUP. The secret is not stored:")
+    note(f"created {name} in {path}; a running server loads it within a second. The secret is not stored:")
     line(secret)
     return 0
 
@@ -90,7 +90,7 @@ def _day(created_ms: int) -> str:
 
 
 def revoke(name: str, /, *, file: KeyFile = None) -> int:
-    """Revoke a key. A running server drops it on SIGHUP, and ends its open connections.
+    """Revoke a key. A running server drops it within a second, and ends its open connections.
 
     Parameters
     ----------
@@ -106,5 +106,5 @@ def revoke(name: str, /, *, file: KeyFile = None) -> int:
 
     path = key_file(file)
     change_keys(path, without)
-    note(f"removed {name} from {path}; a running server drops it on SIGHUP")
+    note(f"removed {name} from {path}; a running server drops it within a second")
     return 0

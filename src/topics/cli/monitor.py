@@ -1,5 +1,6 @@
 """`topics top`, a live view of the server's metrics, and `topics bench`, a short benchmark."""
 
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from topics_client import Client, ConnectionFailed, RetryLater
 # `topics bench`
 
 _BATCH = 100
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 class Measure(msgspec.Struct, frozen=True):
@@ -37,7 +39,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 def bench(
     *,
-    seconds: Annotated[str, Parameter(help="The duration of each measurement.")] = "1s",
+    seconds: Annotated[str, Parameter(help="The duration of each measurement, in seconds or with a unit.")] = "1",
     size: Annotated[int, Parameter(help="The size of a record in bytes.")] = 200,
     output: Output = "table",
     server: Server = HERE,
@@ -46,7 +48,8 @@ def bench(
 
     The time of the client is included: `make bench-http` measures the server alone.
     """
-    span_s = duration_ms(seconds, "--seconds") / 1000
+    # A bare number is in seconds here, as the name of the option says, and in milliseconds elsewhere.
+    span_s = duration_ms(f"{seconds}s" if _NUMBER.fullmatch(seconds) else seconds, "--seconds") / 1000
     if span_s <= 0 or size < 2:
         raise UsageError("--seconds must be above 0 and --size at least 2")
     clock, topic = SystemClock(), f"topics-bench-{SystemEntropy().token(6).hex()}"
@@ -74,7 +77,7 @@ def bench(
             for row in rows
         ],
     )  # fmt: skip
-    note(f"{size} bytes a record, {seconds} a row, one request at a time")
+    note(f"{size} bytes a record, {span_s:g} s a row, one request at a time")
     return 0
 
 

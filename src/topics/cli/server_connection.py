@@ -170,19 +170,23 @@ def connected(server: Server, deadline_s: float = QUICK_S) -> Iterator[Client]:
     where = resolve(server, os.environ)
     # The client logs each attempt; a terminal shows one message of the command instead.
     logging.getLogger("topics_client").addHandler(logging.NullHandler())
+    try:
+        if deadline_s > QUICK_S:
+            # The long deadline is for a restart in between, not for a server that was never reachable.
+            with _client(where, QUICK_S) as client:
+                client.health()
+        with _client(where, deadline_s) as client:
+            yield client
+    except ConnectionFailed as error:
+        raise unreachable(where.url, error) from error
+
+
+def _client(where: Context, deadline_s: float) -> Client:
     options = ClientOptions(retry=RetryPolicy(deadline_s=deadline_s))
     try:
-        client = Client(where.url, api_key=where.api_key, options=options)
+        return Client(where.url, api_key=where.api_key, options=options)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    with client:
-        try:
-            if deadline_s > QUICK_S:
-                # The long deadline is for a restart in between, not for a server that was never reachable.
-                client.health()
-            yield client
-        except ConnectionFailed as error:
-            raise unreachable(where.url, error) from error
 
 
 def unreachable(url: str, error: Exception) -> UnreachableError:

@@ -1,7 +1,7 @@
 """The key file: permissions of each key, and the SHA-256 of its secret.
 
-The file is replaced as a whole and readable by its owner alone. A server reads it at its start and when it is told to
-(SIGHUP); commands change it.
+The file is replaced as a whole and readable by its owner alone. A server reads it at its start, on SIGHUP, and when it
+has changed; commands change it.
 """
 
 import base64
@@ -43,23 +43,42 @@ class KeyFileError(SettingsError):
 def load_keys(path: str) -> list[StoredKey]:
     """The keys of a file. Raises `KeyFileError`."""
     try:
-        keys = msgspec.json.decode(Path(path).read_bytes(), type=_Document).keys
+        raw = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise KeyFileError(f"the key file {path} does not exist. {_create(path)}") from None
     except OSError as error:
         raise KeyFileError(f"the key file {path} cannot be read: {error.strerror or error}") from error
+    if not raw.strip():
+        raise KeyFileError(f"the key file {path} is empty. {_create(path)}")
+    try:
+        keys = msgspec.json.decode(raw, type=_Document).keys
     except (ValueError, RecursionError) as error:
-        raise KeyFileError(f"the key file {path} makes no sense: {error}") from error
+        raise KeyFileError(f"the key file {path} is not valid: {error}. {_create(path)}") from error
     for key in keys:
         if len(key.sha256) != 64 or not all(digit in "0123456789abcdef" for digit in key.sha256):
-            raise KeyFileError(f"the key file {path} makes no sense: {key.name!r} has no SHA-256 in small letters")
+            raise KeyFileError(f"the key file {path} is not valid: the key {key.name!r} needs a sha256 of 64 lower-case hexadecimal digits")
     if len({key.name for key in keys}) != len(keys):
-        raise KeyFileError(f"the key file {path} makes no sense: two keys have one name")
+        raise KeyFileError(f"the key file {path} is not valid: two keys have the same name")
     return keys
+
+
+def key_file_version(path: str) -> tuple[int, int, int] | None:
+    """A value that differs after each change of the file; None where it cannot be read."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _create(path: str) -> str:
+    return f"Create a key with `topics key create NAME --file {path}`."
 
 
 def change_keys(path: str, change: Callable[[list[StoredKey]], Sequence[StoredKey]]) -> None:
     """Puts other keys in the place of those of a file, which need not be there yet. One change at a time."""
     with _locked(path):
-        before = load_keys(path) if os.path.exists(path) else []
+        before = load_keys(path) if os.path.exists(path) and os.path.getsize(path) else []
         _write(path, list(change(before)))
 
 

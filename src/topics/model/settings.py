@@ -235,7 +235,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")
     ] = None
     key_file: Annotated[
-        str | None, _text("File of keys, which topics key changes and SIGHUP reads again; with it a key is needed.")
+        str | None, _text("Key file, changed by topics key and loaded again when it changes; turns authentication on.")
     ] = None
     allow_insecure_no_auth: Annotated[_Switch, _text("Serve beyond this machine without keys.")] = "0"
     allowed_hosts: Annotated[
