@@ -48,8 +48,7 @@ def bench(
 
     The time of the client is included: `make bench-http` measures the server alone.
     """
-    # A bare number is in seconds here, as the name of the option says, and in milliseconds elsewhere.
-    span_s = duration_ms(f"{seconds}s" if _NUMBER.fullmatch(seconds) else seconds, "--seconds") / 1000
+    span_s = span_of(seconds)
     if span_s <= 0 or size < 2:
         raise UsageError("--seconds must be above 0 and --size at least 2")
     clock, topic = SystemClock(), f"topics-bench-{SystemEntropy().token(6).hex()}"
@@ -79,6 +78,11 @@ def bench(
     )  # fmt: skip
     note(f"{size} bytes a record, {span_s:g} s a row, one request at a time")
     return 0
+
+
+def span_of(seconds: str) -> float:
+    """The value of `--seconds`: a bare number is in seconds, as the option's name says."""
+    return duration_ms(f"{seconds}s" if _NUMBER.fullmatch(seconds) else seconds, "--seconds") / 1000
 
 
 def _measure(client: Client, topic: str, value: str, span_s: float, clock: Clock) -> list[Measure]:

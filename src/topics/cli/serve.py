@@ -76,7 +76,9 @@ def _greet(address: str, settings: Settings) -> None:
 
 def _flag(setting: Setting) -> inspect.Parameter:
     is_switch = setting.choices == _SWITCH
-    default = _SHOWN[str(setting.default)] if is_switch else "not set" if setting.default is None else str(setting.default)
+    default = (
+        _SHOWN[str(setting.default)] if is_switch else "not set" if setting.default is None else str(setting.default)
+    )
     kind: Any = int if setting.kind == "integer" else str
     if setting.choices:
         kind = bool if is_switch else Literal[setting.choices]

@@ -295,7 +295,7 @@ def read(
         # No page larger than the number of printed records.
         page = limit if limit is not None and wanted.matches is None and limit < 1000 else 1000
         for item in client.follow(
-            topic, cursor, wait_ms=0, include_tags=True, limit=page, deadline_s=PATIENT_S, filter=wanted.query
+            topic, cursor, wait_ms=0, include_tags=True, limit=page, deadline_s=QUICK_S, filter=wanted.query
         ):
             printer.take(item)
             if printer.count == limit:
@@ -343,7 +343,7 @@ def tail(
             _follow(client, topic, cursor, printer, wanted.query)
         else:
             for item in client.follow(
-                topic, cursor, wait_ms=0, include_tags=True, deadline_s=PATIENT_S, filter=wanted.query
+                topic, cursor, wait_ms=0, include_tags=True, deadline_s=QUICK_S, filter=wanted.query
             ):
                 printer.take(item)
     return 0

@@ -56,7 +56,9 @@ def load_keys(path: str) -> list[StoredKey]:
         raise KeyFileError(f"the key file {path} is not valid: {error}. {_create(path)}") from error
     for key in keys:
         if len(key.sha256) != 64 or not all(digit in "0123456789abcdef" for digit in key.sha256):
-            raise KeyFileError(f"the key file {path} is not valid: the key {key.name!r} needs a sha256 of 64 lower-case hexadecimal digits")
+            raise KeyFileError(
+                f"the key file {path} is not valid: the key {key.name!r} needs a sha256 of 64 lower-case hexadecimal digits"
+            )
     if len({key.name for key in keys}) != len(keys):
         raise KeyFileError(f"the key file {path} is not valid: two keys have the same name")
     return keys

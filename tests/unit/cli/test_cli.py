@@ -1,5 +1,6 @@
 """The command line up to the point where a command starts to work."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,15 @@ def test_every_setting_has_a_flag(served: list[Settings]) -> None:
             continue
         assert main(["serve", setting.flag, str(given)]) == 0
         assert getattr(served[-1], setting.name) == given
+
+
+def test_serve_help_prints_the_default_of_each_switch(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help"]) == 0
+    words = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    for setting in SETTINGS:
+        if setting.choices == ("0", "1", "false", "true"):
+            shown = {"0": "off", "1": "on"}[str(setting.default)]
+            assert f"({setting.env}) [default: {shown}]" in words, setting.name
 
 
 def test_a_flag_beats_the_environment(served: list[Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from topics.cli.monitor import Look, look_at, timed, view_of
+from topics.cli.monitor import Look, look_at, span_of, timed, view_of
 from topics.testing import ManualClock
 
 
@@ -68,3 +68,7 @@ def test_a_measure_counts_what_was_done_in_its_time() -> None:
     assert (round(measured.requests_per_s), round(measured.records_per_s)) == (20, 200)
     assert round(measured.bytes_per_s) == 40_000
     assert (measured.p50_ms, measured.p99_ms) == (50.0, 50.0)
+
+
+def test_bench_seconds_without_a_unit_are_seconds() -> None:
+    assert [span_of(text) for text in ("3", "0.5", "3s", "200ms", "1m")] == [3.0, 0.5, 3.0, 0.2, 60.0]
