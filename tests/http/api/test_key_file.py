@@ -90,10 +90,10 @@ def test_key_file_changes_count_without_a_signal(tmp_path: Path, keys: Keys) -> 
 
 
 def test_missing_or_empty_key_file_names_the_command_that_creates_a_key(tmp_path: Path, keys: Keys) -> None:
-    with pytest.raises(AssertionError, match="does not exist. Create a key with `topics key create NAME --file"):
+    with pytest.raises(AssertionError, match=r"does not exist\. Create a key with `topics key create NAME --file"):
         LiveServer(tmp_path, key_file=str(keys.path)).start()
     keys.path.touch()
-    with pytest.raises(AssertionError, match="is empty. Create a key with `topics key create NAME --file"):
+    with pytest.raises(AssertionError, match=r"is empty\. Create a key with `topics key create NAME --file"):
         LiveServer(tmp_path, key_file=str(keys.path)).start()
     secret = keys.create("first")
     with LiveServer(tmp_path, key_file=str(keys.path)) as live:
