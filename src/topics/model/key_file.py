@@ -53,11 +53,13 @@ def load_keys(path: str) -> list[StoredKey]:
     try:
         keys = msgspec.json.decode(raw, type=_Document).keys
     except (ValueError, RecursionError) as error:
-        raise KeyFileError(f"the key file {path} is not valid: {error}. {_create(path)}") from error
+        raise KeyFileError(
+            f"the key file {path} is not valid: {error}. Repair it or restore an earlier one."
+        ) from error
     for key in keys:
         if len(key.sha256) != 64 or not all(digit in "0123456789abcdef" for digit in key.sha256):
             raise KeyFileError(
-                f"the key file {path} is not valid: the key {key.name!r} needs a sha256 of 64 lower-case hexadecimal digits"
+                f"the key file {path} is not valid: {key.name!r} needs a sha256 of 64 lower-case hex digits"
             )
     if len({key.name for key in keys}) != len(keys):
         raise KeyFileError(f"the key file {path} is not valid: two keys have the same name")
