@@ -14,10 +14,11 @@ WHOLE := $(PYTEST) --dist loadgroup
 SHORT := $(PYTEST) -q --dist worksteal -p no:schemathesis -p no:anyio
 export PYTHON
 
-# A stamp's name is the content of what was installed, and where: a changed pin or a moved folder has a new name, while a
-# touched file or a fresh checkout of the same pins does not. Serving needs a tenth of what the tests need, so each has a
-# stamp of its own.
-stamp = .venv/.$(1)-$(shell { pwd; cat pyproject.toml $(2); } | cksum | tr ' ' '-')
+# A stamp is named after a checksum of the pins, the folder and the version of Python: a changed pin, a moved folder or
+# another Python has a new name; a touched file or a fresh checkout of the same pins does not. Serving needs a tenth of
+# what the tests need, so each has a separate stamp.
+PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print(*sys.version_info[:2])' 2>/dev/null)
+stamp = .venv/.$(1)-$(shell { pwd; echo $(PYTHON_VERSION); cat pyproject.toml $(2); } | cksum | tr ' ' '-')
 SERVE_STAMP := $(call stamp,serve,requirements/build.txt requirements/runtime.txt requirements/pages.txt)
 DOCS_STAMP := $(call stamp,docs,requirements/docs.txt)
 SPARK_STAMP := $(call stamp,spark,requirements/build.txt requirements/runtime.txt requirements/pages.txt requirements/spark.txt requirements/java.txt)

@@ -115,6 +115,64 @@ def test_an_installation_that_fails_says_so(tmp_path: Path) -> None:
     assert "installed what is needed" not in done.stdout
 
 
+def test_installation_shows_each_package_as_it_is_downloaded(tmp_path: Path) -> None:
+    """Pip waits for the test after its first line, which must have come through by then."""
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    os.mkfifo(tmp_path / "go on")
+    python.write_text("#!/bin/sh\necho '  Downloading a-1.0.whl (1.5 MB)'\ncat 'go on'\n")
+    python.chmod(0o755)
+    command = [str(ROOT / "requirements" / "install"), "what is needed"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as installing:
+        assert installing.stdout is not None
+        assert installing.stdout.readline() == "installing what is needed\n"
+        assert installing.stdout.readline() == "  1.5 MB       a-1.0.whl\n"
+        (tmp_path / "go on").write_text("")
+        assert installing.stdout.readline().startswith("installed what is needed")
+
+
+def fake_python(folder: Path, version: str) -> str:
+    """A Python of a version, which makes an environment that installs nothing."""
+    python = folder / f"python{version}"
+    python.write_text(
+        f"""#!/bin/sh
+        case "$1 $2" in
+            "-c "*) echo {version};;
+            "-m venv") mkdir -p .venv/bin; echo "version = {version}.1" > .venv/pyvenv.cfg; cp "$0" .venv/bin/python;;
+        esac
+        """
+    )
+    python.chmod(0o755)
+    return str(python)
+
+
+def install_with(folder: Path, python: str, path: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHON": python, "PATH": f"{path}:/usr/bin:/bin"}
+    command = [str(ROOT / "requirements" / "install"), "what is needed"]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_old_python_is_refused_before_an_environment_is_made(tmp_path: Path) -> None:
+    newer = Path(fake_python(tmp_path, "3.16")).name
+    done = install_with(tmp_path, fake_python(tmp_path, "3.9"), tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "topics needs Python 3.11 or newer" in done.stderr
+    assert f"is 3.9: run make again with PYTHON={newer}" in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_environment_of_another_python_is_remade(tmp_path: Path) -> None:
+    assert install_with(tmp_path, fake_python(tmp_path, "3.11"), tmp_path).returncode == 0
+    (tmp_path / ".venv" / "installed").touch()
+    assert install_with(tmp_path, fake_python(tmp_path, "3.11"), tmp_path).returncode == 0
+    assert (tmp_path / ".venv" / "installed").exists()
+    done = install_with(tmp_path, fake_python(tmp_path, "3.12"), tmp_path)
+    assert "remaking .venv: it is of Python 3.11" in done.stdout
+    assert not (tmp_path / ".venv" / "installed").exists()
+    assert "3.12" in (tmp_path / ".venv" / "pyvenv.cfg").read_text()
+
+
 def get_browser(folder: Path, **programs: str) -> subprocess.CompletedProcess[str]:
     """The script that gets a browser, on a machine that has these programs and no others."""
     tools = folder / "bin"
