@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 
 from topics.api.call import Call
+from topics.engine.engine import Engine
 from topics.model.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, TopicsError
 from topics.model.limits import KIB, MIB, Limits
 from topics.model.records import Record, Values, check_each
@@ -111,7 +112,7 @@ def is_heavy(records: Sequence[Record]) -> bool:
 
 
 def preencode(
-    call: Call,
+    engine: Engine,
     topic: str,
     records: Sequence[Record],
     node: str | None,
@@ -132,9 +133,9 @@ def preencode(
         return records
     if checks:
         for begin in range(0, len(records), _HEAVY_METAS):
-            check_each(records, call.engine.core.limits, begin, begin + _HEAVY_METAS)
+            check_each(records, engine.core.limits, begin, begin + _HEAVY_METAS)
             yield None
-    core, sealer = call.engine.core, call.engine.sealer
+    core, sealer = engine.core, engine.sealer
     pauses = 0
     while pauses < _PAUSES_MAX and sealer.is_behind(core.directory.find(topic), nbytes):
         pauses += 1

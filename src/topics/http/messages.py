@@ -198,6 +198,11 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     write_idle_timeout_s: float = 60.0
     # The longest message of a WebSocket: it is read in one go.
     message_bytes: int = 4 * MIB
+    # The frames that one message of a WebSocket may consist of, and how many pings and pongs may come at once and how
+    # many more a second. Beyond that the connection is closed (1008).
+    message_fragments: int = 4096
+    websocket_control_frames: int = 1000
+    websocket_control_frames_per_s: int = 100
     # A WebSocket that is quiet for the first time is sent a ping, and cut off when it stays quiet for the second.
     ping_interval_s: float = 20.0
     ping_timeout_s: float = 20.0
@@ -349,3 +354,25 @@ def can_drop_body(head: RequestHead, length: int | None, most: int) -> bool:
     """Whether the body of a refused request is simply read over. Not when the client may decide not to send it: then
     nobody could tell the next request from the body."""
     return length is not None and length <= most and head.keep_alive and "expect" not in head.headers
+
+
+class Tokens:
+    """A token bucket for one kind of frame that costs work and transports nothing (flood protection)."""
+
+    __slots__ = ("_left", "_max", "_per_s", "_since")
+
+    def __init__(self, tokens_max: int, per_s: int, now: float) -> None:
+        self._max = tokens_max
+        self._per_s = per_s
+        self._left = float(tokens_max)
+        self._since = now
+
+    def take(self, now: float) -> bool:
+        if self._left < 1.0:
+            self.earn((now - self._since) * self._per_s)
+            self._since = now
+        self._left -= 1.0
+        return self._left >= 0.0
+
+    def earn(self, tokens: float) -> None:
+        self._left = min(self._left + tokens, self._max)

@@ -17,6 +17,7 @@ goes to the queue.
 |---|---|---|
 | requests of HTTP/1.1 beyond a slice (`http.h1.connection`) | a slice of parsing and handling | the connection |
 | frames of HTTP/2 beyond a slice (`http.h2.connection`) | a slice of reading, handling and sending | the connection |
+| messages of a WebSocket beyond a slice (`http.websocket.socket`) | a slice of reading and handling | the connection |
 | large bodies and responses (`api.chunked_response`) | a slice of units (`in_slices`) | the connection |
 | large schemas (`schema.validation`) and search results | a slice of units (`in_slices`) | the connection |
 | metrics scrapes (`api.metrics`) | a slice of units (`in_slices`) | all scrapes together |

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import struct
 import weakref
 
@@ -363,7 +364,62 @@ def test_pings_of_a_peer_that_does_not_read_do_not_fill_the_memory(loops: Loops)
         await turns(50)
         assert peer.recorder.socket.buffered_bytes < 200_000
 
-    loops.run(scene, SocketApp(), write_buffer_bytes=10_000)
+    loops.run(scene, SocketApp(), write_buffer_bytes=10_000, websocket_control_frames=1_000_000)
+
+
+def test_messages_that_came_together_are_given_out_in_turns(loops: Loops) -> None:
+    """Ten thousand messages in one write: other connections are served between every few of them."""
+    served: list[int] = []
+
+    async def scene(site: Site) -> None:
+        peer = await Peer.open(site)
+        peer.recorder.answer = None
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+        def turn() -> None:
+            served.append(len(peer.recorder.texts))
+            if served[-1] == 10_000:
+                over.set()
+            else:
+                loop.call_soon(turn)
+
+        loop.call_soon(turn)
+        peer.send(frame(TEXT, b"{}") * 10_000)
+        await over.wait()
+
+    loops.run(scene, SocketApp())
+    assert max(after - before for before, after in itertools.pairwise(served)) <= 256
+
+
+@pytest.mark.parametrize(
+    "flood, reason",
+    [
+        (frame(TEXT, b"a", fin=False) + frame(CONT, fin=False) * 4200, b"a message of more than 4096 frames"),
+        (frame(PING) * 1200, b"too many pings and pongs"),
+        (frame(PONG) * 1200, b"too many pings and pongs"),
+    ],
+)
+def test_a_peer_that_floods_with_frames_is_closed(loops: Loops, flood: bytes, reason: bytes) -> None:
+    async def scene(site: Site) -> None:
+        peer = await Peer.open(site)
+        assert await peer.ask(frame(TEXT, b"before")) == Heard(TEXT, b"before")
+        peer.send(flood)
+        while (heard := await peer.heard()).opcode == PONG:
+            pass
+        assert (heard.code, heard.data[2:]) == (1008, reason)
+        assert peer.recorder.texts == [b"before"]
+        await peer.end()
+
+    loops.run(scene, SocketApp(), ManualClock())
+
+
+def test_a_message_of_many_frames_within_the_limit_is_read(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        peer = await Peer.open(site)
+        parts = [frame(TEXT, b"a", fin=False), frame(CONT, b"b", fin=False) * 4094, frame(CONT, b"c")]
+        assert await peer.ask(*parts) == Heard(TEXT, b"a" + b"b" * 4094 + b"c")
+
+    loops.run(scene, SocketApp())
 
 
 def test_a_quiet_peer_is_pinged_and_one_that_does_not_answer_cut_off(loops: Loops) -> None:

@@ -1,11 +1,9 @@
 """A long batch on its way: when it waits for segments to be written, and for how long at the most."""
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from tests.unit.conftest import append, catch_up, move, open_engine, topic
 from topics.api import chunked_response
-from topics.api.call import Call
 from topics.api.chunked_response import preencode
 from topics.engine.engine import Engine
 from topics.model.records import Record
@@ -20,7 +18,7 @@ class Drafting:
     """The work on a long batch, done step by step."""
 
     def __init__(self, engine: Engine, name: str) -> None:
-        self._work = preencode(cast(Call, SimpleNamespace(engine=engine)), name, LONG, None)
+        self._work = preencode(engine, name, LONG, None)
         self.result: Any = None
 
     def until_pause(self) -> Pause | None:

@@ -65,7 +65,7 @@ def _append_large(call: Call) -> Task:
 def _append_preencoded(call: Call, batch: Batch, body: bytes) -> Task:
     batch = _with_key(call, batch)
     check_batch(batch.records, call.engine.limits, batch.node, batch.idempotency_key)
-    records = yield from preencode(call, call.topic, batch.records, batch.node, checks=True)
+    records = yield from preencode(call.engine, call.topic, batch.records, batch.node, checks=True)
     _append(call, msgspec.structs.replace(batch, records=records), body)
 
 

@@ -95,7 +95,7 @@ def _stage_large(call: Call) -> Task:
     body = decode_body("stage", _decode_stage, rest)
     check_marked("stage", body.records, items)
     check_batch(items, call.engine.limits, body.node)
-    records = yield from preencode(call, TRANSACTIONS_TOPIC, items, body.node, checks=True)
+    records = yield from preencode(call.engine, TRANSACTIONS_TOPIC, items, body.node, checks=True)
     _stage(call, msgspec.structs.replace(body, records=records))
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from topics.api.auth import ANYONE, Key, Scope, told_to
 from topics.api.call import Call, Waiting
+from topics.api.chunked_response import is_heavy, preencode
 from topics.api.error_responses import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
 from topics.api.live import Frame, Live, RunQueue, Sink, Subscription
 from topics.api.live.watch_sessions import BEFORE_ALL
@@ -48,8 +49,9 @@ from topics.http.websocket.handshake import HandshakeError, read_handshake, text
 from topics.http.websocket.socket import WebSocket
 from topics.model.errors import InvalidRequestError, ShuttingDownError, TopicsError
 from topics.model.limits import KIB
-from topics.model.records import lone_record
+from topics.model.records import check_batch, lone_record
 from topics.model.topic_config import check_inline_config
+from topics.system.fair_scheduler import Task
 from topics_protocol.websocket_frames import Ping, Position, RequestId, Subscribe, Unsubscribe
 
 # Request batching of publishes. Publishes of one record that one socket sent together for one topic are a run, and runs
@@ -183,6 +185,7 @@ class Session(Sink):
         "_leave",
         "_live",
         "_peer_closed",
+        "_preparing",
         "_publish_bytes",
         "_replies",
         "_socket",
@@ -214,6 +217,9 @@ class Session(Sink):
         # A subscribe that waits for the answers before it. The socket is held meanwhile, so there is only one.
         self._waiting: Subscribe | None = None
         self._peer_closed = False
+        # Whether a publish of many records is being encoded. The socket is held meanwhile, so that commands keep their
+        # order.
+        self._preparing = False
         self._stopping = False
         self._strict = strict
         self._waits = waits
@@ -231,7 +237,12 @@ class Session(Sink):
         if isinstance(command, Publish):
             if lone_record(command) is None or not self._publish_run(command.topic, (command,), (text,)):
                 self._publish_bytes += len(text)
-                self._publish(command, text, self._replies.later(), self.run_queue.seconds())
+                reply, started = self._replies.later(), self.run_queue.seconds()
+                if is_heavy(command.records):
+                    self._preparing = True
+                    self._socket.run(self._publish_in_turns(command, text, reply, started))
+                else:
+                    self._publish(command, text, reply, started)
             if self._is_busy:
                 self._socket.hold()
         elif isinstance(command, Subscribe):
@@ -329,6 +340,22 @@ class Session(Sink):
         except TopicsError as error:
             self._published(command, len(text), reply, started, error)
 
+    def _publish_in_turns(self, command: Publish, text: bytes, reply: Reply, started: float) -> Task:
+        """Carries a publish of many records out: they are checked and encoded in portions before."""
+        try:
+            self._check(Scope.WRITE, command.topic)
+            check_batch(command.records, self._engine.limits, command.node, command.idempotency_key)
+            records = yield from preencode(self._engine, command.topic, command.records, command.node, checks=True)
+            self._publish(msgspec.structs.replace(command, records=records), text, reply, started)
+        except TopicsError as error:
+            self._published(command, len(text), reply, started, error)
+        except Exception:
+            _log.exception("publishes could not be taken")
+            self.fail()
+        finally:
+            self._preparing = False
+        self._resume()
+
     def _published(
         self, command: Publish, nbytes: int, reply: Reply, started: float, outcome: AppendResult | TopicsError
     ) -> None:
@@ -382,7 +409,8 @@ class Session(Sink):
 
     @property
     def _is_busy(self) -> bool:
-        return len(self._replies) >= PUBLISHES_MAX or self._publish_bytes >= PUBLISH_BYTES_MAX
+        many = len(self._replies) >= PUBLISHES_MAX or self._publish_bytes >= PUBLISH_BYTES_MAX
+        return many or self._preparing
 
     def _subscribe(self, command: Subscribe) -> None:
         try:

@@ -110,7 +110,7 @@ def _pack(
     topic = call.engine.core.directory.find(call.topic)
     state = None if topic is None else stream_of(topic)
     record = packed_record(place, content_type if state is None else state.content_type, key)
-    records = yield from preencode(call, call.topic, [record], None, ts, place)
+    records = yield from preencode(call.engine, call.topic, [record], None, ts, place)
     then(records if isinstance(records, list) else list(records))
 
 
@@ -124,7 +124,7 @@ def _read(
         call.exchange.large_body.forget()
     if not portions.items:
         raise InvalidRequestError("the body is an empty array: there is nothing to append")
-    records = yield from preencode(call, call.topic, portions.items, None, ts)
+    records = yield from preencode(call.engine, call.topic, portions.items, None, ts)
     then(records if isinstance(records, list) else list(records))
 
 

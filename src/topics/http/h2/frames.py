@@ -16,7 +16,7 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes, Settings
 
 from topics.http.h1.request_reader import HTTP2_PREFACE
-from topics.http.messages import HttpLimits
+from topics.http.messages import HttpLimits, Tokens
 
 
 class ConnectionFault(Exception):
@@ -117,37 +117,15 @@ _EARNED_BY_REQUEST = 4
 _EARNED_BY_FRAME_SENT = 2
 
 
-class _Tokens:
-    """Those of one kind of frame."""
-
-    __slots__ = ("_left", "_max", "_per_s", "_since")
-
-    def __init__(self, tokens_max: int, per_s: int, now: float) -> None:
-        self._max = tokens_max
-        self._per_s = per_s
-        self._left = float(tokens_max)
-        self._since = now
-
-    def take(self, now: float) -> bool:
-        if self._left < 1.0:
-            self.earn((now - self._since) * self._per_s)
-            self._since = now
-        self._left -= 1.0
-        return self._left >= 0.0
-
-    def earn(self, tokens: float) -> None:
-        self._left = min(self._left + tokens, self._max)
-
-
 class Floods:
     """What the client of one connection has sent of them."""
 
     __slots__ = ("_idle", "_resets", "_updates")
 
     def __init__(self, limits: HttpLimits, now: float) -> None:
-        self._resets = _Tokens(limits.http2_resets, limits.http2_resets_per_s, now)
-        self._idle = _Tokens(limits.http2_idle_frames, limits.http2_idle_frames_per_s, now)
-        self._updates = _Tokens(limits.http2_idle_frames, limits.http2_idle_frames_per_s, now)
+        self._resets = Tokens(limits.http2_resets, limits.http2_resets_per_s, now)
+        self._idle = Tokens(limits.http2_idle_frames, limits.http2_idle_frames_per_s, now)
+        self._updates = Tokens(limits.http2_idle_frames, limits.http2_idle_frames_per_s, now)
 
     def check(self, frame: Frame, now: float) -> None:
         """Counts a frame that came. Raises `ConnectionFault` for one too many."""
@@ -171,7 +149,7 @@ class Floods:
         self._updates.earn(_EARNED_BY_FRAME_SENT)
 
 
-def _spend(tokens: _Tokens, what: str, now: float) -> None:
+def _spend(tokens: Tokens, what: str, now: float) -> None:
     if not tokens.take(now):
         raise ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, f"too many {what}")
 

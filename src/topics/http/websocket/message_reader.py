@@ -1,7 +1,11 @@
 """WebSocket message reading: frames, fragmentation, limits, and rules that the library does not check.
 
-Bytes are given to the library in pieces, because it cannot be stopped within what it was given: a piece holds some
-thousand of the smallest frames, which bounds how far the reader is ahead of its receiver.
+Bytes are given to the library in pieces, because it cannot be stopped within what it was given. A piece ends behind a
+number of frames: the library takes 11 microseconds for each of them, however short it is, so a piece of the smallest
+ones would block the loop. It also bounds how far the reader is ahead of its receiver.
+
+A message may consist of so many frames, and so many pings and pongs may come in a second; a peer that sends more is
+closed with 1008.
 
 Most messages are a short text in one frame. Those at the beginning of a piece, while the library stands between two
 frames, are read here in a thirtieth of the time that the library takes (0.3 against 11 microseconds). Several of them
@@ -10,7 +14,7 @@ to the library.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple, cast
 
@@ -24,17 +28,21 @@ except ImportError:
     # Where it could not be compiled.
     from websockets.utils import apply_mask
 
-from topics.http.messages import KIB, HttpError
+from topics.http.messages import KIB, HttpError, HttpLimits, Tokens
 from topics.http.request_body import Budget
 
 _PIECE_BYTES = 16 * KIB
+_LIBRARY_FRAMES_MAX = 32
+"""Frames that the library is given at a time: a third of a millisecond of work."""
 # Unfinished messages up to this size are not counted in the budget: the number of connections bounds them well enough.
 _UNCOUNTED_BYTES = 64 * KIB
 _WHOLE_TEXT = 0x81
 _MASKED = 0x80
 _IN_TWO_BYTES = 126
+_IN_EIGHT_BYTES = 127
 _MASK_BYTES = 4
 _HEAD_BYTES_MIN = 2 + _MASK_BYTES
+_LIMITS = HttpLimits()
 _BEGUN_BYTES_MAX = _PIECE_BYTES - _HEAD_BYTES_MIN - 2
 
 
@@ -48,12 +56,21 @@ class MessageReader:
     """Reads the messages of one connection. Everything a peer sent before it broke a rule counts, nothing after it."""
 
     __slots__ = (
-        "_begun", "_budget", "_frames", "_owed_bytes", "_parts", "_parts_are_text", "_taken_bytes", "_unread",
-        "protocol", "together",
+        "_ahead_bytes", "_begun", "_budget", "_control", "_fragments", "_fragments_max", "_frames", "_head",
+        "_monotonic", "_parts", "_parts_are_text", "_taken_bytes", "_unread", "protocol", "together",
     )  # fmt: skip
 
-    def __init__(self, protocol: ServerProtocol, budget: Budget, unread: bytes) -> None:
+    def __init__(
+        self, protocol: ServerProtocol, budget: Budget, unread: bytes, limits: HttpLimits = _LIMITS,
+        monotonic: Callable[[], float] = float,
+    ) -> None:  # fmt: skip
+        """Without a clock, time stands still."""
         self.protocol = protocol
+        self._monotonic = monotonic
+        self._control = Tokens(limits.websocket_control_frames, limits.websocket_control_frames_per_s, monotonic())
+        self._fragments_max = limits.message_fragments
+        # Frames of the unfinished message.
+        self._fragments = 0
         self._budget = budget
         self._unread: bytes | memoryview = unread
         # The beginning of a text that will be read here once the rest of it has come.
@@ -62,9 +79,10 @@ class MessageReader:
         self._frames: deque[Frame | bytes] = deque()
         self.together = 0
         """How many of the next are such texts and may be taken together."""
-        # What the library was given and has not made a frame of: 0 when it stands between two of them. A peer that
-        # writes lengths longer than it must is never found there again.
-        self._owed_bytes = 0
+        # Where the library stands: the beginning of a frame's head that it was given, or how many bytes of its frame
+        # are still to come. It stands between two frames when there is neither.
+        self._head = b""
+        self._ahead_bytes = 0
         # What came so far of a message in several frames.
         self._parts = bytearray()
         self._parts_are_text = False
@@ -118,10 +136,10 @@ class MessageReader:
                 return message
         return None
 
-    def skip(self) -> None:
-        """Reads on without giving anything out, for the peer's last word."""
-        while self._read_piece():
-            self._frames.clear()
+    def skip(self) -> bool:
+        """Reads a piece without giving anything out, for the peer's last word. Returns whether there was one."""
+        self._frames.clear()
+        return self._read_piece()
 
     @property
     def has_more(self) -> bool:
@@ -154,33 +172,48 @@ class MessageReader:
 
     def _read_piece(self) -> bool:
         """Reads some of the bytes that came. Returns whether there were any."""
-        piece = rest = self._unread
-        if not piece:
+        rest = self._unread
+        if not rest:
             return False
-        if len(piece) > _PIECE_BYTES:
-            rest = memoryview(piece)
-            piece, self._unread = rest[:_PIECE_BYTES], rest[_PIECE_BYTES:]
-        else:
-            self._unread = b""
-        data = bytes(piece)
+        data, read = bytes(rest[:_PIECE_BYTES]), 0
         protocol = self.protocol
-        if not self._owed_bytes and protocol.current_size is None and protocol.state is State.OPEN:
-            data = data[self._read_texts(data) :]
-            if not data:
-                return True
-            if self._is_begun(data):
+        between = not self._ahead_bytes and not self._head
+        if between and protocol.current_size is None and protocol.state is State.OPEN:
+            read = self._read_texts(data)
+            data = data[read:]
+            if data and self._is_begun(data):
                 # Once the library has a part of a frame it reads all there is until a piece ends where a frame does.
-                if self._unread:
-                    self._unread = rest[_PIECE_BYTES - len(data) :]
-                else:
-                    self._begun = data
-                return True
-        protocol.receive_data(data)
-        frames = [event for event in protocol.events_received() if isinstance(event, Frame)]
-        self._frames.extend(frames)
-        self._owed_bytes += len(data) - sum(map(_frame_bytes, frames))
-        self._settle()
+                if len(rest) <= _PIECE_BYTES:
+                    self._begun, read = data, len(rest)
+                data = b""
+        if data:
+            given = data[: self._span(data)]
+            read += len(given)
+            protocol.receive_data(given)
+            self._frames.extend([event for event in protocol.events_received() if isinstance(event, Frame)])
+            self._settle()
+        self._unread = memoryview(rest)[read:] if read < len(rest) else b""
         return True
+
+    def _span(self, data: bytes) -> int:
+        """How many of these bytes to give to the library: up to the end of so many frames. Remembers where it will
+        stand then. Wherever it finds a fault, it reads no further."""
+        given = len(self._head)
+        seen = self._head + data if given else data
+        at, end, frames = self._ahead_bytes, len(seen), 0
+        self._head, self._ahead_bytes = b"", 0
+        while at < end and frames < _LIBRARY_FRAMES_MAX:
+            length = seen[at + 1] & ~_MASKED if at + 1 < end else _IN_EIGHT_BYTES
+            head = 10 if length == _IN_EIGHT_BYTES else 4 if length == _IN_TWO_BYTES else 2
+            if at + head > end:
+                self._head = seen[at:]
+                return len(data)
+            if head > 2:
+                length = int.from_bytes(seen[at + 2 : at + head], "big")
+            at += head + _MASK_BYTES + length
+            frames += 1
+        self._ahead_bytes = max(0, at - end)
+        return min(at, end) - given
 
     def _read_texts(self, data: bytes) -> int:
         """Reads texts that are frames by themselves, as far as there is nothing else; where they end."""
@@ -222,15 +255,22 @@ class MessageReader:
     def _assemble(self, frame: Frame) -> Message | None:
         """The message that a frame completes, if it does."""
         if frame.opcode is Opcode.CONT:
+            self._fragments += 1
+            if self._fragments > self._fragments_max:
+                self._fail(CloseCode.POLICY_VIOLATION, f"a message of more than {self._fragments_max} frames")
+                return None
             self._parts += frame.data
         elif frame.opcode is Opcode.TEXT or frame.opcode is Opcode.BINARY:
             is_text = frame.opcode is Opcode.TEXT
             if frame.fin:
                 return self._checked(bytes(frame.data), is_text)
             self._parts_are_text = is_text
+            self._fragments = 1
             self._parts += frame.data
         else:
             # The library answers pings and closes; that the peer lives is known from its bytes.
+            if frame.opcode is not Opcode.CLOSE and not self._control.take(self._monotonic()):
+                self._fail(CloseCode.POLICY_VIOLATION, "too many pings and pongs")
             return None
         whole = bytes(self._parts) if frame.fin else None
         if whole is not None:
@@ -268,10 +308,3 @@ class MessageReader:
         # When we closed already, or the peer did behind this, there is nothing left to say but the end of the bytes.
         if self.protocol.state is State.OPEN or not self.protocol.eof_sent:
             self.protocol.fail(code, reason)
-
-
-def _frame_bytes(frame: Frame) -> int:
-    """How long a client's frame is, if its length is written as short as it can be."""
-    nbytes = len(frame.data)
-    in_length = 0 if nbytes < _IN_TWO_BYTES else 2 if nbytes <= 0xFFFF else 8
-    return 2 + in_length + _MASK_BYTES + nbytes

@@ -2,6 +2,8 @@
 
 The library's protocol reads frames and knows the closing handshake. This module adds:
 
+- Fair scheduling: a connection has a slice of time, and a number of messages, for what it sent. The rest is a task of
+  the fair scheduler (`system.fair_scheduler`), and no more is read until it is done.
 - Backpressure: bytes are read in small pieces, and not at all while the peer does not read its output or the receiver
   asked for a pause. At most one piece that was read before waits.
 - A message counts in the budget of bodies while it is received. It is read in one go, so its length has its own limit.
@@ -32,9 +34,13 @@ from topics.http.output_backpressure import MUCH_BYTES, Account
 from topics.http.tls import end_sending
 from topics.http.websocket.handshake import Handshake
 from topics.http.websocket.message_reader import MessageReader
+from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 
 # Answers gathered while a piece is read are sent when they are this many bytes, so that a full transport is noticed.
 _GATHERED_BYTES_MAX = 64 * KIB
+
+# Messages, or runs of messages, that are given out in a slice, however short they take.
+_STEPS_MAX = 64
 
 # What stands still, where it is no number of bytes.
 _QUIET = -1
@@ -96,8 +102,10 @@ class WebSocket(asyncio.Protocol):
         "_heard",
         "_held",
         "_messages",
+        "_modest_from",
         "_pinged",
         "_protocol",
+        "_queued",
         "_reading",
         "_receiver",
         "_server_state",
@@ -122,7 +130,9 @@ class WebSocket(asyncio.Protocol):
         self._server_state = server_state
         self._protocol = handshake.protocol
         self._protocol.max_message_size = min(server_state.limits.body_bytes, server_state.limits.message_bytes)
-        self._messages = MessageReader(self._protocol, server_state.budget, leftover)
+        self._messages = MessageReader(
+            self._protocol, server_state.budget, leftover, server_state.limits, server_state.monotonic
+        )
         self._stage = Stage.OPEN
         self._discarded_bytes = 0
 
@@ -131,6 +141,9 @@ class WebSocket(asyncio.Protocol):
         # Whether the receiver wants no messages for now.
         self._held = False
         self._write_paused = transport.get_write_buffer_size() > server_state.limits.write_buffer_bytes
+        # Whether the scheduler gives out what is left, and until when it is asked to whatever comes.
+        self._queued = False
+        self._modest_from = 0.0
         # While messages are given out, what is written is gathered for one write.
         self._corked = False
         self._gathered: list[bytes] = []
@@ -217,6 +230,10 @@ class WebSocket(asyncio.Protocol):
             self._held = False
             if not self._corked:
                 self._server_state.call_soon(self._read_on)
+
+    def run(self, task: Task) -> None:
+        """Runs long work of the receiver in turns with everyone else, and with the messages of this connection."""
+        self._server_state.scheduler.run(task, self)
 
     def finish(self) -> None:
         """Everything is sent that the peer will get: completes the closing that the peer began."""
@@ -317,36 +334,63 @@ class WebSocket(asyncio.Protocol):
     # Reading.
 
     def _read_on(self) -> None:
-        """Gives out what can be given out now. Never entered twice: a receiver may answer, and so make room, inside."""
-        if self._corked or not hasattr(self, "_receiver"):
+        """Gives out what can be given out now, for a slice of time; the scheduler does the rest."""
+        if self._corked or self._queued or not hasattr(self, "_receiver"):
             return
-        self._corked = True
-        try:
-            self._give_out()
-            if self._stage is Stage.CLOSING:
-                self._messages.skip()
-                if self._protocol.eof_sent:
-                    self._complete()
-        finally:
-            self._corked = False
-        self._flush()
+        if self._server_state.monotonic() < self._modest_from or self._serve_slice():
+            self._queued = True
+            self._server_state.scheduler.run(self._serve_rest(), self)
         self._throttle()
 
-    def _give_out(self) -> None:
-        messages, receiver = self._messages, self._receiver
-        while self._stage is Stage.OPEN and not self._is_held_back:
-            if not messages.has_more and self._protocol.state is State.OPEN:
-                return
-            if messages.read_on() and self._protocol.state is State.OPEN:
-                # Only pongs. What ends the connection waits until the receiver has finished.
-                self._send_control()
-            if messages.together > 1 and (texts := messages.texts()):
-                messages.took(self._call(receiver.on_texts, texts) or 0)
-            elif (message := messages.next_message()) is not None:
-                self._call(receiver.on_text if message.is_text else receiver.on_binary, message.data)
-            elif messages.is_over:
-                self._stage = Stage.FINISHING
-                self._call(receiver.on_closing)
+    def _serve_rest(self) -> Task:
+        while self._serve_slice():
+            yield None
+        self._queued = False
+        self._throttle()
+
+    def _serve_slice(self) -> bool:
+        """Whether anything is left. Never entered twice: a receiver may answer, and so make room, inside."""
+        if self._stage is Stage.GONE:
+            return False
+        monotonic = self._server_state.monotonic
+        end, steps, left = monotonic() + SLICE_S, 0, False
+        self._corked = True
+        try:
+            while not left and self._step():
+                steps += 1
+                left = steps == _STEPS_MAX or monotonic() >= end
+        finally:
+            self._corked = False
+        if left:
+            self._modest_from = end + GREEDY_S
+        self._flush()
+        return left
+
+    def _step(self) -> bool:
+        """Reads a piece, or gives a message out, or several that came together; whether there was anything to do."""
+        messages = self._messages
+        if self._stage is Stage.CLOSING:
+            if messages.skip():
+                return True
+            if self._protocol.eof_sent:
+                self._complete()
+            return False
+        if self._stage is not Stage.OPEN or self._is_held_back:
+            return False
+        if not messages.has_more and self._protocol.state is State.OPEN:
+            return False
+        receiver = self._receiver
+        if messages.read_on() and self._protocol.state is State.OPEN:
+            # Only pongs. What ends the connection waits until the receiver has finished.
+            self._send_control()
+        if messages.together > 1 and (texts := messages.texts()):
+            messages.took(self._call(receiver.on_texts, texts) or 0)
+        elif (message := messages.next_message()) is not None:
+            self._call(receiver.on_text if message.is_text else receiver.on_binary, message.data)
+        elif messages.is_over:
+            self._stage = Stage.FINISHING
+            self._call(receiver.on_closing)
+        return True
 
     @property
     def _is_held_back(self) -> bool:

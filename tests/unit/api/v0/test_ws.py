@@ -3,11 +3,13 @@
 import asyncio
 import gc
 import json
+from typing import Any
 
 import pytest
 
 from tests.http.protocol.memory import Wire
 from tests.http.protocol.websockets import HANDSHAKE, TEXT, closing, frame, split_frames
+from topics.api import chunked_response
 from topics.api.app import Api
 from topics.api.auth import KeyRing
 from topics.api.live import Live, LiveLimits
@@ -19,6 +21,7 @@ from topics.http import HttpLimits, WebSocket
 from topics.http.h1.connection import Connection
 from topics.http.server_state import ServerState
 from topics.model.limits import Limits
+from topics.model.records import check_each
 from topics.model.settings import Settings
 from topics.server import stream_routes
 from topics.system.clock import SystemClock
@@ -104,3 +107,37 @@ def test_a_session_that_is_over_leaves_nothing_behind(ending: str) -> None:
         asyncio.run(scene())
     finally:
         gc.enable()
+
+
+def test_a_publish_of_many_records_is_checked_in_turns_and_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+
+    async def scene() -> None:
+        site = Site()
+        wire, turn, loop = site.open(), 0, asyncio.get_running_loop()
+
+        def tick() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(tick)
+
+        def check(*args: Any) -> None:
+            turns.append(turn)
+            check_each(*args)
+
+        monkeypatch.setattr(chunked_response, "check_each", check)
+        loop.call_soon(tick)
+        say(wire, op="publish", topic="t", records=[{"data": 1, "meta": {"a": 1}}] * 10_000, request_id="many")
+        say(wire, op="publish", topic="t", records=[{"data": 2}], request_id="one")
+        say(wire, op="publish", topic="t", records=[{"data": 2, "meta": 1}] * 600, request_id="wrong")
+        say(wire, op="ping", request_id="last")
+        await until(wire, "pong")
+        answers = [json.loads(one.data) for one in split_frames(b"".join(wire.writes).partition(b"\r\n\r\n")[2])]
+        assert [answer["request_id"] for answer in answers] == ["many", "one", "wrong", "last"]
+        assert [answer.get("first_seq") for answer in answers] == [1, 10_001, None, None]
+        assert answers[2]["code"] == "invalid_request"
+        wire.lose()
+
+    asyncio.run(scene())
+    assert len(turns) == 21, "20 portions, and one that is refused"
+    assert len(set(turns)) == len(turns)

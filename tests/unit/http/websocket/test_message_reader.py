@@ -10,6 +10,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
+from topics.http.messages import HttpLimits
 from topics.http.request_body import Budget
 from topics.http.websocket.message_reader import Message, MessageReader
 
@@ -124,3 +125,40 @@ def test_the_beginning_of_something_else_is_given_to_the_library_at_once(data: b
     reader.feed(frame(Opcode.TEXT, b"x") + data)
     reader.read_on()
     assert asked == [data]
+
+
+@pytest.mark.parametrize("opcode", [Opcode.CONT, Opcode.PING])
+@pytest.mark.parametrize("cut", [7, 5_000, 1_000_000])
+def test_a_piece_holds_a_bounded_number_of_frames(opcode: Opcode, cut: int) -> None:
+    """The library takes as long for an empty frame as for any other, and cannot be stopped within a piece."""
+    protocol = ServerProtocol(state=State.OPEN)
+    reader = MessageReader(protocol, Budget(1 << 20), b"", HttpLimits(message_fragments=1 << 20))
+    counted: list[int] = []
+    received = protocol.recv_frame
+
+    def count(frame: Frame) -> None:
+        counted[-1] += 1
+        received(frame)
+
+    protocol.recv_frame = count  # type: ignore[method-assign]
+    whole = frame(Opcode.TEXT, b"a", fin=False) + frame(opcode, b"", fin=opcode is Opcode.PING) * 5_000
+    for begin in range(0, len(whole), cut):
+        reader.feed(whole[begin : begin + cut])
+        while reader.has_more:
+            counted.append(0)
+            reader.read_on()
+            reader.next_message()
+    assert sum(counted) >= 1001
+    assert max(counted) <= 33, "one of them may have begun before"
+
+
+def test_texts_behind_a_length_with_needless_bytes_are_read_without_the_library() -> None:
+    protocol = ServerProtocol(state=State.OPEN)
+    reader = MessageReader(protocol, Budget(1 << 20), b"")
+    reader.feed(longwinded(b"a"))
+    reader.read_on()
+    assert reader.next_message() == Message(b"a", True)
+    protocol.receive_data = lambda data: pytest.fail("it was asked")  # type: ignore[method-assign]
+    reader.feed(frame(Opcode.TEXT, b"b"))
+    reader.read_on()
+    assert reader.next_message() == Message(b"b", True)
