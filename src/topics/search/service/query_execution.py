@@ -163,6 +163,8 @@ class QueryContext(NamedTuple):
     scan_bytes: int
     index_files: IndexFiles | None = None
     """None where there is no disk to look for any."""
+    owner: str = ""
+    """Whose query it is; the search process serves owners in turns."""
 
 
 class _Progress:
@@ -381,7 +383,11 @@ def _ask_memory_index(progress: _Progress) -> Steps[Result | None]:
         return (yield from _open_question(progress, span, stays))
     removed = progress.removed(span)
     return progress.take(
-        (yield _ask(progress, lambda request: More(request, question, (), *span, removed, is_last=True)))
+        (
+            yield _ask(
+                progress, lambda request: More(request, question, (), *span, removed, is_last=True, owner=context.owner)
+            )
+        )
     )
 
 
@@ -392,11 +398,11 @@ def _open_question(progress: _Progress, span: SeqSpan, stays: bool) -> Steps[Res
     parts = progress.take_near() if stays and is_quick else []
     removed, index = progress.removed(_around(span, parts)), progress.index.index
     deadline = progress.deadline + (_LATE_S if progress.spent is not None else 0.0)
-    query, is_last = progress.query, progress.is_last
+    query, is_last, owner = progress.query, progress.is_last, progress.context.owner
 
     def make(request: int) -> AskMessage:
         progress.question = request if stays else None
-        return AskMessage(request, index, deadline, *span, removed, query, _mapped(parts), stays, is_last)
+        return AskMessage(request, index, deadline, *span, removed, query, _mapped(parts), stays, is_last, owner)
 
     try:
         result: Result = yield _ask(progress, make)
@@ -420,11 +426,13 @@ def _ask_index_files(progress: _Progress, part: IndexedRange) -> Steps[Result | 
             progress.plan_again(part)
         return None
     parts = progress.take_near()
-    removed, is_last = progress.removed(_around(_NOTHING, parts)), progress.is_last
+    removed, is_last, owner = progress.removed(_around(_NOTHING, parts)), progress.is_last, progress.context.owner
+
+    def make(request: int) -> More:
+        return More(request, question, removed=removed, mapped=_mapped(parts), is_last=is_last, owner=owner)
+
     try:
-        result: Result = yield _ask(
-            progress, lambda request: More(request, question, removed=removed, mapped=_mapped(parts), is_last=is_last)
-        )
+        result: Result = yield _ask(progress, make)
     finally:
         progress.release(parts)
     return progress.take_parts(parts, result)
@@ -462,7 +470,9 @@ def _scan(progress: _Progress, part: SeqSpan) -> Steps[Result | None]:
         return None
     is_last = progress.is_last
     result: Result = yield _ask(
-        progress, lambda request: More(request, question, packed.pieces, is_last=is_last), packed.body
+        progress,
+        lambda request: More(request, question, packed.pieces, is_last=is_last, owner=context.owner),
+        packed.body,
     )
     return progress.take(result)
 
@@ -489,14 +499,15 @@ def _finish(progress: _Progress) -> Until:
     """Ends a question that was kept; its result is what all its parts gave."""
     question = progress.question
     assert question is not None
-    return _ask(progress, lambda request: Finish(request, question))
+    return _ask(progress, lambda request: Finish(request, question, progress.context.owner))
 
 
 def _abandon(progress: _Progress) -> None:
     """Has the search process forget the question, whose answer nobody waits for any more."""
     question, progress.question = progress.question, None
     if question is not None:
-        progress.context.searcher.ask(lambda request: Finish(request, question), lambda _: None)
+        owner = progress.context.owner
+        progress.context.searcher.ask(lambda request: Finish(request, question, owner), lambda _: None)
 
 
 def _around(memory_range: SeqSpan, parts: list[IndexedRange]) -> SeqSpan:

@@ -111,7 +111,7 @@ class StreamSearch:
             done(outcome)
 
         context = QueryContext(
-            engine, self._searcher, self._feed, self._later, self._now, self._scan_bytes, self.index_files
+            engine, self._searcher, self._feed, self._later, self._now, self._scan_bytes, self.index_files, owner
         )
         if timeout_s <= 0:
             counted(nothing_in_time(context, topic, query))

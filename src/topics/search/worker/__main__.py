@@ -3,12 +3,9 @@
 import socket
 import sys
 
-from topics.search.worker.messages import Messages
-from topics.search.worker.search_worker import Worker, map_file
+from topics.search.worker.search_worker import Worker, map_file, serve
 from topics.system.clock import SystemClock
 from topics.system.process import step_back, tune_allocator, tune_collector
-
-_READ_BYTES = 1 << 20
 
 
 def main() -> None:
@@ -18,13 +15,8 @@ def main() -> None:
     tune_allocator()
     tune_collector()
     connection = socket.socket(fileno=int(sys.argv[1]))
-    worker, messages = Worker(SystemClock().monotonic, map_file), Messages()
     try:
-        while data := connection.recv(_READ_BYTES):
-            for message in messages.feed(data):
-                answer = worker.take(message)
-                if answer is not None:
-                    connection.sendall(answer)
+        serve(connection, Worker(SystemClock().monotonic, map_file))
     except ConnectionError:
         pass
 

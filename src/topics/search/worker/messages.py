@@ -188,6 +188,8 @@ class AskMessage(_Head, frozen=True):
     """Whether more parts follow, or may have to: what was found is then kept under `request` until it is finished."""
     is_last: bool = False
     """Of a query that stays: whether no further part follows, as with `More`."""
+    owner: str = ""
+    """Whose query it is: questions of different owners are answered in turns."""
 
 
 class More(_Head, frozen=True):
@@ -205,6 +207,7 @@ class More(_Head, frozen=True):
     """Asked one after the other, for as long as that is short (`Result.looked_up`)."""
     is_last: bool = False
     """Whether no further part follows: nobody has to finish the query then if all of these were asked."""
+    owner: str = ""
 
 
 class Finish(_Head, frozen=True):
@@ -212,6 +215,7 @@ class Finish(_Head, frozen=True):
 
     request: int
     asked: int
+    owner: str = ""
 
 
 NO_INDEX = 0

@@ -134,7 +134,7 @@ class RunningQuery:
         deadline: float,
         result_cache: ResultCache | None = None,
     ) -> None:
-        self._held = held
+        self.held = held
         # What is long would take more room than what is found.
         is_short = isinstance(query, SearchQuery) and len(query.q) <= LONGEST_KNOWN
         self._result_cache = result_cache if is_short else None
@@ -148,7 +148,7 @@ class RunningQuery:
         self._indexed = 0
 
     def _begin(self, query: Query) -> Running:
-        held = self._held
+        held = self.held
         if isinstance(query, KeysQuery):
             return KeyListPlan(query.after, query.limit, self._budget)
         assert held.config is not None
@@ -168,7 +168,7 @@ class RunningQuery:
 
     def take_memory_index(self, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
         """Asks the index about a range of its entries."""
-        parts = self._held.parts(first, last, removed)
+        parts = self.held.parts(first, last, removed)
         for part in reversed(parts) if self._ascending else parts:
             if self._running.wants(part.span):
                 self._running.take(part)
@@ -182,7 +182,7 @@ class RunningQuery:
         span = Span(pieces[0].first_seq, last.first_seq + last.count - 1, count, "segment")
         if self._running.wants(span):
             self._scanned += count
-            index, _ = self._held.columns(self._names(), pieces, body, isinstance(self._running, KeyListPlan))
+            index, _ = self.held.columns(self._names(), pieces, body, isinstance(self._running, KeyListPlan))
             self._running.take(MemoryIndexPart(index, span))
 
     def take_index_file(self, index_file: IndexFile, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
@@ -191,7 +191,7 @@ class RunningQuery:
         span = Span(first, last, rows, "index")
         if self._running.wants(span):
             before = self._running.coverage.looked_at
-            self._running.take(IndexFilePart(index_file, span, self._held.plan, removed, self._result_cache))
+            self._running.take(IndexFilePart(index_file, span, self.held.plan, removed, self._result_cache))
             self._indexed += self._running.coverage.looked_at - before
 
     @property
@@ -229,7 +229,7 @@ class RunningQuery:
             first_missed=coverage.first_missed,
             spent=coverage.spent,
             enough=self._running.enough,
-            memory_bytes=self._held.memory_bytes,
+            memory_bytes=self.held.memory_bytes,
             looked_up=looked_up,
             is_final=True,
             **found,

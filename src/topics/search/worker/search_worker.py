@@ -1,10 +1,16 @@
-"""Search worker: keeps memory indexes and open index files, and answers one message after the other."""
+"""Search worker: keeps memory indexes and open index files, and answers questions in turns by owner.
+
+Fair queueing: a question is a step of a query, of some milliseconds mostly. Questions wait in a queue for each owner,
+which is an API key, and the owners are served round-robin. So a query of one key waits for at most one step of each
+other key between two steps of its own, however many queries others have.
+"""
 
 import mmap
-from collections import OrderedDict
+import socket
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
@@ -31,6 +37,7 @@ from topics.search.worker.messages import (
     Finish,
     Mapped,
     Message,
+    Messages,
     More,
     Open,
     Question,
@@ -162,6 +169,7 @@ def _matching(index_file: IndexFile, held: HeldIndex, predicate: Predicate, head
 _SEEK_S: Final = 1.0
 """Who has not found where to read on by then reads on where it was."""
 _NO_LIMIT: Final = 1 << 62
+_READ_BYTES: Final = 1 << 20
 _SLICE_S: Final = 0.005
 """How long index files are asked for one query while others wait for theirs."""
 
@@ -191,6 +199,13 @@ class Worker:
         elif isinstance(head, Add):
             self._add(head, message.body)
         return None
+
+    def concerns(self, question: Question, index: int) -> bool:
+        """Whether a question needs an index as it is now."""
+        if isinstance(question, More | Finish):
+            asked = self._asked.get(question.asked)
+            return asked is not None and asked.held is self._held.get(index)
+        return question.index == index
 
     def _add(self, head: Add, body: memoryview) -> None:
         held = self._held.get(head.index)
@@ -291,6 +306,70 @@ def _filter(held: HeldIndex, head: Filter, body: memoryview) -> Result:
     predicate = bind_filter(head.filter, held.config)
     index, size = held.columns(tuple(fields_of(predicate)), head.pieces, body)
     return Result(seqs=tuple(index.matching(predicate)), scanned_bytes=size)
+
+
+class QuestionQueue:
+    """Messages of the server: questions wait for their turn, everything else is done as it comes."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._waiting: OrderedDict[str, deque[Message]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many owners have a question that waits."""
+        return len(self._waiting)
+
+    def take(self, message: Message) -> list[bytes]:
+        """Takes a message; gives the answers that must not wait. Entries may be added to an index before a question
+        about earlier ones is answered, but not taken from it."""
+        head = message.head
+        if isinstance(head, AskMessage | More | Finish | Filter | Seek):
+            owner = "" if isinstance(head, Filter | Seek) else head.owner
+            self._waiting.setdefault(owner, deque()).append(message)
+            return []
+        answers = self._answer_about(head.index) if isinstance(head, Drop | Trim) else []
+        self._worker.take(message)
+        return answers
+
+    def answer_next(self) -> bytes:
+        """Answers the oldest question of the owner whose turn it is."""
+        owner, waiting = self._waiting.popitem(last=False)
+        message = waiting.popleft()
+        if waiting:
+            self._waiting[owner] = waiting
+        return self._worker.take(message) or b""
+
+    def _answer_about(self, index: int) -> list[bytes]:
+        answers = []
+        for owner, waiting in list(self._waiting.items()):
+            left: deque[Message] = deque()
+            for message in waiting:
+                if self._worker.concerns(cast(Question, message.head), index):
+                    answers.append(self._worker.take(message) or b"")
+                else:
+                    left.append(message)
+            self._waiting[owner] = left
+            if not left:
+                del self._waiting[owner]
+        return answers
+
+
+def serve(connection: socket.socket, worker: Worker) -> None:
+    """Answers what comes over a connection until it ends. Between two questions it takes what came meanwhile."""
+    messages, questions = Messages(), QuestionQueue(worker)
+    while True:
+        try:
+            data = connection.recv(_READ_BYTES, socket.MSG_DONTWAIT if questions else 0)
+        except BlockingIOError:
+            pass
+        else:
+            if not data:
+                return
+            for message in messages.feed(data):
+                for answer in questions.take(message):
+                    connection.sendall(answer)
+        if questions:
+            connection.sendall(questions.answer_next())
 
 
 # Files of the search process. It opens those that it is told of, to read them, and knows no others.

@@ -1,5 +1,7 @@
 """What the searching process does with messages, without one."""
 
+import socket
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +12,7 @@ from topics.search.query.plan import Entry
 from topics.search.worker.messages import (
     Answer,
     AskMessage,
+    Drop,
     Finish,
     KeysQuery,
     Mapped,
@@ -19,9 +22,11 @@ from topics.search.worker.messages import (
     Open,
     Question,
     Result,
+    Trim,
+    encode_message,
 )
 from topics.search.worker.query_runner import RunningQuery
-from topics.search.worker.search_worker import Worker
+from topics.search.worker.search_worker import Worker, serve
 
 COUNT = 4
 
@@ -144,3 +149,46 @@ def test_a_question_goes_on_where_an_index_file_of_it_cannot_be_read_or_time_is_
     told = slow.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
     assert (told.is_final, told.looked_up) == (False, 1)
     assert set(slow.ask(More(3, 2, mapped=ALL[1:2], is_last=True)).keys) == expected("10", "20")
+
+
+def keys_query(request: int, owner: str, index: int = 1) -> bytes:
+    return encode_message(AskMessage(request, index, 1e9, 1, 0, (), KeysQuery(None, 100), owner=owner))
+
+
+def answers_to(sent: bytes, count: int) -> list[Answer]:
+    """What the search process answers to messages that came at once, in its order."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(30.0)
+    ours.sendall(sent)
+    serving = threading.Thread(target=serve, args=(theirs, Worker(lambda: 0.0, lambda path: FILES[path])))
+    serving.start()
+    found: list[Answer] = []
+    messages = Messages()
+    try:
+        while len(found) < count:
+            for message in messages.feed(ours.recv(1 << 16)):
+                assert isinstance(message.head, Answer)
+                found.append(message.head)
+    finally:
+        ours.close()
+        serving.join()
+        theirs.close()
+    return found
+
+
+def test_owners_are_served_in_turns() -> None:
+    opened = encode_message(Open(1, encode_registry(Registry())))
+    greedy = b"".join(keys_query(request, "greedy") for request in range(1, 17))
+    modest = keys_query(17, "modest") + keys_query(18, "modest")
+    served = [answer.request for answer in answers_to(opened + greedy + modest, 18)]
+    assert served[:5] == [1, 17, 2, 18, 3]
+    assert served[5:] == list(range(4, 17))
+
+
+@pytest.mark.parametrize("change", [Drop(1), Trim(1, 10)])
+def test_questions_about_an_index_are_answered_before_it_is_taken_away(change: Drop | Trim) -> None:
+    opened = b"".join(encode_message(Open(index, encode_registry(Registry()))) for index in (1, 2))
+    asked = keys_query(1, "a", 2) + keys_query(2, "a", 1) + keys_query(3, "b", 1)
+    answers = answers_to(opened + asked + encode_message(change), 3)
+    assert sorted(answer.request for answer in answers) == [1, 2, 3]
+    assert [answer.problem for answer in answers] == ["", "", ""]
