@@ -116,7 +116,7 @@ class EmbeddedEngine:
 
     def read(self, topic: str, from_seq: int = 0, *, limit: int | None = None) -> Page:
         """Reads the records behind a seq, up to `limit` and about a megabyte; does not wait for new ones."""
-        limits = self.engine.core.limits
+        limits = self.engine.limits
         request = ReadRequest(
             from_seq=from_seq, limit=limits.clamp_limit(limit or 0), include_tags=True,
             max_bytes=limits.clamp_batch_bytes(0),

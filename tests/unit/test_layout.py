@@ -229,3 +229,15 @@ def test_module_docstrings_begin_with_the_subject() -> None:
 
 def test_reference_counts_decide_nothing() -> None:
     assert {name for name, module in modules().items() if "getrefcount" in module.text} == set()
+
+
+def test_api_and_streams_use_the_public_methods_of_the_engine() -> None:
+    """Only a feature that is constructed with the core may use it: nobody else reaches through the engine for it."""
+    found = [
+        f"{name}:{node.lineno}"
+        for name, module in modules().items()
+        if name.split(".")[:2] in (["topics", "api"], ["topics", "streams"], ["topics", "embedded"])
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and node.attr == "core"
+    ]
+    assert found == []

@@ -73,7 +73,7 @@ def read_records(
             f"{what}: a body of more than {LARGE_BYTES} bytes is an object that has its records, as an array, within "
             f"its first {BESIDE_BYTES} bytes", max=BESIDE_BYTES,
         )  # fmt: skip
-    portions = yield from read_array(view, start, decode, kind_of_records(what, call.engine.core.limits))
+    portions = yield from read_array(view, start, decode, kind_of_records(what, call.engine.limits))
     beside = len(view) - portions.end
     if beside > BESIDE_BYTES:
         raise InvalidRequestError(
@@ -133,25 +133,25 @@ def preencode(
         return records
     if checks:
         for begin in range(0, len(records), _HEAVY_METAS):
-            check_each(records, engine.core.limits, begin, begin + _HEAVY_METAS)
+            check_each(records, engine.limits, begin, begin + _HEAVY_METAS)
             yield None
-    core, sealer = engine.core, engine.sealer
+    sealer = engine.sealer
     pauses = 0
-    while pauses < _PAUSES_MAX and sealer.is_behind(core.directory.find(topic), nbytes):
+    while pauses < _PAUSES_MAX and sealer.is_behind(engine.find(topic), nbytes):
         pauses += 1
         yield sealer.when_written
-    preencoding = core.preencoding
+    preencoding = engine.preencoding
     while topic in preencoding:
         # One at a time: each would take the numbers of the others.
         yield None
     preencoding.add(topic)
     try:
         for tries_left in reversed(range(_ATTEMPTS_MAX)):
-            first_seq, now = core.next_numbers(topic, ts)
-            batch = PreencodedBatch(records, first_seq, now, node, place, core.next_base(topic))
+            first_seq, now = engine.next_numbers(topic, ts)
+            batch = PreencodedBatch(records, first_seq, now, node, place, engine.next_base(topic))
             while not batch.step():
                 yield None
-            numbers = core.next_numbers(topic, batch.ts)
+            numbers = engine.next_numbers(topic, batch.ts)
             # Writing very many numbers over would take longer than a unit of work may.
             moved = numbers != (first_seq, now) and len(records) > _RENUMBERED_MAX and tries_left
             if not moved and batch.fits(len(records), *numbers, node):

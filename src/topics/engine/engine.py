@@ -108,8 +108,9 @@ class EngineView:
         self.wall, self.steady = core.wall, core.steady
         """The two clocks in milliseconds (`EngineTime`): of the day, and one that never jumps."""
         self.entropy, self.defer = core.entropy, core.defer
-        self.find = core.directory.find
-        """The topic of a name, loaded where it was paged out, also one whose creation is on its way; else None."""
+        self.find, self.load = core.directory.find, core.directory.load
+        """The topic of a name, paged in if necessary, including one whose creation is in flight. Without such a topic
+        `find` returns None and `load` raises KeyError."""
         self.existing, self.readable = core.existing, core.readable
         """The topic of a name as readers of topics and of streams see it; TopicNotFoundError where there is none."""
         self.peek, self.peek_at = core.peek, core.peek_at
@@ -121,6 +122,10 @@ class EngineView:
         self.reader, self.write_path, self.totals = core.reader, core.path, core.totals
         self.scheduler = core.scheduler
         """Wakes those who wait for changes of topics, by priority."""
+        self.next_numbers, self.next_base = core.next_numbers, core.next_base
+        """The seq, ts and text position that the next batch of a topic would get, to preencode it."""
+        self.preencoding = core.preencoding
+        """Names of the topics for which a batch is being preencoded."""
         self.check_accepting = core.check_accepting
         """Raises ShuttingDownError once the engine is being closed."""
         self.set_tenants = core.quotas.set_tenants

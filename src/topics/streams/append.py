@@ -87,7 +87,7 @@ class StreamAppender:
     def __init__(self, engine: Engine, later: Later | None) -> None:
         self._engine = engine
         self._feature = engine.streams
-        self._early = ReorderBuffer(later) if later is not None else None
+        self._reorder_buffer = ReorderBuffer(later) if later is not None else None
 
     def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
         """Append, close, or both. Raises errors that are known at once."""
@@ -95,32 +95,32 @@ class StreamAppender:
         self._attempt(name, request, done, None)
 
     def _attempt(self, name: str, request: AppendRequest, done: AppendedDone, prepared: Prepared | None) -> None:
+        self._engine.check_accepting()
+        topic = check_visible(self._engine.find(name), name)
         try:
-            self._append(name, request, done, prepared)
+            self._append(topic, request, done, prepared)
         except ProducerGapError as gap:
-            if not self._hold(name, request, gap, done):
+            if not self._hold(topic, request, gap, done):
                 raise
             return
-        if request.producer is not None and self._early is not None:
-            topic = self._engine.core.directory.find(name)
-            if topic is not None:
-                self._early.accepted(topic.id, request.producer)
+        if request.producer is not None and self._reorder_buffer is not None:
+            self._reorder_buffer.accepted(topic.id, request.producer)
 
     def _check_words(self, request: AppendRequest) -> None:
         """Check the bounds of producer ids and `Stream-Seq`, because a stream stores many of them."""
-        most = self._engine.core.limits.max_idempotency_key_chars
+        most = self._engine.limits.max_idempotency_key_chars
         producer_id = request.producer.id if request.producer is not None else None
         for field, text in (("Producer-Id", producer_id), ("Stream-Seq", request.seq)):
             if text is not None and len(text) > most:
                 raise InvalidRequestError(f"{field}: at most {most} characters are allowed", field=field, max=most)
 
-    def _hold(self, name: str, request: AppendRequest, gap: ProducerGapError, done: AppendedDone) -> bool:
-        topic, producer = self._engine.core.directory.find(name), request.producer
-        if self._early is None or topic is None or producer is None:
+    def _hold(self, topic: Topic, request: AppendRequest, gap: ProducerGapError, done: AppendedDone) -> bool:
+        producer = request.producer
+        if self._reorder_buffer is None or producer is None:
             return False
 
-        retry = self._retry(name, request, done)
-        return self._early.hold(topic.id, producer, gap, lambda: retry(None), lambda: done(gap))
+        retry = self._retry(topic.name, request, done)
+        return self._reorder_buffer.hold(topic.id, producer, gap, lambda: retry(None), lambda: done(gap))
 
     def _retry(self, name: str, request: AppendRequest, done: AppendedDone) -> Retry:
         """Retry a request that had to wait; errors go to the callback."""
@@ -133,11 +133,8 @@ class StreamAppender:
 
         return retry
 
-    def _append(self, name: str, request: AppendRequest, done: AppendedDone, prepared: Prepared | None) -> None:
-        core = self._engine.core
-        core.check_accepting()
-        topic = check_visible(core.directory.find(name), name)
-        if prepared is None and self._feature.waits(topic, self._retry(name, request, done)):
+    def _append(self, topic: Topic, request: AppendRequest, done: AppendedDone, prepared: Prepared | None) -> None:
+        if prepared is None and self._feature.waits(topic, self._retry(topic.name, request, done)):
             return
         state = stream_of(topic)
         if state is not None and (state.closed or (state.staged is not None and state.staged.closed)):
@@ -187,7 +184,7 @@ class StreamAppender:
         return self._feature.admit(topic, lambda: records, False) or records
 
     def _records(self, content_type: str, request: AppendRequest, description: Description | None) -> Sequence[Record]:
-        limits = self._engine.core.limits
+        limits = self._engine.limits
         if media_type(content_type) == JSON_TYPE:
             records = read_json(request.body, request.key)
             if not records:
@@ -208,11 +205,10 @@ class StreamAppender:
         request: AppendRequest,
         done: AppendedDone,
     ) -> None:
-        core, extension = self._engine.core, None
-        now = core.wall()
+        extension = None
         if request.producer is not None or request.seq is not None or request.close:
             state = state or self._feature.state(topic)
-            mark = StreamMark(now, request.seq, request.producer, request.close)
+            mark = StreamMark(self._engine.wall(), request.seq, request.producer, request.close)
             extension = _MarkExtension(self._feature, state, mark)
 
         def written(outcome: AppendResult | TopicsError) -> None:
@@ -225,10 +221,10 @@ class StreamAppender:
         self._engine.write(topic, Batch(records=records), written, extension, request.ts)
 
     def _close(self, topic: Topic, request: AppendRequest, done: AppendedDone) -> None:
-        core = self._engine.core
+        path = self._engine.write_path
         state = self._feature.state(topic)
-        core.path.check(topic)
-        mark = StreamMark(core.wall(), request.seq, request.producer, True)
+        path.check(topic)
+        mark = StreamMark(self._engine.wall(), request.seq, request.producer, True)
         state.stage(mark)
 
         def applied(timing: CommitTiming) -> None:
@@ -242,7 +238,7 @@ class StreamAppender:
             done(error)
 
         frame = (FrameKind.STREAM_CLOSE, encode_mark(mark), b"")
-        core.path.log(Change(core.path, topic, (frame,), applied, failed), Gate.SYNC)
+        path.log(Change(path, topic, (frame,), applied, failed), Gate.SYNC)
 
     def _answer_closed(self, topic: Topic, state: StreamState, request: AppendRequest, done: AppendedDone) -> None:
         """Refuse writes to a closed stream. Closing it again, or repeating the batch that closed it, is allowed."""

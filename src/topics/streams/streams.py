@@ -87,7 +87,7 @@ class Streams:
         self._contracts.update_profile(name, body, done)
 
     def _check_writable(self, name: str) -> None:
-        """Apply a contract change; every external one passes through here."""
+        """Raise SystemStreamError for a system stream. Every change requested by a user is checked here first."""
         if name in SYSTEM_STREAMS:
             topic = self.engine.find(name)
             if topic is not None and is_own_stream(topic):
@@ -165,8 +165,7 @@ class Streams:
 
     def check_there(self, topic: Topic) -> None:
         """Raise if a stream was deleted since it was looked up, or recreated under the same name."""
-        now = self.engine.find(topic.name)
-        check_visible(now if now is topic else None, topic.name)
+        check_visible(topic if self.engine.exists(topic) else None, topic.name)
 
     def check_kept(self, topic: Topic, offset: str, found: StreamSlice) -> None:
         """Raises where an offset points to what retention has taken: going on from there would hide the loss.

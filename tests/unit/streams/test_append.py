@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.unit.conftest import flush, hold, open_engine
-from tests.unit.streams.conftest import append, create, produce, text
+from tests.unit.streams.conftest import append, create, produce, slice_of, text
+from topics.engine.topic import Topic
 from topics.model.errors import (
     InvalidRequestError,
     ReadOnlyError,
@@ -127,3 +128,20 @@ def test_a_pressed_server_refuses_and_says_when_to_come_back(streams: Streams) -
     assert refused.value.detail == {"retry_after_ms": 700}
     streams.engine.admission.set_policy(False, 0)
     assert not produce(streams, "a", b"1", 0, 0).duplicate
+
+
+def test_append_and_read_resolve_the_stream_once(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(streams, "a")
+    lookups: list[str] = []
+    find = streams.engine.find
+
+    def counted(name: str) -> Topic | None:
+        lookups.append(name)
+        return find(name)
+
+    monkeypatch.setattr(streams.engine, "find", counted)
+    produce(streams, "a", b"1", 0, 0)
+    assert lookups == ["a"]
+    lookups.clear()
+    assert slice_of(streams, "a", as_json=False).body == b"1"
+    assert lookups == ["a"]

@@ -119,7 +119,7 @@ def allowed_config(key: Key, engine: Engine, topic: str, config: TopicConfigPatc
     topic exists its config counts and this one does not; it is dropped then for whoever may not create with it, as the
     topic may be gone by the time the batch is let in.
     """
-    known = engine.core.directory.find(topic)
+    known = engine.find(topic)
     check_config(key, config, None if known is None else known.config)
     if known is None:
         key.check(Scope.ADMIN)

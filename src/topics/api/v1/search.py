@@ -140,8 +140,8 @@ class ManySearch:
         begin = patterns[0].partition("*")[0] if len(patterns) == 1 else ""
         seen = self._streams.topics(begin, "", 0, self._call.key.prefixes)
         # Listed topics may be paged out; a search needs them resident.
-        directory = self._streams.engine.core.directory
-        return (directory.load(one.name) for one in islice(seen, MAX_NAMES) if any(test(one.name) for test in fits))
+        load = self._streams.engine.load
+        return (load(one.name) for one in islice(seen, MAX_NAMES) if any(test(one.name) for test in fits))
 
     def _bind(self, topic: Topic, config: SearchConfig, after: list[Any] | None) -> SearchRequest:
         body: SearchBody = msgspec.structs.replace(self._body, search_after=after)

@@ -93,7 +93,7 @@ def with_content(
     if begin[start : start + 1] == b"[":
         run_task(call, _read(call, view, start + 1, key, ts, then), partial(refuse, call))
         return
-    largest = call.engine.core.limits.max_record_bytes
+    largest = call.engine.limits.max_record_bytes
     if len(view) > largest:
         raise RecordTooLargeError(
             f"the value takes {len(view)} bytes, at most {largest} are allowed", index=0, bytes=len(view), max=largest
@@ -107,7 +107,7 @@ def _pack(
     place = yield from pack_bytes(view)
     if call.exchange.large_body is not None:
         call.exchange.large_body.forget()
-    topic = call.engine.core.directory.find(call.topic)
+    topic = call.engine.find(call.topic)
     state = None if topic is None else stream_of(topic)
     record = packed_record(place, content_type if state is None else state.content_type, key)
     records = yield from preencode(call.engine, call.topic, [record], None, ts, place)
@@ -117,7 +117,7 @@ def _pack(
 def _read(
     call: Call, view: memoryview, start: int, key: str | None, ts: int | None, then: Callable[[Content], None]
 ) -> Task:
-    portions = yield from read_array(view, start, read_values(key), kind_of_values(call.engine.core.limits))
+    portions = yield from read_array(view, start, read_values(key), kind_of_values(call.engine.limits))
     if len(view) - portions.end > _SPACE_BYTES or bytes(view[portions.end :]).strip(_WHITE) != b"]":
         raise InvalidRequestError("body: something follows the array")
     if call.exchange.large_body is not None:
@@ -427,7 +427,7 @@ class BatchedStreamAppends:
         self._deadlines.forget(exchanges)
 
     def respond(self, exchanges: list[Exchange], result: AppendResult, engine: Engine) -> None:
-        topic, first = engine.core.directory.load(result.topic), result.first_seq
+        topic, first = engine.load(result.topic), result.first_seq
         epoch = epoch_at(topic, first)
         lines = [
             b"%bstream-next-offset: %b\r\n\r\n" % (_EVERY_LINES, encode_offset(epoch, seq).encode())
