@@ -241,3 +241,7 @@ def test_api_and_streams_use_the_public_methods_of_the_engine() -> None:
         if isinstance(node, ast.Attribute) and node.attr == "core"
     ]
     assert found == []
+
+
+def test_one_module_writes_openapi_operations() -> None:
+    assert {name for name, one in modules().items() if '"operationId"' in one.text} == {"topics.api.openapi"}

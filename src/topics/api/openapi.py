@@ -1,8 +1,12 @@
-"""The OpenAPI 3.1 document, made from the route table and the message types, and a page of it that needs no network."""
+"""The OpenAPI 3.1 document of both protocols, and a page of it that needs no network.
+
+`write_operation` is the only writer of operations. Specs of /v0 are made from the route table and its message types,
+those of /v1 in `topics.api.v1.openapi`.
+"""
 
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +19,12 @@ from topics.model.names import TOPIC_NAME_PATTERN
 from topics.model.router_rules import ROUTER_NAME_PATTERN
 from topics_protocol.v0 import ErrorAnswer, Performance
 
-_REF = "#/components/schemas/{name}"
+Schema = dict[str, object]
+"""A JSON Schema."""
+
+REF = "#/components/schemas/{name}"
+JSON = "application/json"
+_SWITCHING, _CREATED = 101, 201
 _EVERY_ROUTE = ("invalid_request", "internal")
 _WITH_KEYS = ("unauthorized", "forbidden")
 _WITH_ENGINE = ("throttled", "not_ready")
@@ -55,12 +64,12 @@ def build_document(
             types |= {answer for answer in route.operation.answers.values() if isinstance(answer, type)}
             types |= {route.operation.body} if route.operation.body is not None else set()
     ordered = sorted(types, key=lambda one: one.__name__)
-    _, components = msgspec.json.schema_components(ordered, ref_template=_REF)
+    _, components = msgspec.json.schema_components(ordered, ref_template=REF)
     _sharpen(components)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         if route.operation is not None:
-            paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, route.operation)
+            paths.setdefault(route.path, {})[route.method.lower()] = write_operation(_spec_of(route, route.operation))
     paths.update(stream_paths)
     return {
         "openapi": "3.1.0",
@@ -81,54 +90,132 @@ def build_document(
     }
 
 
-def _operation(route: Route, operation: Operation) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "operationId": operation.name,
-        "summary": operation.summary,
-        "tags": ["/v0"],
-        "responses": {**_answers(operation), **_refusals(route, operation)},
+class ResponseSpec(msgspec.Struct, frozen=True):
+    """One response: its meaning, its body by content type, and its headers with their descriptions."""
+
+    text: str
+    content: Mapping[str, type | Schema | None] = {}
+    """A message type, a schema, or None for a body without one."""
+    headers: Mapping[str, str] = {}
+
+
+class ParameterSpec(msgspec.Struct, frozen=True):
+    """A parameter of a request: `where` is path, query or header."""
+
+    name: str
+    where: str
+    schema: Schema
+    text: str | None = None
+
+
+class OperationSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation of either protocol, as the document describes it."""
+
+    name: str
+    summary: str
+    tag: str
+    responses: Mapping[int, ResponseSpec]
+    refusals: Mapping[int, ResponseSpec]
+    parameters: Sequence[ParameterSpec] = ()
+    body: Mapping[str, type | Schema | None] = {}
+    body_required: bool = False
+    open: bool = False
+    """Whether it answers without a key."""
+
+
+def write_operation(spec: OperationSpec) -> dict[str, Any]:
+    """The OpenAPI operation object."""
+    written: dict[str, Any] = {
+        "operationId": spec.name,
+        "summary": spec.summary,
+        "tags": [spec.tag],
+        "responses": _write_responses(spec),
     }
-    parameters: list[dict[str, Any]] = [
-        {"name": p.name, "in": "query", "required": False, "schema": p.schema, "description": p.text}
-        for p in operation.query
-    ]
+    if spec.parameters:
+        written["parameters"] = [_write_parameter(parameter) for parameter in spec.parameters]
+    if spec.body:
+        written["requestBody"] = {"required": spec.body_required, "content": _write_content(spec.body)}
+    if not spec.open:
+        written["security"] = [{}, {"bearer": []}]
+    return written
+
+
+def _write_parameter(spec: ParameterSpec) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "name": spec.name,
+        "in": spec.where,
+        "required": spec.where == "path",
+        "schema": spec.schema,
+    }
+    return written if spec.text is None else {**written, "description": spec.text}
+
+
+def _write_responses(spec: OperationSpec) -> dict[str, Any]:
+    """The responses by status. A status with a response and a refusal (408 of a search) has either body."""
+    responses = {str(status): _write_response(one) for status, one in spec.responses.items()}
+    refusals = {str(status): _write_response(one) for status, one in spec.refusals.items()}
+    for status in responses.keys() & refusals.keys():
+        kinds = [part["content"][JSON]["schema"] for part in (responses[status], refusals[status])]
+        refusals[status]["content"][JSON] = {"schema": {"anyOf": kinds}}
+    return {**responses, **refusals}
+
+
+def _write_response(spec: ResponseSpec) -> dict[str, Any]:
+    written: dict[str, Any] = {"description": spec.text}
+    if spec.content:
+        written["content"] = _write_content(spec.content)
+    if spec.headers:
+        written["headers"] = {
+            name: {"required": False, "schema": {"type": "string"}, "description": text}
+            for name, text in spec.headers.items()
+        }
+    return written
+
+
+def _write_content(content: Mapping[str, type | Schema | None]) -> dict[str, Any]:
+    return {media: {} if kind is None else {"schema": _write_schema(kind)} for media, kind in content.items()}
+
+
+def _write_schema(kind: type | Schema) -> Schema:
+    return {"$ref": REF.format(name=kind.__name__)} if isinstance(kind, type) else kind
+
+
+# Operations of /v0, made of the route table
+
+
+def _spec_of(route: Route, operation: Operation) -> OperationSpec:
+    parameters = [ParameterSpec(one.name, "query", one.schema, one.text) for one in operation.query]
     named = re.search(r"\{(\w+)\}", route.path)
     if named is not None:
-        schema = {"type": "string"} if operation.any_name else {"type": "string", "pattern": _NAME_PATTERNS[named[1]]}
-        parameters.insert(0, {"name": named[1], "in": "path", "required": True, "schema": schema})
-    if parameters:
-        described["parameters"] = parameters
-    if operation.body is not None:
-        described["requestBody"] = {
-            "required": operation.body_required,
-            "content": {"application/json": {"schema": {"$ref": _REF.format(name=operation.body.__name__)}}},
-        }
-    if not route.open:
-        described["security"] = [{}, {"bearer": []}]
-    return described
+        schema: Schema = {"type": "string"}
+        if not operation.any_name:
+            schema["pattern"] = _NAME_PATTERNS[named[1]]
+        parameters.insert(0, ParameterSpec(named[1], "path", schema))
+    return OperationSpec(
+        name=operation.name,
+        summary=operation.summary,
+        tag="/v0",
+        responses={status: _response_of(status, answer) for status, answer in operation.answers.items()},
+        refusals=_refusals_of(route, operation),
+        parameters=parameters,
+        body={} if operation.body is None else {JSON: operation.body},
+        body_required=operation.body_required,
+        open=route.open,
+    )
 
 
-def _answers(operation: Operation) -> dict[str, Any]:
-    answers: dict[str, Any] = {}
-    for status, answer in operation.answers.items():
-        if status == 101:
-            answers["101"] = {"description": "Switching Protocols"}
-            continue
-        if isinstance(answer, str):
-            content: dict[str, Any] = {answer: {}}
-        else:
-            content = {"application/json": {"schema": _with_performance(answer)}}
-        answers[str(status)] = {"description": "Created" if status == 201 else "OK", "content": content}
-    return answers
+def _response_of(status: int, answer: type | str) -> ResponseSpec:
+    if status == _SWITCHING:
+        return ResponseSpec("Switching Protocols")
+    content: dict[str, type | Schema | None] = {answer: None} if isinstance(answer, str) else {}
+    if not isinstance(answer, str):
+        # Every JSON response has the performance block besides its own fields.
+        performance = {"properties": {"performance": _write_schema(Performance)}}
+        content[JSON] = {"allOf": [_write_schema(answer), performance]}
+    return ResponseSpec("Created" if status == _CREATED else "OK", content)
 
 
-def _with_performance(answer: type) -> dict[str, Any]:
-    """Every answer of a handler carries the performance block besides its own fields."""
-    performance = {"properties": {"performance": {"$ref": _REF.format(name="Performance")}}}
-    return {"allOf": [{"$ref": _REF.format(name=answer.__name__)}, performance]}
-
-
-def _refusals(route: Route, operation: Operation) -> dict[str, Any]:
+def _refusals_of(route: Route, operation: Operation) -> dict[int, ResponseSpec]:
     codes = (
         *operation.errors,
         *_EVERY_ROUTE,
@@ -140,11 +227,7 @@ def _refusals(route: Route, operation: Operation) -> dict[str, Any]:
     by_status: dict[int, list[str]] = {}
     for code in dict.fromkeys(codes):
         by_status.setdefault(STATUS_BY_CODE[code], []).append(code)
-    schema = {"$ref": _REF.format(name="ErrorAnswer")}
-    return {
-        str(status): {"description": ", ".join(found), "content": {"application/json": {"schema": schema}}}
-        for status, found in sorted(by_status.items())
-    }
+    return {status: ResponseSpec(", ".join(found), {JSON: ErrorAnswer}) for status, found in sorted(by_status.items())}
 
 
 def _sharpen(components: dict[str, Any]) -> None:
