@@ -1,7 +1,8 @@
-"""Bounded cache of values that depend on their key alone."""
+"""Bounded caches: of values that depend on their key alone, and of what objects keep and can make again."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
@@ -29,3 +30,39 @@ class Memo(Generic[_K, _V]):
 
     def __len__(self) -> int:
         return len(self._known)
+
+
+class Holder(Protocol):
+    """An object that keeps something large that it can make again."""
+
+    def forget(self) -> None:
+        """Lets go of it."""
+        ...
+
+
+class HolderCache:
+    """Bounds what holders keep, by estimated bytes: the least recently used forget first (LRU eviction)."""
+
+    __slots__ = ("_holders", "bytes", "max_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        """What all of them keep."""
+        self._holders: OrderedDict[Holder, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def keep(self, holder: Holder, nbytes: int) -> None:
+        """A holder has made what it keeps. Others forget theirs if there is too much; the newest always stays."""
+        self.bytes += nbytes - self._holders.pop(holder, 0)
+        self._holders[holder] = nbytes
+        while self.bytes > self.max_bytes and len(self._holders) > 1:
+            oldest, size = self._holders.popitem(last=False)
+            self.bytes -= size
+            oldest.forget()
+
+    def used(self, holder: Holder) -> None:
+        """A holder that keeps something has used it."""
+        self._holders.move_to_end(holder)

@@ -30,7 +30,14 @@ from topics.schema.lens_proof import prove_lens, settled
 from topics.schema.lenses import Lens, Op, check_lens_place, parse_lens
 from topics.schema.promotion import Promoter
 from topics.schema.search_fields import SearchConfig, parse_search
-from topics.schema.validation import EntryValidator, Incremental, check_schema_incrementally, run_to_end
+from topics.schema.validation import (
+    COMPILED_PER_BYTE,
+    EntryValidator,
+    Incremental,
+    check_schema_incrementally,
+    pattern_bytes,
+    run_to_end,
+)
 
 REGISTRY_API_VERSION = "durable.streams/schema-registry/v1"
 _FORMAT = 1
@@ -73,6 +80,17 @@ class Registry(msgspec.Struct, frozen=True, dict=True):
     def promoter(self) -> Promoter:
         ops = [self.ops(version) for version in range(1, self.current_version)]
         return Promoter([version.boundary for version in self.versions], ops)
+
+    @property
+    def compiled_bytes(self) -> int:
+        """What validator and promoter take, estimated."""
+        patterns = pattern_bytes(self.schema(self.current_version)) if self.versions else 0
+        return COMPILED_PER_BYTE * self.size + patterns
+
+    def forget_compiled(self) -> None:
+        """Lets go of validator and promoter; they are made again when they are needed."""
+        for name in ("validator", "promoter"):
+            self.__dict__.pop(name, None)
 
     def schema(self, version: int) -> dict[str, Any]:
         document: dict[str, Any] = parse("schema", self.versions[version - 1].schema)

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from topics.engine.core import EngineCore
 from topics.engine.topic import Topic
+from topics.model.bounded_cache import HolderCache
 from topics.model.errors import InvalidRequestError, TopicsError
+from topics.model.limits import MIB
 from topics.model.records import Record
 from topics.schema.contract import Contract, Intake, decode_contract, encode_contract
 from topics.schema.documents import MAX_PORTION
@@ -20,15 +22,20 @@ from topics.schema.registry import Registry
 from topics.system.fair_scheduler import Task
 from topics.wire.preencoding import Preencoded, PreencodedBatch
 
+COMPILED = HolderCache(128 * MIB)
+"""Compiled validators and lenses of all streams of the process: a pattern of ten characters can take 400 kB."""
 REASON = "schema"
 """The `detail` of a refusal for entries that do not meet the contract."""
 
 
 class Description:
-    """An installed contract. Immutable: an update creates another one."""
+    """An installed contract. Immutable: an update creates another one. What is compiled from it is kept within
+    `COMPILED` and compiled again when it is needed after it was evicted."""
 
     def __init__(self, contract: Contract, raw: bytes = b"") -> None:
         self.contract = contract
+        self._intake: Intake | None = None
+        self._is_kept = False
         self.raw = raw or encode_contract(contract)
         """Its encoding in the log and in snapshots."""
 
@@ -37,15 +44,33 @@ class Description:
         """Decode a stored contract. Raises ValueError for bytes that no version of this server wrote."""
         return cls(decode_contract(raw), bytes(raw))
 
-    @cached_property
+    @property
     def intake(self) -> Intake:
-        return Intake(self.contract)
+        if self._intake is None:
+            self._intake = Intake(self.contract)
+        self._use()
+        return self._intake
+
+    def _use(self) -> None:
+        if self._is_kept:
+            COMPILED.used(self)
+        else:
+            self._is_kept = True
+            COMPILED.keep(self, self.contract.registry.compiled_bytes)
+
+    def forget(self) -> None:
+        self._intake, self._is_kept = None, False
+        self.contract.registry.forget_compiled()
 
     @property
     def promoter(self) -> Promoter | None:
         """Promotes entries of earlier schema versions; None if there are none."""
         registry = self.contract.registry
-        return registry.promoter if registry.current_version > 1 else None
+        if registry.current_version <= 1:
+            return None
+        promoter = registry.promoter
+        self._use()
+        return promoter
 
     @property
     def has_routing_key(self) -> bool:

@@ -9,6 +9,7 @@ from tests.unit.conftest import committers, open_engine, put
 from tests.unit.conftest import delete as erase
 from tests.unit.streams.conftest import append, create, delete, fork, reopened, slice_of
 from tests.unit.streams.describing import JSON, NUMBERED, RENAMED, boundaries, evolve, lens, profile, rename, update
+from topics.model.bounded_cache import HolderCache
 from topics.model.errors import (
     InvalidRequestError,
     StreamClosedError,
@@ -18,6 +19,8 @@ from topics.model.errors import (
 )
 from topics.model.topic_config import Durability
 from topics.schema.contract import Contract
+from topics.schema.validation import COMPILED_PER_BYTE, pattern_bytes
+from topics.streams import chunked_validation
 from topics.streams.append import AppendRequest
 from topics.streams.offsets import Position
 from topics.streams.stream_state import stream_of
@@ -210,3 +213,34 @@ def test_a_boundary_holds_for_every_class_whatever_is_lost(
         slice_of(again, "t", Position(topic.head - 1)),
     ):
         assert all(list(entry) == ["number"] for entry in json.loads(part.body))
+
+
+def test_compiled_schemas_of_many_streams_are_bounded_and_made_again(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each = COMPILED_PER_BYTE * len(json.dumps(NUMBERED, separators=(",", ":")))
+    monkeypatch.setattr(chunked_validation, "COMPILED", HolderCache(2 * each))
+    names = [f"s{number}" for number in range(8)]
+    for name in names:
+        create(streams, name, JSON)
+        update(streams, name, schema=NUMBERED)
+        append(streams, name, b'{"id":1}', JSON)
+    registries = [streams.contract(name).registry for name in names]
+    compiled = ["validator" in registry.__dict__ for registry in registries]
+    assert compiled == [False] * 6 + [True] * 2
+    for name in names:
+        with pytest.raises(InvalidRequestError):
+            append(streams, name, b'{"id":"x"}', JSON)
+        append(streams, name, b'{"id":2}', JSON)
+    assert len(chunked_validation.COMPILED) == 2
+
+
+def test_a_pattern_is_weighed_by_what_it_repeats() -> None:
+    def weight(pattern: str) -> int:
+        return pattern_bytes({"properties": {"a": {"pattern": pattern}}})
+
+    assert weight("^[a-z]+$") < 25_000 < weight("^(?:[a-z]{1,50}-){1,20}$")
+    assert weight(r"^\w{1,500}$") > 1_000_000
+    assert weight("(a{1000}){1000}") < 3_000_000, "the compiler has a limit"
+    assert pattern_bytes({"patternProperties": {"^a": {}, "^b": {}}}) >= 40_000
+    assert pattern_bytes({"properties": {"pattern": {"type": "string"}}}) == 0
