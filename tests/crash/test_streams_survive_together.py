@@ -117,7 +117,7 @@ def lasting(player: Player) -> None:
     player.append("short", "b")
     player.checkpoint()
     player.clock.advance(50_000)
-    player.streams.touch(player.streams.topic("short"))
+    player.streams.renew_ttl(player.streams.topic("short"))
 
 
 def check_ttl(player: Player) -> Iterator[str]:

@@ -136,10 +136,10 @@ class World:
     def end(self) -> None:
         """Everyone drains, and then everyone must have everything."""
         for _ in range(2):
-            self.rig.settle()
+            self.rig.run_until_idle()
             for books in self.followers:
                 books.follower.sink.drain()
-        self.rig.settle()
+        self.rig.run_until_idle()
         for books in self.followers:
             books.check(self)
             assert books.follower.subscription.live
@@ -171,10 +171,10 @@ def test_the_end_of_a_topic_is_the_last_thing_anyone_is_told(seed: int) -> None:
     world.rig.drop("t")
     world.rig.append("t", 3)
     for _ in range(2):
-        world.rig.settle()
+        world.rig.run_until_idle()
         for books in last.values():
             books.follower.sink.drain()
-    world.rig.settle()
+    world.rig.run_until_idle()
     for books in last.values():
         story = books.follower.story()
         assert story[-1] == "deleted"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.property.effort import effort
 from topics.model.errors import InvalidRequestError
 from topics.schema.documents import RoutingKey, encode, fresh
-from topics.schema.lens_proof import Comparison, Gap, describe, prove_lens, settled
+from topics.schema.lens_proof import Comparison, Gap, describe, prove_lens, resolve_defaults
 from topics.schema.lenses import Lens, Op, compile_ops, parse_lens, run
 from topics.schema.profiles.profile_registry import parse_profile
 from topics.schema.promotion import Chain, Promoter
@@ -339,7 +339,7 @@ def test_a_proven_lens_leads_every_valid_entry_to_a_valid_one(data: st.DataObjec
         event("not proven")
         return
     event("proven")
-    chain = Chain(settled(lens.ops, new))
+    chain = Chain(resolve_defaults(lens.ops, new))
     valid, allowed = compile_schema(old, DRAFT_7), compile_schema(new, DRAFT_7)
     for entry in data.draw(st.lists(entries(old), min_size=2, max_size=5)):
         if valid.is_valid(entry):

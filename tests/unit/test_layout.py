@@ -245,3 +245,45 @@ def test_api_and_streams_use_the_public_methods_of_the_engine() -> None:
 
 def test_one_module_writes_openapi_operations() -> None:
     assert {name for name, one in modules().items() if '"operationId"' in one.text} == {"topics.api.openapi"}
+
+
+# The module that implements a concept, found by the field's word at the beginning of its docstring.
+CONCEPTS = {
+    "Group commit": "topics.log.group_commit",
+    "Write coalescing": "topics.engine.coalesce",
+    "Backpressure": "topics.engine.backpressure",
+    "Leases": "topics.queues.leases",
+    "Zone maps": "topics.search.file_index.zone_maps",
+    "Top-k": "topics.search.file_index.top_k",
+    "Topic paging": "topics.engine.topic_paging",
+    "Log shipping": "topics.ops.backup.log_shipping",
+    "Request batching": "topics.api.request_batching",
+    "Exactly-once forwarding": "topics.routers.forwarding",
+}
+
+
+def test_a_concept_is_found_by_its_name_in_one_module_docstring() -> None:
+    openings = {name: ast.get_docstring(one.tree) or "" for name, one in modules().items() if not one.is_package}
+    found = {
+        concept: {name for name, opening in openings.items() if re.match(rf"{concept}\b", opening)}
+        for concept in CONCEPTS
+    }
+    assert found == {concept: {module} for concept, module in CONCEPTS.items()}
+    assert "lease expiry" in openings["topics.queues.leases"]
+
+
+# Private names of the past, by the word that replaced them.
+OLD_NAMES = re.compile(
+    r"(?i)(^|_)(settl\w*|glances?|stretch(es)?|tall(y|ies)|casualt\w*|parcels?|carriers?|remains|own_topics?|sleepers?)(_|$)"
+)
+
+
+def test_no_definition_has_a_name_of_the_past() -> None:
+    found = [
+        f"{name}.{node.name}"
+        for name, module in modules().items()
+        if name.startswith("topics.")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and OLD_NAMES.search(node.name)
+    ]
+    assert found == []

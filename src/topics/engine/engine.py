@@ -538,7 +538,7 @@ class Engine(EngineView):
     ) -> None:
         """Reads from a cursor into any form of the records: `execute` cuts it out, on any thread. `aside` is for those
         who read much and can wait: no file at all is then read by the loop."""
-        self._touch(topic, request)
+        self._begin_read(topic, request)
         plan = plan_read(topic, request)
         if not (plan.cold or (aside and plan.sealed)) or self._workers is None:
             done(execute(plan, self.core.reader))
@@ -559,7 +559,7 @@ class Engine(EngineView):
     def read_now(self, name: str, request: ReadRequest) -> ReadResult:
         """Reads from a cursor on the caller's stack, wherever the records are."""
         topic = self.core.existing(name)
-        self._touch(topic, request)
+        self._begin_read(topic, request)
         return execute_read(plan_read(topic, request), self.core.reader)
 
     def watch(self, name: str, woken: Callable[[], None]) -> Callable[[], None]:
@@ -631,7 +631,7 @@ class Engine(EngineView):
 
     # Helpers
 
-    def _touch(self, topic: Topic, request: ReadRequest) -> None:
+    def _begin_read(self, topic: Topic, request: ReadRequest) -> None:
         """A reader comes: time does its work first, also in the topics that this one reads from."""
         self.core.totals.reads += 1
         self.consumed(topic)

@@ -40,9 +40,9 @@ PART_WORDS = frozenset(("pk", "touch"))
 
 SUBSCRIPTIONS_TOPIC = f"{_OWN}subscriptions"
 TRANSACTIONS_TOPIC = f"{_OWN}transactions"
-OWN_TOPICS = (SUBSCRIPTIONS_TOPIC, TRANSACTIONS_TOPIC)
+INTERNAL_TOPICS = (SUBSCRIPTIONS_TOPIC, TRANSACTIONS_TOPIC)
 """Topics in which the server stores its own state."""
-SERVER_TOPICS = (*OWN_TOPICS, *SYSTEM_STREAMS)
+SERVER_TOPICS = (*INTERNAL_TOPICS, *SYSTEM_STREAMS)
 """All topics that come to be without anybody asking for them."""
 
 

@@ -327,10 +327,10 @@ _MAX_MAPPED_DEFAULT_BYTES = 64
 """The values that an `add` may set in each element of an array."""
 
 
-def settled(ops: Sequence[Op], target: Schema) -> tuple[Op, ...]:
+def resolve_defaults(ops: Sequence[Op], target: Schema) -> tuple[Op, ...]:
     """The ops with the default of every `add` written out: as the op says, else as the new schema says, else the empty
     object or array."""
-    return tuple(_settle(op, target) for op in ops)
+    return tuple(_resolve_default(op, target) for op in ops)
 
 
 def prove_lens(lens: Lens, old: dict[str, Any], new: dict[str, Any]) -> None:
@@ -340,7 +340,7 @@ def prove_lens(lens: Lens, old: dict[str, Any], new: dict[str, Any]) -> None:
         raise InvalidRequestError("a lens between two drafts of JSON Schema cannot be proven", field="schema.$schema")
     comparison = Comparison(draft)
     scope = _Scope(comparison, fresh(old), new)
-    scope.apply(settled(lens.ops, new), "lens.ops")
+    scope.apply(resolve_defaults(lens.ops, new), "lens.ops")
     scope.check_written("lens.ops")
     try:
         comparison.require(scope.known, new)
@@ -608,13 +608,13 @@ def _declared(schema: Schema, path: Path) -> Schema | None:
     return schema
 
 
-def _settle(op: Op, target: Schema) -> Op:
+def _resolve_default(op: Op, target: Schema) -> Op:
     if isinstance(op, In):
-        return msgspec.structs.replace(op, ops=settled(op.ops, _below(target, _tokens(op.path))))
+        return msgspec.structs.replace(op, ops=resolve_defaults(op.ops, _below(target, _tokens(op.path))))
     if isinstance(op, Map):
         below = _below(target, _tokens(op.path))
         items: Any = below.get("items", True) if isinstance(below, dict) else True
-        return msgspec.structs.replace(op, ops=settled(op.ops, items if isinstance(items, dict) else True))
+        return msgspec.structs.replace(op, ops=resolve_defaults(op.ops, items if isinstance(items, dict) else True))
     if isinstance(op, Add) and op.default is UNSET:
         for schema in (_declared(target, _tokens(op.path)), op.schema):
             if isinstance(schema, dict) and "default" in schema:

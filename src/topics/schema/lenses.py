@@ -287,7 +287,7 @@ _BUILTIN_GROWTH = 64
 
 
 def compile_ops(ops: Sequence[Op]) -> tuple[Step, ...]:
-    """The steps of ops whose defaults are all given (`topics.schema.lens_proof.settled`)."""
+    """The steps of ops whose defaults are all given (`topics.schema.lens_proof.resolve_defaults`)."""
     return tuple(map(_compile, ops))
 
 

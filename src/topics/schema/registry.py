@@ -26,7 +26,7 @@ from topics.schema.documents import (
     parse_request,
     refuse_others,
 )
-from topics.schema.lens_proof import prove_lens, settled
+from topics.schema.lens_proof import prove_lens, resolve_defaults
 from topics.schema.lenses import Lens, Op, check_lens_place, parse_lens
 from topics.schema.promotion import Promoter
 from topics.schema.search_fields import SearchConfig, parse_search
@@ -102,7 +102,7 @@ class Registry(msgspec.Struct, frozen=True, dict=True):
 
     def ops(self, version: int) -> tuple[Op, ...]:
         """The ops of that lens, ready to be compiled."""
-        return settled(self.lens(version).ops, self.schema(version + 1))
+        return resolve_defaults(self.lens(version).ops, self.schema(version + 1))
 
 
 class _Stored(msgspec.Struct, array_like=True, frozen=True):

@@ -263,7 +263,7 @@ class StreamAppender:
         if state.staged is None:
             done(answer())
             return
-        state.staged.when_settled(lambda error: done(answer() if error is None else error))
+        state.staged.when_finalized(lambda error: done(answer() if error is None else error))
 
 
 def _is_before(sent: Producer, known: Producer) -> bool:

@@ -363,7 +363,7 @@ class StreamInvalidation:
         self._around = around
         self._reading = False
         self._flush_due: Callable[[], None] | None = None
-        self._settling: list[Callable[[], None]] = []
+        self._catch_up_waiters: list[Callable[[], None]] = []
         self._unwatch = around.watch(topic, self._changed)
         self.over = False
         """Whether it has ended: the next request starts another epoch."""
@@ -400,17 +400,17 @@ class StreamInvalidation:
 
         return end
 
-    def when_settled(self, settled: Callable[[], None]) -> Callable[[], None]:
+    def when_caught_up(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back once all current entries of the stream are published. Returns a function that cancels it."""
         self._use()
-        if self.is_settled:
-            settled()
+        if self.is_caught_up:
+            callback()
             return _nothing
-        self._settling.append(settled)
-        return lambda: self._settling.remove(settled) if settled in self._settling else None
+        self._catch_up_waiters.append(callback)
+        return lambda: self._catch_up_waiters.remove(callback) if callback in self._catch_up_waiters else None
 
     @property
-    def is_settled(self) -> bool:
+    def is_caught_up(self) -> bool:
         return self.position >= self.topic.head and not self.journal.has_pending
 
     @property
@@ -428,9 +428,9 @@ class StreamInvalidation:
             self._flush_due()
         for waiter in self.journal.leave_all():
             waiter.wake()
-        settling, self._settling = self._settling, []
-        for settled in settling:
-            settled()
+        waiters, self._catch_up_waiters = self._catch_up_waiters, []
+        for callback in waiters:
+            callback()
 
     # What a wait is for
 
@@ -520,7 +520,7 @@ class StreamInvalidation:
         if self.position < self.topic.head:
             self._around.later(0.0, self._look)
         else:
-            self._settle()
+            self._notify_caught_up()
 
     def _look_at(self, entries: list[Any], before: int) -> None:
         counters = self.counters
@@ -575,7 +575,7 @@ class StreamInvalidation:
         self.counters.flushes += 1
         self.counters.woken += len(woken)
         self._wake(woken)
-        self._settle()
+        self._notify_caught_up()
 
     def _wake(self, woken: list[Waiter]) -> None:
         """Notify some waiters now, and the rest in later turns of the loop."""
@@ -585,11 +585,11 @@ class StreamInvalidation:
         if rest:
             self._around.later(0.0, lambda: self._wake(rest))
 
-    def _settle(self) -> None:
-        if self._settling and self.is_settled:
-            settling, self._settling = self._settling, []
-            for settled in settling:
-                settled()
+    def _notify_caught_up(self) -> None:
+        if self._catch_up_waiters and self.is_caught_up:
+            waiters, self._catch_up_waiters = self._catch_up_waiters, []
+            for callback in waiters:
+                callback()
 
 
 def _nothing() -> None:

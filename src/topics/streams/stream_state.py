@@ -63,7 +63,7 @@ class Staged:
         """Repetitions of what is on its way, each with how many must have finished before: they are answered like the
         originals, and not before them."""
 
-    def when_settled(self, callback: Callable[[TopicsError | None], None]) -> None:
+    def when_finalized(self, callback: Callable[[TopicsError | None], None]) -> None:
         """Call back once all changes in flight are applied or have failed."""
         self.waiting.append((self.begun, callback))
 

@@ -57,7 +57,7 @@ class Streams:
         self._appender = StreamAppender(engine, later)
         self._contracts = Contracts(engine)
         self._later = later
-        self._touches: InvalidationService | None = None
+        self._invalidation: InvalidationService | None = None
         self.coverage: IndexCoverage = NothingIndexed() if coverage is None else coverage
 
     def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
@@ -94,12 +94,12 @@ class Streams:
                 raise SystemStreamError(name)
 
     @property
-    def touches(self) -> InvalidationService:
-        """The invalidation of a stream, started by the first request."""
-        if self._touches is None:
-            assert self._later is not None, "touches are told later, and need to know how"
-            self._touches = InvalidationService(self.engine, self.read, self.watch, self._later)
-        return self._touches
+    def invalidation(self) -> InvalidationService:
+        """The invalidation service ("touch" in the protocol), started by the first request."""
+        if self._invalidation is None:
+            assert self._later is not None, "invalidation needs a timer"
+            self._invalidation = InvalidationService(self.engine, self.read, self.watch, self._later)
+        return self._invalidation
 
     def info(self, name: str) -> StreamInfo:
         topic = self.topic(name)
@@ -117,7 +117,7 @@ class Streams:
     def state(self, topic: Topic) -> StreamState | None:
         return stream_of(topic)
 
-    def touch(self, topic: Topic) -> None:
+    def renew_ttl(self, topic: Topic) -> None:
         """Renew the time to live of a stream because it is read."""
         if topic.guard is not None:
             self.engine.streams.renew(topic)
@@ -180,9 +180,9 @@ class Streams:
                 stream=topic.name, first=loss.gap_from, last=loss.gap_to, lost_by=loss.reason.value,
             )  # fmt: skip
 
-    def touched(self) -> list[StreamInvalidation]:
+    def active_invalidations(self) -> list[StreamInvalidation]:
         """The invalidation of streams with requests."""
-        return [] if self._touches is None else list(self._touches)
+        return [] if self._invalidation is None else list(self._invalidation)
 
     def listed(
         self, prefix: str, after: str, skip: int, allowed: tuple[str, ...], limit: int = _LISTED_MAX

@@ -132,7 +132,7 @@ class Inode:
         if data:  # An empty write does not grow a file, wherever it is put.
             self.do(_Write(offset, data))
 
-    def settle(self, survivors: list[_Operation]) -> None:
+    def persist(self, survivors: list[_Operation]) -> None:
         """Makes these operations durable and forgets the others that wait."""
         for operation in survivors:
             operation.apply(self.durable)
@@ -206,11 +206,11 @@ def check_rename(node: _Node, replaced: _Node | None, into: Folder, target: str)
         raise os_error(errno.EISDIR, target)
 
 
-def settle_names(change: _NameChange) -> None:
+def persist_names(change: _NameChange) -> None:
     """Makes a name operation durable, and before it whatever waits ahead of it in any of its folders."""
     for folder in change.folders:
         while folder.pending[0] is not change:
-            settle_names(folder.pending[0])
+            persist_names(folder.pending[0])
     for folder in change.folders:
         del folder.pending[0]
     for folder, name, node in change.steps:
@@ -224,7 +224,7 @@ def lose_power(root: Folder, survive: Survival, entropy: SeededEntropy) -> None:
         # since their names may be about to survive.
         for folder in list(_folders(root, set())):
             for _ in range(entropy.below(len(folder.pending) + 1)):
-                settle_names(folder.pending[0])
+                persist_names(folder.pending[0])
     _forget(root, survive, entropy)
 
 
@@ -246,7 +246,7 @@ def _forget(folder: Folder, survive: Survival, entropy: SeededEntropy) -> None:
         if isinstance(node, Folder):
             _forget(node, survive, entropy)
         elif node.pending or node.forgot:
-            node.settle(_survivors(node.pending, survive, entropy))
+            node.persist(_survivors(node.pending, survive, entropy))
             node.live = copy.deepcopy(node.durable)
             node.forgot = False
 
@@ -398,7 +398,7 @@ class FakeDisk:
         with self._change("sync_dir", path):
             folder = self._folder(path)
             while folder.pending:
-                settle_names(folder.pending[0])
+                persist_names(folder.pending[0])
 
     def exists(self, path: str) -> bool:
         with self._call("exists", path):
@@ -529,7 +529,7 @@ class FakeFile:
     def sync(self) -> None:
         with self._disk._change("sync", self._path):
             inode = self._usable()
-            inode.settle(inode.pending)
+            inode.persist(inode.pending)
 
     def fail_sync(self) -> None:
         """What Linux may make of a sync that fails: the pages hold what was written, and are clean."""

@@ -6,7 +6,7 @@ import pytest
 
 from topics.model.errors import InvalidRequestError
 from topics.schema.documents import fresh
-from topics.schema.lens_proof import prove_lens, settled
+from topics.schema.lens_proof import prove_lens, resolve_defaults
 from topics.schema.lenses import OP_BY_NAME, compile_ops, parse_lens, run
 from topics.schema.validation import EntryValidator
 
@@ -290,7 +290,7 @@ def test_an_op_that_is_proven(
     before = fresh(old)
     prove_lens(lens, old, new)
     assert old == before
-    assert run(compile_ops(settled(lens.ops, new)), fresh(entry)) == promoted
+    assert run(compile_ops(resolve_defaults(lens.ops, new)), fresh(entry)) == promoted
     assert EntryValidator(new).is_valid(promoted)
 
 

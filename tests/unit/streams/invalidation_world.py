@@ -45,7 +45,7 @@ def touched_stream(streams: Streams, name: str = "s", **settings: Any) -> Stream
 
 
 def touch_of(streams: Streams, name: str = "s") -> StreamInvalidation:
-    touch = streams.touches.of(streams.topic(name))
+    touch = streams.invalidation.of(streams.topic(name))
     assert touch is not None
     return touch
 

@@ -35,9 +35,9 @@ def streams(streams: Streams, timers: Timers) -> Streams:
 def test_touches_are_on_where_the_profile_says_so(streams: Streams) -> None:
     touched_stream(streams)
     profile(streams, "s", "state-protocol", touch={"enabled": False})
-    assert streams.touches.of(streams.topic("s")) is None
+    assert streams.invalidation.of(streams.topic("s")) is None
     put(streams.engine, "t")
-    assert streams.touches.of(streams.topic("t")) is None
+    assert streams.invalidation.of(streams.topic("t")) is None
 
 
 def test_a_table_is_touched_by_every_change_of_it_and_by_no_other(streams: Streams, timers: Timers) -> None:
@@ -57,7 +57,7 @@ def test_a_mark_touches_nothing(streams: Streams, timers: Timers) -> None:
     waiting = Waiting(touch, POSTS)
     append(streams, "s", b'{"headers":{"control":"reset"}}', JSON)
     timers.advance(1000)
-    assert not waiting.outcomes and touch.is_settled and touch.journal.last.number == 0
+    assert not waiting.outcomes and touch.is_caught_up and touch.journal.last.number == 0
 
 
 def test_changes_of_the_other_protocol_touch_as_well(streams: Streams, timers: Timers) -> None:
@@ -166,7 +166,7 @@ def test_far_behind_only_tables_are_told_apart(streams: Streams, timers: Timers)
     waiting = Waiting(touch, watch_key(by_tenant, ["other"]), templateIdsUsed=[by_tenant])
     entry = b'{"type":"posts","key":"k","value":{"tenant":"t"},"headers":{"operation":"insert"}}'
     append(streams, "s", b"[%b]" % b",".join([entry] * 600), JSON)
-    assert (touch.budget.mode, touch.lag > 0, touch.is_settled) == ("coarseOnly", True, False)
+    assert (touch.budget.mode, touch.lag > 0, touch.is_caught_up) == ("coarseOnly", True, False)
     assert Waiting(touch, POSTS, templateIdsUsed=[by_tenant]).end().kind == "templateKey"
     timers.advance(FLUSH)
     assert waiting.touched and (touch.budget.mode, touch.lag) == ("fine", 0)
@@ -263,13 +263,13 @@ def test_what_is_lost_counts_as_touched(streams: Streams, timers: Timers) -> Non
     assert waiting.touched and touch.journal.overflows == 1
 
 
-def test_settled(streams: Streams, timers: Timers) -> None:
+def test_settle_query_waits_until_invalidation_caught_up(streams: Streams, timers: Timers) -> None:
     touch = touched_stream(streams)
     told: list[str] = []
-    touch.when_settled(lambda: told.append("at once"))
+    touch.when_caught_up(lambda: told.append("at once"))
     change(streams, "insert", None, {})
-    touch.when_settled(lambda: told.append("later"))
-    touch.when_settled(lambda: told.append("never"))()
+    touch.when_caught_up(lambda: told.append("later"))
+    touch.when_caught_up(lambda: told.append("never"))()
     assert told == ["at once"]
     timers.advance(FLUSH)
     assert told == ["at once", "later"]

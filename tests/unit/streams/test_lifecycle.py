@@ -72,7 +72,7 @@ def test_a_lifetime_slides_with_every_use_and_not_with_a_look(streams: Streams, 
     create(streams, "a", ttl_s=10)
     for _ in range(3):
         clock.advance(9_000)
-        streams.touch(streams.topic("a"))
+        streams.renew_ttl(streams.topic("a"))
     clock.advance(9_000)
     append(streams, "a", b"x")
     clock.advance(9_999)
@@ -96,9 +96,9 @@ def test_renewals_survive_a_kill_and_are_never_forgotten_early(
 ) -> None:
     create(streams, "a", ttl_s=160)
     clock.advance(150_000)
-    streams.touch(streams.topic("a"))
+    streams.renew_ttl(streams.topic("a"))
     clock.advance(9_000)
-    streams.touch(streams.topic("a"))
+    streams.renew_ttl(streams.topic("a"))
     again = reopened(disk, clock)
     clock.advance(159_000)
     assert again.info("a").ttl_s == 160
@@ -175,7 +175,7 @@ def test_a_lifetime_that_began_while_the_clock_ran_ahead_is_mended_by_the_next_u
     clock.advance(1_000)
     streams.engine.housekeeper.tick()
     clock.jump(-YEAR_MS)
-    streams.touch(streams.topic("read"))
+    streams.renew_ttl(streams.topic("read"))
     append(streams, "appended", b"y")
     assert streams.info("read").deadline_ms == streams.info("appended").deadline_ms == clock.now_ms() + 10_000
     streams.engine.housekeeper.tick()

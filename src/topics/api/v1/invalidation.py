@@ -71,7 +71,7 @@ def show_touch(call: Call, streams: Streams) -> None:
     if settle not in ("", "flush"):
         raise InvalidRequestError("query settle: must be flush", field="settle")
     timeout_ms = min(read_integer("query timeoutMs", timeout), MAX_TIMEOUT_MS) if timeout else _SETTLE_MS
-    if not settle or touch.is_settled:
+    if not settle or touch.is_caught_up:
         _answer(call, _meta(touch))
         return
     waiting = _Waiting(call)
@@ -80,7 +80,7 @@ def show_touch(call: Call, streams: Streams) -> None:
         if waiting.over():
             _answer(call, _meta(touch))
 
-    waiting.begin(timeout_ms / 1000, done, touch.when_settled(done))
+    waiting.begin(timeout_ms / 1000, done, touch.when_caught_up(done))
 
 
 class _Waiting:
@@ -120,7 +120,7 @@ def _nothing() -> None:
 
 
 def _touch_of(call: Call, streams: Streams) -> StreamInvalidation:
-    touch = streams.touches.of(streams.topic(call.topic))
+    touch = streams.invalidation.of(streams.topic(call.topic))
     if touch is None:
         raise NotFoundError("touch not enabled")
     return touch
@@ -163,7 +163,7 @@ def _meta(touch: StreamInvalidation) -> dict[str, Any]:
         "activeWaiters": journal.waiters,
         "bucketMaxSourceOffsetSeq": str(generation.last_entry),
         "lastFlushAtMs": generation.told_ms,
-        "settled": touch.is_settled,
+        "settled": touch.is_caught_up,
         "coarseIntervalMs": settings.coarse_interval_ms,
         "touchCoalesceWindowMs": settings.touch_coalesce_window_ms,
         "activeTemplates": len(touch.templates),

@@ -164,7 +164,7 @@ class StreamsApi:
 
     def _get(self, call: Call, streams: Streams) -> None:
         read = parse_read(call, streams)
-        streams.touch(read.topic)
+        streams.renew_ttl(read.topic)
         if not read.live:
             read_once(call, streams, read, self.deadlines, immutable=self._options.immutable)
         elif read.live == "sse":

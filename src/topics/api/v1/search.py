@@ -323,7 +323,7 @@ class SearchRoutes:
         topic = streams.topic(call.topic)
         config = search_config_of(topic)
         asked = parse_search_call(call, topic, config, SEARCH_TIMEOUT_MS)
-        streams.touch(topic)
+        streams.renew_ttl(topic)
 
         def render(outcome: Outcome, pending: Pending) -> None:
             streams.search.fetch(
@@ -369,7 +369,7 @@ class SearchRoutes:
         topic = streams.topic(call.topic)
         search_config_of(topic)
         ask = known_aggregation(call.exchange.body, contract_of(topic).registry)
-        streams.touch(topic)
+        streams.renew_ttl(topic)
 
         def render(outcome: Outcome, pending: Pending) -> None:
             if pending.met():
@@ -382,7 +382,7 @@ class SearchRoutes:
         if contract_of(topic).registry.routing_key is None:
             raise InvalidRequestError("the stream declares no routing key")
         query = parse_keys(call)
-        streams.touch(topic)
+        streams.renew_ttl(topic)
 
         def render(outcome: Outcome, pending: Pending) -> None:
             if pending.met():

@@ -350,7 +350,7 @@ def _pending(topic: Topic) -> dict[str, Any]:
 
 
 def _journals(streams: Streams, prefixes: tuple[str, ...]) -> list[dict[str, Any]]:
-    seen = [one for one in streams.touched() if not prefixes or one.topic.name.startswith(prefixes)]
+    seen = [one for one in streams.active_invalidations() if not prefixes or one.topic.name.startswith(prefixes)]
     return [_journal(one) for one in sorted(seen, key=lambda one: (-one.journal.size, one.topic.name))[:TOP]]
 
 
@@ -459,7 +459,7 @@ def _counters(engine: Engine, streams: Streams) -> Numbers:
         "topics.routers": len(engine.routing.registry.by_name),
         "topics.tail_bytes": engine.tail_bytes,
         "topics.transactions_open": len(engine.transactions.book.open),
-        "topics.touched_streams": len(streams.touched()),
+        "topics.touched_streams": len(streams.active_invalidations()),
         "topics.searches_under_way": streams.search.under_way,
         "topics.search_index_bytes": streams.search.stats().memory_bytes,
         "topics.trash": engine.trash_count,

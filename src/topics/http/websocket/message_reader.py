@@ -156,7 +156,7 @@ class MessageReader:
         self._frames.clear()
         self.together = 0
         self._parts = bytearray()
-        self._settle()
+        self._charge_budget()
 
     def drop(self) -> None:
         """Forgets everything; nothing more is read."""
@@ -191,7 +191,7 @@ class MessageReader:
             read += len(given)
             protocol.receive_data(given)
             self._frames.extend([event for event in protocol.events_received() if isinstance(event, Frame)])
-            self._settle()
+            self._charge_budget()
         self._unread = memoryview(rest)[read:] if read < len(rest) else b""
         return True
 
@@ -275,7 +275,7 @@ class MessageReader:
         whole = bytes(self._parts) if frame.fin else None
         if whole is not None:
             self._parts = bytearray()
-        self._settle()
+        self._charge_budget()
         return None if whole is None else self._checked(whole, self._parts_are_text)
 
     def _checked(self, data: bytes, is_text: bool) -> Message | None:
@@ -287,8 +287,8 @@ class MessageReader:
             return None
         return Message(data, is_text)
 
-    def _settle(self) -> None:
-        """Settles with the budget what is held of messages that are not complete."""
+    def _charge_budget(self) -> None:
+        """Charge the memory budget for the bytes of incomplete messages, or give back what is no longer held."""
         nbytes = len(self.protocol.reader.buffer) + len(self._parts)
         if nbytes <= _UNCOUNTED_BYTES:
             nbytes = 0

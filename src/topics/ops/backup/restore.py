@@ -28,7 +28,7 @@ from topics.log.layout import RESTORED, Layout, wal_file
 from topics.log.snapshot import encode_topic
 from topics.log.snapshot_files import SnapshotWriter, note_newest
 from topics.model.errors import BackupTargetError, DamagedBackupError, InvalidRequestError, TopicsError, quoted
-from topics.model.names import OWN_TOPICS, SERVER_TOPICS, check_stream_name, check_topic_name, is_reserved_name
+from topics.model.names import INTERNAL_TOPICS, SERVER_TOPICS, check_stream_name, check_topic_name, is_reserved_name
 from topics.model.seq_ranges import LossReason
 from topics.ops.backup.backup_format import KeptFile, KeptSegment, Manifest, log_part
 from topics.ops.backup.backup_store import BackupPlace, damages, fold_snapshots
@@ -344,7 +344,7 @@ def _finalize(engine: Engine, wanted: RequestedTopics, gap: int) -> list[Restore
         head = topic.head
         lost: tuple[int, int] | tuple[None, None] = (None, None)
         # No client has a cursor in a system topic.
-        if gap and topic.name not in OWN_TOPICS:
+        if gap and topic.name not in INTERNAL_TOPICS:
             core.applier.gap(topic, head + 1, head + gap, LossReason.RESTORED)
             topic.staged_head, topic.ceiling, topic.ceiling_staged = topic.head, 0, 0
             grant(topic, core.reserve)

@@ -150,7 +150,7 @@ class Evlog(Profile, frozen=True, kw_only=True, tag="evlog"):
     correlation: Correlation | UnsetType = UNSET
     observability: Observability | UnsetType = UNSET
 
-    def settled(self) -> "Evlog":
+    def normalized(self) -> "Evlog":
         if self.observability is not UNSET:
             name = self.observability.request.traces_stream.strip()
             check_stream(name, "profile.observability.request.tracesStream")

@@ -474,7 +474,7 @@ class OtelTraces(Profile, frozen=True, kw_only=True, tag="otel-traces"):
     otlp_limits: OtlpLimits = OtlpLimits()
     observability: Observability | UnsetType = UNSET
 
-    def settled(self) -> "OtelTraces":
+    def normalized(self) -> "OtelTraces":
         if self.observability is not UNSET:
             check_stream(self.observability.request.events_stream.strip(), "profile.observability.request.eventsStream")
         keys = self.redact_keys

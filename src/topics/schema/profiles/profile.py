@@ -31,7 +31,7 @@ class Profile(
         """Whether its streams are of content type application/json."""
         return True
 
-    def settled(self) -> "Profile":
+    def normalized(self) -> "Profile":
         """The profile with what it was not told filled in; refuses what its types cannot say."""
         return self
 

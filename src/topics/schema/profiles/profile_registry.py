@@ -19,7 +19,7 @@ def parse_profile(document: Any) -> Profile:
     kind = document.get("kind") if isinstance(document, dict) else None
     if not isinstance(kind, str) or kind not in PROFILES:
         raise InvalidRequestError(f"profile.kind must be {'|'.join(PROFILES)}", field="profile.kind")
-    return convert("profile", document, PROFILES[kind]).settled()
+    return convert("profile", document, PROFILES[kind]).normalized()
 
 
 def encode_profile(profile: Profile) -> bytes:

@@ -68,7 +68,7 @@ class StateProtocol(Profile, frozen=True, kw_only=True, tag="state-protocol"):
     touch: dict[str, Any] | UnsetType = UNSET
     """As it is shown: with every default while it is enabled, and nothing but that word while it is not."""
 
-    def settled(self) -> "StateProtocol":
+    def normalized(self) -> "StateProtocol":
         if self.touch is UNSET:
             return self
         touch = convert("profile.touch", self.touch, Touch)

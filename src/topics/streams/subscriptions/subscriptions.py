@@ -280,7 +280,7 @@ class Subscriptions:
             offset = self._links.place(entry.stream, entry.offset)
             if offset > link.acked:
                 moved[entry.stream] = offset
-        self._settle(found, claim, moved, said.done, done)
+        self._finalize_claim(found, claim, moved, said.done, done)
 
     def release(self, subscription_id: str, token: str, wake_id: str, generation: int) -> None:
         """Takes a claim back without an acknowledgement."""
@@ -300,11 +300,11 @@ class Subscriptions:
         links = subscription.links
         moved = {n: offset for n, offset in claim.snapshot.items() if n in links and offset > links[n].acked}
         try:
-            self._settle(subscription, claim, moved, True, lambda outcome: None)
+            self._finalize_claim(subscription, claim, moved, True, lambda outcome: None)
         except TopicsError:
             pass  # The lease ends by itself, and it is called again.
 
-    def _settle(
+    def _finalize_claim(
         self,
         subscription: Subscription,
         claim: Claim,

@@ -82,7 +82,7 @@ class Rig:
             run()
         return bool(due or ripe)
 
-    def settle(self) -> int:
+    def run_until_idle(self) -> int:
         """Runs ticks until nothing is left to do; returns their number."""
         for count in range(10_000):
             if not self.tick():

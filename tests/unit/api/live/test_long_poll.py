@@ -54,7 +54,7 @@ def play(scene: Callable[[Rig], Coroutine[Any, Any, None]]) -> Rig:
     rig = Rig()
     rig.put("t")
     asyncio.run(asyncio.wait_for(scene(rig), 30))
-    rig.settle()
+    rig.run_until_idle()
     assert len(rig.feeds) == 0
     return rig
 
@@ -73,7 +73,7 @@ def test_those_who_wait_at_the_same_place_share_one_read() -> None:
     async def scene(rig: Rig) -> None:
         rig.append("t")
         polls = [Poll(rig, "t", 1) for _ in range(50)]
-        rig.settle()
+        rig.run_until_idle()
         read, reads = rig.engine.read, []
 
         def counted(name: str, request: ReadRequest, done: Callable[[Any], None]) -> None:
@@ -83,7 +83,7 @@ def test_those_who_wait_at_the_same_place_share_one_read() -> None:
         rig.read_with(counted)
         assert not any(poll.answers for poll in polls)
         rig.append("t", 2)
-        rig.settle()
+        rig.run_until_idle()
         assert [poll.seqs() for poll in polls] == [[2, 3]] * 50
         assert len(reads) == 1
         assert not any(poll.call.waits for poll in polls)
@@ -95,12 +95,12 @@ def test_records_of_ones_own_node_move_the_cursor_and_do_not_end_the_wait() -> N
     async def scene(rig: Rig) -> None:
         rig.append("t", 600, node="me")
         poll = Poll(rig, "t", 0, limit=100, nodes=("me",))
-        rig.settle()
+        rig.run_until_idle()
         rig.append("t", 7, node="me")
-        rig.settle()
+        rig.run_until_idle()
         assert not poll.answers
         rig.append("t", 1, node="other")
-        rig.settle()
+        rig.run_until_idle()
         assert poll.seqs() == [608]
 
     play(scene)
@@ -110,7 +110,7 @@ def test_the_end_of_the_time_is_answered_with_the_place_that_was_reached() -> No
     async def scene(rig: Rig) -> None:
         poll = Poll(rig, "t", 0, wait_s=0.0, nodes=("me",))
         rig.append("t", 5, node="me")
-        rig.settle()
+        rig.run_until_idle()
         while not poll.answers:
             await asyncio.sleep(0)
         assert (poll.answer.count, poll.answer.next_from_seq) == (0, 5)
@@ -122,10 +122,10 @@ def test_the_end_of_the_time_is_answered_with_the_place_that_was_reached() -> No
 def test_a_client_that_is_gone_is_not_answered() -> None:
     async def scene(rig: Rig) -> None:
         poll = Poll(rig, "t")
-        rig.settle()
+        rig.run_until_idle()
         poll.call.gone()
         rig.append("t")
-        rig.settle()
+        rig.run_until_idle()
         assert not poll.answers
         assert not poll.call.waits
 
@@ -135,7 +135,7 @@ def test_a_client_that_is_gone_is_not_answered() -> None:
 def test_a_stopping_server_answers_with_what_there_is() -> None:
     async def scene(rig: Rig) -> None:
         poll = Poll(rig, "t")
-        rig.settle()
+        rig.run_until_idle()
         [waiting] = poll.call.waits
         waiting.end()
         waiting.end()
@@ -147,9 +147,9 @@ def test_a_stopping_server_answers_with_what_there_is() -> None:
 def test_the_end_of_the_topic_is_an_answer() -> None:
     async def scene(rig: Rig) -> None:
         poll = Poll(rig, "t")
-        rig.settle()
+        rig.run_until_idle()
         rig.drop("t")
-        rig.settle()
+        rig.run_until_idle()
         [answer] = poll.answers
         assert isinstance(answer, TopicNotFoundError)
 

@@ -79,7 +79,7 @@ def test_those_who_follow_get_it_without_a_read() -> None:
     rig = Rig()
     rig.put("t")
     follower = rig.follow("t", include_tags=True)
-    rig.settle()
+    rig.run_until_idle()
 
     def refuse(*_: object) -> None:
         raise AssertionError("nothing has to be read")
@@ -88,7 +88,7 @@ def test_those_who_follow_get_it_without_a_read() -> None:
     before = rig.engine.core.totals.reads
     rig.clock.advance(10)
     rig.append("t", 2)
-    rig.settle()
+    rig.run_until_idle()
     assert follower.story() == ["caught_up", [1, 2]]
     # It counts as one all the same.
     assert rig.engine.core.totals.reads == before + 1

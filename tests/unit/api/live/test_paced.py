@@ -19,16 +19,16 @@ def defer(rig: Rig, deferring: bool) -> None:
 
 def test_a_follower_hears_once_that_news_is_late_and_when_it_comes_at_the_latest(rig: Rig) -> None:
     follower = rig.follow("low")
-    rig.settle()
+    rig.run_until_idle()
     follower.take()
     defer(rig, True)
     for _ in range(3):
         rig.append("low")
-        rig.settle()
+        rig.run_until_idle()
     assert follower.take() == [{"kind": "paced", "retry_after_ms": 5000}]
     assert follower.subscription.cursor == 0
     defer(rig, False)
-    rig.settle()
+    rig.run_until_idle()
     assert follower.story() == [[1, 2, 3]]
 
 
@@ -36,28 +36,28 @@ def test_a_follower_of_several_topics_goes_on_with_the_others(rig: Rig) -> None:
     rig.put("plain")
     sink = rig.sink()
     low, plain = rig.follow("low", sink=sink), rig.follow("plain", sink=sink)
-    rig.settle()
+    rig.run_until_idle()
     low.take(), plain.take()
     defer(rig, True)
     rig.append("low")
     rig.append("plain")
-    rig.settle()
+    rig.run_until_idle()
     assert plain.story() == [[1]]
     assert low.story() == ["paced"]
 
 
 def test_a_connection_without_room_is_told_nothing(rig: Rig) -> None:
     follower = rig.follow("low")
-    rig.settle()
+    rig.run_until_idle()
     follower.take()
     follower.sink.filled()
     defer(rig, True)
     rig.append("low")
-    rig.settle()
+    rig.run_until_idle()
     assert follower.take() == []
     follower.sink.drain()
     defer(rig, False)
-    rig.settle()
+    rig.run_until_idle()
     assert follower.story() == [[1]]
 
 

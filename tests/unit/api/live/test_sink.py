@@ -65,13 +65,13 @@ def test_a_loss_met_after_the_grace_is_the_readers_own() -> None:
         rig = Rig()
         rig.put("t", cap_records=2)
         follower = rig.follow("t", sink=rig.sink(grace_s=5.0))
-        rig.settle()
+        rig.run_until_idle()
         follower.sink.filled()
         rig.append("t", 5)
-        rig.settle()
+        rig.run_until_idle()
         rig.clock.advance(waited_ms)
         follower.sink.drain()
-        rig.settle()
+        rig.run_until_idle()
         assert follower.story() == ["caught_up", (reason, 1, 3), [4, 5], "caught_up"]
 
 

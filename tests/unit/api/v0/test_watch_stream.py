@@ -55,7 +55,7 @@ class Watch:
         self.channel = Channel()
         self.stream.begin(self.channel)
         self.sink.open(self.stream)
-        self.rig.settle()
+        self.rig.run_until_idle()
 
     def events(self) -> list[tuple[str, bytes]]:
         """What was written since the last time: the id and the kind of each event."""
@@ -79,7 +79,7 @@ def test_topics_that_change_together_are_written_together() -> None:
     scheduler._defer = defer
     assert len(ticks) == 1
     scheduler.run()
-    watch.rig.settle()
+    watch.rig.run_until_idle()
     assert len(watch.channel.writes) == -(-80 // ALLOWANCE)
     events = watch.events()
     assert [kind for _, kind in events] == [b"record"] * 80
@@ -96,7 +96,7 @@ def test_large_events_are_not_kept_for_the_end_of_the_turn() -> None:
     watch.events()
     for name in watch.names:
         watch.rig.append(name, 30, data="x" * 3000)
-    watch.rig.settle()
+    watch.rig.run_until_idle()
     assert len(watch.channel.writes) == 2
 
 
@@ -105,15 +105,15 @@ def test_who_is_full_gets_nothing_more_and_reads_on_later() -> None:
     watch.events()
     watch.channel.room_left = 1
     watch.rig.append("t000")
-    watch.rig.settle()
+    watch.rig.run_until_idle()
     assert watch.sink.full
     watch.rig.append("t001")
     watch.rig.append("t002")
-    watch.rig.settle()
+    watch.rig.run_until_idle()
     assert [kind for _, kind in watch.events()] == [b"record"]
     watch.channel.room_left = 1 << 20
     watch.stream.drained()
-    watch.rig.settle()
+    watch.rig.run_until_idle()
     assert sorted(kind for _, kind in watch.events()) == [b"caught-up"] * 2 + [b"record"] * 2
 
 
@@ -122,7 +122,7 @@ def test_the_last_topic_is_told_of_before_the_stream_ends() -> None:
     watch.events()
     for name in watch.names:
         watch.rig.drop(name)
-    watch.rig.settle()
+    watch.rig.run_until_idle()
     assert [kind for _, kind in watch.events()] == [b"topic-deleted"] * 2
     assert watch.channel.ended
 
