@@ -426,6 +426,8 @@ async def _serve_until_signalled(settings: Settings, on_ready: Callable[[str], N
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # Without anything to read again the signal does nothing: its default would end the server, during recovery as well.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     reloading = partial(asyncio.get_running_loop().add_signal_handler, signal.SIGHUP)
     await serve(settings, stop, on_ready, reloading)
 

@@ -233,6 +233,8 @@ def digest_of(secret: str) -> bytes:
 def parse_keys(text: str) -> list[Key]:
     """The keys of a setting. Raises `BadKeyError`."""
     entries = [entry.strip() for entry in text.split(",")]
+    if text and not any(entries):
+        raise BadKeyError("there is no key in it. Name at least one, or leave the setting out to serve without keys")
     return [_parse_key(number, entry) for number, entry in enumerate(filter(None, entries))]
 
 

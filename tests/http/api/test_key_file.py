@@ -170,3 +170,10 @@ def test_no_plaintext_of_a_key_is_held_by_a_running_server(tmp_path: Path, keys:
     finally:
         del os.environ["HUNT_BACKWARDS"], os.environ["HUNT_RESULT"]
     assert result.read_text() == ""
+
+
+def test_a_server_without_files_to_read_again_survives_the_signal(tmp_path: Path) -> None:
+    with LiveServer(tmp_path, pipeline="off") as live:
+        for _ in range(20):
+            os.kill(live.pid, signal.SIGHUP)
+            assert httpx.get(f"{live.url}/v0/health").status_code == 200

@@ -314,8 +314,6 @@ BAD_FRAMES: dict[str, tuple[Bad, int]] = {
     "headers that cannot be decoded (4.3)": (lambda c: frame(HEADERS, 0x5, 5, b"\xff\xff\xff\xff"), PROTOCOL_ERROR),
     "a frame that is too long (4.2)": (lambda c: frame(DATA, 0, 1, bytes(16_385)), FRAME_SIZE_ERROR),
     "the head of one (4.2)": (lambda c: struct.pack(">LBL", 0xFFFFFF00, 0, 1)[:9], FRAME_SIZE_ERROR),
-    "a body that is longer than it says (8.1.1)": (lambda c: frame(DATA, 0, 1, bytes(101)), PROTOCOL_ERROR),
-    "a body that is shorter than it says (8.1.1)": (lambda c: frame(DATA, END_STREAM, 1, b"x"), PROTOCOL_ERROR),
 }  # fmt: skip
 
 
@@ -331,6 +329,32 @@ def test_what_breaks_the_protocol_ends_the_connection(loops: Loops, name: str) -
         assert await client.goodbye() == code
         assert (site.server.counters.refused, site.server.held_body_bytes) == (1, 0)
         assert (await site.ask(get("/"))).status == 200
+
+    run(loops, scene)
+
+
+# What ends the stream alone, with stream 1 open for a body of 100 bytes.
+BAD_BODIES: dict[str, Callable[[Http2Client], bytes]] = {
+    "a body that is longer than it says (8.1.1)": lambda c: frame(DATA, 0, 1, bytes(101)),
+    "a body that ends longer than it says (8.1.1)": lambda c: frame(DATA, END_STREAM, 1, bytes(101)),
+    "a body that is shorter than it says (8.1.1)": lambda c: frame(DATA, END_STREAM, 1, b"x"),
+    "trailers behind a body that is too short (8.1.1)": lambda c: c.headers(1, [("a", "b")]),
+    "trailers with a pseudo-header (8.1)": lambda c: frame(DATA, 0, 1, bytes(100)) + c.headers(1, [(":path", "/")]),
+    "trailers with a name in large letters (8.2.1)": lambda c: (
+        frame(DATA, 0, 1, bytes(100)) + c.headers(1, [("Large", "x")])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_BODIES)
+def test_a_body_that_breaks_the_protocol_ends_its_stream_alone(loops: Loops, name: str) -> None:
+    async def scene(site: Site, client: Http2Client) -> None:
+        client.send(client.headers(1, [*POST, ("content-length", "100")], ended=False), BAD_BODIES[name](client))
+        client.ask(3)
+        assert (await client.answer(3)).status == 200
+        assert client.resets == {1: PROTOCOL_ERROR}
+        assert [exchange.head.method for exchange in site.app.exchanges] == ["GET"]
+        assert site.server.held_body_bytes == 0
 
     run(loops, scene)
 

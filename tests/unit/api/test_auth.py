@@ -38,6 +38,13 @@ def test_blank_entries_are_no_keys() -> None:
     assert KeyRing.parse("").authenticate(None) is ANYONE
 
 
+@pytest.mark.parametrize("text", [" , ", ",", " "])
+def test_a_setting_without_a_key_in_it_is_refused(text: str) -> None:
+    """It would serve everybody, and was not meant to."""
+    with pytest.raises(BadKeyError, match="no key"):
+        KeyRing.parse(text)
+
+
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer other", "Basic k", "k"])
 def test_who_is_not_known_stays_outside(header: str | None) -> None:
     with pytest.raises(UnauthorizedError):

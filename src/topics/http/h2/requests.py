@@ -11,11 +11,12 @@ from h2.events import (
     RequestReceived,
     StreamEnded,
     StreamReset,
+    TrailersReceived,
     WindowUpdated,
 )
 
 from topics.http.h2.frames import RST_STREAM, ConnectionFault, Floods, Frame, Session, StreamFault
-from topics.http.h2.stream import Http2Stream, Outbox, Owner, read_head
+from topics.http.h2.stream import Http2Stream, Outbox, Owner, are_trailers, read_head
 from topics.http.messages import UNREAD_HEAD, Fault, HttpError, Refusal, RequestHead
 from topics.http.output_backpressure import Phase
 from topics.http.server_state import ServerState
@@ -49,6 +50,7 @@ class Requests:
         self._handlers: dict[type, Callable[[Any], None]] = {
             RequestReceived: self._on_request,
             DataReceived: self._on_data,
+            TrailersReceived: self._on_trailers,
             StreamEnded: self._on_ended,
             StreamReset: self._on_reset,
             WindowUpdated: self._on_window,
@@ -133,6 +135,9 @@ class Requests:
     def _open(self, stream_id: int, head: RequestHead, length: int | None) -> Http2Stream:
         stream = self.streams[stream_id] = Http2Stream(self._owner, self._server_state, stream_id, head)
         stream.body_bytes = length or 0
+        stream.told_bytes = length
+        # A body of another length ends its stream. The library would end the connection, and every stream with it.
+        self._session.streams[stream_id]._expected_content_length = None
         return stream
 
     def _admit(self, stream: Http2Stream, length: int | None) -> None:
@@ -154,6 +159,9 @@ class Requests:
         if stream is not None:
             try:
                 stream.receive(event.data)
+                if stream.told_bytes is not None and stream.received_bytes > stream.told_bytes and not stream.dropping:
+                    self._reset_and_lose(stream)
+                    return
             except HttpError as error:
                 self._refuse(stream, error)
             if stream.dropping and stream.is_sent:
@@ -165,6 +173,9 @@ class Requests:
     def _on_ended(self, event: StreamEnded) -> None:
         stream = self.streams.get(event.stream_id)
         if stream is None:
+            return
+        if stream.told_bytes not in (None, stream.received_bytes) and not stream.dropping:
+            self._reset_and_lose(stream)
             return
         stream.receiving = False
         if not stream.dropping:
@@ -206,6 +217,17 @@ class Requests:
         self._server_state.counters.refused += 1
         self._session.reset_stream(stream_id, code)
         self._floods.reset(self._server_state.monotonic())
+
+    def _on_trailers(self, event: TrailersReceived) -> None:
+        """Trailers are dropped, but for those that no client may send."""
+        stream = self.streams.get(event.stream_id)
+        if stream is not None and not stream.dropping and not are_trailers(event.headers):
+            self._reset_and_lose(stream)
+
+    def _reset_and_lose(self, stream: Http2Stream) -> None:
+        """The client broke a rule on this stream."""
+        self._lose(stream)
+        self._reset(stream.stream_id, ErrorCodes.PROTOCOL_ERROR)
 
     def _lose(self, stream: Http2Stream) -> None:
         stream.lose()

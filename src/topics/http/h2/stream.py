@@ -185,8 +185,13 @@ def _split(fields: Iterable[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], H
     return asked, headers
 
 
+def are_trailers(fields: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether fields behind a body are allowed there: none of them is a pseudo-header (RFC 9113, 8.1)."""
+    return all(_is_name(name) and _is_value(value) for name, value in fields)
+
+
 def _length(headers: Headers, ended: bool) -> int | None:
-    """The library has checked that it is a number, and one that the body keeps to."""
+    """The library has checked that it is a number."""
     told = headers.first.get(b"content-length")
     if not ended:
         return None if told is None else int(told)
@@ -273,6 +278,7 @@ class Http2Stream:
         "renderer",
         "small_bytes",
         "stream_id",
+        "told_bytes",
     )  # fmt: skip
 
     def __init__(self, owner: Owner, server_state: ServerState, stream_id: int, head: RequestHead) -> None:
@@ -293,6 +299,7 @@ class Http2Stream:
         self.dropping = False
         # How long it was said to be, and how much of it came.
         self.body_bytes = self.received_bytes = 0
+        self.told_bytes: int | None = None
         self.lost = False
         self._full = False
         self._meter = Meter(server_state.output_backpressure)
