@@ -37,7 +37,7 @@ _CODE_BY_STATUS = {
     417: "expectation_failed", 431: "headers_too_large", 500: "internal", 501: "not_implemented",
     505: "not_implemented",
 }  # fmt: skip
-"""What a refusal of the HTTP layer is called in the product's own words."""
+"""The error code of a refusal by the HTTP layer."""
 
 SECURE = (
     ("x-content-type-options", "nosniff"), ("access-control-allow-origin", "*"), ("cache-control", "no-store"),
@@ -103,7 +103,7 @@ class Match(msgspec.Struct, eq=False, frozen=True):
 
 
 def match_of(head: RequestHead) -> Match:
-    """What was found when the request was admitted."""
+    """The match that was found when the request was admitted."""
     match = head.context
     assert isinstance(match, Match)
     return match
@@ -201,9 +201,9 @@ class Api:
         self._asking = ANYONE
         """Whose request is being admitted."""
         self.tracing: Tracing | None = None
-        """What becomes of traces that requests bring; None leaves them alone."""
+        """Handles trace contexts of requests; None ignores them."""
         self.browsers: BrowserRules | None = None
-        """What pages may do; None where there is no browser, as in tests."""
+        """The CORS policy; None without browsers, as in tests."""
         self.waits: set[Waiting] = set()
         self.route_counters = RouteCounters(clock.monotonic)
         self._batchers: dict[Handler | OpsHandler, RequestBatcher] = {}
@@ -220,7 +220,7 @@ class Api:
         self._decide_anew()
 
     def _decide_anew(self) -> None:
-        """What was decided about any head is to be decided again."""
+        """Discard the cached decisions about request heads."""
         self.admission = object()
         if self._engine is not None:
             self._engine.set_tenants(key.prefixes for key in self._keys)

@@ -226,7 +226,7 @@ class Tokens:
 
 
 def digest_of(secret: str) -> bytes:
-    """What is kept of a secret."""
+    """The stored digest of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
@@ -296,7 +296,7 @@ class KeyStore:
         return Key(number, bytes.fromhex(key.sha256), scopes, tuple(key.prefixes), key.name)
 
 
-# What a key with prefixes may name, and what it is told of names that are not its own.
+# Name prefixes of a key: the names it may use, and the errors for other names.
 #
 # A name can stand in more places than the path: in a config, in what a router or a subscription already goes to, in the
 # refusal of somebody's request. Whatever takes or tells one asks here.

@@ -55,7 +55,7 @@ class Call(msgspec.Struct, eq=False):
     """Requests that wait for something to happen; a stopping server ends them."""
     _live: "Live | None" = None
     scheme: str = "http"
-    """What the server speaks; whoever is in front of it may speak another."""
+    """The scheme of the server; a proxy in front of it may have another."""
     audited: Callable[[int], None] | None = None
     """Told the status of the answer, where calls are noted."""
     on_done: Callable[[], None] | None = None
@@ -115,7 +115,7 @@ class Call(msgspec.Struct, eq=False):
         self.exchange.on_gone(self._lost)
 
     def forget_gone(self) -> None:
-        """Nobody needs to be told any more that the client went away."""
+        """Cancel the notification about a client that disconnects."""
         self._gone = None
         self._let_go()
 
@@ -163,7 +163,7 @@ class Call(msgspec.Struct, eq=False):
         self.exchange.respond(status, body, content_type, headers)
 
 
-# What the OpenAPI document says of a route, in the same typed definitions the server decodes and encodes with.
+# OpenAPI description of a route, made of the types that the server decodes and encodes.
 
 
 class Parameter(NamedTuple):

@@ -17,7 +17,7 @@ from topics.wire.json_array_reader import BESIDE_BYTES, LARGE_BYTES, JsonArrayRe
 from topics.wire.preencoding import Place, Preencoded, PreencodedBatch
 
 _ITEM_SLACK_BYTES = 16 * KIB
-"""What an element of `records` may have besides its data and meta: a tag, a node, names, and space between them."""
+"""Allowance for an element of `records` besides its data and meta: tag, node, member names and whitespace."""
 _MARKER = b'{"data":0}'
 _HEAVY_BYTES = 2 * MIB
 _HEAVY_RECORDS = 4_000

@@ -74,7 +74,7 @@ class BrowserRules:
             raise ForbiddenError(_STAY_OUT)
 
     def _allowed(self, origin: str, head: RequestHead) -> str:
-        """What the answer says of who may read it; empty is nobody."""
+        """The origin that may read the response (`Access-Control-Allow-Origin`); empty if none may."""
         if self._is_listed(origin):
             return origin if _ALL not in self._origins else _ALL
         if not self._keyless:
@@ -102,7 +102,7 @@ class BrowserRules:
 
 
 def preflight(exchange: Exchange) -> None:
-    """What a browser asks before it asks."""
+    """Answer a CORS preflight request."""
     exchange.respond(204, b"", "", PREFLIGHT)
 
 

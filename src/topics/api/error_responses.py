@@ -176,7 +176,7 @@ def render_fault(code: str, message: str) -> bytes:
 
 
 def error_headers(error: TopicsError) -> tuple[tuple[str, str], ...]:
-    """What a refusal says besides its body."""
+    """The headers of an error response."""
     status = status_of(error)
     if isinstance(error, MethodNotAllowedError):
         return (("Allow", ", ".join(error.allowed)),)

@@ -29,7 +29,7 @@ from topics_protocol.v0 import PipelineAnswer, PipelineProduct
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server knows besides the engine."""
+    """State of the server outside the engine."""
 
     ready: bool
     recovery_progress: float
@@ -43,7 +43,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def server_summary(state: ServerState) -> dict[str, object]:
-    """What is known also while the log is replayed."""
+    """A summary that is available during recovery."""
     return {
         "ready": state.ready,
         "replay_progress": state.recovery_progress,

@@ -280,7 +280,7 @@ def _section(method: str, path: str, operation: dict[str, Any]) -> str:
 
 
 def _bodies(content: dict[str, Any]) -> str:
-    """What may be sent, by content type, with a link to the message where there is one."""
+    """The request bodies by content type, each linked to its message type."""
     shown = []
     for media, described in content.items():
         name = described["schema"].get("$ref", "").rpartition("/")[2]

@@ -118,7 +118,7 @@ class OpsHandlers:
         self.console = Pages(CONSOLE)
         self.reference = Pages(REFERENCE)
         self.limits: Mapping[str, int] = {}
-        """What one request or one key may have, by the names of the settings."""
+        """Limits of a request and of a key, by setting name."""
         self._document = b""
         self._page = b""
 
@@ -261,7 +261,7 @@ def _hidden(error: str | None) -> str | None:
 
 
 def no_pipeline() -> PipelineAnswer:
-    """What a server without one tells."""
+    """The pipeline status of a server without a pipeline."""
     return PipelineAnswer(
         state="off", reason=None, lag_segments=0, lag_bytes=0, lag_ms=0, rounds=0, records=0, segments=0, failures=0,
         restarts=0, error=None, last_run=None, quarantined=[], products=[], worker=None,

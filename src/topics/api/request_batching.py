@@ -65,7 +65,7 @@ class BatchedProtocol(Protocol):
         ...
 
     def decode(self, exchanges: list[Exchange]) -> DecodedAppends | None:
-        """What the bodies append, if that is one record each and nothing more is asked."""
+        """The decoded records if each body appends one record without further options; else None."""
         ...
 
     def release(self, exchanges: list[Exchange]) -> None:

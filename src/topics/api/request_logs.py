@@ -158,7 +158,7 @@ def _line(entry: Entry) -> bytes:
     return _encode(entry) + b"\n"
 
 
-# Who is answered what: a counter a route, and whoever wants to be told of each answer.
+# Response counters by route, and subscribers that are called for each response.
 
 _NOWHERE = ("", "")
 """Requests that were refused before their route was known, or have none."""

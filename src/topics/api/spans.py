@@ -36,7 +36,7 @@ _FAILED = 500
 
 
 class Span:
-    """One that has begun, and where it stands in its trace."""
+    """A started span and its position in the trace."""
 
     def __init__(self, span: _Span, end_ns: int | None = None) -> None:
         """`end_ns` is when it ends, where that is known already."""
@@ -112,7 +112,7 @@ def _remote(parent: TraceContext) -> SpanContext:
 
 
 def _named() -> Resource:
-    """What the environment says (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES), or our own name."""
+    """The service name from OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES; by default `topics`."""
     said = Resource.create()
     unknown = str(said.attributes.get("service.name", "unknown_service")).startswith("unknown_service")
     return Resource({"service.name": "topics"}) if unknown else Resource({})

@@ -78,7 +78,7 @@ _WRITES_KEPT_S = 60.0
 
 
 class _Wake(msgspec.Struct):
-    """What a webhook's call says of its streams."""
+    """The streams that the body of a webhook call names."""
 
     class Stream(msgspec.Struct):
         path: str

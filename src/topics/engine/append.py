@@ -176,7 +176,7 @@ class Appender:
         records, keys = decoded
         limits, plain, keyed = self._core.limits, None, None
         if len(records) == 1:
-            # What is gained for many by looking at all of them at once costs a lone request a twelfth of its time.
+            # Batch checks pay off for many requests; they would cost a lone request a twelfth of its time.
             if not _is_right(records[0], limits):
                 return False
         elif (plain := find_plain(records)) is None:

@@ -51,7 +51,7 @@ RETRY_MS_MAX: Final = 5_000
 
 
 class Sample(NamedTuple):
-    """What was measured since the last one."""
+    """Measurements since the previous sample."""
 
     loop_lag_ms: float = 0.0
     backlog: int = 0
@@ -74,7 +74,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(NamedTuple):
-    """What holds until the next sample."""
+    """The decision that holds until the next sample."""
 
     pressure: float = 0.0
     coalesce_s: float = 0.0
@@ -146,7 +146,7 @@ class _Step:
 
 
 def readings(sample: Sample, policy: Policy) -> dict[str, float]:
-    """What was measured, each as a number from 0 for no pressure to 1."""
+    """The pressure by source, each from 0 (none) to 1."""
     return {
         "event_loop": _scaled(sample.loop_lag_ms, policy.lag_ms),
         "deliveries": _scaled(sample.backlog, BACKLOG_FLOOR),
@@ -159,7 +159,7 @@ def _scaled(value: float, floor: float) -> float:
     return min(log(value / floor) / log(FULL_SCALE), 1.0) if value > floor else 0.0
 
 
-# Who may append while the server is pressed.
+# Admission of appends under pressure.
 #
 # Normally everyone, and this module is not asked. While the governor refuses, an append gets 429 with the time after
 # which to try again; topics of the highest band are let in until the log itself is full. A caller that would rather
@@ -170,7 +170,7 @@ def _scaled(value: float, floor: float) -> float:
 
 PATIENCE_S: Final = 30.0
 FULL_RETRY_MS: Final = 100
-"""What a full queue asks for: it is being written while we speak."""
+"""The retry delay when the queue is full: it is being written at this moment."""
 
 Append = Callable[[str, Batch, AppendDone], None]
 
@@ -293,7 +293,7 @@ _log = logging.getLogger(__name__)
 
 
 class ThrottleStats(msgspec.Struct, frozen=True):
-    """What pressure there is, and what it leads to."""
+    """The current pressure and the resulting limits."""
 
     pressure: float
     """From 0 to 1."""
@@ -305,7 +305,7 @@ class ThrottleStats(msgspec.Struct, frozen=True):
     commit_ms: float
     coalesce_window_ms: float
     commit_window_ms: float
-    """What writers of the log wait for company, beyond the usual; 0 when they do not."""
+    """Extra commit delay of the log writers under pressure; 0 without."""
     topics_waiting: int
     topics_deferred: int
     watchers_told_total: int
@@ -426,7 +426,7 @@ class _Meter:
         if moved:
             self._stuck_since = None
         elif self._stuck_since is None:
-            # What waits may have come this moment: it counts from now on.
+            # Waiting requests may have arrived just now: their time counts from here.
             self._stuck_since = now
         stuck_ms = 0.0 if self._stuck_since is None else (now - self._stuck_since) * 1000.0
         return max(mean_ms, stuck_ms)

@@ -57,7 +57,7 @@ class ChainWeight:
         self.sizes: list[int] = []
         """The bytes of each snapshot of the chain."""
         self.live_bytes = 0
-        """What one that rewrites everything would have, about."""
+        """Approximate size of a full snapshot."""
         self.live_topics = 0
 
     @property

@@ -50,7 +50,7 @@ class AppendSource(Protocol):
     share a group where they have the same source."""
 
     def decode(self, requests: list[Any]) -> DecodedAppends | None:
-        """What these requests append, if that is one record each and nothing more is asked."""
+        """The decoded records if each request appends one record without further options; else None."""
         ...
 
     def handle_each(self, requests: list[Any]) -> None:

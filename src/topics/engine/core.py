@@ -174,7 +174,7 @@ class EngineCore(EngineEvents):
         self.next_topic_id = 1
         self.preencoding: set[str] = set()
         """Topics for which a long batch is being prepared, by name."""
-        # What is on its way to the log counts against the quota before it is published.
+        # Staged bytes count against the quota before they are published.
         self.total_bytes = self.staged_bytes = 0
         self.metered = bool(options.limits.max_total_bytes)
         """Whether bytes are counted against anything but the caps of their topic."""
@@ -217,7 +217,7 @@ class EngineCore(EngineEvents):
 
     @property
     def name_count(self) -> int:
-        """The same with those that are on their way."""
+        """The number of topics, including creations in flight."""
         return len(self.directory) - sum([name in self.directory for name in SERVER_TOPICS])
 
     @property
@@ -230,7 +230,7 @@ class EngineCore(EngineEvents):
         return self.pager.peek(name) if name in self.directory else None
 
     def peek_at(self, topic_id: int) -> Topic | None:
-        """The same by id."""
+        """The topic of that id for reading its properties; one that is paged out stays so."""
         topic = self.topics.get(topic_id)
         return self.pager.peek_at(topic_id) if topic is None and self.pager.is_paged_out(topic_id) else topic
 
@@ -349,7 +349,7 @@ class EngineCore(EngineEvents):
         self.dirty[topic.shard].add(topic)
 
     def consumed(self, topic: Topic) -> None:
-        """Somebody takes records of the topic, or has come to follow it or to work on it: that raises its priority."""
+        """Note a read, a watch or a claim of the topic, which raises its priority."""
         topic.last_read_ts = topic.last_consumed_ts = now = self.wall()
         if self.topics.get(topic.id) is not topic and topic.name in self.pager.names:
             self.pager.note_read(topic, now)

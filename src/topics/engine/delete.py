@@ -22,7 +22,7 @@ from topics.model.errors import CorruptSegmentError, TopicNotFoundError, TopicsE
 from topics.model.router_rules import DeleteSelector, TagMatch
 
 _RANGES_A_PART = 800
-"""What is applied in one turn of the loop: some milliseconds."""
+"""Ranges deleted in one turn of the loop: some milliseconds of work."""
 
 
 class Delete(LogOperation):

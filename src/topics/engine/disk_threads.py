@@ -71,7 +71,7 @@ class ThreadWorkers:
 
 
 def outcome_of(work: Callable[[], object]) -> object:
-    """What a function returned or raised."""
+    """The result of a function, or the exception that it raised."""
     try:
         return work()
     except Exception as error:

@@ -78,7 +78,7 @@ class TopicInfo(msgspec.Struct, frozen=True):
     last_write_ts: int | None
     last_read_ts: int | None
     queue: QueueCounters | None = None
-    """What its jobs are doing; None for a topic that is no queue."""
+    """Job counters; None for a topic that is no queue."""
 
     @property
     def next_seq(self) -> int:
@@ -284,7 +284,7 @@ class Engine(EngineView):
             except OSError as error:
                 if not is_full(error):
                     raise
-                # What is kept back for this moment is enough for most starts.
+                # The disk reserve is enough for most starts.
                 room.ran_out()
                 return rebuilt()
         except BaseException:
@@ -455,7 +455,7 @@ class Engine(EngineView):
         if self.sealer.failures:
             self.sealer.check_room()
         if self.admission.refusing:
-            # Whoever comes this way does not wait, so the answer is to be let in or to be refused.
+            # Such a caller cannot wait: it is admitted or refused.
             self.admission.keeps_waiting(topic.name, batch, done)
         self._appender.write(topic, batch, done, extension, ts)
 
@@ -511,7 +511,7 @@ class Engine(EngineView):
         self.routing.remove(name, done)
 
     def router(self, name: str) -> RouterInfo:
-        """What a router does, and how far it got."""
+        """The config and the position of a router."""
         return self.routing.info(name)
 
     def list_routers(
@@ -636,7 +636,7 @@ class Engine(EngineView):
         self.core.totals.reads += 1
         self.consumed(topic)
         if request.up_to is None:
-            # Whoever follows a topic reads up to where it knows the topic to be, and is told when there is more.
+            # A watcher reads up to the head that it was notified of, and needs no catching up.
             self.catch_up(topic)
         self.core.expire(topic)
         while topic.origin is not None and topic.origin.topic is not None:
@@ -649,7 +649,7 @@ class Engine(EngineView):
         return topic is None or any(isinstance(run, Segment) and not topic.has_segment(run) for run in plan.runs)
 
     def consumed(self, topic: Topic) -> None:
-        """Somebody reads the topic, or has come to follow it: that raises its priority."""
+        """Note a read or a watch of the topic, which raises its priority."""
         self.core.consumed(topic)
 
     def _background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:

@@ -14,7 +14,7 @@ from topics.log.frame import Frame, FrameKind
 
 
 class Rebuild(Protocol):
-    """What a recovery offers to a feature that replays a frame."""
+    """The services of recovery for a feature that replays a frame."""
 
     def walk_log(self, visit: Callable[[Frame], None]) -> None:
         """Hands every frame of the log behind the snapshots, all shards, to a function."""
@@ -26,7 +26,7 @@ class Rebuild(Protocol):
 
 
 class Feature(Protocol):
-    """What recovery and checkpoints ask of a feature, on the loop's thread or before there is one."""
+    """The interface of a feature for recovery and checkpoints, called on the loop's thread or before it starts."""
 
     name: str
     """Names its part in `Topic.parts` and in snapshots; never given a second meaning."""

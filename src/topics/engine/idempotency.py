@@ -26,12 +26,12 @@ DIGEST_BYTES = 8
 
 
 class KnownAppend(NamedTuple):
-    """What a key stands for."""
+    """The batch that a key identifies."""
 
     first_seq: int
     records: int
     written: int
-    """What the clock said then; what its window is counted from."""
+    """Wall time of the append; the deduplication window starts here."""
     digest: bytes
     """Its hash; empty where an older server remembered the key."""
     ts: int
@@ -88,7 +88,7 @@ class KeyedBlock:
         return (self.keys,) if isinstance(self.keys, str) else self.keys
 
     def find(self, key: str) -> KnownAppend:
-        """What one of its keys stands for."""
+        """The batch of one of the keys."""
         if isinstance(self.keys, str):
             return KnownAppend(self.first_seq, self.count, self.written, self.digests, self.ts, self.of_data)
         at = list(self.keys).index(key) * DIGEST_BYTES
@@ -108,7 +108,7 @@ class KeyMemory(Mapping[str, KnownAppend]):
 
     def __init__(self) -> None:
         self.by_key: dict[str, KeyedBlock] = {}
-        """Those that are on their way, too."""
+        """Known keys, including those in flight."""
         self._blocks: deque[KeyedBlock] = deque()
 
     @classmethod
@@ -141,7 +141,7 @@ class KeyMemory(Mapping[str, KnownAppend]):
             self._blocks.append(taken)
 
     def release(self, keys: Keys) -> None:
-        """What would have brought these keys failed: they are as new."""
+        """Forget keys whose append failed."""
         taken = self._taken(keys)
         for key in () if taken is None else taken.names:
             if self.by_key.get(key) is taken:

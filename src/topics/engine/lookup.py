@@ -84,7 +84,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def match_text(match: TagMatch) -> bytes:
-    """What a tag's JSON string must be, or begin with."""
+    """The JSON string that a tag must equal or begin with."""
     text = _encode(match.pattern)
     return text[:-1] if match.prefix else text
 

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class PendingPublish(Protocol):
-    """What waits to be published (`engine.write_path`)."""
+    """An operation that waits to be published (`engine.write_path`)."""
 
     def finalize(self, timing: CommitTiming) -> None: ...
 

@@ -90,7 +90,7 @@ class Quotas:
         return ThrottledError.over_cap("max_bytes_per_key", self._limits.max_bytes_per_key)
 
     def _room(self, tenant: Tenant, most: int, wanted: int = 0) -> int:
-        """What is left for a tenant: as it was counted, or counted now where that could make a difference."""
+        """The remaining quota of a tenant, recounted where that could change the decision."""
         now = self._core.steady()
         known = tenant.counted_at
         wait_ms = max(_RECOUNT_MS, tenant.topics // _COUNTED_TOPICS_MS)
@@ -137,7 +137,7 @@ def fits_into(quotas: Quotas, topic: Topic, sizes: Iterable[int]) -> int:
 
 # Is there room? For a batch, which is taken whole or refused, and for copies, of which as many are taken as fit.
 #
-# What is on its way counts as if it were there, so that two writers cannot both get the last place.
+# Appends in flight count, so that two writers cannot both get the last place.
 
 
 def check_room(topic: Topic, count: int, size: int, quota: int, used: int) -> None:

@@ -27,7 +27,7 @@ from topics.wire.record_slicing import Range, end_that_fits, project, without_no
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader asks for; `limit` and `max_bytes` are already within their bounds."""
+    """A read request; `limit` and `max_bytes` are already within their bounds."""
 
     from_seq: int = 0
     limit: int = 256
@@ -189,7 +189,7 @@ def first_readable(topic: Topic) -> int:
 
 
 def find_tombstone(topic: Topic, from_seq: int) -> Tombstone | None:
-    """What a reader at this cursor missed, if anything."""
+    """The tombstone for a reader at this cursor; None if nothing was lost."""
     head, earliest = topic.head, topic.earliest
     gap_from = from_seq + 1
     if gap_from < topic.evict_floor:
@@ -230,7 +230,7 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
         try:
             taken, kept, size, stop = _read_run(plan, reader, run, lo, hi, wanted, room, not count, pieces)
         except RetryLaterError:
-            # What is nearby can be given; the next read starts with what is not.
+            # Return local records; the next read starts with the remote ones.
             del pieces[before:]
             if count:
                 break
@@ -238,7 +238,7 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
         except SegmentDamaged as damage:
             # Nothing of this run counts yet, though some of it may have been cut.
             del pieces[before:]
-            # What stands before the damage is still good: give that, and let the next read meet the damage itself.
+            # Records before the damage are intact: return them, and let the next read report the damage.
             if count:
                 break
             if damage.first <= lo:

@@ -215,7 +215,7 @@ class RunReader:
         return opened.view
 
     def payload_bytes(self, topic_id: int, run: Run, ranges: Iterable[Range]) -> int:
-        """What the records of some ranges count against caps."""
+        """The bytes of the records in some ranges, as caps count them."""
         total = 0
         for lo, hi in ranges:
             if hi - lo == run.count:

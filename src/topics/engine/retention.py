@@ -89,7 +89,7 @@ class Retention:
             topic.ttl_floor = max(topic.ttl_floor, floor)
         else:
             topic.cap_floor = max(topic.cap_floor, floor)
-        # What lies below the floor is told by the floor from now on.
+        # The floor covers lost ranges below it.
         forget_below(topic, topic.evict_floor)
 
     def remove_front(self, topic: Topic, upto: int) -> tuple[int, int]:

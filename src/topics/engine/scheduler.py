@@ -186,7 +186,7 @@ class Scheduler:
         self.coalesced_total = 0
         self.deferred_total = 0
 
-    # What others ask
+    # Public methods
 
     def add(self, topic: Topic) -> None:
         """Puts a topic in line, once however often it changes until its turn comes."""

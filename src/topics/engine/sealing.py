@@ -52,7 +52,7 @@ class Sealer:
         self._idle: list[Callable[[object], None]] = []
         self._watching: list[Callable[[], None]] = []
         self._unlisted: list[tuple[Topic, Segment]] = []
-        """What was cut since the catalog was last published: guests on the files cannot know of it yet."""
+        """Segments cut since the catalog was last published: the pipeline does not know them yet."""
         self.backlog_bytes = 0
         self.failures = 0
         self.backlog_changed: Event[bool] = Event()
@@ -106,7 +106,7 @@ class Sealer:
         self._unlisted = [pair for pair in self._unlisted if not pair[1].synced and self._wanted(*pair)]
 
     def unlisted(self) -> Unlisted:
-        """What is sealed, or about to be, and not in the catalog."""
+        """Segments that are sealed, or about to be, and not in the catalog."""
         segments = [segment for _, segment in self._unlisted]
         size = sum([segment.text_bytes for segment in segments])
         return Unlisted(len(segments), size, min([segment.first_ts for segment in segments], default=None))

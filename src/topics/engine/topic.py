@@ -13,7 +13,7 @@ from topics.model.records import Record
 from topics.model.seq_ranges import LostRange
 from topics.model.topic_config import Discard, TopicConfig
 
-# What a topic's config, its guard and its stage of life mean for those who write to it.
+# Write rules: the effect of a topic's config, guard and lifecycle on writers.
 #
 # Asked by everyone who writes, of one object a topic has; another takes its place when one of these changes
 # (`Topic.rules`). So "is this topic plain?" has one answer, and a shortcut cannot come to another one than the long
@@ -203,17 +203,17 @@ class Topic:
         """Single records that wait for the end of the tick (`engine.coalesce`); None while there are none."""
         self.tags: object | None = None
         self.parts: dict[str, object] | None = None
-        """What else the topic is (a queue, the source of routers, a stream), by the feature's name."""
+        """State of features (queue, router source, stream), by feature name."""
         self._guard: Guard | None = None
         self.rules = rules_of(config, True, created, False, False)
-        """What holds for those who write to the topic now, everything on its way included."""
+        """The write rules of the topic, including changes in flight."""
         self.origin: Inheritance | None = None
         self.waiters: list[Callable[[], None]] | None = None
         self.when_gone: list[Callable[[], None]] | None = None
         """Operations that came while the topic was being deleted; they concern the next one of its name."""
         self.last_write_ts = self.last_read_ts = self.last_consumed_ts = 0
 
-    # What the rules are made of
+    # Inputs of the write rules
 
     def _rule_anew(self) -> None:
         config = self._staged_config

@@ -62,7 +62,7 @@ class SortedNames(Collection[str]):
         return found
 
 
-# What there is of everything, counted where it changes, so that looking at it costs the same with a million topics.
+# Totals over all topics, updated on every change, so that reading them costs the same with a million topics.
 #
 # An operator's gauges are read every few seconds for as long as a server runs. To add them up over all topics would
 # stop the event loop for as long as that takes, each time. So whoever makes a topic come, go or change also says so

@@ -114,7 +114,7 @@ class SnapshotPlaces:
         return self.files[place >> FILE_SHIFT].topic(place >> SIZE_BITS & OFFSET_MASK, place & _SIZE_MASK)
 
     def state(self, place: int) -> Frame:
-        """The same without its tail."""
+        """The stored state of a topic without its tail."""
         return self.files[place >> FILE_SHIFT].state(place >> SIZE_BITS & OFFSET_MASK)
 
     def path(self, place: int) -> str:
@@ -210,7 +210,7 @@ class TopicDirectory:
         return topic
 
     def load(self, name: str) -> Topic:
-        """The same for a name that must exist; KeyError if it does not."""
+        """The topic of that name, paged in if necessary; KeyError if there is none."""
         topic = self.find(name)
         if topic is None:
             raise KeyError(name)

@@ -193,7 +193,7 @@ def _place(lost: list[LostRange], seq: int) -> int:
     return bisect_left(lost, seq, key=lambda known: known.to_seq)
 
 
-# What of a topic's seqs is still there, also of those that it inherits from another one.
+# Live seqs of a topic, including those inherited by a fork.
 
 
 def removed_count(topic: Topic) -> int:

@@ -34,7 +34,7 @@ from topics.model.limits import Limits
 from topics.model.names import SYSTEM_STREAMS
 from topics.model.records import Record, payload_bytes
 
-# What the write path knows of the engine.
+# The view of the engine that the write path uses.
 
 
 class EngineState(Protocol):
@@ -62,7 +62,7 @@ class EngineState(Protocol):
 
     @property
     def used_bytes(self) -> int:
-        """What counts against the server's quota."""
+        """Bytes that count against the server's quota."""
         ...
 
 
@@ -70,7 +70,7 @@ _log = logging.getLogger(__name__)
 
 
 class Gate(enum.Enum):
-    """What has to be done with a transaction's frames before it is published."""
+    """Durability that the frames of an operation need before it is published."""
 
     CLASS = "as the topic's class promises"
     SYNC = "synced, whatever the class"
@@ -222,7 +222,7 @@ class Bundle(Submission):
 
 
 class _Eviction(LogOperation):
-    """What a cap takes out of a topic whose replay would not find it by itself."""
+    """An eviction by a cap that a replay could not derive."""
 
     __slots__ = ("_floor",)
 

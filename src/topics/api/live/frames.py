@@ -137,7 +137,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     def shape(self, topic: Topic) -> object:
-        """What frames depend on besides the records; cached frames of another shape are discarded."""
+        """Everything besides the records that frames depend on; cached frames of another shape are discarded."""
         return None
 
     def place(self, seq: int) -> Cursor:

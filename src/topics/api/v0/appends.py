@@ -88,11 +88,11 @@ def encode_singles(outcome: AppendResult, befores: Sequence[bytes], spent_s: Seq
     """
     begin, end = _SINGLE_BEGIN % _encode(outcome.topic), _SINGLE_END % (outcome.wal_append_ms, outcome.fsync_ms)
     ready, told, answers = _READY_MS, -1.0, []
-    # What stands between the seqs: to join it with a number is the quickest way to say that number four times.
+    # The text between the seqs: joining it with a number is the fastest way to write that number four times.
     between: tuple[bytes, ...] = ()
     for seq, (before, spent) in enumerate(zip(befores, spent_s, strict=True), outcome.first_seq):
         if spent != told or not between:
-            # Those that came together took as long as each other.
+            # Requests of one batch usually have the same duration.
             told, us = spent, int(spent * 1e6 + 0.5)
             spent_ms = ready[us] if 0 <= us < _READY_US else b"%.3f" % (spent * 1e3)
             between = (begin, b',"last_seq":', b',"seqs":[', b'],"head_seq":', end % spent_ms)
@@ -149,7 +149,7 @@ def encode_appended(outcome: AppendResult, return_seqs: bool, spent_ms: float, b
 
 
 def throttled(wait_ms: float) -> bytes:
-    """What the performance block says of the time that pressure made a request wait; left out where it did not."""
+    """The throttle field of the performance block, for a request that backpressure delayed."""
     return b',"throttle_wait_ms":%.3f' % wait_ms
 
 

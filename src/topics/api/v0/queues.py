@@ -245,7 +245,7 @@ class WorkStream(EventSink):
         self._live.paced.setdefault(self._topic_id, set()).add(self)
         self.attach(start_events(call), RETRY + heartbeat(self._live.clock.now_ms()))
 
-    # What the queue calls.
+    # Called by the queue.
 
     def _push(self, jobs: list[ClaimedJob]) -> None:
         prefix = self._prefix
@@ -264,7 +264,7 @@ class WorkStream(EventSink):
                 pass
         self._end_with(error)
 
-    # What the sweep, the transport and the server call.
+    # Called by the sweep, the transport and the server.
 
     def filled(self) -> None:
         super().filled()

@@ -103,7 +103,7 @@ class DiffSource(Projection, frozen=True, kw_only=True):
     """Whether the topic may have a name that only streams can have."""
     filter: str | None = None
     search: StreamSearch | None = None
-    """Whoever finds what matches it."""
+    """Executes the search."""
 
     def sees(self, topic: Topic) -> bool:
         return topic.guard is None or not (topic.guard.over(topic) if self.streams else topic.guard.hides(topic))

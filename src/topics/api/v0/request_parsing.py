@@ -109,7 +109,7 @@ def begin_elsewhere(engine: Engine, topic: Topic, asked: DiffBody, request: Read
     found = seek_last(topic, engine.reader, wanted) if wanted else topic.head
     return msgspec.structs.replace(
         request,
-        # Who asks for more than there is reads from the beginning, and is told what is lost of it.
+        # A count beyond the oldest record reads from the beginning, and the answer has a tombstone for lost records.
         from_seq=0 if found is None else found,
         limit=wanted if wanted and not asked.limit else request.limit,
         epoch=None,

@@ -35,7 +35,7 @@ from topics.system.fair_scheduler import Task
 
 
 class TopicSearchBody(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_source"}):
-    """What to find, in which order, and how much of it to show."""
+    """The query, its order and its page size."""
 
     q: str | None = None
     size: int | None = None
@@ -69,7 +69,7 @@ class TopicTotal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicCoverage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the answer is about."""
+    """The records that a search covered."""
 
     complete: bool
     missing_at_most: int

@@ -18,7 +18,7 @@ from topics.model.errors import InvalidRequestError, TopicNotFoundError
 from topics.model.limits import MAX_U64, Limits
 from topics_protocol.watch import WatchAnswer, WatchBody, WatchFrom, WatchPosition
 
-# What every event stream has in common at its beginning: who may have it, and its header fields.
+# The start of every event stream: authorization and response headers.
 
 _HEADERS = (
     ("Content-Type", "text/event-stream; charset=utf-8"),
@@ -113,7 +113,7 @@ class WatchStream(EventSink):
             head = 0 if cursor == BEFORE_ALL else cursor
             self.write(b"id: %b\n%b" % (self._ids.write(), SHARED.deleted(topic, head, cursor)))
 
-    # What delivery calls.
+    # Called by live delivery.
 
     def transmit(self, subscription: Subscription, frame: Frame) -> None:
         topic: Any = subscription.owner

@@ -51,7 +51,7 @@ _decode_map = msgspec.json.Decoder(dict[str, int]).decode
 
 
 class Positions(NamedTuple):
-    """What an id holds."""
+    """The decoded content of an event id."""
 
     cursors: dict[str, int]
     generation: int
@@ -103,7 +103,7 @@ class IdWriter:
         # Four bytes always lie in two groups of three, which are eight letters.
         first, length = place // 3, len(text)
         text[4 * first : 4 * first + 8] = _in_base64(packed[3 * first : 3 * first + 6])
-        # What fills the last group up is not part of the text.
+        # The padding of base64 is left out.
         del text[length:]
         return text
 

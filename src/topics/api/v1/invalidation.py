@@ -91,7 +91,7 @@ class _Waiting:
         self._open = True
         self._timer: asyncio.TimerHandle | None = None
         self.end: Callable[[], None] = _nothing
-        """What a stopping server calls: the answer is how it stands now."""
+        """Called when the server stops: answers with the current state."""
 
     def begin(self, seconds: float, late: Callable[[], None], take_back: Callable[[], object]) -> None:
         if not self._open:
@@ -116,7 +116,7 @@ class _Waiting:
 
 
 def _nothing() -> None:
-    """Nobody waits yet."""
+    """Placeholder until a wait begins."""
 
 
 def _touch_of(call: Call, streams: Streams) -> StreamInvalidation:

@@ -156,7 +156,7 @@ def refuse(call: Call, error: TopicsError) -> None:
 
 
 def refuse_exchange(exchange: Exchange, key: Key, error: TopicsError) -> None:
-    """The same where nothing but the exchange is there, for what may befall any append."""
+    """Refuse an append of which only the exchange exists."""
     status, body = refusal_of(told_to(key, error), V1_ROOT)
     exchange.respond(status, body, "application/json", (*REFUSED, *error_headers(error)))
 
@@ -174,7 +174,7 @@ def guarded(handler: Callable[[Call], None]) -> Callable[[Call], None]:
 
 
 def _told(call: Call, error: TopicsError) -> tuple[Header, ...]:
-    """What a refusal says in its headers."""
+    """The headers of an error response."""
     if isinstance(error, StreamClosedError):
         topic = call.engine.find(call.topic)
         return (CLOSED,) if topic is None else (CLOSED, ("stream-next-offset", tail_offset(topic)))

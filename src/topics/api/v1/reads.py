@@ -35,7 +35,7 @@ from topics.streams.read import CHUNK_BYTES, ReadSpec, StreamSlice
 from topics.streams.stream_state import stream_of
 from topics.streams.streams import Streams
 
-# What caches may keep of a read, and how they ask whether it still holds.
+# HTTP caching of reads: ETag, revalidation and Cache-Control.
 #
 #     W/"slice:<start>:<next>:key=<key>:fmt=<json or raw>:filter=<filter>"    as the protocol has it
 #     W/"slice:<start>:<next>:key=<key>:fmt=<json or raw>:filter=<filter>:v2:r=<what is left>:c"
@@ -116,7 +116,7 @@ _FORMATS = {"json": True, "raw": False}
 
 
 class ReadCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What a GET asks for, read once and used by every way of answering it."""
+    """A parsed GET request, shared by plain reads, long polls and event streams."""
 
     topic: Topic
     offset: str
@@ -231,7 +231,7 @@ def read_once(call: Call, streams: Streams, read: ReadCall, deadlines: Deadlines
 
 
 def check_found(call: Call, streams: Streams, read: ReadCall, outcome: StreamSlice | TopicsError) -> StreamSlice | None:
-    """What was found; None where the request is refused instead, for an error or for an offset that is gone."""
+    """The slice; None after the request was refused because of an error or an offset below retention."""
     try:
         if isinstance(outcome, TopicsError):
             raise outcome
@@ -261,7 +261,7 @@ def _answer_read(
 
 
 def read_headers(read: ReadCall, found: StreamSlice) -> list[Header]:
-    """What every answer with entries says about them."""
+    """The headers of every response with entries."""
     topic = read.topic
     headers: list[Header] = [("stream-next-offset", offset_of(topic, found.position)), *_ends(topic)]
     if found.at_tail:

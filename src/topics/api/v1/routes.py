@@ -145,7 +145,7 @@ class StreamsApi:
         """The routes of each resource of a stream, by their methods."""
         tables: dict[str, dict[str, Route]] = {}
         for resource, method, handler, scope in rows:
-            # Whoever writes brings entries, which may be many.
+            # Requests that write may have large bodies.
             writes = scope is Scope.WRITE
             tables.setdefault(resource, {})[method] = Route(
                 method, STREAM, self._handled(handler), scope, query_short_token=method == "GET", large_body=writes,

@@ -108,7 +108,7 @@ class ManySearch:
             try:
                 config = search_config_of(topic)
             except InvalidRequestError:
-                # What has no description was never meant.
+                # Streams without a search description are skipped silently.
                 continue
             if len(targets) == MAX_STREAMS:
                 return targets, True
@@ -118,7 +118,7 @@ class ManySearch:
                 targets.append(Target(topic, self._bind(topic, config, list(state) or None)))
             except InvalidRequestError as error:
                 if error.detail.get("field") in ("search_after", "size", "timeout_ms"):
-                    # What is wrong with it has nothing to do with the stream.
+                    # An error in the request itself, the same for every stream.
                     raise
                 self._skipped.append({"stream": topic.name, "reason": error.message})
         if not targets and self._skipped:
@@ -308,7 +308,7 @@ def _rank(value: Any) -> tuple[Any, ...]:
 
 
 SEARCH_TIMEOUT_MS = 3_000
-"""What a query may take at most, and unless it says less."""
+"""The maximum and the default timeout of a query."""
 
 Render = Callable[[Outcome], None]
 

@@ -33,7 +33,7 @@ from topics_protocol.rfc3339 import write_time
 
 _PORTION_HITS = 100
 _PORTION_BYTES = 256 * 1024
-"""What is shown before others have their turn."""
+"""Hits and bytes that are encoded in one unit of work."""
 _NO_HITS = b'"hits":[]'
 _encode = msgspec.json.Encoder().encode
 
@@ -43,7 +43,7 @@ Source = msgspec.Raw | UnsetType
 
 
 class Entries(NamedTuple):
-    """What hits show of their entries, in the order of the hits."""
+    """The sources of hits, in the order of the hits."""
 
     fields: Sequence[Any]
     highlights: Sequence[Highlights]
@@ -164,7 +164,7 @@ def _fields(asked: SearchRequest, seqs: list[int], raws: list[bytes], seen: Stre
 
 
 def shown_entries(asked: SearchRequest, raws: list[bytes], fields: list[Any] | None = None) -> Entries:
-    """What hits show of their entries; `fields` where they are known."""
+    """The sources of hits; `fields` if they are known."""
     nothing: list[Any] = [UNSET] * len(raws)
     fields = asked.shows.of(raws, asked.fields) if fields is None else fields
     highlights = nothing
@@ -284,7 +284,7 @@ def explain(asked: SearchRequest, outcome: Outcome, show: Callable[[int], Any], 
 
 
 def _explained_rank(asked: SearchRequest, outcome: Outcome) -> dict[str, Any]:
-    """What a ranking was made with."""
+    """The statistics of a ranking."""
     counted = Statistics(terms_of(asked.predicate))
     counted.add(statistics_of(asked, outcome))
     return {
@@ -301,7 +301,7 @@ def _explained_rank(asked: SearchRequest, outcome: Outcome) -> dict[str, Any]:
 
 
 def statistics_of(asked: SearchRequest, outcome: Outcome) -> tuple[int, ...]:
-    """What hits were ranked by: counted now, or for the first page."""
+    """The statistics that ranked the hits: counted now, or those of the first page."""
     return outcome.statistics or asked.query.statistics
 
 
@@ -333,7 +333,7 @@ def _search_coverage(asked: SearchRequest, outcome: Outcome, took: int, decoded:
 
 
 def _coverage(topic: Topic, outcome: Outcome) -> dict[str, Any]:
-    """What all queries say about what they cover."""
+    """The coverage fields of every answer."""
     first_missed = outcome.first_missed
     head = visible = offset_of(topic, Position(outcome.head))
     if first_missed is not None:

@@ -202,7 +202,7 @@ class SearchBody(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_
 
 
 class ManyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of several streams."""
+    """The body of a search over several streams."""
 
     streams: str | list[str]
     search_after: dict[str, list[Any] | None] = {}
@@ -221,7 +221,7 @@ def tenant_of(call: Call) -> str | None:
 def parse_search_call(
     call: Call, topic: Topic, config: SearchConfig, max_timeout_ms: int, number_of: NumberOf | None = None
 ) -> SearchRequest:
-    """What is asked for. `number_of` reads an offset where it is written otherwise than in /v1."""
+    """Bind a request body. `number_of` reads offsets of other protocols than /v1."""
     body = _from_query(call) if call.exchange.head.method == "GET" else _from_body(call.exchange.body)
     return bind_request(body, topic, config, max_timeout_ms, number_of)
 
@@ -229,7 +229,7 @@ def parse_search_call(
 def bind_request(
     body: SearchBody, topic: Topic, config: SearchConfig, max_timeout_ms: int, number_of: NumberOf | None = None
 ) -> SearchRequest:
-    """What a request asks of one stream."""
+    """A search request bound to one stream."""
 
     def read_text(value: object) -> int | None:
         return read_offset(topic, value).counter if isinstance(value, str) else None
@@ -315,7 +315,7 @@ def _from_body(raw: bytes) -> SearchBody:
 
 
 def _from_query(call: Call) -> SearchBody:
-    """The same fields as parameters; the place is a JSON array. As in every request, others are nobody's business."""
+    """The body as query parameters; `search_after` is a JSON array. Unknown parameters are ignored."""
     given: dict[str, Any] = {name: text for name, text in call.query.items() if name in (*_NAMES, _REFUSED)}
     _check_names(given)
     for name in ("size", "timeout_ms"):
@@ -351,7 +351,7 @@ def _check_names(given: dict[str, Any]) -> None:
 
 
 def parse_many(call: Call) -> tuple[ManyRequest, SearchBody]:
-    """What is asked of several streams, and what each of them is asked."""
+    """Parse a search over several streams: the request, and the body for each stream."""
     raw = call.exchange.body
     try:
         document = _decode_any(raw) if raw else {}

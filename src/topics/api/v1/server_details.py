@@ -24,7 +24,7 @@ from topics.streams.streams import Streams
 from topics.system.process import process_memory
 from topics_protocol.rfc3339 import write_time
 
-# What an operator has set, in the words of the protocol. A limit that this server does not have is 0.
+# Settings under the names of the protocol. A limit that this server does not have is 0.
 
 _SEALERS = 1
 """Threads that write segments."""
@@ -83,7 +83,7 @@ def configured_limits(settings: Settings, shards: int) -> dict[str, Any]:
     }
 
 
-# What the server holds in memory, part by part, with the names that clients of the protocol know.
+# Memory of the server by component, under the names of the protocol.
 #
 # The protocol was written down for a server on another runtime, with SQLite in it. What does not exist here is 0, null
 # or empty; docs/streams.md tells which.
@@ -265,13 +265,13 @@ _NO_SQLITE = (
 TOP = 5
 _STREAMS_A_TURN = 500
 _KEY_BYTES = 100
-"""What a key costs that a journal remembers, about."""
+"""Approximate memory of a key in a journal, in bytes."""
 
 Told = Callable[[dict[str, Any]], None]
 
 
 class TopStreams:
-    """Those who asked, in line."""
+    """The largest streams, computed for one waiting request after the other."""
 
     def __init__(self) -> None:
         self._line: dict[tuple[str, ...], tuple[Streams, list[Told]]] = {}
@@ -453,7 +453,7 @@ class ServerRoutes:
 
 
 def _counters(engine: Engine, streams: Streams) -> Numbers:
-    """What grows where something is kept that should not be."""
+    """Gauges that grow when memory leaks."""
     return {
         "topics.topics": engine.topic_count,
         "topics.routers": len(engine.routing.registry.by_name),

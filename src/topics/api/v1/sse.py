@@ -173,7 +173,7 @@ class SseReader(EventSink):
         if not self.closed:
             self._subscription = self._live.feeds.subscribe(self, topic, self._source, position)
 
-    # What delivery calls.
+    # Called by live delivery.
 
     def transmit(self, subscription: Subscription, frame: Frame) -> None:
         self._tell(frame)

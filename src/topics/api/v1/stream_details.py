@@ -106,7 +106,7 @@ class Inspected:
         return Shown(f'W/"{self._word}:{blake2b(body, digest_size=_DIGEST_BYTES).hexdigest()}"', body)
 
     def forget(self, topic: Topic) -> None:
-        """Nobody waits for it any more."""
+        """Forget a topic that no request waits for any more."""
         self._watched.pop(topic, None)
 
 
@@ -335,7 +335,7 @@ _REQUESTS = ("puts", "reads", "gets", "heads", "lists", "deletes")
 
 
 def tail_text_bytes(topic: Topic) -> int:
-    """What the unsealed entries hold, as they are stored."""
+    """The stored bytes of unsealed entries."""
     return topic.tail_bytes - ROW_BYTES * topic.tail_count
 
 

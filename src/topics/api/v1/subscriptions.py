@@ -69,7 +69,7 @@ class SubscriptionsApi:
                 "DELETE": _route("DELETE", f"{one}/streams/{{name}}", self._unlink, Scope.ADMIN),
             },
             "claim": {"POST": _route("POST", f"{one}/claim", self._claim, Scope.READ)},
-            # Whoever has the token of a claim needs no key: it was given out for just this.
+            # The token of a claim replaces an API key for these routes.
             "ack": {"POST": _route("POST", f"{one}/ack", self._ack, Scope(0), open_to_all=True)},
             "callback": {"POST": _route("POST", f"{one}/callback", self._ack, Scope(0), open_to_all=True)},
             "release": {"POST": _route("POST", f"{one}/release", self._release, Scope(0), open_to_all=True)},
@@ -264,7 +264,7 @@ class WebhookCaller:
         self.calls = 0
         """Calls that ended."""
         self.failures = 0
-        """Those of them that were not taken."""
+        """Calls that ended without being accepted."""
 
     def deliver(self, url: str, body: bytes, signature: str, done: Callable[[Any], None]) -> None:
         """Calls, and tells what came back: its JSON (an empty object when there was none), or NotTaken."""

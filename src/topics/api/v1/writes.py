@@ -131,7 +131,7 @@ def _read(
 # Deadlines of many requests with one timer: all have the same length, so those that end first came first.
 
 REQUEST_TIMEOUT_S = 5.0
-"""What everything but an append and a live read may take."""
+"""Timeout of all requests except appends and live reads."""
 _TICK_S = 0.25
 
 
@@ -184,7 +184,7 @@ class Deadlines:
 
 
 class ExchangeDeadlines:
-    """The same for requests that have nothing but their exchange, by which they are told to `missed`."""
+    """Deadlines of batched requests, which have only an exchange; late ones are passed to `missed`."""
 
     def __init__(self, seconds: float, now_s: Callable[[], float], missed: Callable[[Exchange], None]) -> None:
         self._seconds = seconds
@@ -200,7 +200,7 @@ class ExchangeDeadlines:
             self._timer = loop.call_later(_TICK_S, self._look, loop)
 
     def forget(self, exchanges: list[Exchange]) -> None:
-        """Somebody else sees to these, which were the last that were begun, if they were."""
+        """Forget the deadlines of exchanges that were begun last; another handler takes them over."""
         others = set(map(id, exchanges))
         while self._waiting and id(self._waiting[-1]) in others:
             self._waiting.pop()
@@ -304,7 +304,7 @@ class Writes:
 
 
 def _key_and_time(call: Call) -> tuple[str | None, int | None]:
-    """What every entry of a body is given."""
+    """The key and the timestamp that all entries of a body get."""
     headers = call.exchange.head.headers
     key, ts = headers.get("stream-key"), headers.get("stream-timestamp")
     return (
