@@ -1,4 +1,4 @@
-"""What the README's comparison says of topics itself: each claim stands on something that is there."""
+"""The comparison table of the README: each claim about topics is checked against the code."""
 
 import re
 from collections.abc import Callable
@@ -27,18 +27,18 @@ def routed(path: str) -> bool:
 
 
 CLAIMS: dict[str, tuple[str, Callable[[], bool]]] = {
-    "survives a power cut, if asked": ("`fsync`, told by class", lambda: Durability("fsync") is Durability.FSYNC),
-    "what a reader is told of records it missed": (
+    "survives a power cut": ("yes, in class `fsync`", lambda: Durability("fsync") is Durability.FSYNC),
+    "report to a reader that missed records": (
         "the exact range and the reason", lambda: fields(Tombstone) >= {"gap_from", "gap_to", "reason"}
     ),
     "queue with leases, retries, dead letters": (
         "yes, on the same records", lambda: fields(TopicConfig) >= {"lease_ms", "max_deliveries", "dead_letter"}
     ),
     "routing by the server": (
-        "routers, exactly once if asked", lambda: RouterRules(guarantee=Guarantee("exactly_once")).exactly_once
+        "routers, exactly once if configured", lambda: RouterRules(guarantee=Guarantee("exactly_once")).exactly_once
     ),
-    "several topics at one moment": ("transactions", lambda: routed("/v0/transactions")),
-    "a console": ("yes, in the server", lambda: bool(OpsHandlers(SystemClock(), stream_routes(Settings())).console)),
+    "atomic writes to several topics": ("transactions", lambda: routed("/v0/transactions")),
+    "web console": ("yes, in the server", lambda: bool(OpsHandlers(SystemClock(), stream_routes(Settings())).console)),
 }  # fmt: skip
 
 
