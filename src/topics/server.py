@@ -376,7 +376,7 @@ def _read_keys(settings: Settings) -> KeyStore:
     except BadKeyError as error:
         raise SettingsError(f"TOPICS_API_KEYS: {error}") from error
     if settings.api_keys is not None:
-        # Whoever holds these settings, for as long as the process lives, holds no secret.
+        # The settings live as long as the process, and must not hold secrets.
         msgspec.structs.force_setattr(settings, "api_keys", _DROPPED)
     if keys.ring.is_open and not _is_loopback(settings.host) and not _is_on(settings.allow_insecure_no_auth):
         raise SettingsError(
@@ -433,7 +433,7 @@ async def _serve_until_signalled(settings: Settings, on_ready: Callable[[str], N
 
 
 def _reload(settings: Settings, keys: KeyStore, api: Api, certificate: Certificate | None) -> None:
-    """What SIGHUP asks for."""
+    """Reload keys and certificates after SIGHUP."""
     if settings.key_file is not None:
         _reload_keys(keys, api)
     if certificate is not None:
@@ -518,7 +518,7 @@ def held_up(supervisor: Supervisor, stream: str) -> HeldUp | None:
 
 
 def pipeline_answer(supervisor: Supervisor, unlisted: Unlisted, now_ms: int) -> PipelineAnswer:
-    """What the supervisor knows, in the words of the API. What the catalog does not name yet is behind as well."""
+    """The supervisor's state as an API answer. Segments that are not in the catalog yet count as lag."""
     status = supervisor.status()
     if supervisor.enabled and unlisted.oldest_ts is not None:
         status = msgspec.structs.replace(

@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Channel(Protocol):
-    """What an exchange needs of the connection it came on."""
+    """The interface of a connection for its exchanges."""
 
     peer: str
     renderer: Renderer
@@ -195,7 +195,7 @@ class Exchange(msgspec.Struct, eq=False):
                 channel.deliver(self, payload)
 
     def _headers(self, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-        """Those of an answer, and what the application says on every answer to this request."""
+        """The headers of a response, with those that the application adds to every response to this request."""
         head = self.head
         if head.answer_headers:
             headers = (*headers, *head.answer_headers)

@@ -190,7 +190,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     http2_idle_frames: int = 1000
     http2_idle_frames_per_s: int = 100
 
-    # What all clients together may leave unread: the fuller it is, the shorter are the answers.
+    # Maximum unread bytes of all clients: the fuller it is, the shorter are the responses.
     unread_bytes: int = 256 * MIB
     # Bytes a client may leave unread before no more of its requests are read.
     write_buffer_bytes: int = 256 * KIB

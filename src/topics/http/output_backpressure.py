@@ -28,7 +28,7 @@ _PART = 4
 
 
 class Account:
-    """Those who share a budget."""
+    """Connections that share a budget."""
 
     __slots__ = ("unread_bytes",)
 
@@ -41,7 +41,7 @@ NOBODY = Account()
 
 
 class Meter:
-    """What is counted as unread for one sender, and whom it belongs to."""
+    """The unread bytes of one sender, and its account."""
 
     __slots__ = ("_backpressure", "account", "nbytes")
 
@@ -108,7 +108,7 @@ class OutputBackpressure:
 
 
 class Phase(enum.Enum):
-    """What a connection is in the middle of, as far as time matters."""
+    """The phase of a connection, for timeouts."""
 
     # Between two requests. The end is a quiet close.
     IDLE = enum.auto()
@@ -125,7 +125,7 @@ class Phase(enum.Enum):
 
 
 class Progress:
-    """What the last sweep saw of a connection."""
+    """The progress of a connection at the last sweep."""
 
     __slots__ = ("_phase", "_progress", "_since")
 

@@ -74,7 +74,7 @@ class LargeBody:
         self.forget()
 
     def __del__(self) -> None:
-        # Whoever was to read it may have been lost or refused on the way.
+        # The reader of the body may have disconnected or been refused.
         self.release()
 
 

@@ -51,12 +51,12 @@ class HttpServer:
 
     @property
     def unread_bytes(self) -> int:
-        """What clients have left unread, all of them together."""
+        """Bytes that all clients together have not read."""
         return self._server_state.output_backpressure.held_bytes
 
     @property
     def held_body_bytes(self) -> int:
-        """What the large bodies on their way hold in memory together."""
+        """Memory of all large request bodies that are being received."""
         return self._server_state.budget.held_bytes
 
     def connection(self) -> Connection:

@@ -122,7 +122,7 @@ class Counters:
     def __init__(self) -> None:
         self.connections_open = 0
         self.connections_total = 0
-        # Those of them that speak HTTP/2.
+        # Open connections that speak HTTP/2.
         self.http2_connections_open = 0
         self.http2_connections_total = 0
         self.requests = 0
@@ -150,7 +150,7 @@ class Served(Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """What the client has left unread."""
+        """Bytes that the client has not read."""
         ...
 
     def sweep(self, now: float) -> None:

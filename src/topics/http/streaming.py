@@ -25,7 +25,7 @@ class Upgrade(NamedTuple):
 
 
 class StreamChannel(Protocol):
-    """What a stream needs of the connection it is written to."""
+    """The interface of a connection for a streaming response."""
 
     @property
     def write_paused(self) -> bool: ...
@@ -142,7 +142,7 @@ class Stream:
 
     @property
     def buffered_bytes(self) -> int:
-        """What is written and not yet taken by the client's side of the connection."""
+        """Bytes that were written and not yet taken by the connection."""
         held = sum(map(len, self._held))
         return held if self._channel is None else held + self._channel.buffered_bytes
 
@@ -150,7 +150,7 @@ class Stream:
         """How many bytes may be written at once; less, the more of its account's and of all lie unread."""
         return FLOOR_BYTES if self._channel is None else self._channel.room(account)
 
-    # What the connection calls.
+    # Called by the connection.
 
     def begin(self, channel: StreamChannel) -> None:
         """The turn of this answer has come and its head is sent."""

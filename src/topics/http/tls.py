@@ -67,7 +67,7 @@ class Handshaking:
     def _leave(self, task: asyncio.Task[None]) -> None:
         self._server_state.abandon(self)
 
-    # What the server calls.
+    # Called by the server.
 
     def sweep(self, now: float) -> None:
         """The handshake has a timeout of its own."""

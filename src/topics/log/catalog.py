@@ -72,7 +72,7 @@ class CatalogTopic(msgspec.Struct, array_like=True, frozen=True):
     removals: list[CatalogRemoval]
     """Deletes that the archive has not confirmed, oldest first; only kept where there is an archive."""
     contract: bytes = b""
-    """What a stream promises about its entries (`topics.schema.contract`); empty where that is nothing."""
+    """The contract of a stream (`topics.schema.contract`); empty without one."""
 
 
 class CatalogHead(msgspec.Struct, array_like=True, frozen=True):
@@ -123,7 +123,7 @@ def encode_topic(topic: CatalogTopic) -> bytes:
 
 
 def contract_in(entry: bytes) -> bytes:
-    """What a stream promises, of an encoded topic."""
+    """The contract of an encoded topic."""
     return _topic_decoder.decode(entry).contract
 
 

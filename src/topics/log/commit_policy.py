@@ -49,7 +49,7 @@ not makes it one less. So a disk that hesitates now and then costs next to nothi
 in trouble is soon left to the thread."""
 
 _UNKNOWN_S = 0.01
-"""What a sync may take on a disk that nothing is known of yet: the thread finds out."""
+"""Assumed duration of a sync before the first measurement, which the thread makes."""
 
 
 class TickWindow:

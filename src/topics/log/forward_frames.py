@@ -38,7 +38,7 @@ _BEHIND = slice(64, None)
 
 
 class Destination(NamedTuple):
-    """What is its own of one forward."""
+    """The part of a forward that differs by destination."""
 
     router_id: int
     topic_id: int

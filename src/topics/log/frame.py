@@ -78,11 +78,11 @@ class FrameKind(IntEnum):
     STREAM_CLOSE = 18
     """A stream was closed without a batch."""
     STREAM_RENEW = 19
-    """Somebody used a stream that lives only as long as it is used."""
+    """A renewal of a stream's time to live."""
     STREAM_RETIRE = 20
     """A stream was deleted that forks still read: it is kept for them and shown to nobody else."""
     STREAM_CONTRACT = 21
-    """What a stream promises about its entries was changed: its schemas or its profile."""
+    """A change of a stream's contract: its schemas or its profile."""
     TXN_BEGIN = 24
     """An attempt at a transaction begins (`transactions.transaction_frames`)."""
     TXN_STAGE = 25
@@ -127,12 +127,12 @@ class Frame(NamedTuple):
 
 
 class BadFrame(NamedTuple):
-    """What stands where a frame should, and why it is none."""
+    """Bytes that are no valid frame, and the reason."""
 
     start: int
     reason: str
     length: int
-    """What its length field says when that much of it looks right, else 0."""
+    """The length field if it looks valid, else 0."""
 
 
 def seal_frame(

@@ -211,5 +211,5 @@ def lacks_descriptors(error: BaseException) -> bool:
 
 
 def as_refusal(error: OSError) -> RetryLaterError:
-    """What a client is told of a failure that passes."""
+    """The error for a client after a transient failure."""
     return DiskFullError() if is_full(error) else SystemBusyError(error.strerror or str(error))

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Committer(Protocol):
-    """Who runs a shard's writer."""
+    """Runs the writer of a shard."""
 
     coalesces: bool
     """Whether submissions wait for the end of a tick, so that it makes sense to gather until then."""
@@ -106,11 +106,11 @@ class Shard:
         """Bytes of log since the last snapshot began."""
         self._queue_bytes_max = queue_bytes_max
         self.coalesced: deque[PutOff] = deque()
-        """What was put off to the end of the tick (`engine.coalesce`)."""
+        """Appends deferred to the end of the tick (`engine.coalesce`)."""
         self.gathered: Callable[[], None] | None = None
         """Stages what appends may come before (`queues.queues`); None while there is nothing."""
         self.after_heal: dict[object, Callable[[], None]] = {}
-        """What is to be done once it takes writes again that it did not take for a while; by what it is about."""
+        """Callbacks for when the shard takes writes again after a shortage, by subject."""
         self.committed: Event[[]] = Event()
         """A group was answered: there is room in the queue again."""
         self.committer: Committer = InlineCommitter(self)

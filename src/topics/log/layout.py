@@ -27,7 +27,7 @@ from typing import NamedTuple
 from topics.model.settings import SettingsError
 
 RESTORED = "restored"
-"""What `pipeline/history` says in a folder that came whole out of a backup."""
+"""The content of `pipeline/history` in a folder that was restored from a backup."""
 
 
 class Layout(NamedTuple):
@@ -79,12 +79,12 @@ class Layout(NamedTuple):
 
     @property
     def families(self) -> str:
-        """What makes searches of history quick (`search.file_index.manifest`)."""
+        """The folder of the index files (`search.file_index.manifest`)."""
         return f"{self.root}/families"
 
     @property
     def cold_families(self) -> str | None:
-        """Those of them whose segments are all in the cold tier."""
+        """The folder of index files whose segments are all in the cold tier."""
         return None if self.cold_root is None else f"{self.cold_root}/families"
 
     @property

@@ -73,7 +73,7 @@ _CHECKSUM = Struct("<Q")
 
 
 class SegmentHead(msgspec.Struct, frozen=True):
-    """What a `.data` file says of itself."""
+    """The header of a `.data` file."""
 
     topic_id: int
     epoch: int
@@ -182,7 +182,7 @@ def decode_head(data: memoryview) -> SegmentHead:
 
 
 def check_data(data: memoryview) -> SegmentHead:
-    """The same, and checks its text as well."""
+    """Check the header and the text of a `.data` file."""
     head = decode_head(data)
     for chunk in range(head.chunks):
         if not chunk_is_good(data, head, chunk):

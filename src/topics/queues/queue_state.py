@@ -381,7 +381,7 @@ class QueueFeature:
         lasts_ms = max(told - part.told_ms, 0) if part.told_ms else None
         return self._core.time.resumed(Ending(told, lasts_ms))
 
-    # What live operations do as well
+    # Shared with live operations
 
     def depart(self, topic: Topic, reason: MoveReason, ranges: list[SeqRange]) -> int:
         """Takes records away that are in another topic now."""

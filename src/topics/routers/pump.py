@@ -93,7 +93,7 @@ class Syncing:
 _COST_A_TICK = 64
 """Forwards in one tick of the loop; a pass over many records counts for more than one."""
 _COST_OF_MORE = 0.25
-"""What it costs to forward the same once more, to another destination."""
+"""Relative cost of forwarding the same records to another destination."""
 _RECORDS_A_COST = 64
 _HELD_BYTES_MAX = 32 * 1024 * 1024
 """Records kept at hand for routers although the caps of their topics would let them go."""
@@ -127,7 +127,7 @@ class Pump:
     def use_ticks(self) -> None:
         self.cost_a_tick = _COST_A_TICK
 
-    # What makes routers due
+    # Events that make routers due
 
     def watch(self, source: Topic) -> None:
         """Asks to be told when the source changes."""

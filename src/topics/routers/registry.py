@@ -89,7 +89,7 @@ def rules_of(state: RouterState) -> RouterRules:
 
 
 class RouterPart:
-    """What routing keeps of a topic."""
+    """The router state of a topic."""
 
     __slots__ = ("held", "held_bytes", "hops", "routers", "synced_head", "syncing", "wal_floor", "watched")
 
@@ -125,7 +125,7 @@ class RouterPart:
             self.hops.append((first, last, hops))
 
     def forget_hops(self) -> None:
-        """Nobody asks any more about records that every router of a cycle has passed."""
+        """Forget the hops of records that every router of a cycle has passed."""
         if self.hops:
             passed = min([router.cursor for router in self.routers.values() if router.cyclic], default=1 << 63)
             self.hops = [known for known in self.hops if known[1] > passed]

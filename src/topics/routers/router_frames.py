@@ -42,7 +42,7 @@ from topics.model.router_rules import Stamp
 
 FORWARD_HEAD = Struct("<QQQQQQQIIIIBBHB3x")
 ROUTER_ID_BYTES = 8
-"""What such a head begins with."""
+"""Length of the router id at the start of a header."""
 _PAIR = Struct("<QQ")
 _U64 = Struct("<Q")
 
@@ -115,7 +115,7 @@ class Forward(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForwardShape:
-    """What forwards of the same records have in common, encoded once for all their destinations."""
+    """The common part of forwards of the same records, encoded once for all destinations."""
 
     __slots__ = ("_behind", "_flags", "_hops", "_ranges", "_stamp_bytes")
 

@@ -319,7 +319,7 @@ Watch = Callable[[Topic, Callable[[], None]], Callable[[], None]]
 
 
 class Surroundings(NamedTuple):
-    """What invalidation of a stream needs of the server."""
+    """The services of the server for invalidation."""
 
     read: Read
     watch: Watch
@@ -432,7 +432,7 @@ class StreamInvalidation:
         for callback in waiters:
             callback()
 
-    # What a wait is for
+    # Templates and keys of a wait
 
     def _use(self) -> int:
         now = self.used_ms = self._around.steady_ms()

@@ -144,7 +144,7 @@ class _Prepare(LogOperation):
         self.publish()
 
     def undo(self, error: TopicsError) -> None:
-        """Nobody saw it."""
+        """Undo a commit that was never visible."""
 
 
 class _Decision(LogOperation):

@@ -51,11 +51,11 @@ Write = Callable[[Topic, Batch, Callable[[AppendResult | TopicsError], None], Fr
 
 _ATTEMPT_BYTES = 8
 _KNOWN_BYTES_MAX = 64 * 1024 * 1024
-"""What is remembered of commits; beyond it no new ids are taken."""
+"""Maximum memory for known commits; beyond it new ids are refused."""
 
 
 class _Stage:
-    """What comes along with staged records (`FrameExtension`)."""
+    """The transaction part of a frame with staged records (`FrameExtension`)."""
 
     kind = FrameKind.TXN_STAGE
 

@@ -39,7 +39,7 @@ class Begun(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Staged(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the records of a block are staged for."""
+    """The transaction and the topic for which the records of a block are staged."""
 
     id: str
     sequence: int
@@ -131,7 +131,7 @@ def encode_stage_head(staged: Staged) -> bytes:
 
 
 def decode_stage(body: memoryview) -> tuple[Staged, memoryview]:
-    """What is staged, and its block."""
+    """Decode a staging frame: its header and its block."""
     mark, block = _split_stage(body)
     return _decode_staged(mark), block
 

@@ -245,7 +245,7 @@ class TransactionFeature:
         if not topic.parts or PART_NAME not in topic.parts:
             topic.parts = {**(topic.parts or {}), PART_NAME: self.book}
 
-    # What live operations do as well
+    # Shared with live operations
 
     def drop(self, topic: Topic, ranges: list[SeqRange]) -> None:
         """Takes away records that are staged for nothing any more."""
@@ -283,7 +283,7 @@ class TransactionFeature:
             then(outcome if isinstance(outcome, TopicsError) else self._topic)  # type: ignore[arg-type]
 
 
-# What is asked of transactions, and what they answer.
+# Requests and results of transactions.
 
 Permit = Callable[[str], None]
 """Raises unless whoever asks may write to a topic of that name."""

@@ -189,7 +189,7 @@ def _choose(entry: OpenTransaction, names: Sequence[str] | None) -> list[PartSta
 
 
 def _config_of(part: PartState) -> TopicConfigPatch:
-    """What the topic of a part is made with. Raises where it may not be made."""
+    """The config for the topic of a part. Raises if it may not be created."""
     patch = parse_config(part.config or b"")
     check_creatable(part.topic, part.create, patch)
     return patch

@@ -22,9 +22,9 @@ T = TypeVar("T")
 LARGE_BYTES = MIB
 """Up to here a body is read in one go: it takes a few milliseconds at the most."""
 PORTION_BYTES = 64 * KIB
-"""What is parsed at a time, unless a single element is longer."""
+"""Bytes parsed at a time, unless a single element is longer."""
 BESIDE_BYTES = 32 * KIB
-"""What a large body may hold before its array, and behind it."""
+"""Maximum bytes of a large body before its array, and after it."""
 _GUESSES_MAX = 3
 _TOKENS_MAX = 2_000
 """Brackets that are counted at a time: about a millisecond of work."""
@@ -63,10 +63,10 @@ _TRUNCATED = "Input data was truncated"
 
 
 class Kind(NamedTuple):
-    """What is read: how a portion is parsed, and how much of it there may be."""
+    """The kind of array: how a portion is parsed, and its limits."""
 
     what: str
-    """What the body is called in errors, and where the array is in it."""
+    """The name of the body in error messages, and the path of the array in it."""
     at: str
     max_items: int
     max_item_bytes: int

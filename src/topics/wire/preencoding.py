@@ -34,12 +34,12 @@ from topics.wire.record_encoding import Fragments, encode_fragments
 
 STEP_BYTES = 256 * KIB
 STEP_RECORDS = 1_000
-"""What is encoded at a time: a millisecond or two of work."""
+"""Records encoded at a time: a millisecond or two of work."""
 _MEASURED_RECORDS = 5_000
 _HEAD_BYTES_MAX = 96
 """The head of a fragment without its node, its end, and the comma behind it."""
 _AROUND_BYTES = 4 * KIB
-"""What is kept free before and behind data that is to become a fragment where it is."""
+"""Bytes kept free before and after data that becomes a fragment in place."""
 _ESCAPED = 6
 """How long a character of a text may get in JSON."""
 

@@ -59,17 +59,17 @@ class RecordSlice(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """What copies of some records have in common, whatever their destination."""
+    """The common part of copies of some records, the same for every destination."""
 
     rests: list[bytes]
-    """What follows the ts of each: `,"data":DATA}` and whatever else there is."""
+    """The text after the ts of each: `,"data":DATA}` and other members."""
     offsets: list[int]
     """Where each of them would begin if they stood behind each other; one more for the end."""
     metas: list[int]
     lasts: list[int]
     """The third word of each row, with as much of the head as is in the rest."""
     sizes: list[int]
-    """What each counts against caps."""
+    """The size of each, as caps count it."""
     traits: int
 
     def first(self, count: int) -> "Copies":
@@ -81,7 +81,7 @@ class Copies(NamedTuple):
 
 
 class CopyChange(NamedTuple):
-    """What a copy does not take over from its record, or has besides."""
+    """Differences between a copy and its record."""
 
     keep_node: bool = True
     keep_tag: bool = True
@@ -127,7 +127,7 @@ def cut_copies(slices: Iterable[RecordSlice], change: CopyChange = VERBATIM) -> 
 
 
 class _Rest(msgspec.Struct, rename={"node": "$node", "tag": "$tag"}):
-    """What follows the ts of a fragment."""
+    """The members after the ts of a fragment."""
 
     data: msgspec.Raw
     node: str | None = None
@@ -256,7 +256,7 @@ def _provenance(stamp: Stamp, seq: int) -> bytes:
 
 
 def stamp_mark(stamp: Stamp) -> bytes:
-    """What stands in every fragment that carries this stamp, and hardly anywhere else."""
+    """Bytes that occur in every fragment with this stamp, and rarely elsewhere."""
     return b'%b{"idempotency_key":%b' % (STAMP_KEY, _encode_json(stamp.key_prefix)[:-1])
 
 

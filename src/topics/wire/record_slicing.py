@@ -122,7 +122,7 @@ def without_nodes(view: View, ranges: Iterable[Range], suffixes: tuple[bytes, ..
 
 
 def payload_sizes(view: View, lo: int, hi: int) -> list[int]:
-    """What each record counts against caps and quotas: the bytes of its data and meta."""
+    """The size of each record for caps and quotas: the bytes of its data and meta."""
     starts = view.rows[3 * lo : 3 * hi : 3].tolist()
     starts.append(view.start(hi) + view.bias)
     metas = view.rows[3 * lo + 1 : 3 * hi : 3].tolist()

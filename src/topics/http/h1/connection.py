@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
         self._must_linger = False
         self._lingering = False
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server_state = self._server_state
@@ -179,7 +179,7 @@ class Connection(asyncio.Protocol):
         self._pipeline.drained()
         self.go_on()
 
-    # What the reader calls.
+    # Called by the reader.
 
     def on_head(self, head: RequestHead, length: int | None) -> int | None:
         if self._input_over:
@@ -238,7 +238,7 @@ class Connection(asyncio.Protocol):
         else:
             self._server_state.handle(exchange)
 
-    # What the pipeline calls.
+    # Called by the pipeline.
 
     def go_on(self) -> None:
         """Does what can be done now: starts requests that wait, reads more of them, sends what is gathered."""
@@ -320,7 +320,7 @@ class Connection(asyncio.Protocol):
             transport.resume_reading()
         return Upgrade(transport, leftover, self._server_state)
 
-    # What the server calls.
+    # Called by the server.
 
     @property
     def owes(self) -> bool:
@@ -329,7 +329,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """What the client has left unread."""
+        """Bytes that the client has not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def sweep(self, now: float) -> None:

@@ -104,7 +104,7 @@ class Pipeline:
         self.occupied = False
 
         self.exchanges: deque[Exchange] = deque()
-        # Those that are complete and not yet given to the application, because there is no room for them.
+        # Complete requests that wait for room before the application gets them.
         self.waiting: deque[Exchange] = deque()
         # The last one, while its body is on the way.
         self.receiving: Exchange | None = None
@@ -170,7 +170,7 @@ class Pipeline:
         before = self.exchanges.index(self.waiting[0])
         return self.waiting.popleft() if self.may_start(self.waiting[0], before) else None
 
-    # What exchanges call.
+    # Called by exchanges.
 
     def deliver_plain(self, exchange: Exchange, answer: bytes) -> None:
         exchanges = self.exchanges
@@ -184,7 +184,7 @@ class Pipeline:
         # The usual case, the last request of its connection answered later, in fewer steps than below.
         exchanges.popleft()
         if self._pieces:
-            # Those before it have waited for it.
+            # Earlier responses have waited for it.
             self._pieces.append(answer)
             self.flush()
         else:
@@ -289,7 +289,7 @@ class Pipeline:
         if not self._released:
             self._owner.go_on()
 
-    # What streams call.
+    # Called by streams.
 
     def write(self, data: bytes) -> bool:
         nbytes = len(data)
@@ -315,7 +315,7 @@ class Pipeline:
             self.flush()
             self._owner.after_answer()
 
-    # What the connection calls.
+    # Called by the connection.
 
     def send_continue(self, exchange: Exchange) -> None:
         """Tells the client to send its body, once all before it are answered."""
@@ -419,7 +419,7 @@ class Pipeline:
                 exchanges = self.exchanges
 
     def _after(self, exchange: Exchange) -> None:
-        """What an answer out of the usual form may entail."""
+        """Handle the consequences of an unusual response."""
         if exchange is self.upgrading:
             self.upgrading = None
         if not exchange.keep:

@@ -22,7 +22,7 @@ _SMALL_BYTES = 16 * 1024
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _PREFACE_FOUND = "Pause on PRI/Upgrade"
-"""What the parser says of it."""
+"""The parser's message for it."""
 
 # The parser gives the method as new bytes each time.
 _METHODS = {
@@ -51,7 +51,7 @@ class InputOver(Exception):
 
 
 class RequestSink(Protocol):
-    """What the reader tells. Each method may raise `HttpError`, or `InputOver`."""
+    """Receives the events of the reader. Each method may raise `HttpError` or `InputOver`."""
 
     def on_head(self, head: RequestHead, length: int | None) -> int | None:
         """A head is complete; `length` is that of its body, None if chunked. Returns the limit of the body, or None

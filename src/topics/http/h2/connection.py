@@ -30,7 +30,7 @@ from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 
 # Steps in a slice, however short they are.
 _STEPS_MAX = 64
-# What is gathered for one write.
+# Maximum bytes joined into one write.
 _GATHERED_BYTES_MAX = 64 * 1024
 # The part of what all clients may leave unread that one connection may have before no more of its requests are started.
 _HELD_PART = 16
@@ -114,7 +114,7 @@ class Http2Connection(asyncio.Protocol):
         self._frames.add(leftover)
         self._serve()
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is None:
@@ -144,7 +144,7 @@ class Http2Connection(asyncio.Protocol):
             self._enqueue()
 
     def eof_received(self) -> bool:
-        """Who sends no more could not even say that it takes our answers: the connection ends."""
+        """End the connection: a client that sends no more cannot even send window updates."""
         return False
 
     def pause_writing(self) -> None:
@@ -279,7 +279,7 @@ class Http2Connection(asyncio.Protocol):
         else:
             transport.pause_reading()
 
-    # What streams call.
+    # Called by streams.
 
     def send_head(self, stream: Http2Stream, fields: Fields, *, ended: bool) -> None:
         self._session.send_headers(stream.stream_id, fields, end_stream=ended)
@@ -302,7 +302,7 @@ class Http2Connection(asyncio.Protocol):
         task = request_task(exchange, task, self._server_state.monotonic)
         self._server_state.scheduler.run(task, owner or self._requests)
 
-    # What the server calls.
+    # Called by the server.
 
     @property
     def owes(self) -> bool:

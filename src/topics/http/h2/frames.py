@@ -118,7 +118,7 @@ _EARNED_BY_FRAME_SENT = 2
 
 
 class Floods:
-    """What the client of one connection has sent of them."""
+    """Counts the cheap frames that the client of one connection sent (flood protection)."""
 
     __slots__ = ("_idle", "_resets", "_updates")
 
@@ -159,7 +159,7 @@ def _spend(tokens: Tokens, what: str, now: float) -> None:
 _TABLE_BYTES_MAX = 4096
 """Of the headers that answers have in common. A client may offer to remember any number, and we would as well."""
 _FIELD_BYTES = 32
-"""What each field counts besides its letters (RFC 9113, 6.5.2)."""
+"""Overhead of a header field besides its characters (RFC 9113, 6.5.2)."""
 
 _CONFIGURATION = H2Configuration(
     client_side=False, validate_inbound_headers=False, normalize_inbound_headers=False,

@@ -44,7 +44,7 @@ class Requests:
         self._outbox = outbox
         self._floods = Floods(server_state.limits, server_state.monotonic())
         self.streams: dict[int, Http2Stream] = {}
-        # Those that are complete and not yet given to the application.
+        # Complete requests that the application has not got yet.
         self.waiting: deque[Http2Stream] = deque()
         self.count = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -114,7 +114,7 @@ class Requests:
         # A request may only have been kept from being started by what others had left unread.
         return ended or bool(self.waiting)
 
-    # What the library tells.
+    # Events of the h2 library.
 
     def _on_request(self, event: RequestReceived) -> None:
         server_state, ended = self._server_state, event.stream_ended is not None

@@ -234,7 +234,7 @@ class Owner(Protocol):
     peer: str
     write_paused: bool
     held_bytes: int
-    """What all of its streams have yet to send."""
+    """Bytes that all of its streams have yet to send."""
 
     def send_head(self, stream: "Http2Stream", fields: Fields, *, ended: bool) -> None: ...
 
@@ -347,7 +347,7 @@ class Http2Stream:
             self.body.release()
             self.body = None
 
-    # What the exchange calls.
+    # Called by the exchange.
 
     def deliver_plain(self, exchange: Exchange, answer: bytes) -> None:
         self.deliver(exchange, (answer,))
@@ -393,7 +393,7 @@ class Http2Stream:
     def run(self, exchange: Exchange, task: Task, owner: Hashable | None) -> None:
         self._owner.run(exchange, task, owner)
 
-    # What an answer without an end calls.
+    # Called by streaming responses.
 
     @property
     def write_paused(self) -> bool:
@@ -416,7 +416,7 @@ class Http2Stream:
     def buffered_bytes(self) -> int:
         return self.out.nbytes
 
-    # What the connection calls.
+    # Called by the connection.
 
     @property
     def is_sent(self) -> bool:

@@ -126,7 +126,7 @@ class WrittenObject:
         return memoryview(self._joined())
 
     def close(self) -> None:
-        """What was not synced is forgotten: an object cut short must not take the place of a whole one."""
+        """Discard unsynced data: a truncated object must not replace a complete one."""
 
     def _all(self) -> list[BytesLike]:
         """The bytes so far. They begin with what the store has, whatever a copy nearby says."""
@@ -231,7 +231,7 @@ class ObjectFileSystem:
     def lock(self, path: str, note: str) -> FolderLock:
         raise OSError(errno.ENOTSUP, "an object store has no locks; the data folder's is taken", path)
 
-    # What only object stores need
+    # Methods of object stores only
 
     def tail(self, path: str, length: int) -> bytes:
         """The last bytes of an object, kept nearby from the first question on."""

@@ -28,7 +28,7 @@ class StoreUnavailable(OSError):
 
 
 class Listing(NamedTuple):
-    """What lies directly below a folder of names; both sorted."""
+    """The direct children of a prefix; both sorted."""
 
     folders: list[str]
     objects: list[str]

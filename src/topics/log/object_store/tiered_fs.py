@@ -67,7 +67,7 @@ class TieredFileSystem:
         fs, inner = self._at(path)
         return fs.lock(inner, note)
 
-    # What only the far tier has
+    # Methods of the cold tier only
 
     def tail(self, path: str, length: int) -> bytes:
         """The last bytes of an object, from nearby where they are kept."""

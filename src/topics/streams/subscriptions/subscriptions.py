@@ -45,7 +45,7 @@ class Ack(msgspec.Struct, frozen=True):
 
 
 class Acks(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says about a wake-up."""
+    """A worker's acknowledgement of a wake-up."""
 
     wake_id: str
     generation: int

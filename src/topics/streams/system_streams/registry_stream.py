@@ -31,7 +31,7 @@ from topics.streams.streams import Streams
 from topics.streams.system_streams.system_stream import SystemStream
 from topics_protocol.rfc3339 import write_time
 
-# What `__registry__` holds: one entry for each thing that became of a stream.
+# Content of `__registry__`: one entry for each event of a stream.
 #
 #     {"event": "created", "stream": "orders", "epoch": 7, "at": "2026-03-01T10:00:00.000Z",
 #      "content_type": "application/json", "profile": "generic", "schema_version": 0, "contract": null,
@@ -69,7 +69,7 @@ CONTRACT = Contract(Registry((Version(encode(SCHEMA), None, 0),)))
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
-    """What of an entry tells whether something happened since."""
+    """The fields of an entry that tell whether the stream changed since."""
 
     stream: str
     epoch: int
@@ -80,7 +80,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 
 
 def event_of(event: EventName, topic: Topic, at_ms: int) -> dict[str, Any]:
-    """What happened to a stream, and how it stands after it."""
+    """The entry for an event of a stream, with the state after it."""
     info, state = describe(topic), stream_of(topic)
     description = state.description if state is not None else None
     return {
@@ -200,7 +200,7 @@ class Reconciler:
     # The streams
 
     def _compare(self, standing: Iterator[Standing]) -> None:
-        """What the log believes to be there, against what is."""
+        """Compare the streams in the registry stream with those that exist."""
         some = list(islice(standing, STEP))
         for one in some:
             if one.stream not in self.skip:
@@ -288,7 +288,7 @@ class LifecycleLog:
         self._reconcile()
         self._flush()
 
-    # What happens
+    # Events
 
     def _gone(self, topic: Topic) -> None:
         if not is_retired(topic):

@@ -26,7 +26,7 @@ from topics.streams.system_streams.system_stream import SystemStream
 
 
 class Around(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known outside of the engine."""
+    """State outside of the engine."""
 
     requests: int = 0
     received_bytes: int = 0
@@ -40,7 +40,7 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):
     counters: dict[tuple[str, str], float]
-    """What only grows, by metric and unit."""
+    """Counters (monotonic), by metric and unit."""
     gauges: dict[tuple[str, str], float]
     syncs: dict[int, int]
     """Syncs of the log by how long they took: how many since the start, by the bound in microseconds that they are
