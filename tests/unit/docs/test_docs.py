@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.http.live import LiveServer
-from tests.unit.docs.pages import DOCS, PAGES, ROOT, blocks, name_of, read, without_blocks
+from tests.unit.docs.pages import DOCS, PAGES, ROOT, blocks, name_of, read, section, without_blocks
 from topics_client import Client
 
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -229,12 +229,16 @@ def test_the_benchmark_page_has_the_place_for_its_tables(name: str) -> None:
     assert page.index(begin) < page.index(end)
 
 
-def test_the_changelog_has_the_version() -> None:
+def test_changelog_has_one_short_section_per_release() -> None:
     from topics import __version__
 
-    headings = re.findall(r"^## (.+)$", read("CHANGELOG.md"), re.MULTILINE)
-    assert headings[0] == "Unreleased"
-    assert __version__ in headings
+    page = read("CHANGELOG.md")
+    releases = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    assert releases in ([__version__], ["Unreleased", __version__])
+    for release in releases:
+        text = section(page, f"## {release}")
+        assert len(text.splitlines()) <= 80
+        assert set(re.findall(r"^### (.+)$", text, re.MULTILINE)) <= {"Added", "Changed", "Fixed"}
 
 
 def test_the_recipes_name_files_that_exist() -> None:
