@@ -287,3 +287,20 @@ def test_no_definition_has_a_name_of_the_past() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and OLD_NAMES.search(node.name)
     ]
     assert found == []
+
+
+def test_command_modules_share_their_options() -> None:
+    """An option type (`Output`, `Json`, ...) with the same name and value type is defined once."""
+    defined = Counter(
+        (node.targets[0].id, ast.unparse(node.value.slice.elts[0]))
+        for name, module in modules().items()
+        if name.startswith("topics.cli.")
+        for node in module.tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Subscript)
+        and ast.unparse(node.value.value) == "Annotated"
+        and isinstance(node.value.slice, ast.Tuple)
+    )
+    assert len(defined) > 10
+    assert [option for option, count in defined.items() if count > 1] == []

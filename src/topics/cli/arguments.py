@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
@@ -15,6 +15,10 @@ from topics.cli.failures import CommandError, UsageError
 
 Switch = Parameter(negative="", show_default=False)
 """A flag without a value."""
+ColdDir = Annotated[
+    str | None, Parameter(env_var="TOPICS_COLD_DIR", help="Folder or object store URL with old segments.")
+]
+Json = Annotated[bool, Switch, Parameter(help="Print the result as JSON.")]
 
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SPAN_MS_MAX = 1_000_000 * _MS["d"]

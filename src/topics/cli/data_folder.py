@@ -7,7 +7,7 @@ import msgspec
 from cyclopts import Parameter
 from rich.table import Table
 
-from topics.cli.arguments import counted
+from topics.cli.arguments import ColdDir, Json, counted
 from topics.cli.output import console, progress
 from topics.log.layout import Layout, check_cold
 from topics.log.object_store.tiered_fs import guest_files
@@ -54,12 +54,6 @@ def summary(report: Report) -> str:
 
 def _range(ends: tuple[int, int] | None) -> str:
     return f"{ends[0]}–{ends[1]}" if ends is not None else ""
-
-
-ColdDir = Annotated[
-    str | None, Parameter(env_var="TOPICS_COLD_DIR", help="Folder or object store URL with old segments.")
-]
-Json = Annotated[bool, Parameter(negative="", show_default=False, help="Print the report as JSON.")]
 
 
 def verify(folder: str, /, *, cold_dir: ColdDir = None, json: Json = False) -> int:

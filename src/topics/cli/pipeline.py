@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from topics.cli.arguments import need_spark
+from topics.cli.arguments import ColdDir, Json, need_spark
 from topics.cli.failures import CommandError
 from topics.cli.output import console
 from topics.log.catalog import read_catalog
@@ -52,7 +52,6 @@ def show(found: PipelineStatus, fresh: int | None) -> None:
         screen.print(f"quarantined: {one.topic} ({one.product}, {one.attempts} attempts): {one.reason}")
 
 
-ColdDir = Annotated[str | None, Parameter(name="--cold-dir", help="The cold folder or object store (TOPICS_COLD_DIR).")]
 ArchiveDir = Annotated[str | None, Parameter(name="--archive-dir", help="The archive (TOPICS_ARCHIVE_DIR).")]
 Master = Annotated[str | None, Parameter(name="--spark-master", help="The Spark master (TOPICS_SPARK_MASTER).")]
 Remote = Annotated[str | None, Parameter(name="--spark-remote", help="The Spark Connect server (TOPICS_SPARK_REMOTE).")]
@@ -148,9 +147,6 @@ def rebuild(stream: str, /, *, data_dir: DataDir = None) -> int:
         lock.release()
     print(f"the next run of the pipeline rebuilds {len(manifest.files)} index files of {stream}")
     return 0
-
-
-Json = Annotated[bool, Parameter(negative="", show_default=False, help="Print the status as JSON.")]
 
 
 def status(*, data_dir: DataDir = None, json: Json = False) -> int:

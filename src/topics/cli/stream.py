@@ -224,7 +224,7 @@ Offset = Annotated[
         show_default=lambda _: "-1",
     ),
 ]
-Key = Annotated[str | None, Parameter(help="Print only entries with this routing key.")]
+RoutingKey = Annotated[str | None, Parameter(help="Print only entries with this routing key.")]
 
 
 Filter = Annotated[
@@ -242,7 +242,7 @@ def read(
     *,
     offset: Offset = None,
     since: Since = None,
-    key: Key = None,
+    key: RoutingKey = None,
     filter: Filter = None,
     server: Server = HERE,
 ) -> int:
@@ -276,7 +276,7 @@ def tail(
     offset: Annotated[
         str, Parameter(allow_leading_hyphen=True, help="The offset to start at; -1 for the beginning, or now.")
     ] = NOW,
-    key: Key = None,
+    key: RoutingKey = None,
     filter: Filter = None,
     server: Server = HERE,
 ) -> int:
