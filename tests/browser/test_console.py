@@ -105,7 +105,7 @@ def test_numbers_are_shown_as_they_were_written(browser: Browser, sampled: LiveS
         expect(page.locator(".detail")).to_contain_text('"one": 1.0')
 
 
-def test_what_others_wrote_stays_text(browser: Browser, sampled: LiveServer) -> None:
+def test_console_escapes_user_content(browser: Browser, sampled: LiveServer) -> None:
     places = (
         "topics", "topic/hostile", "topic/hostile/live?seq=1", "topic/rooms%2F42", "search/weblog", "routers", "schema",
         f"topic/{quote(HOSTILE_STREAM, safe='')}", "topic/%3Cimg%20src=x%20onerror=window.pwned=4%3E", "nowhere",

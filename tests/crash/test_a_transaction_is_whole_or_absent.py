@@ -88,7 +88,7 @@ def writing_behind(world: TransactionWorld) -> None:
 
 
 @each_number_of_shards
-def test_what_comes_behind_a_commit_stays_behind_it(shards: int) -> None:
+def test_appends_after_a_transaction_commit_stay_after_it(shards: int) -> None:
     assert_kept(stops(writing_behind, shards))
 
 

@@ -81,12 +81,12 @@ def some_endings(call: int) -> tuple[Ending, ...]:
 
 
 @each_scenario
-def test_whatever_step_the_process_stops_at(scenario: Scenario) -> None:
+def test_object_store_recovers_after_a_crash_at_every_step(scenario: Scenario) -> None:
     assert_none(sweep_stops(scenario, OPTIONS, some_endings))
 
 
 @each_scenario
-def test_whatever_step_fails(scenario: Scenario) -> None:
+def test_object_store_recovers_after_an_io_error_at_every_step(scenario: Scenario) -> None:
     # To the store and to the copies one failure is like the other.
     assert_none(sweep_faults(scenario, OPTIONS, lambda plan, path: plan.fault is Fault.EIO and of_the_store(path)))
 
@@ -126,7 +126,7 @@ def fails_from(number: int, lasting: bool) -> Flaky:
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
 @each_scenario
-def test_whatever_call_finds_the_store_away(scenario: Scenario, lasting: bool) -> None:
+def test_object_store_outage_at_every_call_is_retried(scenario: Scenario, lasting: bool) -> None:
     """Reading ones, too. When the store is back, everything acknowledged is there, and nothing is told as lost."""
     counting = fails_from(0, False)
     world = World(FakeDisk(), OPTIONS)

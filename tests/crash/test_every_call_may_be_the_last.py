@@ -100,11 +100,11 @@ def test_a_deleted_topic_stays_deleted(shards: int) -> None:
     assert_kept(scenarios.dropping, options(shards))
 
 
-def test_what_a_cap_evicted_does_not_come_back() -> None:
+def test_records_evicted_by_cap_do_not_return_after_a_crash() -> None:
     assert_kept(scenarios.capping, options(1))
 
 
-def test_what_time_evicted_does_not_come_back() -> None:
+def test_records_expired_by_ttl_do_not_return_after_a_crash() -> None:
     assert_kept(scenarios.expiring, options(1))
 
 

@@ -100,7 +100,7 @@ def test_missing_or_empty_key_file_names_the_command_that_creates_a_key(tmp_path
         assert status(live, secret) == 200
 
 
-def test_what_is_open_with_a_key_ends_with_it(tmp_path: Path, keys: Keys) -> None:
+def test_revoked_key_closes_its_open_connections(tmp_path: Path, keys: Keys) -> None:
     """On connections that are kept, whose heads the server knows; other keys notice nothing."""
     stays, goes = keys.create("stays"), keys.create("goes")
     with LiveServer(tmp_path, key_file=str(keys.path)) as live:

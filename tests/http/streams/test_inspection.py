@@ -199,7 +199,7 @@ def test_a_tag_moves_only_when_its_own_resource_does(http: httpx.Client, path: s
 
 @pytest.mark.parametrize("part", ["_details", "_index_status"])
 @pytest.mark.parametrize("change", ["schema", "profile", "seal", "delete"])
-def test_whoever_waits_is_woken(
+def test_long_poll_is_woken_by_a_change(
     http: httpx.Client, pool: ThreadPoolExecutor, path: str, name: str, part: str, change: str
 ) -> None:
     create(http, path, "application/json")
@@ -222,7 +222,7 @@ def test_whoever_waits_is_woken(
 
 
 @pytest.mark.parametrize("change", ["append", "close", "delete of an entry"])
-def test_whoever_waits_for_details_is_woken_by(
+def test_long_poll_of_details_is_woken_by_a_change(
     http: httpx.Client, pool: ThreadPoolExecutor, path: str, name: str, change: str
 ) -> None:
     create(http, path, "application/json", b"[1,2]")

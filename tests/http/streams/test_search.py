@@ -401,7 +401,7 @@ def test_searching_needs_the_scope_to_read(tmp_path: Path) -> None:
                 assert http.get(path, params={"offset": "-1", "filter": "status:1"}).status_code == status
 
 
-def test_what_a_budget_leaves_out_is_told(tmp_path: Path) -> None:
+def test_search_reports_entries_skipped_by_the_budget(tmp_path: Path) -> None:
     settings = {"search_stream_bytes": "65536", "search_scan_bytes": "65536", "segment_max_events": "100"}
     with LiveServer(tmp_path, **settings) as live, httpx.Client(base_url=live.url, timeout=30) as http:
         path = described(http, "/v1/stream/one")

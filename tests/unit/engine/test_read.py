@@ -277,7 +277,7 @@ def test_a_topic_whose_records_are_all_deleted(home: str) -> None:
 
 
 @homes
-def test_what_a_cap_took_is_told_with_its_range(home: str) -> None:
+def test_eviction_by_cap_gives_a_tombstone_with_its_range(home: str) -> None:
     engine = filled(home, [0, 1, 2], [3])
     put(engine, "t", cap_records=2)
     result = read(engine, "t")
@@ -288,7 +288,7 @@ def test_what_a_cap_took_is_told_with_its_range(home: str) -> None:
 
 
 @homes
-def test_what_time_took_is_told_with_its_range(home: str) -> None:
+def test_expiry_by_ttl_gives_a_tombstone_with_its_range(home: str) -> None:
     clock = ManualClock()
     engine = open_with_cold(clock=clock)
     put(engine, "t", ttl_ms=1000)

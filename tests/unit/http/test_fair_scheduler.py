@@ -150,7 +150,7 @@ def slow_memory() -> Memory:
     return memory
 
 
-def test_who_asks_for_little_is_served_before_the_rest_of_what_another_asked_for() -> None:
+def test_short_request_is_scheduled_before_the_rest_of_a_long_one() -> None:
     """Thousands of requests at once on one connection, then one on another: it is not behind them."""
     memory = slow_memory()
     app = memory.app

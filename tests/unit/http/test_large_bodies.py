@@ -76,7 +76,7 @@ def test_others_are_served_between_any_two_steps() -> None:
     memory.leave()
 
 
-def test_what_follows_on_the_connection_keeps_its_order() -> None:
+def test_pipelined_requests_after_a_large_body_keep_their_order() -> None:
     app = Reader()
     app.memory.send(post("/long") + get("/next"))
     assert app.seen == [*(f"/long {left}" for left in range(9, -1, -1)), "/next"]

@@ -82,7 +82,7 @@ def test_many_clients_that_read_nothing_cost_no_more_than_the_budget() -> None:
     assert (memory.server_state.output_backpressure.held_bytes, app.account.unread_bytes) == (0, 0)
 
 
-def test_who_has_read_everything_is_served_while_who_has_not_waits() -> None:
+def test_output_backpressure_delays_only_connections_with_unread_bytes() -> None:
     app = Reader()
     memory = served(app, unread_bytes=256 * 1024, gzip_min_bytes=1 << 40)
     greedy = [connect(memory) for _ in range(20)]

@@ -280,7 +280,7 @@ def test_class_disk_is_synced_in_the_background() -> None:
     run(test, sync_s=0.001)
 
 
-def test_what_the_loop_wrote_itself_is_synced_in_the_background_each_time() -> None:
+def test_inline_write_is_synced_in_the_background() -> None:
     async def test(bench: Bench) -> None:
         bench.submit("first", needs_sync=True)
         await bench.until(1)

@@ -243,7 +243,7 @@ def test_an_acknowledgement_is_one_frame_whatever_it_names(engine: Engine) -> No
     assert logged(engine)[before:] == [FrameKind.DELETE]
 
 
-def test_who_does_not_hold_a_job_cannot_acknowledge_it(engine: Engine, clock: ManualClock) -> None:
+def test_ack_without_the_lease_is_refused(engine: Engine, clock: ManualClock) -> None:
     produce(engine, 1, 2)
     claim(engine, node="a")
     assert ack(engine, 1, 2, 77, node="b").skipped == [1, 2, 77]

@@ -464,7 +464,7 @@ def test_what_is_kept_for_routers_is_bounded(engine: Engine, monkeypatch: pytest
     assert tombstone is not None and tombstone.reason.value == "source_trim"
 
 
-def test_what_the_source_lost_before_it_was_forwarded_is_told_in_its_place(engine: Engine) -> None:
+def test_records_lost_before_forwarding_give_a_gap_in_the_destination(engine: Engine) -> None:
     put(engine, "a", cap_records=2)
     put(engine, "b", cap_records=3, discard=REJECT)
     route(engine, "a", "b")

@@ -230,7 +230,7 @@ def old(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
-def test_what_the_index_does_not_hold_is_scanned(old: World) -> None:
+def test_entries_outside_the_index_are_scanned(old: World) -> None:
     (outcome,) = old.ask("a")
     assert statuses(outcome) == list(range(20, 0, -1))
     assert outcome.complete and outcome.first > 10
@@ -511,7 +511,7 @@ def test_streams_take_turns_at_being_indexed(world: World) -> None:
     assert world.searcher.kinds() == []
 
 
-def test_what_nobody_asked_for_takes_no_room_from_what_somebody_did(streams: Streams) -> None:
+def test_unrequested_indexes_do_not_evict_requested_ones(streams: Streams) -> None:
     world = World(streams.engine, memory_bytes=100)
     world.describe("a")
     world.describe("b")

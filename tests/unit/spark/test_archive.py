@@ -146,7 +146,7 @@ def test_a_delete_of_a_whole_segment_reaches_the_archive_though_its_files_are_go
     assert archived(folder.disk, "orders") == {3: "3"}
 
 
-def test_what_was_deleted_before_it_was_archived_is_never_archived(folder: Folder) -> None:
+def test_records_deleted_before_archiving_are_never_archived(folder: Folder) -> None:
     folder.append("orders", Record.of(1, tag="a"), 2, 3)
     folder.seal()
     folder.delete("orders", tag="a")

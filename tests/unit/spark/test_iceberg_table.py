@@ -398,7 +398,7 @@ def test_delete_is_acked_only_when_the_table_hides_it() -> None:
     assert len(of_topic(table_rows(folder.disk), "orders")) == 90
 
 
-def test_what_is_deleted_is_gone_by_its_deadline() -> None:
+def test_deleted_records_leave_the_table_by_the_deadline() -> None:
     folder = filled()
     run_shown(folder.disk, folder, 1)
     folder.delete("orders", tag="t3")

@@ -71,7 +71,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_what_a_crash_took_fails_a_read_of_the_files_too(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_of_files_fails_for_records_lost_in_a_crash(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.folder.append("orders", 1, 2, 3, 4)
     place.folder.seal()
     catalog = load_catalog(place.files, place.layout)

@@ -87,7 +87,7 @@ def test_many_changes_of_one_turn_are_one_batch(streams: Streams) -> None:
     assert log.reconciled
 
 
-def test_what_happened_while_nobody_wrote_is_told_by_the_next_start(disk: FakeDisk, clock: ManualClock) -> None:
+def test_registry_stream_catches_up_after_a_restart(disk: FakeDisk, clock: ManualClock) -> None:
     streams = inline_streams(open_engine(disk, clock, wal_shards=2, segment_max_events=4))
     _, turns = opened(streams)
     for name in ("stays", "goes", "changes", "again"):
