@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.unit.docs.pages import read
+from tests.unit.docs.pages import read, stream_pages
 
 _BLOCK = re.compile(r"^```http\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _METHOD = re.compile(r"(GET|PUT|POST|HEAD|DELETE) (/\S+)")
 _HEADER = re.compile(r"([a-z-]+): (.+)")
 BLOCKS = [
-    *_BLOCK.findall(read("docs/streams.md")),
+    *_BLOCK.findall(stream_pages()),
     # One conversation, told in parts.
     "\n".join(_BLOCK.findall(read("docs/search.md"))),
 ]

@@ -20,6 +20,25 @@ def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
+def folder(name: str, *pages: str) -> str:
+    """The text of several pages of a folder of docs/, in the order they are named."""
+    return "\n".join(read(f"docs/{name}/{page}.md") for page in pages)
+
+
+def api_pages() -> str:
+    """The pages of the HTTP API, in an order in which their examples run one after another; that of keys is last."""
+    return folder(
+        "api", "README", "topics", "records", "transactions", "routers", "queues", "watch", "websocket", "admin",
+        "metrics", "authentication",
+    )  # fmt: skip
+
+
+def stream_pages() -> str:
+    return folder(
+        "streams", "README", "append", "read", "schemas", "profiles", "touches", "inspection", "subscriptions"
+    )
+
+
 def blocks(text: str, language: str = "") -> list[str]:
     """The fenced blocks of a language; the empty one is that of blocks which name none."""
     return [match["code"] for match in _FENCE.finditer(text) if match["language"] == language]

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tests.http.live import LiveServer
-from tests.unit.docs.pages import blocks, read, rows, section
+from tests.unit.docs.pages import api_pages, blocks, read, rows, section
 from topics.api.app import Api
 from topics.api.auth import KeyRing, Scope
 from topics.api.error_responses import STATUS_BY_CODE
@@ -38,7 +38,7 @@ from topics.system.process import process_numbers
 from topics.testing import FakeDisk, FolderStore, ManualClock, SeededEntropy
 from topics_protocol import queues, v0, watch
 
-PAGE = read("docs/api.md")
+PAGE = api_pages()
 BASE = "http://127.0.0.1:4000"
 ROUTES = OpsHandlers(SystemClock(), stream_routes(Settings())).routes()
 
@@ -66,7 +66,7 @@ def words(scopes: Scope) -> str:
 def test_every_query_parameter_is_described(route: Any) -> None:
     # A section begins with its route.
     for parameter in route.operation.query:
-        [text] = re.findall(rf"(?s)^`{route.method} {re.escape(route.path)}` .*?(?=^##)", PAGE, re.MULTILINE)
+        [text] = re.findall(rf"(?s)^`{route.method} {re.escape(route.path)}` .*?(?=^#+ |\Z)", PAGE, re.MULTILINE)
         assert re.search(rf"`\??{parameter.name}(?:=\w+)?`", text), parameter.name
 
 
@@ -77,13 +77,13 @@ def test_every_error_code_is_on_the_page_with_its_status() -> None:
 
 
 def test_every_config_field_is_on_the_page_with_its_default() -> None:
-    listed = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(section(PAGE, "### The config of a topic"))}
+    listed = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(section(PAGE, "## The config of a topic"))}
     assert {name: json.loads(default) for name, default in listed.items()} == msgspec.to_builtins(DEFAULT_CONFIG)
     assert set(listed) == set(TopicConfigPatch.__struct_fields__)
 
 
 def test_the_clamps_of_a_config_are_those_of_the_page() -> None:
-    table = section(PAGE, "### The config of a topic")
+    table = section(PAGE, "## The config of a topic")
     low, high = TopicConfig(lease_ms=0, claim_jitter_ms=0), TopicConfig(lease_ms=2**63, claim_jitter_ms=2**63)
     assert f"| clamped to {low.lease_ms} to {high.lease_ms} |" in table
     assert f"| clamped to {low.claim_jitter_ms} to {high.claim_jitter_ms} |" in table
@@ -91,62 +91,62 @@ def test_the_clamps_of_a_config_are_those_of_the_page() -> None:
 
 # Where the fields of each message are described. A message that is not here fails the test below.
 _SECTIONS: dict[type, str] = {
-    v0.BackupInfo: "### Backups",
-    v0.BackupStarted: "### Backups",
-    v0.BackupsAnswer: "### Backups",
-    AppendBody: "### Append records",
-    Record: "### Append records",
-    v0.AppendAnswer: "### Append records",
-    v0.DiffBody: "### Read records",
-    v0.DiffAnswer: "### Read records",
-    v0.RecordOut: "### Read records",
-    Tombstone: "#### Tombstones",
-    v0.DeleteBody: "### Delete records",
-    v0.DeleteAnswer: "### Delete records",
-    v0.PutAnswer: "### Create or configure a topic",
-    v0.TopicAnswer: "### Look at a topic",
-    v0.QueueCounters: "### Look at a topic",
-    v0.TopicSummary: "### List topics",
-    v0.ListAnswer: "### List topics",
-    v0.DropAnswer: "### Delete a topic",
-    v0.RouterBody: "### Create or change a router",
-    v0.RouterPutAnswer: "### Create or change a router",
-    v0.RouterAnswer: "### Look at a router",
-    v0.RouterSummary: "### List routers",
-    v0.RouterListAnswer: "### List routers",
-    v0.RouterDropAnswer: "### Delete a router",
-    v0.HealthAnswer: "### Health and readiness",
-    v0.ReadyAnswer: "### Health and readiness",
-    v0.KeyAnswer: "### Who asks",
-    v0.SelfAnswer: "### Who asks",
-    v0.PipelineAnswer: "### The pipeline",
-    v0.PipelineRun: "### The pipeline",
-    v0.QuarantinedTopic: "### The pipeline",
-    v0.PipelineProduct: "### The pipeline",
-    v0.PipelineWorker: "### The pipeline",
+    v0.BackupInfo: "## Backups",
+    v0.BackupStarted: "## Backups",
+    v0.BackupsAnswer: "## Backups",
+    AppendBody: "## Append records",
+    Record: "## Append records",
+    v0.AppendAnswer: "## Append records",
+    v0.DiffBody: "## Read records",
+    v0.DiffAnswer: "## Read records",
+    v0.RecordOut: "## Read records",
+    Tombstone: "### Tombstones",
+    v0.DeleteBody: "## Delete records",
+    v0.DeleteAnswer: "## Delete records",
+    v0.PutAnswer: "## Create or configure a topic",
+    v0.TopicAnswer: "## Look at a topic",
+    v0.QueueCounters: "## Look at a topic",
+    v0.TopicSummary: "## List topics",
+    v0.ListAnswer: "## List topics",
+    v0.DropAnswer: "## Delete a topic",
+    v0.RouterBody: "## Create or change a router",
+    v0.RouterPutAnswer: "## Create or change a router",
+    v0.RouterAnswer: "## Look at a router",
+    v0.RouterSummary: "## List routers",
+    v0.RouterListAnswer: "## List routers",
+    v0.RouterDropAnswer: "## Delete a router",
+    v0.HealthAnswer: "## Health and readiness",
+    v0.ReadyAnswer: "## Health and readiness",
+    v0.KeyAnswer: "## Who asks",
+    v0.SelfAnswer: "## Who asks",
+    v0.PipelineAnswer: "## The pipeline",
+    v0.PipelineRun: "## The pipeline",
+    v0.QuarantinedTopic: "## The pipeline",
+    v0.PipelineProduct: "## The pipeline",
+    v0.PipelineWorker: "## The pipeline",
     v0.TokenBody: "### Tokens",
     v0.TokenAnswer: "### Tokens",
     v0.ErrorAnswer: "### Errors",
     v0.ErrorBody: "### Errors",
     v0.Performance: "### Performance",
-    watch.WatchBody: "### Watch topics",
-    watch.WatchFrom: "### Watch topics",
-    watch.WatchAnswer: "### Watch topics",
-    watch.WatchPosition: "### Watch topics",
-    queues.ClaimBody: "### Claim jobs",
-    queues.ClaimAnswer: "### Claim jobs",
-    queues.JobOut: "### Claim jobs",
-    queues.JobEvent: "### Claim jobs",
-    queues.AckBody: "### Acknowledge jobs",
-    queues.AckAnswer: "### Acknowledge jobs",
-    queues.NackBody: "### Give jobs back",
-    queues.NackAnswer: "### Give jobs back",
-    queues.ExtendBody: "### Hold jobs for longer",
-    queues.ExtendAnswer: "### Hold jobs for longer",
-    queues.RedriveBody: "### Redrive dead letters",
-    queues.RedriveAnswer: "### Redrive dead letters",
-    queues.LeaseOut: "### List leases",
-    queues.LeasesAnswer: "### List leases",
+    watch.WatchBody: "## Watch topics",
+    watch.WatchFrom: "## Watch topics",
+    watch.WatchAnswer: "## Watch topics",
+    watch.WatchPosition: "## Watch topics",
+    queues.ClaimBody: "## Claim jobs",
+    queues.ClaimAnswer: "## Claim jobs",
+    queues.JobOut: "## Claim jobs",
+    queues.JobEvent: "## Claim jobs",
+    queues.AckBody: "## Acknowledge jobs",
+    queues.AckAnswer: "## Acknowledge jobs",
+    queues.NackBody: "## Give jobs back",
+    queues.NackAnswer: "## Give jobs back",
+    queues.ExtendBody: "## Hold jobs for longer",
+    queues.ExtendAnswer: "## Hold jobs for longer",
+    queues.RedriveBody: "## Redrive dead letters",
+    queues.RedriveAnswer: "## Redrive dead letters",
+    queues.LeaseOut: "## List leases",
+    queues.LeasesAnswer: "## List leases",
 }
 # What a list cursor holds is nobody's business: to clients it is an opaque text.
 _OPAQUE = {v0.PageCursor}
@@ -162,7 +162,7 @@ def messages() -> Iterator[type]:
 
 def test_every_event_of_a_watch_is_described_with_its_fields() -> None:
     told: dict[str, set[str]] = {}
-    for cells in rows(section(PAGE, "### The stream of a watch")):
+    for cells in rows(section(PAGE, "## The stream of a watch")):
         name = cells[0].strip("`") or list(told)[-1]
         told.setdefault(name, set()).update(re.findall(r"`([^`]+)`", cells[1]))
     events: dict[str, type[msgspec.Struct]] = {
@@ -175,7 +175,7 @@ def test_every_event_of_a_watch_is_described_with_its_fields() -> None:
 
 
 def test_the_defaults_of_a_watch_are_those_in_force() -> None:
-    listed = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(section(PAGE, "### Watch topics"))}
+    listed = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(section(PAGE, "## Watch topics"))}
     for field in msgspec.structs.fields(watch.WatchBody):
         if field.default is not msgspec.NODEFAULT and field.default is not None:
             assert json.loads(listed[field.name]) == field.default
@@ -188,7 +188,7 @@ def test_every_field_of_a_message_is_described(message: type) -> None:
 
 
 def test_every_reason_of_a_tombstone_is_on_the_page() -> None:
-    table = section(PAGE, "#### Tombstones").split("| reason |")[1]
+    table = section(PAGE, "### Tombstones").split("| reason |")[1]
     assert {cells[0].strip("`") for cells in rows("| reason |" + table)} == {reason.value for reason in LossReason}
 
 
@@ -200,7 +200,7 @@ def test_the_limits_are_those_in_force() -> None:
 
 
 def test_the_defaults_and_clamps_of_a_read_are_those_in_force() -> None:
-    limits, reading = Limits(), section(PAGE, "### Read records")
+    limits, reading = Limits(), section(PAGE, "## Read records")
     assert f"0 is {limits.default_limit}," in reading
     assert f"0 is {limits.default_batch_bytes // 2**20} MiB," in reading
     assert f"more than {limits.max_wait_ms} is cut to it" in reading
@@ -208,7 +208,7 @@ def test_the_defaults_and_clamps_of_a_read_are_those_in_force() -> None:
 
 def test_every_metric_is_on_the_page_with_its_type() -> None:
     exposed = dict(re.findall(r"^# TYPE (\w+) (\w+)$", snapshot().text().decode(), re.MULTILINE))
-    listed = {cells[0].strip("`"): cells[1] for cells in rows(section(PAGE, "### Metrics")) if len(cells) == 3}
+    listed = {cells[0].strip("`"): cells[1] for cells in rows(section(PAGE, "# Metrics")) if len(cells) == 3}
     assert listed == exposed
     assert len(listed) > 30
 
@@ -217,7 +217,7 @@ def test_every_short_name_of_the_metrics_is_on_the_page() -> None:
     measured = snapshot()
     answer = json.loads(measured.json())
     long_names = set(re.findall(r"^# TYPE (\w+) \w+$", measured.text().decode(), re.MULTILINE))
-    pairs = [cells for cells in rows(section(PAGE, "### Metrics")) if len(cells) == 2]
+    pairs = [cells for cells in rows(section(PAGE, "# Metrics")) if len(cells) == 2]
     assert {word for cells in pairs for word in re.findall(r"`(\w+)`", cells[0])} == answer.keys() - long_names
     [of_the_log] = [cells[1] for cells in pairs if cells[0] == "`wal`"]
     assert set(re.findall(r"`(\w+)`", of_the_log)) == answer["wal"].keys()
@@ -364,12 +364,12 @@ def run_all(text: str, run: Runner, server: LiveServer) -> None:
 @pytest.mark.parametrize("run", RUNNERS)
 def test_the_examples_are_answered_as_shown(run: Runner, tmp_path: Path) -> None:
     with LiveServer(tmp_path, backup_dir="backups") as server:
-        run_all(PAGE.replace(section(PAGE, "## Keys"), ""), run, server)
+        run_all(PAGE.replace(read("docs/api/authentication.md"), ""), run, server)
 
 
 @pytest.mark.parametrize("run", RUNNERS)
 def test_the_examples_with_keys_are_answered_as_shown(run: Runner, tmp_path: Path) -> None:
-    text = section(PAGE, "## Keys")
+    text = read("docs/api/authentication.md")
     [keys] = re.findall(r"^TOPICS_API_KEYS='([^']+)' topics serve$", text, re.MULTILINE)
     with LiveServer(tmp_path, api_keys=keys) as server:
         run_all(text, run, server)

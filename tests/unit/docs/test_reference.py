@@ -28,11 +28,11 @@ def settings_row(setting: Setting) -> str:
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_every_setting_is_described_as_it_is(setting: Setting) -> None:
-    assert settings_row(setting) in read("docs/operations.md").splitlines()
+    assert settings_row(setting) in read("docs/operations/settings.md").splitlines()
 
 
 def test_no_setting_is_described_that_does_not_exist() -> None:
-    table = read("docs/operations.md").split("<!-- settings -->")[1].split("<!-- /settings -->")[0]
+    table = read("docs/operations/settings.md").split("<!-- settings -->")[1].split("<!-- /settings -->")[0]
     assert [cells[0] for cells in rows(table)] == [f"`{setting.name}`" for setting in SETTINGS]
 
 
@@ -112,7 +112,7 @@ def test_every_reason_of_a_loss_is_described() -> None:
 def test_the_exit_codes_are_those_of_the_command_line() -> None:
     promised = [squeezed(line) for line in (cli.__doc__ or "").splitlines() if re.match(r"\| \d", line)]
     assert promised
-    page = [squeezed(line) for line in section(read("docs/operations.md"), "### Exit codes").splitlines()]
+    page = [squeezed(line) for line in section(read("docs/operations/running.md"), "### Exit codes").splitlines()]
     assert [line for line in page if re.match(r"\| \d", line)] == promised
 
 
@@ -142,12 +142,12 @@ def log_events() -> set[str]:
 
 
 def test_every_warning_and_error_of_the_log_is_described() -> None:
-    described = set(re.findall(r"`([^`]+)`", section(read("docs/operations.md"), "## Logs")))
+    described = set(re.findall(r"`([^`]+)`", section(read("docs/operations/monitoring.md"), "## Logs")))
     assert log_events() - described == set()
 
 
 def test_the_statistics_to_watch_exist() -> None:
-    table = rows(section(read("docs/operations.md"), "## What to watch"))
+    table = rows(section(read("docs/operations/monitoring.md"), "## What to watch"))
     named = {name for cells in table for name in re.findall(r"`([\w\[\].]+)`", cells[0])}
     fields = {field.name for field in msgspec.structs.fields(EngineStats)}
     fields |= {field.name for field in msgspec.structs.fields(ShardStats)}

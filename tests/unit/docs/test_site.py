@@ -51,10 +51,10 @@ def test_links_of_the_site_lead_somewhere(page: Path) -> None:
 
 def test_links_are_turned_and_code_is_not() -> None:
     page = (
-        "see [`api`](docs/api.md#keys), [home](README.md), [it](#here), [code](src/topics/server.py), `[a](docs/b.md)`"
+        "see [`api`](docs/cli.md#keys), [home](README.md), [it](#here), [code](src/topics/server.py), `[a](docs/b.md)`"
     )
     assert turned(page, "README.md") == (
-        "see [`api`](api.md#keys), [home](index.md), [it](#here), code, `[a](docs/b.md)`"
+        "see [`api`](cli.md#keys), [home](index.md), [it](#here), code, `[a](docs/b.md)`"
     )
     assert turned("[a](../../README.md#x)\n```\n[b](../c.md)\n```\n", "docs/decisions/README.md") == (
         "[a](../index.md#x)\n```\n[b](../c.md)\n```\n"
@@ -65,7 +65,7 @@ def test_links_are_turned_and_code_is_not() -> None:
 
 
 def test_a_list_may_follow_its_paragraph_at_once() -> None:
-    assert turned("**Decision.**\n- one\n- two\n  more\n- three\n", "docs/api.md") == (
+    assert turned("**Decision.**\n- one\n- two\n  more\n- three\n", "docs/cli.md") == (
         "**Decision.**\n\n- one\n- two\n  more\n- three\n"
     )
 

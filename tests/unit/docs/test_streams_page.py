@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 
-from tests.unit.docs.pages import ROOT, read, rows, section
+from tests.unit.docs.pages import ROOT, read, rows, section, stream_pages
 from topics.api.error_responses import V1_CODE_BY_STATUS, V1_STATUS_BY_CODE, refusal_of
 from topics.api.v1.protocol import RESOURCES
 from topics.model.errors import TopicsError
@@ -16,7 +16,7 @@ from topics.schema.profiles.profile_registry import PROFILES
 from topics.schema.promotion import Chain
 from topics.streams import stream_frames
 
-PAGE = read("docs/streams.md")
+PAGE = stream_pages()
 
 
 def test_every_code_is_there_with_its_status() -> None:
@@ -71,7 +71,7 @@ def test_the_structures_of_its_frames_are_on_the_page_of_formats(structure: type
 
 
 def test_the_table_of_lenses_is_what_they_do() -> None:
-    table = [cells for cells in rows(section(PAGE, "### Lenses")) if cells[0].startswith("`{")]
+    table = [cells for cells in rows(section(PAGE, "## Lenses")) if cells[0].startswith("`{")]
     ops = {}
     for op, before, after in ([json.loads(cell.strip("`")) for cell in cells] for cells in table):
         lens = {"apiVersion": "durable.lens/v1", "schema": "s", "from": 1, "to": 2, "ops": [op]}
@@ -81,5 +81,5 @@ def test_the_table_of_lenses_is_what_they_do() -> None:
 
 
 def test_every_profile_is_there() -> None:
-    table = rows(section(PAGE, "## Profiles"))
+    table = rows(section(PAGE, "# Profiles"))
     assert {cells[0].strip("`") for cells in table if cells[0].startswith("`")} == PROFILES.keys()

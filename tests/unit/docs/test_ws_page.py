@@ -24,7 +24,7 @@ from topics_protocol.websocket_frames import (
     Unsubscribe,
 )
 
-PAGE = section(read("docs/api.md"), "## The WebSocket")
+PAGE = read("docs/api/websocket.md")
 
 
 def named(heading: str, first: str = "") -> set[str]:
@@ -45,17 +45,17 @@ def members(union: Any) -> tuple[Any, ...]:
 
 
 def test_every_command_and_its_fields_are_described() -> None:
-    assert named("### Commands", "| op |") == set(COMMANDS)
+    assert named("## Commands", "| op |") == set(COMMANDS)
     assert {member.__struct_config__.tag for member in members(Command)} == set(COMMANDS)
-    assert named("### Commands", "| field of `publish` |") == fields(Publish) - {"request_id"}
-    assert named("### Commands", "| field of `subscribe` |") == fields(Subscribe, SubscribeFrom) - {"request_id"}
-    assert named("### Commands", "| field of `unsubscribe` |") == fields(Unsubscribe) - {"request_id"}
+    assert named("## Commands", "| field of `publish` |") == fields(Publish) - {"request_id"}
+    assert named("## Commands", "| field of `subscribe` |") == fields(Subscribe, SubscribeFrom) - {"request_id"}
+    assert named("## Commands", "| field of `unsubscribe` |") == fields(Unsubscribe) - {"request_id"}
 
 
 def test_every_frame_and_its_fields_are_described() -> None:
     frames = members(ServerFrame)
-    assert named("### Frames", "| op |") == {frame.__struct_config__.tag for frame in frames}
-    assert named("### Frames", "| field of a frame |") == fields(*frames, Position)
+    assert named("## Frames", "| op |") == {frame.__struct_config__.tag for frame in frames}
+    assert named("## Frames", "| field of a frame |") == fields(*frames, Position)
 
 
 def test_the_numbers_are_those_in_force() -> None:
@@ -79,4 +79,4 @@ def test_the_conversation_is_real(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [1001, 1002, 1007, 1009, 1011, 1013])
 def test_every_close_code_is_described(code: int) -> None:
-    assert any(cells[0] == str(code) for cells in rows(section(PAGE, "### How a connection ends")))
+    assert any(cells[0] == str(code) for cells in rows(section(PAGE, "## How a connection ends")))
