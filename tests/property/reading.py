@@ -44,7 +44,8 @@ def _check_tombstone(topic: ModelTopic, request: ReadRequest, result: ReadResult
         return
     gap_from, gap_to, reason = expected
     estimate = stone.missed_estimate
-    assert stone == Tombstone(gap_from, gap_to, reason, estimate, topic.earliest, topic.head)
+    resume = topic.earliest if reason is LossReason.RECREATED else gap_to + 1
+    assert stone == Tombstone(gap_from, gap_to, reason, estimate, resume, topic.head)
     assert 0 <= estimate <= gap_to - gap_from + 1
 
 

@@ -539,7 +539,7 @@ class Engine(EngineView):
         """Reads from a cursor into any form of the records: `execute` cuts it out, on any thread. `aside` is for those
         who read much and can wait: no file at all is then read by the loop."""
         self._begin_read(topic, request)
-        plan = plan_read(topic, request)
+        plan = plan_read(topic, request, self.core.reader)
         if not (plan.cold or (aside and plan.sealed)) or self._workers is None:
             done(execute(plan, self.core.reader))
             return
@@ -560,7 +560,7 @@ class Engine(EngineView):
         """Reads from a cursor on the caller's stack, wherever the records are."""
         topic = self.core.existing(name)
         self._begin_read(topic, request)
-        return execute_read(plan_read(topic, request), self.core.reader)
+        return execute_read(plan_read(topic, request, self.core.reader), self.core.reader)
 
     def watch(self, name: str, woken: Callable[[], None]) -> Callable[[], None]:
         """Calls back once after the topic's next change; returns a function that takes the wish back.

@@ -5,20 +5,21 @@ A read looks at the records behind its cursor in seq order. What it meets decide
 | at or behind the cursor | the answer |
 |---|---|
 | records lost to a cap or to time (cursor + 1 < evict floor) | a tombstone, then records from the first live one |
-| the next thing is a range lost in a crash or given up by a repair | a tombstone for that range, then what follows it |
+| nothing live before a range lost in a crash, by a router or to a repair | a tombstone up to the next live record |
 | such a range lies further on | the records before it; the next read starts with its tombstone |
 | deleted records, or records of the reader's own node | nothing: the cursor moves past them |
 | the cursor is beyond the head, or of another epoch | a tombstone "recreated", then everything there is |
 """
 
+from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
 
-from topics.engine.record_runs import Block, Run, RunReader, Segment, has_nodes, live_ranges
+from topics.engine.record_runs import Block, Run, RunReader, Segment, first_live, has_nodes, live_ranges
 from topics.engine.topic import SEQ_BASE, Inheritance, Topic
 from topics.engine.watermarks import lost_from
-from topics.log.segment_files import SegmentDamaged
+from topics.log.segment_files import UNREADABLE, SegmentDamaged
 from topics.model.errors import CorruptSegmentError, RetryLaterError
 from topics.model.records import TRAIT_META, TRAIT_TAGS
 from topics.model.seq_ranges import LossReason, Tombstone
@@ -97,12 +98,13 @@ class ReadPlan(NamedTuple):
         return any(isinstance(run, Segment) and run.blocks is None for run in self.runs)
 
 
-def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
+def plan_read(topic: Topic, request: ReadRequest, reader: RunReader | None = None) -> ReadPlan:
+    """Plans a read. Without `reader`, a tombstone takes records whose delete flags are in a file for live ones."""
     if request.from_seq > topic.head or request.epoch not in (None, topic.epoch):
-        return _plan_anew(topic, request)
+        return _plan_anew(topic, request, reader)
     if topic.origin is not None and request.from_seq < topic.origin.upto:
-        return _plan_inherited(topic, topic.origin, request)
-    tombstone = find_tombstone(topic, request.from_seq)
+        return _plan_inherited(topic, topic.origin, request, reader)
+    tombstone = find_tombstone(topic, request.from_seq, reader)
     cursor = request.from_seq if tombstone is None else tombstone.gap_to
     start, end = max(cursor + 1, topic.earliest), topic.head
     if request.up_to is not None and request.up_to < end:
@@ -151,27 +153,27 @@ def last_block(topic: Topic, cursor: int, up_to: int) -> Block | None:
     return block
 
 
-def _plan_anew(topic: Topic, request: ReadRequest) -> ReadPlan:
+def _plan_anew(topic: Topic, request: ReadRequest, reader: RunReader | None) -> ReadPlan:
     """A read with a cursor that is none of this topic's: it knows nothing of what there is, and is told so."""
     head, earliest = topic.head, first_readable(topic)
     anew = msgspec.structs.replace(request, from_seq=min(earliest - 1, head), epoch=None)
-    return plan_read(topic, anew)._replace(
+    return plan_read(topic, anew, reader)._replace(
         tombstone=Tombstone(SEQ_BASE, head, LossReason.RECREATED, head, earliest, head)
     )
 
 
-def _plan_inherited(topic: Topic, origin: Inheritance, request: ReadRequest) -> ReadPlan:
+def _plan_inherited(topic: Topic, origin: Inheritance, request: ReadRequest, reader: RunReader | None) -> ReadPlan:
     """A read of what a fork inherited: in its source, up to where they part. What follows is for the next read."""
     assert origin.topic is not None
     below = max(request.from_seq, origin.below - 1)
     if below >= origin.upto:
-        return plan_read(topic, msgspec.structs.replace(request, from_seq=below))
-    plan = plan_read(origin.topic, msgspec.structs.replace(request, from_seq=below))
+        return plan_read(topic, msgspec.structs.replace(request, from_seq=below), reader)
+    plan = plan_read(origin.topic, msgspec.structs.replace(request, from_seq=below), reader)
     tombstone = plan.tombstone
     if tombstone is not None:
         gap_to = min(tombstone.gap_to, origin.upto)
         missed = min(tombstone.missed_estimate, gap_to - tombstone.gap_from + 1)
-        tombstone = msgspec.structs.replace(tombstone, gap_to=gap_to, missed_estimate=missed, head_seq=topic.head)
+        tombstone = Tombstone(tombstone.gap_from, gap_to, tombstone.reason, missed, gap_to + 1, topic.head)
     return plan._replace(
         topic_name=topic.name, end=min(plan.end, origin.upto), start=min(plan.start, origin.upto + 1),
         runs=[run for run in plan.runs if run.first_seq <= origin.upto], head=topic.head,
@@ -188,25 +190,49 @@ def first_readable(topic: Topic) -> int:
     return inherited if inherited <= origin.upto else topic.earliest
 
 
-def find_tombstone(topic: Topic, from_seq: int) -> Tombstone | None:
-    """The tombstone for a reader at this cursor; None if nothing was lost."""
+def find_tombstone(topic: Topic, from_seq: int, reader: RunReader | None = None) -> Tombstone | None:
+    """The tombstone for a reader at this cursor; None if nothing was lost.
+
+    The gap ends before the first live record behind it, which is the tombstone's `earliest_seq`: a reader that goes on
+    there never meets the same gap again, also where live records stand in front of it.
+    """
     head, earliest = topic.head, topic.earliest
     gap_from = from_seq + 1
     if gap_from < topic.evict_floor:
         return Tombstone(gap_from, earliest - 1, _reason(topic, gap_from), earliest - gap_from, earliest, head)
-    for lost in lost_from(topic, gap_from):
-        between = next(topic.runs_from(gap_from), None)
-        if lost.from_seq > gap_from and between is not None and _first_live(topic, gap_from) < lost.from_seq:
-            return None
-        return Tombstone(gap_from, lost.to_seq, lost.reason, lost.to_seq - from_seq, earliest, head)
-    return None
+    if topic.lost is None:
+        return None
+    resume = _first_live(topic, gap_from, reader)
+    crossed = list(takewhile(lambda lost: lost.from_seq < resume, lost_from(topic, gap_from)))
+    if not crossed:
+        return None
+    missed = sum([lost.to_seq - max(lost.from_seq, gap_from) + 1 for lost in crossed])
+    reasons = {lost.reason for lost in crossed}
+    reason = reasons.pop() if len(reasons) == 1 else LossReason.MIXED
+    return Tombstone(gap_from, resume - 1, reason, missed, resume, head)
 
 
-def _first_live(topic: Topic, seq: int) -> int:
-    """The first seq from here on that some run holds, at the earliest the first live one."""
+def _first_live(topic: Topic, seq: int, reader: RunReader | None) -> int:
+    """The first live seq from here on; head + 1 if there is none.
+
+    Delete flags that are not in memory are read from local files only: the cold tier may be slow, so its records count
+    as live here.
+    """
     seq = max(seq, topic.earliest)
-    run = next(topic.runs_from(seq), None)
-    return max(seq, run.first_seq) if run is not None else topic.head + 1
+    for run in topic.runs_from(seq):
+        if not run.live:
+            continue
+        lo = max(seq - run.first_seq, 0)
+        flags: bytes | bytearray | None = run.flags
+        if reader is not None and isinstance(run, Segment) and not run.cold:
+            try:
+                flags = reader.flags(topic.id, run)
+            except UNREADABLE:
+                flags = None
+        first = first_live(flags, lo, run.count)
+        if first < run.count:
+            return run.first_seq + first
+    return topic.head + 1
 
 
 def _reason(topic: Topic, gap_from: int) -> LossReason:

@@ -124,7 +124,8 @@ class ModelTopic:
         return max(self.cap_floor, self.ttl_floor)
 
     def tombstone(self, cursor: int) -> tuple[int, int, LossReason] | None:
-        """What a reader at this cursor is told before it gets its next record: the range and the reason."""
+        """What a reader at this cursor is told before it gets its next record: the range, up to the next live record,
+        and the reason."""
         first = cursor + 1
         if cursor > self.head:
             return 1, self.head, LossReason.RECREATED
@@ -132,11 +133,13 @@ class ModelTopic:
             by_cap, by_time = first < self.cap_floor, first < self.ttl_floor
             reason = LossReason.MIXED if by_cap and by_time else LossReason.CAP if by_cap else LossReason.TTL
             return first, self.earliest - 1, reason
-        for begin, end in self.lost:
-            if end > cursor:
-                before = any(cursor < record.seq < begin for record in self.live)
-                return None if before else (first, end, LossReason.CRASH)
-        return None
+        resume = self.first_live(first)
+        crossed = any(begin < resume and end > cursor for begin, end in self.lost)
+        return (first, resume - 1, LossReason.CRASH) if crossed else None
+
+    def first_live(self, seq: int) -> int:
+        """The first live seq from here on; head + 1 when there is none."""
+        return min((record.seq for record in self.live if record.seq >= seq), default=self.head + 1)
 
     # What changes it
 

@@ -35,6 +35,20 @@ def test_a_session_tells_where_each_topic_stands(server: LiveServer, api: httpx.
     assert made.keys() == {"wid", "stream_url", "session_ttl_ms", "topics", "performance"}
 
 
+def test_a_write_of_several_events_ends_with_caught_up(server: LiveServer, append: Append, name: str) -> None:
+    append("first")
+    with Watch(server.url, {"topics": {name: {"tail": True}}, "limit": 2}).open() as stream:
+        assert stream.event().name == "caught-up"
+        append(*range(10))
+        events = stream.events(6)
+        assert [event.name for event in events] == ["record"] * 5 + ["caught-up"]
+        assert events[-1].data == {"topic": name, "head_seq": 11} and events[-1].id == events[-2].id
+        # A write of one event leaves nobody behind.
+        append("one")
+        append("another")
+        assert [event.name for event in stream.events(2)] == ["record", "record"]
+
+
 def test_two_sessions_never_have_the_same_word(server: LiveServer, append: Append, name: str) -> None:
     append(1)
     assert len({watch(server.url, name).made["wid"] for _ in range(50)}) == 50

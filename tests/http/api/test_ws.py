@@ -154,6 +154,19 @@ def test_subscribe_tells_where_it_begins_then_the_backlog_then_what_is_new(
     socket.quiet()
 
 
+def test_a_write_of_several_frames_ends_with_caught_up(socket: Socket, name: str, append: Append) -> None:
+    append("first")
+    socket.ask(subscribe(name, tail=True, limit=2))
+    assert socket.frame()["op"] == "caught_up"
+    append(*range(10))
+    frames = [socket.frame() for _ in range(6)]
+    assert [frame["op"] for frame in frames] == ["record"] * 5 + ["caught_up"]
+    assert frames[-1]["head_seq"] == 11
+    append("one")
+    assert [record["$seq"] for record in socket.records(1)] == [12]
+    socket.quiet()
+
+
 def test_from_seq_and_tail(socket: Socket, name: str, append: Append) -> None:
     append(*range(10))
     assert socket.ask(subscribe(name, from_seq=8))["topics"][name]["from_seq"] == 8

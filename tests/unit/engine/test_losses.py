@@ -19,7 +19,7 @@ from tests.unit.conftest import (
 from tests.unit.routers.conftest import clock, disk, go_on, route
 from topics.engine.engine import Engine
 from topics.engine.watermarks import EXACT_MAX, forget_below, join, lost_from, remember
-from topics.model.seq_ranges import LossReason
+from topics.model.seq_ranges import LossReason, Tombstone
 from topics.model.topic_config import Discard
 from topics.testing import FakeDisk
 
@@ -84,6 +84,49 @@ def test_many_ranges_with_nothing_live_between_them_are_one(engine: Engine) -> N
     told = read(engine, "t").tombstone
     assert told is not None and (told.gap_from, told.gap_to) == (1, 2 * EXACT_MAX - 1)
     assert read(engine, "t", from_seq=2 * EXACT_MAX - 1).count == 1
+
+
+def test_a_gap_behind_live_records_ends_before_the_next_live_one(engine: Engine) -> None:
+    append(engine, "t", 1, 2, 3)
+    own = topic(engine, "t")
+    engine.core.applier.gap(own, 4, 15, TRIM)
+    own.staged_head = own.head
+    append(engine, "t", 16, 17)
+    told = read(engine, "t", from_seq=3).tombstone
+    assert told == Tombstone(4, 15, TRIM, 12, 16, 17)
+    # What is deleted behind the gap belongs to it: `earliest_seq` is live.
+    engine.core.applier.delete(own, 0, [(16, 16)])
+    told = read(engine, "t", from_seq=3).tombstone
+    assert told == Tombstone(4, 16, TRIM, 12, 17, 17)
+    assert own.earliest == 1
+
+
+def test_a_reader_that_goes_on_from_earliest_seq_comes_to_the_end(engine: Engine) -> None:
+    with_gaps(engine, 5)
+    with_gaps(engine, 5, CRASH)
+    cursor, seen = 0, []
+    for _ in range(2 * topic(engine, "t").head):
+        answer = read(engine, "t", from_seq=cursor)
+        if answer.tombstone is not None:
+            assert answer.tombstone.gap_to == answer.tombstone.earliest_seq - 1 >= cursor
+            if not answer.count:
+                cursor = answer.tombstone.earliest_seq - 1
+                continue
+        seen += [record["$seq"] for record in answer.records()]
+        cursor = answer.next_from_seq
+        if answer.caught_up:
+            break
+    assert seen == list(range(2, 21, 2))
+
+
+def test_neighbouring_losses_of_different_reasons_are_one_gap(engine: Engine) -> None:
+    append(engine, "t", 1)
+    own = topic(engine, "t")
+    engine.core.applier.gap(own, 2, 3, TRIM)
+    engine.core.applier.gap(own, 4, 6, CRASH)
+    own.staged_head = own.head
+    append(engine, "t", 7)
+    assert read(engine, "t", from_seq=1).tombstone == Tombstone(2, 6, LossReason.MIXED, 5, 7, 7)
 
 
 def test_different_reasons_stay_apart(engine: Engine) -> None:

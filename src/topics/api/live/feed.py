@@ -71,7 +71,10 @@ class Subscription:
         if feed.gone:
             self._finish(feed.deleted_frame(self.cursor))
         elif self.cursor == feed.position:
-            if self.deliver(feed.caught_up_frame()):
+            if feed.in_backlog:
+                # It is not at the head yet: the notice follows the frame that ends the backlog.
+                feed.join(self)
+            elif self.deliver(feed.caught_up_frame()):
                 feed.join(self)
         elif feed.position < self.cursor <= feed.source.place(feed.topic.head):
             feed.await_position(self)
@@ -134,8 +137,8 @@ class Feed:
 
     # Slots: when a thousand topics change at once, none is in the CPU cache, and one object loads faster than two.
     __slots__ = (
-        "_ahead", "_asking", "_frame", "_frames", "_live", "_members", "_reading", "_receivers", "_target", "gone",
-        "kin", "position", "queued", "source", "topic", "topics",
+        "_ahead", "_asking", "_backlog", "_frame", "_frames", "_joined", "_live", "_members", "_reading", "_receivers",
+        "_target", "gone", "kin", "position", "queued", "source", "topic", "topics",
     )  # fmt: skip
 
     pauses = True
@@ -156,6 +159,9 @@ class Feed:
         self._ahead: list[Subscription] | None = None
         self._frames: tuple[Frame, ...] = ()
         self._frame: Frame | None = None
+        self._backlog = False
+        # Live subscriptions that were caught up while frames were being delivered, so that a notice comes once.
+        self._joined: list[Subscription] | None = None
         self._receivers: list[Subscription] = []
         self._reading = False
         self._asking = False
@@ -181,6 +187,13 @@ class Feed:
             subscription.live = True
             subscription.too_old = False
             self._live[subscription] = None
+            if self._frames and not self.in_backlog:
+                self._joined = [*(self._joined or ()), subscription]
+
+    @property
+    def in_backlog(self) -> bool:
+        """Whether the last frame ended before the head, and the followers are told when they reach it."""
+        return self._backlog and self.source.tells_drains
 
     def await_position(self, subscription: Subscription) -> None:
         """Queue a subscription that is ahead of the position until the position reaches it."""
@@ -208,6 +221,7 @@ class Feed:
         self.gone = True
         self._frames = ()
         self._frame, self._receivers = None, []
+        self._backlog, self._joined = False, None
         self._live.clear()
         self._ahead = None
         for subscription in self._members:
@@ -243,6 +257,7 @@ class Feed:
             self._give_out(run_queue)
             return
         if not self._live:
+            self._backlog = False
             self._move(self._target)
         elif self.position < self._target and not run_queue.hold(self):
             frame = self._frame_at_hand()
@@ -250,7 +265,8 @@ class Feed:
                 self._hand_out(frame, run_queue)
                 return
             self._reading = True
-            self.read(self.position, self._target, self._got)
+            target = self._target
+            self.read(self.position, target, lambda outcome: self._got(outcome, target))
         elif self.position >= self._target and self.source.has_ended(self.topic):
             self._frames = (self.caught_up_frame(),)
             self._give_out(run_queue)
@@ -272,13 +288,14 @@ class Feed:
             topics.cache.put(self, frame, False)
         return frame
 
-    def _got(self, outcome: Found | TopicsError) -> None:
+    def _got(self, outcome: Found | TopicsError, target: Cursor) -> None:
         self._reading = False
         if self.look_if_gone():
             return
         run_queue = self.topics.run_queue
         if isinstance(outcome, TopicsError):
             # Each subscription reads for itself, gets the same error and reports it.
+            self._backlog = False
             fallen, self._live = self._live, {}
             self._move(self._target)
             for subscription in fallen:
@@ -286,18 +303,28 @@ class Feed:
                 run_queue.add(subscription)
             return
         run_queue.spend(len(outcome.body))
-        self._frames += tuple(self.frames(outcome, self.position, False))
+        self._frames += self._with_notice(self.frames(outcome, self.position, False), target)
         if run_queue.running:
             # In the same turn: the next feed then includes records that arrive meanwhile.
             self._give_out(run_queue)
         else:
             run_queue.add(self)
 
+    def _with_notice(self, frames: list[Frame], target: Cursor) -> tuple[Frame, ...]:
+        """The frames of a read up to `target`, and a caught-up notice if they end a backlog of several reads."""
+        end = frames[-1].cursor
+        ends_backlog = self.in_backlog and end >= target
+        self._backlog = end < target
+        if not ends_backlog:
+            return tuple(frames)
+        data = self.source.framing.caught_up(self.topic.name, end)
+        return (*frames, Frame(FrameKind.CAUGHT_UP, data, end, end))
+
     def _hand_out(self, frame: Frame, run_queue: RunQueue) -> None:
         """Deliver a frame to all followers at once if the allowance permits: most topics have few."""
         cost = run_queue.cost(len(frame.data)) * len(self._live)
-        if cost > run_queue.left:
-            self._frames = (frame,)
+        if cost > run_queue.left or self._backlog or frame.cursor < self._target:
+            self._frames = self._with_notice([frame], self._target)
             self._give_out(run_queue)
             return
         run_queue.left -= cost
@@ -311,6 +338,10 @@ class Feed:
             frame, *others = self._frames
             self._frame, self._frames = frame, tuple(others)
             self._receivers = list(self._live)
+            if self._joined is not None:
+                if frame.kind is FrameKind.CAUGHT_UP:
+                    self._receivers = [receiver for receiver in self._receivers if receiver not in self._joined]
+                self._joined = None
             # From now on a subscription that reaches the position by itself has this frame's records.
             self._move(frame.cursor)
         receivers = self._receivers

@@ -128,6 +128,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         """Whether records are delivered only once they are synced, whatever the durability class."""
         return False
 
+    @property
+    def tells_drains(self) -> bool:
+        """Whether live followers get a caught-up notice when a backlog of several frames ends."""
+        return False
+
     def sees(self, topic: Topic) -> bool:
         """Whether these followers may see a topic that is not deleted."""
         raise NotImplementedError
@@ -191,6 +196,10 @@ class Projection(Source, frozen=True, kw_only=True):
                 self.max_bytes, self.strong,
             )
         )  # fmt: skip
+
+    @property
+    def tells_drains(self) -> bool:
+        return True
 
     def sees(self, topic: Topic) -> bool:
         # Called for each frame of each topic, so it avoids a call where there is no guard.

@@ -190,8 +190,20 @@ def test_a_batch_beyond_the_limit_comes_in_several_frames() -> None:
     rig.append("t", 10)
     late = rig.follow("t", limit=4)
     rig.run_until_idle()
-    assert live.story() == ["caught_up", [1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
+    assert live.story() == ["caught_up", [1, 2, 3, 4], [5, 6, 7, 8], [9, 10], "caught_up"]
     assert late.story() == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10], "caught_up"]
+
+
+def test_a_follower_that_joins_within_a_backlog_is_caught_up_once() -> None:
+    rig = Rig()
+    rig.put("t")
+    rig.follow("t", limit=1)
+    rig.run_until_idle()
+    rig.append("t", 200)
+    rig.tick()
+    late = rig.follow("t", 150, limit=1)
+    rig.run_until_idle()
+    assert late.story() == [*([seq] for seq in range(151, 201)), "caught_up"]
 
 
 def test_nothing_is_kept_when_the_last_follower_leaves() -> None:
