@@ -65,6 +65,7 @@
         │   ├── ReadOnly                read_only
         │   ├── CorruptSegment          corrupt_segment
         │   ├── Damage                  damage
+        │   ├── NewerFormat             newer_format
         │   ├── NoBackupPlace           no_backup_place
         │   ├── DamagedBackup           damaged_backup
         │   └── FolderBusy              folder_busy
@@ -390,6 +391,10 @@ class CorruptSegment(ServerTrouble, code="corrupt_segment"):
 
 class Damage(ServerTrouble, code="damage"):
     """The server's data folder is damaged."""
+
+
+class NewerFormat(ServerTrouble, code="newer_format"):
+    """The data folder holds files that a newer release wrote."""
 
 
 class NoBackupPlace(ServerTrouble, code="no_backup_place"):

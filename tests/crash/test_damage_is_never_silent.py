@@ -8,19 +8,22 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from tests.crash.harness import SMALL, World, dump, read_all
 from tests.crash.sweeps import contents
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.log.block import encode_block_head
-from topics.log.frame import Frame, FrameKind, find_frames, seal_frame
+from topics.log.frame import HEADER_BYTES, Frame, FrameKind, find_frames, seal_frame
+from topics.log.layout import Layout
 from topics.log.segment import CHUNK_BYTES
 from topics.log.segment_files import SegmentKey
-from topics.model.errors import CorruptSegmentError, DamageError, Finding
+from topics.model.errors import CorruptSegmentError, DamageError, Finding, NewerFormatError
 from topics.model.records import Record
 from topics.model.router_rules import DeleteSelector, TagMatch
-from topics.testing import FakeDisk, Survival
+from topics.ops.repair.repair import Repair, verify
+from topics.testing import FakeDisk, SeededEntropy, Survival
 from topics.wire.record_encoding import encode_fragments
 
 ROOMY = msgspec.structs.replace(SMALL, wal_file_bytes=1 << 16, segment_max_events=1000, disk_reserve_seqs=100)
@@ -220,6 +223,35 @@ def test_a_frame_about_a_topic_nobody_created_stops_the_start(logged: World, res
     disk = killed(logged)
     append_frame(disk, FrameKind.DROP, 99, b"")
     assert "topic 99, which nobody created" in assert_refused(logged, disk, restarted).what
+
+
+@each_restart
+@pytest.mark.parametrize("what", ["kind", "magic", "layout"])
+def test_log_of_a_newer_release_is_refused_by_start_verify_and_repair(
+    logged: World, restarted: bool, what: str
+) -> None:
+    disk = killed(logged)
+    last = frames(disk)[-1]
+    frame = bytearray(read(disk, LOG)[last.start : last.end])
+    at, value = {"kind": (32, 99), "magic": (3, ord("2")), "layout": (HEADER_BYTES + 36, 5)}[what]
+    frame[at] = value
+    frame[8:16] = (last.lsn + 1).to_bytes(8, "little")
+    frame[-8:] = xxh3_64_intdigest(frame[:-8]).to_bytes(8, "little")
+    put(disk, LOG, last.end, bytes(frame))
+    before = contents(disk)
+    before.pop("/data/.topics.lock", None)
+    layout = Layout("data")
+    for refuse in (
+        lambda: start(logged, disk, restarted),
+        lambda: verify(disk, layout, ""),
+        lambda: Repair(disk, layout, logged.clock, SeededEntropy(1), "").run(),
+    ):
+        with pytest.raises(NewerFormatError, match="A newer release wrote it") as refusal:
+            refuse()
+        assert refusal.value.where == LOG
+        after = contents(disk)
+        after.pop("/data/.topics.lock", None)
+        assert after == before
 
 
 @each_restart

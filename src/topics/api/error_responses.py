@@ -51,6 +51,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "corrupt_segment": 500,
     "damage": 500,
     "damaged_backup": 500,
+    "newer_format": 500,
     "not_implemented": 501,
     "backup_failed": 503,
     "cold_store_unavailable": 503,

@@ -28,6 +28,7 @@ from struct import Struct
 
 import msgspec
 
+from topics.model.errors import NewerFormatError
 from topics.model.records import ROW_BYTES
 
 BLOCK_HEAD = Struct("<QQQIIIBBH")
@@ -103,10 +104,13 @@ def key_places(body: memoryview, layout: int, key_length: int) -> tuple[int, int
 
 
 def decode_block(body: memoryview) -> BlockParts:
-    """Reads an APPEND body whose checksum was found right; raises ValueError where its lengths disagree."""
+    """Reads an APPEND body whose checksum was found right; raises ValueError where its lengths disagree,
+    and NewerFormatError for a layout of a newer release."""
     if len(body) < BLOCK_HEAD.size:
         raise ValueError("a block shorter than its head")
     first_seq, ts, payload, count, base, length, layout, traits, key_length = BLOCK_HEAD.unpack_from(body, 0)
+    if layout > LAYOUT_KEYS_WRITTEN:
+        raise NewerFormatError(f"a block of the unknown layout {layout}")
     key_at, rows_at = key_places(body, layout, key_length)
     text_at = rows_at + count * ROW_BYTES
     if count == 0 or text_at + length != len(body):

@@ -10,7 +10,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from topics.log.block import BlockParts, decode_block
-from topics.log.frame import OVERHEAD_BYTES, BadFrame, Frame, FrameKind, find_frames, read_frame
+from topics.log.frame import OVERHEAD_BYTES, BadFrame, Frame, FrameKind, find_frames, named, read_frame
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout, number_in
 from topics.log.segment_files import SegmentKey
@@ -63,7 +63,8 @@ class Member:
             self._buffer = file.map()
         finally:
             file.close()
-        self._read()
+        with named(self.path):
+            self._read()
 
     @property
     def size(self) -> int:

@@ -13,11 +13,14 @@ All numbers are little endian.
         40     n  body, its meaning given by the kind
       40+n     8  XXH3-64 of every byte before it
 
-A frame is valid when the magic, the length, the kind and the checksum agree. A log file is preallocated with zeros, so
+A frame is valid when the magic, the length, the kind and the checksum agree. One of an unknown kind whose checksum is
+right, or with the magic of another version, was written by a newer release: it is neither damage nor a torn tail, and
+reading stops with NewerFormatError. A log file is preallocated with zeros, so
 four zero bytes where a magic should stand are the end of what was written. `synced` is what tells a torn tail from
 damage: once any later frame says that lsn 7 was on disk, a missing or broken frame 7 cannot be the work of a crash.
 """
 
+import contextlib
 from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
@@ -25,7 +28,10 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
+from topics.model.errors import NewerFormatError
+
 MAGIC = b"TPF1"
+_MAGIC_BEGIN = MAGIC[:-1]
 _MAGIC_WORD = int.from_bytes(MAGIC, "little")
 _HEADER = Struct("<IIQQQQ")
 """Kind and moment are one number, the kind in its lowest byte."""
@@ -150,7 +156,10 @@ def seal_frame(
 
 
 def read_frame(buffer: memoryview, start: int) -> Frame | BadFrame | None:
-    """The frame at `start`; None where the log simply ends (zeros, or the end of the buffer)."""
+    """The frame at `start`; None where the log simply ends (zeros, or the end of the buffer).
+
+    Raises NewerFormatError where a newer release wrote the frame.
+    """
     room = len(buffer) - start
     if room < HEADER_BYTES:
         return None if not any(buffer[start:]) else BadFrame(start, "the file ends inside a frame's header", 0)
@@ -159,6 +168,8 @@ def read_frame(buffer: memoryview, start: int) -> Frame | BadFrame | None:
         # Zeros end the log only when the whole header is zero; anything else is what is left of a torn header.
         return None if not any(buffer[start : start + HEADER_BYTES]) else BadFrame(start, "a torn frame header", 0)
     if magic != _MAGIC_WORD:
+        if _is_newer_magic(buffer, start, length):
+            raise NewerFormatError(f"frames with the magic {str(buffer[start : start + 4], 'ascii')}")
         return BadFrame(start, "no frame magic", 0)
     if length < OVERHEAD_BYTES or length > room:
         return BadFrame(start, f"a frame length of {length} bytes with {room} bytes left", 0)
@@ -168,9 +179,31 @@ def read_frame(buffer: memoryview, start: int) -> Frame | BadFrame | None:
         return BadFrame(start, "a wrong checksum", length)
     known = _KINDS.get(kind_and_moment & 0xFF)
     if known is None:
-        return BadFrame(start, f"an unknown frame kind {kind_and_moment & 0xFF}", length)
+        raise NewerFormatError(f"a frame of the unknown kind {kind_and_moment & 0xFF} at byte {start}")
     body = buffer[start + HEADER_BYTES : end - CHECKSUM_BYTES]
     return Frame(known, topic_id, lsn, synced, body, start, end, kind_and_moment >> 8)
+
+
+def _is_newer_magic(buffer: memoryview, start: int, length: int) -> bool:
+    """Whether the magic is that of another version, and not this one with a damaged digit."""
+    magic = bytes(buffer[start : start + len(MAGIC)])
+    if magic[:-1] != _MAGIC_BEGIN or not magic[-1:].isdigit():
+        return False
+    end = start + length
+    if not OVERHEAD_BYTES <= length <= len(buffer) - start:
+        return True
+    digest = xxh3_64(MAGIC)
+    digest.update(buffer[start + len(MAGIC) : end - CHECKSUM_BYTES])
+    return digest.intdigest() != int(_CHECKSUM.unpack_from(buffer, end - CHECKSUM_BYTES)[0])
+
+
+@contextlib.contextmanager
+def named(path: str) -> Iterator[None]:
+    """Names the file in a NewerFormatError that is raised while it is read."""
+    try:
+        yield
+    except NewerFormatError as error:
+        raise error.at(path) from None
 
 
 def read_body(buffer: memoryview, start: int, kind: FrameKind) -> memoryview:

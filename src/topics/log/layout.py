@@ -30,6 +30,31 @@ RESTORED = "restored"
 """The content of `pipeline/history` in a folder that was restored from a backup."""
 
 
+class FileFormat(NamedTuple):
+    """The versions of one format that this release knows."""
+
+    what: str
+    mark: str
+    """Where a file says its version."""
+    written: str
+    read: str
+    otherwise: str
+    """What becomes of a version that is not read."""
+
+
+_REFUSED = "refused with `newer_format`"
+FORMATS = (
+    FileFormat("frame: log files, snapshots, `meta/newest`", "magic, kind", "TPF1", "TPF1", _REFUSED),
+    FileFormat("block", "layout byte", "1, 2, 3, 4", "1, 2, 3, 4", _REFUSED),
+    FileFormat("`seg-*.data`", "magic, layout byte", "TPSEG001", "TPSEG001", "reads of it fail; repair refuses"),
+    FileFormat("`seg-*.idx`", "magic", "TPIDX001, TPIDX002", "TPIDX001, TPIDX002", "reads of it fail; repair refuses"),
+    FileFormat("`meta/catalog`", "magic", "TPCAT001", "TPCAT001", "replaced by the next checkpoint"),
+    FileFormat("`*.companion`", "magic", "TPCMP001", "TPCMP001", "not asked; entries are scanned"),
+)
+"""Every binary format of the data folder, bound to the table in docs/formats.md. A field may be added at the end of a
+msgpack structure, or to a JSON object, with a default and without a new version."""
+
+
 class Layout(NamedTuple):
     root: str
     cold_root: str | None = None

@@ -13,13 +13,14 @@ is damage, and damage is never silent:
 | valid frames behind, none says it was synced, the machine restarted | an unsynced tail torn by a power cut: not read |
 | anything but the next frame or the file's unused rest, while a later file is there | damage: a file is synced before |
 | a file missing from the row of numbers, or a valid frame with another lsn | damage |
+| a frame of an unknown kind or version whose checksum is right | a newer release wrote it: NewerFormatError |
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from topics.log.forward_frames import parts_of
-from topics.log.frame import BadFrame, Frame, FrameKind, find_frames, read_frame
+from topics.log.frame import BadFrame, Frame, FrameKind, find_frames, named, read_frame
 from topics.log.fs import FileSystem
 from topics.log.layout import wal_file, wal_numbers
 from topics.model.errors import Finding
@@ -101,15 +102,16 @@ class ShardReader:
                 raise LogDamaged(finding, (number, 0))
             buffer = self._map(number)
             offset = 0
-            while isinstance(found := read_frame(buffer, offset), Frame) and found.lsn == expected:
-                if found.kind is FrameKind.FORWARDS:
-                    for part in parts_of(found):
-                        apply(part)
-                else:
-                    apply(found)
-                expected, frames, offset = expected + 1, frames + 1, found.end
-                self._on_bytes(found.end - found.start)
-            tear = self._judge(found, buffer, number, offset, expected, numbers[place + 1 :])
+            with named(wal_file(self._folder, number)):
+                while isinstance(found := read_frame(buffer, offset), Frame) and found.lsn == expected:
+                    if found.kind is FrameKind.FORWARDS:
+                        for part in parts_of(found):
+                            apply(part)
+                    else:
+                        apply(found)
+                    expected, frames, offset = expected + 1, frames + 1, found.end
+                    self._on_bytes(found.end - found.start)
+                tear = self._judge(found, buffer, number, offset, expected, numbers[place + 1 :])
             if tear is not None:
                 return ShardEnd(expected, numbers[-1] + 1, tear, frames)
         return ShardEnd(expected, first_number + len(numbers), None, frames)
@@ -150,13 +152,15 @@ class ShardReader:
         return Tear(number, offset, what, len(behind))
 
     def _begins_with(self, number: int, lsn: int) -> bool:
-        first = read_frame(self._map(number), 0)
+        with named(wal_file(self._folder, number)):
+            first = read_frame(self._map(number), 0)
         return isinstance(first, Frame) and first.lsn == lsn
 
     def _first_frames(self, numbers: list[int]) -> list[Frame]:
         found: list[Frame] = []
         for number in numbers:
-            found.extend(find_frames(self._map(number), 0))
+            with named(wal_file(self._folder, number)):
+                found.extend(find_frames(self._map(number), 0))
         return found
 
     def _place_of(self, frame: Frame, buffer: memoryview, number: int, later: list[int]) -> tuple[int, int]:

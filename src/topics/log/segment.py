@@ -58,6 +58,7 @@ import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from topics.log.block import LAYOUT_JSON
+from topics.model.errors import NewerFormatError
 from topics.model.records import ROW_BYTES
 
 CHUNK_BYTES = 64 * 1024
@@ -161,7 +162,8 @@ def _chunk_digests(texts: Sequence[bytes]) -> Iterator[int]:
 
 def decode_head(data: memoryview) -> SegmentHead:
     """Reads and checks everything of a `.data` file but its text; raises ValueError naming what is wrong."""
-    if len(data) < _DATA_HEAD.size or bytes(data[:8]) != _DATA_MAGIC:
+    magic = bytes(data[:8])
+    if len(data) < _DATA_HEAD.size or not is_version_of(magic, _DATA_MAGIC):
         raise ValueError("it is not a segment file")
     _, topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, name_length, layout, traits = (
         _DATA_HEAD.unpack_from(data, 0)
@@ -169,16 +171,29 @@ def decode_head(data: memoryview) -> SegmentHead:
     name_end = _DATA_HEAD.size + name_length
     chunks = -(-length // CHUNK_BYTES)
     seal_at = name_end + length + 8 * chunks
-    if len(data) != seal_at + 8 + count:
-        raise ValueError(f"it is {len(data)} bytes long instead of {seal_at + 8 + count}")
-    digest = xxh3_64(data[:name_end])
+    whole = len(data) == seal_at + 8 + count
+    digest = xxh3_64(_DATA_MAGIC)
+    digest.update(data[8:name_end])
     digest.update(data[name_end + length : seal_at])
-    if digest.intdigest() != _CHECKSUM.unpack_from(data, seal_at)[0]:
+    right = whole and digest.intdigest() == _CHECKSUM.unpack_from(data, seal_at)[0]
+    if magic != _DATA_MAGIC:
+        # A damaged digit of the magic leaves everything else as this version has it.
+        if right:
+            raise ValueError("it is not a segment file")
+        raise NewerFormatError(f"a segment of the format {str(magic, 'ascii')}")
+    if not whole:
+        raise ValueError(f"it is {len(data)} bytes long instead of {seal_at + 8 + count}")
+    if not right:
         raise ValueError("its header has a wrong checksum")
     if layout != LAYOUT_JSON:
-        raise ValueError(f"it has an unknown layout {layout}")
+        raise NewerFormatError(f"a segment of the unknown layout {layout}")
     name = str(data[_DATA_HEAD.size : name_end], "utf-8")
     return SegmentHead(topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, traits, name)
+
+
+def is_version_of(magic: bytes, known: bytes) -> bool:
+    """Whether a magic is `known` or has other digits at its end, which are those of another version."""
+    return magic == known or (magic[:-3] == known[:-3] and magic[-3:].isdigit())
 
 
 def check_data(data: memoryview) -> SegmentHead:
@@ -245,13 +260,26 @@ def _times(written: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(written)}Q", *written)
 
 
+def _sealed(magic: bytes, data: memoryview) -> bool:
+    """Whether the checksum of an `.idx` file is right if it begins with this magic."""
+    digest = xxh3_64(magic)
+    digest.update(data[8:-8])
+    return bool(digest.intdigest() == _CHECKSUM.unpack_from(data, len(data) - 8)[0])
+
+
 class SegmentIndex:
     """An `.idx` file, checked once when it is opened."""
 
     def __init__(self, data: memoryview) -> None:
-        if len(data) < _INDEX_HEAD.size + 8 or bytes(data[:8]) not in (_INDEX_MAGIC, _INDEX_WRITTEN_MAGIC):
+        magic = bytes(data[:8])
+        if len(data) < _INDEX_HEAD.size + 8 or not is_version_of(magic, _INDEX_MAGIC):
             raise ValueError("it is not a segment index")
-        if xxh3_64_intdigest(data[:-8]) != _CHECKSUM.unpack_from(data, len(data) - 8)[0]:
+        if magic not in (_INDEX_MAGIC, _INDEX_WRITTEN_MAGIC):
+            # A damaged digit of the magic leaves everything else as one of these versions has it.
+            if any(_sealed(known, data) for known in (_INDEX_MAGIC, _INDEX_WRITTEN_MAGIC)):
+                raise ValueError("it is not a segment index")
+            raise NewerFormatError(f"a segment index of the format {str(magic, 'ascii')}")
+        if not _sealed(magic, data):
             raise ValueError("it has a wrong checksum")
         _, self.topic_id, self.first_seq, self.count, self.block_count, self.tag_count, strings = (
             _INDEX_HEAD.unpack_from(data, 0)
@@ -260,7 +288,7 @@ class SegmentIndex:
         blocks_end = rows_end + _BLOCK.size * self.block_count
         tags_end = blocks_end + 8 * self.tag_count
         strings_end = tags_end + strings
-        has_times = bytes(data[:8]) == _INDEX_WRITTEN_MAGIC
+        has_times = magic == _INDEX_WRITTEN_MAGIC
         postings_end = len(data) - 8 - (8 * self.block_count if has_times else 0)
         if strings_end > postings_end or (postings_end - strings_end) % 4:
             raise ValueError("its lengths disagree")

@@ -33,7 +33,7 @@ from topics.log.segment import (
     encode_index,
     join_texts,
 )
-from topics.model.errors import ColdStoreUnavailableError, RetryLaterError
+from topics.model.errors import ColdStoreUnavailableError, NewerFormatError, RetryLaterError
 from topics.wire.record_slicing import RowsOnly, View
 
 # Files that are written at one time and synced at another, and what a sync that fails means for them.
@@ -322,6 +322,9 @@ class SegmentStore:
                 return read(path)
         except StoreUnavailable as error:
             raise ColdStoreUnavailableError(error.why) from error
+        except NewerFormatError as error:
+            # Nothing is wrong with the file, but a reader is told the range that it cannot have; a repair stops here.
+            raise SegmentDamaged(path, f"it is {error.what}, which this release does not know", 0, -1) from error
         except (ValueError, OSError) as error:
             if isinstance(error, OSError) and is_passing(error):
                 if not self.serving:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from topics.log.frame import OVERHEAD_BYTES, BadFrame, Frame, FrameKind, read_frame, seal_frame
+from topics.log.frame import OVERHEAD_BYTES, BadFrame, Frame, FrameKind, named, read_frame, seal_frame
 from topics.log.fs import File, FileSystem
 from topics.log.layout import Layout, number_in
 from topics.log.snapshot import (
@@ -194,7 +194,8 @@ def noted_newest(fs: FileSystem, layout: Layout) -> SnapshotHead | None:
     except FileNotFoundError:
         return None
     try:
-        found = read_frame(file.map(), 0)
+        with named(layout.newest):
+            found = read_frame(file.map(), 0)
     finally:
         file.close()
     if not isinstance(found, Frame):
@@ -219,7 +220,8 @@ def read_snapshot(fs: FileSystem, layout: Layout, number: int) -> tuple[Snapshot
     problem, offset, topics, previous = "it has no end", 0, 0, 0
     head: SnapshotHead | None = None
     while True:
-        found = read_frame(buffer, offset)
+        with named(path):
+            found = read_frame(buffer, offset)
         if not isinstance(found, Frame):
             problem = found.reason if isinstance(found, BadFrame) else problem
             raise DamageError([Finding(path, f"the snapshot is damaged: {problem}", byte_range=(offset, len(buffer)))])
@@ -371,7 +373,8 @@ class SnapshotFile:
         end = offset + size
         frames = [self.state(offset)]
         while frames[-1].end < end:
-            found = read_frame(self.view, frames[-1].end)
+            with named(self.path):
+                found = read_frame(self.view, frames[-1].end)
             if not isinstance(found, Frame):
                 raise ValueError(f"what stands at {frames[-1].end} of {self.path} is no frame")
             frames.append(found)
@@ -385,7 +388,8 @@ class SnapshotFile:
         return found
 
     def _frame(self, offset: int, end: int) -> Frame | None:
-        found = read_frame(self.view[:end], offset)
+        with named(self.path):
+            found = read_frame(self.view[:end], offset)
         return found if isinstance(found, Frame) else None
 
     def _damaged(self) -> DamageError:

@@ -47,6 +47,7 @@
         ├── ReadOnlyError                 read_only                  mend the disk, restart; reads still work
         ├── CorruptSegmentError           corrupt_segment            read around the range, or repair
         ├── DamageError                   damage                     verify and repair before starting
+        ├── NewerFormatError              newer_format               start the release that wrote the folder
         └── FolderBusyError               folder_busy                stop the other process
 
 `code` is the stable word clients branch on, `message` is for people and may change, `detail` is structured context.
@@ -465,6 +466,27 @@ class DamageError(OperatorError):
             "Nothing was changed; `topics verify` lists all of it and `topics repair` mends it",
             findings=[msgspec.structs.asdict(finding) for finding in self.findings],
         )
+
+
+class NewerFormatError(OperatorError):
+    """A file is intact and of a format that this release does not know. To skip it would lose what a newer release
+    acknowledged, and a repair would cut it out; so everything that reads the folder stops here."""
+
+    code = "newer_format"
+
+    def __init__(self, what: str, where: str = "") -> None:
+        super().__init__(
+            f"{where or 'the data folder'} holds {what}, which this release does not know. A newer release wrote it. "
+            "Nothing was changed. Start that release or a later one on this folder",
+            where=where,
+            what=what,
+        )
+        self.what = what
+        self.where = where
+
+    def at(self, where: str) -> "NewerFormatError":
+        """The same error, naming the file where it does not yet."""
+        return self if self.where else NewerFormatError(self.what, where)
 
 
 class FolderBusyError(OperatorError):

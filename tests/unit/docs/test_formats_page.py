@@ -11,6 +11,7 @@ from tests.unit.docs.pages import read, rows, section, squeezed
 from topics.log import block, catalog, control_frames, forward_frames, frame, layout, segment, snapshot
 from topics.model import records as core_rows
 from topics.routers import router_frames
+from topics.search.file_index import file_format
 from topics.streams import stream_frames
 
 PAGE = read("docs/formats.md")
@@ -149,3 +150,19 @@ def test_the_bodies_of_small_frames_have_the_sizes_they_are_told() -> None:
         "CEILING": len(control_frames.encode_ceiling(1)),
     }
     assert len(control_frames.encode_delete(1, [(2, 3)])) - told["DELETE"] == Struct("<QQ").size
+
+
+def test_the_table_of_versions_is_the_one_of_the_code() -> None:
+    table = [tuple(cell.strip() for cell in row) for row in rows(section(PAGE, "## Versions"))]
+    assert table == [tuple(one) for one in layout.FORMATS]
+
+
+def test_the_versions_of_the_table_are_those_of_the_modules() -> None:
+    written = {one.what: one.written for one in layout.FORMATS}
+    assert written["frame: log files, snapshots, `meta/newest`"] == frame.MAGIC.decode()
+    layouts = range(block.LAYOUT_JSON, block.LAYOUT_KEYS_WRITTEN + 1)
+    assert written["block"] == ", ".join(map(str, layouts))
+    assert written["`seg-*.data`"] == segment._DATA_MAGIC.decode()
+    assert written["`seg-*.idx`"] == f"{segment._INDEX_MAGIC.decode()}, {segment._INDEX_WRITTEN_MAGIC.decode()}"
+    assert written["`meta/catalog`"] == catalog.MAGIC.decode()
+    assert written["`*.companion`"] == file_format.MAGIC.decode()

@@ -3,6 +3,7 @@ from struct import pack_into
 import pytest
 
 from topics.log.block import BLOCK_HEAD, LAYOUT_KEYS, LAYOUT_KEYS_WRITTEN, decode_block, encode_block_head
+from topics.model.errors import NewerFormatError
 from topics.model.records import ROW_BYTES, TRAIT_META, TRAIT_NODES, TRAIT_TAGS, words
 
 TEXT = (
@@ -130,13 +131,18 @@ def changed(offset: int, form: str, value: int) -> memoryview:
         (changed(32, "<I", len(TEXT) - 1), "lengths disagree"),
         (changed(36, "<B", LAYOUT_KEYS), "lengths disagree"),
         (changed(36, "<B", LAYOUT_KEYS_WRITTEN), "lengths disagree"),
-        (changed(36, "<B", LAYOUT_KEYS_WRITTEN + 1), "unknown block layout 5"),
+        (changed(36, "<B", 0), "unknown block layout 0"),
         (changed(38, "<H", 4), "lengths disagree"),
     ],
 )
 def test_lengths_that_disagree_are_refused(body: memoryview, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         decode_block(body)
+
+
+def test_a_layout_of_a_later_version_is_named() -> None:
+    with pytest.raises(NewerFormatError, match="a block of the unknown layout 5"):
+        decode_block(changed(36, "<B", LAYOUT_KEYS_WRITTEN + 1))
 
 
 def test_sizes_are_those_of_the_table() -> None:

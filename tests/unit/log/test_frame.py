@@ -14,6 +14,7 @@ from topics.log.frame import (
     read_frame,
     seal_frame,
 )
+from topics.model.errors import NewerFormatError
 
 # One frame written by hand, so that neither side of the code can move the format unnoticed.
 CEILING_FRAME = bytes.fromhex(
@@ -175,7 +176,21 @@ def test_a_wrong_checksum_still_tells_the_length_for_whoever_salvages() -> None:
 def test_a_kind_of_a_later_version_is_named() -> None:
     data = bytearray(sealed())
     data[32] = 99
-    assert reason(resealed(bytes(data))) == "an unknown frame kind 99"
+    with pytest.raises(NewerFormatError, match="a frame of the unknown kind 99 at byte 0"):
+        read(resealed(bytes(data)))
+
+
+def test_frame_of_a_later_version_is_named() -> None:
+    data = bytearray(sealed())
+    data[3] = ord("2")
+    with pytest.raises(NewerFormatError, match="frames with the magic TPF2"):
+        read(resealed(bytes(data)))
+
+
+def test_damaged_digit_of_the_magic_is_no_later_version() -> None:
+    data = bytearray(sealed())
+    data[3] = ord("3")
+    assert reason(bytes(data)) == "no frame magic"
 
 
 def test_frames_are_found_behind_garbage_and_behind_each_other() -> None:

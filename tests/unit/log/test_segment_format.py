@@ -16,6 +16,7 @@ from topics.log.segment import (
     encode_index,
     join_texts,
 )
+from topics.model.errors import NewerFormatError
 
 TEXT = (
     b'{"$seq":9,"$ts":1700000000000,"$node":"n","data":1,"$tag":"x"},'
@@ -161,8 +162,22 @@ def test_a_layout_of_a_later_version_is_named() -> None:
     seal = HEAD.checksums_at + 8
     covered = bytes(data[: HEAD.text_at]) + bytes(data[HEAD.checksums_at : seal])
     data[seal : seal + 8] = xxh3_64_intdigest(covered).to_bytes(8, "little")
-    with pytest.raises(ValueError, match="unknown layout 2"):
+    with pytest.raises(NewerFormatError, match="unknown layout 2"):
         decode_head(memoryview(data))
+
+
+def test_segment_of_a_later_version_is_named() -> None:
+    with pytest.raises(NewerFormatError, match="a segment of the format TPSEG002"):
+        decode_head(memoryview(b"TPSEG002" + bytes(100)))
+    with pytest.raises(NewerFormatError, match="a segment index of the format TPIDX003"):
+        SegmentIndex(memoryview(b"TPIDX003" + bytes(100)))
+
+
+def test_damaged_digit_of_the_magic_is_no_later_version() -> None:
+    with pytest.raises(ValueError, match="not a segment file"):
+        decode_head(memoryview(b"TPSEG003" + DATA[8:]))
+    with pytest.raises(ValueError, match="not a segment index"):
+        SegmentIndex(memoryview(b"TPIDX003" + INDEX[8:]))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from topics.model.errors import (
     FolderBusyError,
     IdempotencyConflictError,
     InvalidRequestError,
+    NewerFormatError,
     NoBackupPlaceError,
     NotAQueueError,
     NotReadyError,
@@ -152,6 +153,12 @@ ROWS: list[tuple[TopicsError, str, type[TopicsError], dict[str, object]]] = [
         {"topic": "jobs", "from_seq": 10, "to_seq": 19},
     ),
     (DamageError([FINDING]), "damage", OperatorError, {"findings": [msgspec.structs.asdict(FINDING)]}),
+    (
+        NewerFormatError("a frame of kind 99", "wal/1.wal"),
+        "newer_format",
+        OperatorError,
+        {"where": "wal/1.wal", "what": "a frame of kind 99"},
+    ),
     (FolderBusyError("data", "pid 7"), "folder_busy", OperatorError, {"folder": "data", "owner": "pid 7"}),
 ]
 

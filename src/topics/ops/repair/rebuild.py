@@ -17,6 +17,7 @@ from topics.engine.record_runs import Block, Segment, live_ranges
 from topics.engine.sealing import Sealer
 from topics.engine.topic import Topic
 from topics.log.damage import DamagedTopic
+from topics.log.frame import named
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout, number_in
 from topics.log.segment import DELETED
@@ -107,7 +108,8 @@ def found_segments(fs: FileSystem, layout: Layout, topic_id: int, skip: set[Segm
 def image_of(fs: FileSystem, layout: Layout, key: SegmentKey) -> SegmentImage | None:
     """A segment that no state names; None when it is not what its name says."""
     path = layout.segment(*key)
-    image = SegmentImage(map_file(fs, path + ".data"), map_file(fs, path + ".idx"), None)
+    with named(path):
+        image = SegmentImage(map_file(fs, path + ".data"), map_file(fs, path + ".idx"), None)
     head = image.head
     return image if head is not None and (head.topic_id, head.first_seq) == key[:2] else None
 

@@ -22,6 +22,7 @@ from topics.log.frame import (
     Frame,
     FrameKind,
     find_frames,
+    named,
     read_frame,
 )
 from topics.log.layout import wal_file
@@ -203,27 +204,28 @@ class LogWalker(ShardReader):
                 loose = True
             wanted = number + 1
             buffer, offset = self._map(number), 0
-            while True:
-                found = read_frame(buffer, offset)
-                if isinstance(found, Frame) and (found.lsn == expected or (loose and found.lsn > expected)):
-                    for part in self._parts(found):
-                        apply(part, number)
-                    expected, frames, offset, loose = found.lsn + 1, frames + 1, found.end, False
-                    self._on_bytes(found.end - found.start)
-                    continue
-                try:
-                    tear = self._judge(found, buffer, number, offset, expected, later)
-                except LogDamaged as damage:
-                    behind = next((frame for frame in find_frames(buffer, offset) if frame.lsn >= expected), None)
-                    damaged(self._hole(damage.finding, buffer, number, offset, behind, expected, later))
-                    loose = True
-                    if behind is None:
-                        break
-                    offset = behind.start
-                    continue
-                if tear is not None:
-                    return ShardEnd(expected, numbers[-1] + 1, tear, frames)
-                break
+            with named(wal_file(self._folder, number)):
+                while True:
+                    found = read_frame(buffer, offset)
+                    if isinstance(found, Frame) and (found.lsn == expected or (loose and found.lsn > expected)):
+                        for part in self._parts(found):
+                            apply(part, number)
+                        expected, frames, offset, loose = found.lsn + 1, frames + 1, found.end, False
+                        self._on_bytes(found.end - found.start)
+                        continue
+                    try:
+                        tear = self._judge(found, buffer, number, offset, expected, later)
+                    except LogDamaged as damage:
+                        behind = next((frame for frame in find_frames(buffer, offset) if frame.lsn >= expected), None)
+                        damaged(self._hole(damage.finding, buffer, number, offset, behind, expected, later))
+                        loose = True
+                        if behind is None:
+                            break
+                        offset = behind.start
+                        continue
+                    if tear is not None:
+                        return ShardEnd(expected, numbers[-1] + 1, tear, frames)
+                    break
         return ShardEnd(expected, wanted, None, frames)
 
     def _parts(self, frame: Frame) -> list[Frame]:

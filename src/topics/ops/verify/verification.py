@@ -17,7 +17,7 @@ from topics.engine.record_runs import live_ranges
 from topics.engine.watermarks import state_problems
 from topics.log.block import BlockParts
 from topics.log.damage import Chain, find_orphans, topic_folders
-from topics.log.frame import Frame
+from topics.log.frame import Frame, named
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout, number_in, wal_file
 from topics.log.segment import DELETED, SegmentHead
@@ -317,7 +317,8 @@ def read_image(fs: FileSystem, layout: Layout, state: TopicState, segment: Segme
         state.topic_id, state.epoch, segment.first_seq, segment.payload_bytes, segment.first_ts, segment.last_ts,
         segment.count, 0, segment.text_bytes, segment.traits, state.name,
     )  # fmt: skip
-    return SegmentImage(map_file(fs, path + ".data"), map_file(fs, path + ".idx"), expected)
+    with named(path):
+        return SegmentImage(map_file(fs, path + ".data"), map_file(fs, path + ".idx"), expected)
 
 
 def map_file(fs: FileSystem, path: str) -> memoryview | None:
