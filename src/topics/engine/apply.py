@@ -158,7 +158,7 @@ class Applier:
             self._tell_removed(topic, topic.earliest, before_seq - 1)
             removed = self._retention.remove_front(topic, before_seq)[0]
         if topic.origin is not None:
-            topic.origin.below = max(topic.origin.below, before_seq)
+            topic.origin.delete_below(before_seq)
         for first, last in ranges:
             self._tell_removed(topic, first, last)
             removed += self._mark(topic, first, last)

@@ -639,9 +639,11 @@ class Engine(EngineView):
             # A watcher reads up to the head that it was notified of, and needs no catching up.
             self.catch_up(topic)
         self.core.expire(topic)
-        while topic.origin is not None and topic.origin.topic is not None:
-            topic = topic.origin.topic
-            self.core.expire(topic)
+        origin = topic.origin
+        if origin is not None and request.from_seq < origin.upto:
+            begin = max(request.from_seq + 1, origin.hidden_below())
+            if begin <= origin.upto:
+                self.core.expire(origin.holder(begin)[0])
 
     def _outdated(self, plan: ReadPlan) -> bool:
         """Whether a plan names segments that are no longer part of the topic."""

@@ -24,15 +24,34 @@ _ts = attrgetter("ts")
 def seek_time(topic: Topic, reader: RunReader, since_ms: int) -> int:
     """The seq before the first record that is there and has this time or a later one; the head where there is none."""
     origin = topic.origin
-    if origin is not None and origin.topic is not None:
-        found = max(seek_time(origin.topic, reader, since_ms), origin.below - 1)
-        if found < origin.upto:
-            return found
+    if origin is not None:
+        hidden = origin.hidden_below()
+        for holder, first, last in reversed(list(chain_of(topic))[1:]):
+            found = max(_before_time(holder, reader, since_ms, first), hidden - 1)
+            if found < last:
+                return found
+    return _before_time(topic, reader, since_ms, 1 if origin is None else origin.upto + 1)
+
+
+def _before_time(topic: Topic, reader: RunReader, since_ms: int, first: int) -> int:
+    """The seq before a topic's own first record of that time or later, but none below the one before `first`."""
     run = _first_run(topic, since_ms)
     if run is None:
         return topic.head
-    inherited = 0 if origin is None else origin.upto
-    return max(inherited, run.first_seq + reader.before(topic.id, run, since_ms) - 1)
+    return max(first - 1, run.first_seq + reader.before(topic.id, run, since_ms) - 1)
+
+
+def chain_of(topic: Topic, first: int = 1, last: int | None = None) -> Iterator[tuple[Topic, int, int]]:
+    """A topic and those it was forked from, the newest first, each with the first and last seq that is read of it:
+    those that hold some of a range of seqs. Without a range, all that hold anything."""
+    origin = topic.origin
+    upto = topic.head if last is None else min(last, topic.head)
+    if origin is None or origin.upto < upto or last is None:
+        yield topic, origin.upto + 1 if origin is not None else 1, topic.head
+    while origin is not None and first <= (upto := min(upto, origin.upto)):
+        topic, end = origin.holder(upto)
+        origin = topic.origin
+        yield topic, origin.upto + 1 if origin is not None else 1, end
 
 
 def _first_run(topic: Topic, since_ms: int) -> Run | None:
@@ -47,9 +66,9 @@ def _first_run(topic: Topic, since_ms: int) -> Run | None:
 
 def seek_last(topic: Topic, reader: RunReader, wanted: int) -> int | None:
     """The seq before the last so many live records; None where there are not so many."""
-    last, at = topic.head, topic
-    first = at.earliest
-    while True:
+    hidden = topic.origin.hidden_below() if topic.origin is not None else 0
+    for at, bottom, last in chain_of(topic):
+        first = max(at.earliest, bottom, hidden if at is not topic else 0)
         for run in _backwards(at):
             low, high = max(first, run.first_seq), min(last, run.last_seq)
             if low > high:
@@ -59,11 +78,7 @@ def seek_last(topic: Topic, reader: RunReader, wanted: int) -> int | None:
                 if end - begin >= wanted:
                     return run.first_seq + end - wanted - 1
                 wanted -= end - begin
-        origin = at.origin
-        if origin is None or origin.topic is None:
-            return None
-        last, at = min(last, origin.upto), origin.topic
-        first = max(at.earliest, origin.below)
+    return None
 
 
 def _backwards(topic: Topic) -> Iterator[Run]:

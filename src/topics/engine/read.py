@@ -104,6 +104,11 @@ def plan_read(topic: Topic, request: ReadRequest, reader: RunReader | None = Non
         return _plan_anew(topic, request, reader)
     if topic.origin is not None and request.from_seq < topic.origin.upto:
         return _plan_inherited(topic, topic.origin, request, reader)
+    return _plan_own(topic, request, reader)
+
+
+def _plan_own(topic: Topic, request: ReadRequest, reader: RunReader | None) -> ReadPlan:
+    """A read of the records that a topic holds itself."""
     tombstone = find_tombstone(topic, request.from_seq, reader)
     cursor = request.from_seq if tombstone is None else tombstone.gap_to
     start, end = max(cursor + 1, topic.earliest), topic.head
@@ -163,31 +168,29 @@ def _plan_anew(topic: Topic, request: ReadRequest, reader: RunReader | None) -> 
 
 
 def _plan_inherited(topic: Topic, origin: Inheritance, request: ReadRequest, reader: RunReader | None) -> ReadPlan:
-    """A read of what a fork inherited: in its source, up to where they part. What follows is for the next read."""
-    assert origin.topic is not None
-    below = max(request.from_seq, origin.below - 1)
+    """A read of what a fork inherited: in the ancestor that holds it, up to where the next one begins. What follows is
+    for the next read."""
+    below = max(request.from_seq, origin.hidden_below() - 1)
     if below >= origin.upto:
-        return plan_read(topic, msgspec.structs.replace(request, from_seq=below), reader)
-    plan = plan_read(origin.topic, msgspec.structs.replace(request, from_seq=below), reader)
+        return _plan_own(topic, msgspec.structs.replace(request, from_seq=below), reader)
+    holder, upto = origin.holder(below + 1)
+    plan = _plan_own(holder, msgspec.structs.replace(request, from_seq=below), reader)
     tombstone = plan.tombstone
     if tombstone is not None:
-        gap_to = min(tombstone.gap_to, origin.upto)
+        gap_to = min(tombstone.gap_to, upto)
         missed = min(tombstone.missed_estimate, gap_to - tombstone.gap_from + 1)
         tombstone = Tombstone(tombstone.gap_from, gap_to, tombstone.reason, missed, gap_to + 1, topic.head)
     return plan._replace(
-        topic_name=topic.name, end=min(plan.end, origin.upto), start=min(plan.start, origin.upto + 1),
-        runs=[run for run in plan.runs if run.first_seq <= origin.upto], head=topic.head,
+        topic_name=topic.name, end=min(plan.end, upto), start=min(plan.start, upto + 1),
+        runs=[run for run in plan.runs if run.first_seq <= upto], head=topic.head,
         earliest=first_readable(topic), tombstone=tombstone, epoch=topic.epoch,
     )  # fmt: skip
 
 
 def first_readable(topic: Topic) -> int:
     """The first live seq, also among those that are inherited; the head and one when there is none."""
-    origin = topic.origin
-    if origin is None or origin.topic is None:
-        return topic.earliest
-    inherited = max(first_readable(origin.topic), origin.below)
-    return inherited if inherited <= origin.upto else topic.earliest
+    inherited = topic.origin.first_readable() if topic.origin is not None else None
+    return topic.earliest if inherited is None else inherited
 
 
 def find_tombstone(topic: Topic, from_seq: int, reader: RunReader | None = None) -> Tombstone | None:

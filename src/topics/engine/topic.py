@@ -129,17 +129,118 @@ class Guard(Protocol):
 
 
 class Inheritance:
-    """Records that a topic reads in another one, where they are."""
+    """Records that a topic reads in another one, where they are: a link of the chain of forks.
 
-    __slots__ = ("below", "topic", "upto")
+    The work of a read must not grow with the number of forks between a stream and the one that holds the records, and
+    must not recurse. `_parent` leaves out ancestors that hold nothing of what this topic inherits, so that `upto`
+    shrinks at every step, and `_jump` leads far up the chain: both together find the holder of a seq in steps that
+    grow with the logarithm of the length (jump pointers of a skew-binary list), with two fields for each fork.
+    """
+
+    __slots__ = ("_depth", "_first", "_generation", "_hidden", "_jump", "_parent", "below", "topic", "upto")
+
+    deletes = 0
+    """Counts deletes of inherited records in any topic: what an ancestor hides is looked up again after each."""
 
     def __init__(self, topic: "Topic | None", upto: int, below: int) -> None:
         self.topic = topic
-        """None only while recovery has not read everything."""
+        """The source; None only while recovery has not read everything."""
         self.upto = upto
         """The last seq that is inherited; the topic's own begin behind it."""
         self.below = below
         """Inherited records with a lower seq were deleted here."""
+        self._parent: Topic | None = None
+        self._jump: Topic | None = None
+        self._depth = 0
+        self._first = SEQ_BASE
+        self._hidden, self._generation = 0, -1
+
+    @property
+    def parent(self) -> "Topic":
+        """The nearest ancestor that holds some of the inherited records; without any, the oldest."""
+        if self._parent is None:
+            self._link_all()
+        assert self._parent is not None
+        return self._parent
+
+    def holder(self, seq: int) -> "tuple[Topic, int]":
+        """The ancestor that holds an inherited seq, and the last seq that is inherited from it."""
+        at = self
+        while True:
+            parent = at.parent
+            assert at._jump is not None
+            far, near = at._jump.origin, parent.origin
+            if far is not None and seq <= far.upto:
+                at = far
+            elif near is not None and seq <= near.upto:
+                at = near
+            else:
+                return parent, at.upto
+
+    def hidden_below(self) -> int:
+        """The seq below which inherited records were deleted, in this topic or in one between it and their holder."""
+        path, at = list[Inheritance](), self
+        while at._generation != Inheritance.deletes:
+            path.append(at)
+            above = at.topic.origin if at.topic is not None else None
+            if above is None:
+                break
+            at = above
+        for link in reversed(path):
+            above = link.topic.origin if link.topic is not None else None
+            # A delete reaches what the source inherits or holds, not what a fork wrote under the same seqs.
+            hidden = min(above._hidden, link.upto + 1) if above is not None else 0
+            link._hidden, link._generation = max(link.below, hidden), Inheritance.deletes
+        return self._hidden
+
+    def delete_below(self, seq: int) -> None:
+        """Hide inherited records, here and in everything that was forked from here."""
+        if seq > self.below:
+            self.below = seq
+            Inheritance.deletes += 1
+
+    def first_readable(self) -> int | None:
+        """The first inherited seq that is live; None if there is none."""
+        seq, hidden = self._first, self.hidden_below()
+        while (seq := max(seq, hidden)) <= self.upto:
+            holder, last = self.holder(seq)
+            if (found := max(seq, holder.earliest)) <= last:
+                # What is gone stays gone: the next call begins here.
+                self._first = found
+                return found
+            seq = last + 1
+        self._first = self.upto + 1
+        return None
+
+    def _link_all(self) -> None:
+        """Link this and what lies between it and the next ancestor that is linked, the oldest first."""
+        path, at = list[Inheritance](), self
+        while at._parent is None:
+            path.append(at)
+            assert at.topic is not None
+            if at.topic.origin is None:
+                break
+            at = at.topic.origin
+        for link in reversed(path):
+            link._link()
+
+    def _link(self) -> None:
+        source = self.topic
+        assert source is not None
+        above = source.origin
+        if above is not None and self.upto <= above.upto:
+            source, _ = above.holder(self.upto)
+            above = source.origin
+        self._parent = self._jump = source
+        self._depth = 1
+        if above is not None:
+            self._depth = above._depth + 1
+            assert above._jump is not None
+            far = above._jump.origin
+            if far is not None and far._jump is not None:
+                farther = far._jump.origin
+                if above._depth - far._depth == far._depth - (farther._depth if farther is not None else 0):
+                    self._jump = far._jump
 
 
 class Pager(Protocol):

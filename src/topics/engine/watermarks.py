@@ -203,10 +203,14 @@ def removed_count(topic: Topic) -> int:
     whether it is inherited or not: this tells that something changed, not what.
     """
     gone, origin = topic.head - topic.live_count, topic.origin
-    if origin is None:
-        return gone
-    gone += max(origin.below - 1, 0) - origin.upto
-    return gone if origin.topic is None else gone + removed_count(origin.topic)
+    if origin is not None:
+        gone += max(origin.hidden_below() - 1, 0)
+    while origin is not None:
+        gone -= origin.upto
+        holder = origin.parent
+        gone += holder.head - holder.live_count
+        origin = holder.origin
+    return gone
 
 
 def is_whole(topic: Topic, first: int, last: int) -> bool:
@@ -215,13 +219,17 @@ def is_whole(topic: Topic, first: int, last: int) -> bool:
     Where that could only be told by reading flags from a file the answer is no.
     """
     origin = topic.origin
-    if origin is not None and first <= origin.upto:
-        upto = min(last, origin.upto)
-        if origin.topic is None or first < origin.below or not is_whole(origin.topic, first, upto):
+    if origin is not None and first <= origin.upto and first < origin.hidden_below():
+        return False
+    while origin is not None and first <= min(last, origin.upto):
+        holder, upto = origin.holder(first)
+        if not _holds_all(holder, first, min(last, upto)):
             return False
         first = upto + 1
-    if first > last:
-        return True
+    return first > last or _holds_all(topic, first, last)
+
+
+def _holds_all(topic: Topic, first: int, last: int) -> bool:
     if topic.origin is None and topic.head == topic.live_count:
         return last <= topic.head
     return topic.earliest <= first and _runs_are_whole(topic, first, last)

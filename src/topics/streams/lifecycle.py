@@ -1,7 +1,6 @@
 """Stream lifecycle: create, fork, describe, list, delete."""
 
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -30,7 +29,7 @@ from topics.streams.entry_encoding import (
     media_type,
     read_json,
 )
-from topics.streams.offsets import Position, epoch_at, read_offset, tail_offset
+from topics.streams.offsets import Position, read_offset, tail_offset
 from topics.streams.read import CHARACTER_MORE, ReadSpec, cutter
 from topics.streams.stream_frames import ForkRequest, Origin, StreamPart, encode_creation
 from topics.streams.stream_state import JSON_TYPE, StreamState, check_visible, stream_of
@@ -74,7 +73,6 @@ class ForkPoint(NamedTuple):
     cut: bytes | None
     """The first part of an entry that the fork has only in part."""
     key: str | None
-    epochs: tuple[tuple[int, int], ...]
 
 
 def find_fork_point(engine: Engine, source: Topic, fork: ForkFrom) -> ForkPoint:
@@ -87,9 +85,7 @@ def find_fork_point(engine: Engine, source: Topic, fork: ForkFrom) -> ForkPoint:
         counter += _values(source, counter, fork.sub_offset)
     elif asked.in_block or fork.sub_offset:
         cut, key = _beginning(engine, source, asked, fork.sub_offset)
-    epochs = tuple(takewhile(lambda known: known[0] < counter, state.epochs)) if state is not None else ()
-    epochs = (*epochs, (counter, epoch_at(source, counter)))
-    return ForkPoint(Origin(source.id, counter), asked, cut, key, epochs)
+    return ForkPoint(Origin(source.id, counter), asked, cut, key)
 
 
 def _values(source: Topic, counter: int, sub_offset: int) -> int:
@@ -367,7 +363,7 @@ class Lifecycle:
             part = msgspec.structs.replace(part, ttl_s=state.ttl_s, expires_ms=state.expires_ms)
         fork = request.fork
         asked = ForkRequest(fork.source, point.asked.counter, point.asked.in_block, fork.sub_offset)
-        return msgspec.structs.replace(part, origin=point.origin, epochs=list(point.epochs), fork=asked)
+        return msgspec.structs.replace(part, origin=point.origin, fork=asked)
 
     # Existing streams
 

@@ -75,6 +75,9 @@ def decode_offset(text: str) -> tuple[int, int, int]:
 
 def epoch_at(topic: Topic, counter: int) -> int:
     """The epoch of offsets at a position: entries that a fork inherited keep the epoch of the source."""
+    origin = topic.origin
+    if origin is not None and counter <= origin.upto:
+        return origin.holder(counter)[0].epoch & _U32
     state = stream_of(topic)
     for upto, epoch in state.epochs if state is not None else ():
         if counter <= upto:
@@ -91,7 +94,7 @@ def offset_of(topic: Topic, position: Position) -> str:
 def offsets_of(topic: Topic, counters: Sequence[int]) -> list[str]:
     """The offsets of many positions between entries."""
     state = stream_of(topic)
-    if state is not None and state.epochs:
+    if topic.origin is not None or (state is not None and state.epochs):
         return [offset_of(topic, Position(counter)) for counter in counters]
     epoch = (topic.epoch & _U32) << 96 >> _BACK_BITS
     return [_front(epoch | counter >> 8) + _BACKS[counter & 255] for counter in counters]

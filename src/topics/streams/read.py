@@ -4,7 +4,7 @@ An answer has a maximum of entries and bytes. A bytes stream is cut between two 
 only if it is larger than an answer, and then between two characters of a text.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from topics.engine.read import ReadPlan, ReadRequest, corrupt_error
 from topics.engine.record_runs import Run, RunReader, Segment, live_ranges
 from topics.log.segment_files import SegmentDamaged, SegmentKey
-from topics.model.errors import RetryLaterError, TopicsError
+from topics.model.errors import RetryLaterError
 from topics.model.records import TRAIT_TAGS
 from topics.model.seq_ranges import Tombstone
 from topics.schema.promotion import Promoter
@@ -77,15 +77,16 @@ class StreamSlice(msgspec.Struct, frozen=True):
         return self.position == (self.head, 0)
 
 
-def joined(spec: ReadSpec, first: StreamSlice, rest: StreamSlice | TopicsError) -> StreamSlice:
-    """Join two slices. A second slice that begins with a gap is left to the next read."""
-    if isinstance(rest, TopicsError) or rest.tombstone is not None or not rest.count:
+def joined(slices: Sequence[StreamSlice], as_json: bool) -> StreamSlice:
+    """Join slices that follow each other, of which only the first may begin with a gap."""
+    first, last = slices[0], slices[-1]
+    if len(slices) == 1:
         return first
-    if not first.count:
-        return StreamSlice(rest.body, rest.count, rest.position, rest.head, first.tombstone, rest.promoted_to)
-    body = first.body[:-1] + b"," + rest.body[1:] if spec.as_json else first.body + rest.body
-    promoted_to = max(first.promoted_to, rest.promoted_to)
-    return StreamSlice(body, first.count + rest.count, rest.position, rest.head, first.tombstone, promoted_to)
+    found = [one.body for one in slices if one.count]
+    body = b"[%b]" % b",".join([body[1:-1] for body in found]) if as_json else b"".join(found)
+    promoted_to = max([one.promoted_to for one in slices])
+    count = sum([one.count for one in slices])
+    return StreamSlice(body, count, last.position, last.head, first.tombstone, promoted_to)
 
 
 def cutter(spec: ReadSpec, promoter: Promoter | None = None) -> Callable[[ReadPlan, RunReader], StreamSlice]:

@@ -76,7 +76,8 @@ class StreamPart(msgspec.Struct, array_like=True, frozen=True):
     retired: bool = False
     origin: Origin | None = None
     epochs: list[tuple[int, int]] = []
-    """For a fork, from the oldest ancestor on: up to which counter its offsets have which epoch."""
+    """For a fork that an earlier version made, from the oldest ancestor on: up to which counter its offsets have which
+    epoch. It is derived from the sources now, because the list grows with every fork of a fork."""
     fork: ForkRequest | None = None
     contract: bytes = b""
     """The contract (`topics.schema.contract`); empty if there is none."""

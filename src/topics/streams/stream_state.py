@@ -319,6 +319,8 @@ class StreamFeature:
                 topic.origin = None
             else:
                 topic.origin.topic = source
+                # Folders of earlier versions have them; only a stream whose source is lost still needs its own.
+                state.epochs = ()
                 self.state(source).refs += 1
         for topic in self._core.topics.values():
             if (state := stream_of(topic)) is not None and state.retired and not state.refs:

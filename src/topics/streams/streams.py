@@ -36,6 +36,8 @@ from topics.streams.read import ReadSpec, StreamSlice, cutter, joined
 from topics.streams.stream_state import JSON_TYPE, StreamState, check_visible, stream_of
 
 _LISTED_MAX = 1000
+_PIECES_MAX = 64
+"""Ancestors that one read of a fork takes entries from; the next read continues."""
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
 
 
@@ -144,19 +146,8 @@ class Streams:
     def _read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         if topic.origin is None or spec.position.counter >= topic.origin.upto:
             self.engine.read_as(topic, spec.request(), cutter(spec, _promoter(topic)), done)
-            return
-
-        def got(outcome: StreamSlice | TopicsError) -> None:
-            following = spec.behind(outcome) if isinstance(outcome, StreamSlice) else None
-            if isinstance(outcome, TopicsError) or following is None or not _at_fork(topic, outcome.position):
-                done(outcome)
-                return
-            try:
-                self._read(topic, following, lambda rest: done(joined(spec, outcome, rest)))
-            except TopicsError as error:
-                done(error)
-
-        self.engine.read_as(topic, spec.request(), cutter(spec, _promoter(topic)), got)
+        else:
+            _ForkRead(self.engine, topic, spec, done).run()
 
     def watch(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
         """Call back once after the stream's next change; returns a function that cancels it."""
@@ -231,14 +222,55 @@ def _promoter(topic: Topic) -> Promoter | None:
     return state.description.promoter if state is not None and state.description is not None else None
 
 
+class _ForkRead:
+    """A read that may continue across fork points, piece by piece. A loop and no recursion: a stream may have been
+    forked from forks any number of times."""
+
+    def __init__(
+        self, engine: Engine, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]
+    ) -> None:
+        self._engine, self._topic, self._spec, self._done = engine, topic, spec, done
+        self._cut = _promoter(topic)
+        self._slices: list[StreamSlice] = []
+        self._answered = self._running = False
+
+    def run(self) -> None:
+        """Read pieces for as long as they are answered at once; the others call this again."""
+        self._answered = True
+        while self._answered:
+            self._answered, self._running = False, True
+            spec = self._spec
+            try:
+                self._engine.read_as(self._topic, spec.request(), cutter(spec, self._cut), self._got)
+            except TopicsError as error:
+                if not self._slices:
+                    raise
+                self._answered = False
+                self._finish(error)
+            self._running = False
+
+    def _got(self, outcome: StreamSlice | TopicsError) -> None:
+        if isinstance(outcome, TopicsError) or (self._slices and (outcome.tombstone is not None or not outcome.count)):
+            self._finish(outcome)
+            return
+        self._slices.append(outcome)
+        following = self._spec.behind(outcome)
+        if following is None or len(self._slices) == _PIECES_MAX or not _at_fork(self._topic, outcome.position):
+            self._finish(outcome)
+            return
+        self._spec, self._answered = following, True
+        if not self._running:
+            self.run()
+
+    def _finish(self, last: StreamSlice | TopicsError) -> None:
+        """Answer with what was read. A gap or an error behind it is left to the next read."""
+        self._done(joined(self._slices, self._spec.as_json) if self._slices else last)
+
+
 def _at_fork(topic: Topic, position: Position) -> bool:
     """Whether a position is a fork point of the stream or of an ancestor."""
-    at: Topic | None = topic
-    while at is not None and at.origin is not None:
-        if position == (at.origin.upto, 0):
-            return True
-        at = at.origin.topic
-    return False
+    origin, (counter, in_block) = topic.origin, position
+    return origin is not None and not in_block and counter <= origin.upto and origin.holder(counter)[1] == counter
 
 
 def _within(prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:

@@ -1,14 +1,22 @@
 """Forks and what becomes of their sources."""
 
+import random
+from collections.abc import Iterator
+
+import msgspec
 import pytest
 
 from tests.unit.conftest import checkpoint
 from tests.unit.streams.conftest import append, create, delete, fork, reopened, slice_of, text
-from topics.engine.read import ReadRequest
+from topics.engine import topic as topic_module
+from topics.engine.read import ReadRequest, first_readable
+from topics.engine.topic import Topic
+from topics.engine.watermarks import is_whole, removed_count
 from topics.model.errors import InvalidRequestError, StreamConflictError, StreamGoneError
 from topics.model.router_rules import parse_selector
 from topics.model.topic_config import TopicConfigPatch
-from topics.streams.offsets import Position, offset_of
+from topics.streams.offsets import Position, offset_of, read_offset
+from topics.streams.stream_state import StreamState, stream_of
 from topics.streams.streams import Streams
 from topics.testing import FakeDisk, ManualClock
 
@@ -101,3 +109,167 @@ def test_a_sub_offset_may_lie_inside_a_character(streams: Streams) -> None:
     create(streams, "a", body="é€".encode())
     fork(streams, "f", "a", "-1", sub=3)
     assert slice_of(streams, "f").body == "é€".encode()[:3]
+
+
+DEPTH = 1_200
+"""Deeper than Python calls functions within functions."""
+
+
+def chain(streams: Streams, depth: int, own: bool) -> str:
+    """A fork of a fork of ..., with an entry of its own each or with none; the name of the last."""
+    create(streams, "f0", body=b"0;")
+    for number in range(1, depth + 1):
+        fork(streams, f"f{number}", f"f{number - 1}")
+        if own:
+            append(streams, f"f{number}", b"%d;" % number)
+    return f"f{depth}"
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_deep_chain_of_forks_is_read_described_and_removed(
+    streams: Streams, disk: FakeDisk, clock: ManualClock, own: bool
+) -> None:
+    last = chain(streams, DEPTH, own)
+    whole = "".join(f"{number};" for number in range(DEPTH + 1 if own else 1))
+    assert text(streams, last) == whole
+    checkpoint(streams.engine)
+    again = reopened(disk, clock)
+    assert text(again, last) == whole
+    topic = again.topic(last)
+    assert (removed_count(topic), is_whole(topic, 1, topic.head), first_readable(topic)) == (0, True, 1)
+    middle = Position(topic.head // 2)
+    assert read_offset(topic, offset_of(topic, middle)) == middle
+    assert again.engine.read_now(last, ReadRequest()).count == 1
+    for number in range(DEPTH + 1):
+        delete(again, f"f{number}")
+    for _ in range(DEPTH):
+        again.engine.streams.tick()
+    assert not again.engine.core.topics
+
+
+def test_the_holder_of_an_inherited_entry_is_found_in_few_steps(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = streams.topic(chain(streams, 500, own=True))
+    assert last.origin is not None
+    last.origin.holder(1)
+    steps = 0
+    parent = topic_module.Inheritance.parent.fget  # type: ignore[attr-defined]
+
+    def counted(origin: topic_module.Inheritance) -> Topic:
+        nonlocal steps
+        steps += 1
+        assert parent is not None
+        found = parent(origin)
+        assert isinstance(found, Topic)
+        return found
+
+    monkeypatch.setattr(topic_module.Inheritance, "parent", property(counted))
+    for seq in range(1, last.head):
+        steps = 0
+        assert last.origin.holder(seq)[0].name == f"f{seq - 1}"
+        assert steps <= 40
+
+
+def test_forks_that_hold_nothing_of_a_chain_are_left_out(streams: Streams) -> None:
+    last = streams.topic(chain(streams, 50, own=False))
+    assert last.origin is not None
+    assert last.origin.parent is streams.topic("f0")
+
+
+def test_the_frame_of_a_fork_does_not_grow_with_its_depth(streams: Streams) -> None:
+    chain(streams, 40, own=True)
+    state = stream_of(streams.topic("f40"))
+    assert state is not None
+    assert state.part(streams.topic("f40")).epochs == []
+
+
+def test_epochs_that_an_earlier_version_stored_are_derived(
+    streams: Streams, disk: FakeDisk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain(streams, 3, own=True)
+    offsets = [offset_at(streams, "f3", counter) for counter in range(5)]
+    topic = streams.topic("f3")
+    state = stream_of(topic)
+    assert state is not None
+    epochs = [(counter, streams.topic(f"f{counter - 1}").epoch) for counter in (1, 2, 3)]
+    written, earlier = StreamState.part, msgspec.structs.replace(state.part(topic), epochs=epochs)
+    monkeypatch.setattr(StreamState, "part", lambda self, of: earlier if of is topic else written(self, of))
+    checkpoint(streams.engine)
+    monkeypatch.undo()
+    again = reopened(disk, clock)
+    assert [offset_at(again, "f3", counter) for counter in range(5)] == offsets
+    found = stream_of(again.topic("f3"))
+    assert found is not None
+    assert found.epochs == ()
+
+
+class Tree:
+    """Streams and their forks as plain lists: what the inherited entries are, and which of them are deleted where."""
+
+    def __init__(self, streams: Streams, dice: random.Random) -> None:
+        self.streams, self.dice = streams, dice
+        self.entries: dict[str, list[tuple[str, int]]] = {}
+        """The holder and seq of every entry of a stream."""
+        self.parents: dict[str, str] = {}
+        self.hidden: dict[str, int] = {}
+        self.heads: dict[str, int] = {}
+
+    def step(self) -> None:
+        names = list(self.entries)
+        act = self.dice.choice(("create", "fork", "fork", "append", "append", "append", "delete"))
+        if act == "create" or not names:
+            name = f"s{len(names)}"
+            create(self.streams, name, "application/json")
+            self.entries[name] = []
+        elif act == "fork":
+            source, name = self.dice.choice(names), f"s{len(names)}"
+            at = self.dice.randint(0, len(self.entries[source]))
+            fork(self.streams, name, source, offset_at(self.streams, source, at))
+            self.entries[name], self.parents[name] = self.entries[source][:at], source
+        elif act == "append":
+            name = self.dice.choice(names)
+            self.entries[name].append((name, len(self.entries[name]) + 1))
+            append(self.streams, name, b'"%d %b"' % (len(self.entries[name]), name.encode()), "application/json")
+        else:
+            name = self.dice.choice(names)
+            before = self.dice.randint(1, len(self.entries[name]) + 1)
+            self.streams.engine.delete_records(name, parse_selector(before, None), lambda outcome: None)
+            self.hidden[name] = max(self.hidden.get(name, 0), before)
+
+    def left(self, name: str) -> Iterator[str]:
+        """The entries that are readable in a stream: not deleted in it, nor in those from which it inherits them."""
+        for holder, seq in self.entries[name]:
+            at, gone = name, seq < self.hidden.get(name, 0)
+            while at != holder:
+                at = self.parents[at]
+                gone = gone or seq < self.hidden.get(at, 0)
+            if not gone:
+                yield f"{seq} {holder}"
+
+
+def test_trees_of_forks_read_as_a_plain_model_does(
+    streams: Streams, disk: FakeDisk, clock: ManualClock, seed: int
+) -> None:
+    dice = random.Random(seed)
+    tree = Tree(streams, dice)
+    for round_ in range(6):
+        for _ in range(25):
+            tree.step()
+        if round_ == 3:
+            checkpoint(tree.streams.engine)
+            tree.streams = reopened(disk, clock)
+        for name in tree.entries:
+            topic, expected = tree.streams.topic(name), list(tree.left(name))
+            position, found = Position(0), list[str]()
+            while position.counter < topic.head:
+                part = slice_of(tree.streams, name, position)
+                found += msgspec.json.decode(part.body)
+                assert part.position > position
+                position = part.position
+            assert found == expected
+            first = int(expected[0].split()[0]) if expected else topic.head + 1
+            assert first_readable(topic) == first
+            assert is_whole(topic, first, topic.head)
+            if len(expected) < len(tree.entries[name]):
+                assert removed_count(topic)

@@ -101,14 +101,23 @@ def cache_control(call: Call, topic: Topic, offset: str, spec: ReadSpec, found: 
     return "cache-control", f"{whose}, {_IMMUTABLE if for_good else _REVALIDATED}"
 
 
+_CHAIN_MAX = 64
+"""Ancestors looked at; a chain of forks that is longer is not cached for good."""
+
+
 def _may_shrink(topic: Topic) -> bool:
     """Whether entries of a stream go by themselves: by its config, its own end, or those of what it inherits."""
-    config, state, origin = topic.config, stream_of(topic), topic.origin
-    if config.ttl_ms or config.cap_records or config.cap_bytes or config.type is not TopicType.LOG:
-        return True
-    if state is not None and (state.ttl_s is not None or state.expires_ms is not None):
-        return True
-    return origin is not None and (origin.topic is None or _may_shrink(origin.topic))
+    at: Topic | None = topic
+    for _ in range(_CHAIN_MAX):
+        if at is None:
+            return False
+        config, state = at.config, stream_of(at)
+        if config.ttl_ms or config.cap_records or config.cap_bytes or config.type is not TopicType.LOG:
+            return True
+        if state is not None and (state.ttl_s is not None or state.expires_ms is not None):
+            return True
+        at = at.origin.parent if at.origin is not None else None
+    return True
 
 
 _LIVE = {"": "", "true": "long-poll", "1": "long-poll", "long-poll": "long-poll", "sse": "sse"}

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from topics.api.v1.protocol import Header
 from topics.api.v1.search_requests import SearchRequest
+from topics.engine.lookup import chain_of
 from topics.engine.record_runs import Block
 from topics.engine.topic import Topic
 from topics.schema.documents import parse
@@ -18,7 +19,6 @@ from topics.search.query.field_values import number_json, write_date
 from topics.search.query.grammar import parse_query, print_query
 from topics.search.query.score import Statistics, shown_term, terms_of
 from topics.search.query.sort import OFFSET
-from topics.search.service.backend import chain_of
 from topics.search.service.hit_fetch import Fetched, StreamEntryCache
 from topics.search.service.index_coverage import index_types_of
 from topics.search.service.query_execution import Outcome
@@ -354,8 +354,8 @@ def _coverage(topic: Topic, outcome: Outcome) -> dict[str, Any]:
 
 def _appended_at(topic: Topic, seq: int) -> str | None:
     """When an entry was appended, or a little earlier."""
-    for part, begin, end in chain_of(topic):
-        run = part.run_from(seq) if begin <= seq <= end else None
+    for part, _, _ in chain_of(topic, seq, seq):
+        run = part.run_from(seq)
         if run is not None:
             return write_time(run.ts if isinstance(run, Block) else run.first_ts)
     return None

@@ -1,13 +1,14 @@
 """Search backend: the interface to the search process, an inline one for tests and for engines without a server, and
 the helpers that every search of a stream uses: packed entries, seq ranges, counters and the runner of generators."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from topics.engine.background_jobs import Until
+from topics.engine.lookup import chain_of
 from topics.engine.read import ReadPlan, corrupt_error
 from topics.engine.record_runs import Run, RunReader, live_ranges
 from topics.engine.topic import Topic
@@ -156,21 +157,6 @@ class _PackBuilder:
         self._wanted -= hi - lo
 
 
-Chain = Iterator[tuple[Topic, int, int]]
-
-
-def chain_of(topic: Topic) -> Chain:
-    """A stream and those it was forked from, the newest first, each with the first and last seq that is read of it."""
-    last = topic.head
-    at: Topic | None = topic
-    while at is not None:
-        origin = at.origin
-        yield at, origin.upto + 1 if origin is not None else 1, last
-        if origin is None:
-            return
-        at, last = origin.topic, origin.upto
-
-
 def has_removed(topic: Topic) -> bool:
     """Whether anything may be gone between the first entry and the last."""
     return topic.origin is not None or topic.live_count != topic.head - topic.earliest + 1
@@ -182,7 +168,7 @@ def removed_between(topic: Topic, reader: RunReader, first: int, last: int) -> t
         # All of it is alive, as nearly always; a tail of single entries has as many runs as entries.
         return ()
     found: Ranges = []
-    for part, begin, end in chain_of(topic):
+    for part, begin, end in chain_of(topic, first, last):
         low, high = max(begin, first), min(end, last)
         for run in part.runs_from(low) if low <= high else ():
             if run.first_seq > high:
@@ -219,7 +205,7 @@ def seq_spans(topic: Topic, first: int, last: int, max_bytes: int) -> list[SeqSp
     read; what no run holds is left out."""
     found: list[SeqSpan] = []
     room, wanted = 0, 0
-    for part, begin, end in chain_of(topic):
+    for part, begin, end in chain_of(topic, first, last):
         low, high = max(begin, first), min(end, last)
         runs = [run for run in part.runs_from(low) if run.first_seq <= high] if low <= high else []
         for run in reversed(runs):

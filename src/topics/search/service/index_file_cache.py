@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from topics.engine.background_jobs import Job, JobRunner, OffLoop
+from topics.engine.lookup import chain_of
 from topics.engine.topic import Topic
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout, is_object_store
@@ -26,7 +27,6 @@ from topics.search.file_index.index_copies import CopyDamagedError, CopyStoppedE
 from topics.search.file_index.manifest import IndexFileEntry, IndexManifest, IndexStore
 from topics.search.query.score import terms_of
 from topics.search.query.sort import parse_sort
-from topics.search.service.backend import chain_of
 from topics.search.worker.messages import AggregateQuery, CountQuery, KeysQuery, Query, SearchQuery
 from topics.search.worker.query_cache import LONGEST_KNOWN, known_aggregation, known_search
 from topics.streams.chunked_validation import Description
@@ -426,14 +426,14 @@ class IndexFiles:
         return self.fitting(topic, plan, needs_of(plan, description, query), first, last)
 
     def _has_any(self, topic: Topic) -> bool:
-        manifests = [self.manifest(part) for part, _, _ in chain_of(topic)]
+        manifests = (self.manifest(part) for part, _, _ in chain_of(topic))
         return any(manifest is not None and manifest.files for manifest in manifests)
 
     def fitting(self, topic: Topic, plan: IndexPlan, needs: IndexNeeds, first: int, last: int) -> list[IndexedRange]:
         """The index files that have what is needed of a range. What a fork inherits, those of its source answer for:
         the digests say whether it is read alike in both."""
         found: list[IndexedRange] = []
-        for part, begin, end in chain_of(topic):
+        for part, begin, end in chain_of(topic, first, last):
             found += self._of_one(part, plan.generation, needs, max(begin, first), min(end, last))
         return sorted(found, key=lambda part: part.first)
 

@@ -179,7 +179,7 @@ def read_key(topic: Topic, spec: ReadSpec, skip_scan: IndexSkipScan, read: Read,
             break
         if found is not None and part.tombstone is not None:
             break
-        found = part if found is None else joined(spec, found, part)
+        found = part if found is None else joined([found, part] if part.count else [found], spec.as_json)
         spec = replace(spec, position=part.position)
         rest = spec.behind(part)
         if window is None or rest is None or part.position < (window.last, 0) or step > _STEPS_MAX:
