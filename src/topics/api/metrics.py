@@ -146,15 +146,17 @@ def series_of(engine: Engine, prefixes: tuple[str, ...] = ()) -> list[TopicSerie
     queues = [topic for topic in topics if topic.config.type is TopicType.QUEUE]
     queue_names = [topic.name for topic in queues]
     jobs = [engine.queues.counters_of(topic) for topic in queues]
-    dead = "Jobs moved to the dead letter topic."
+    dead = "Jobs moved to the dead-letter topic."
     return [
-        TopicSeries("topics_topic_head_seq", "Highest assigned seq.", names, [t.head for t in topics]),
+        TopicSeries("topics_topic_head_seq", "Highest seq assigned.", names, [t.head for t in topics]),
         TopicSeries("topics_topic_earliest_seq", "First live seq.", names, [t.earliest for t in topics]),
         TopicSeries("topics_topic_records_live", "Live records.", names, [t.live_count for t in topics]),
         TopicSeries("topics_topic_bytes_live", "Live payload bytes.", names, [t.live_bytes for t in topics]),
         TopicSeries("topics_topic_queue_ready", "Jobs that can be claimed.", queue_names, [j.ready for j in jobs]),
-        TopicSeries("topics_topic_queue_in_flight", "Jobs held by workers.", queue_names, [j.in_flight for j in jobs]),
-        TopicSeries("topics_topic_queue_delayed", "Jobs held back for now.", queue_names, [j.delayed for j in jobs]),
+        TopicSeries(
+            "topics_topic_queue_in_flight", "Jobs leased to workers.", queue_names, [j.in_flight for j in jobs]
+        ),
+        TopicSeries("topics_topic_queue_delayed", "Delayed jobs.", queue_names, [j.delayed for j in jobs]),
         TopicSeries("topics_topic_queue_dead_lettered", dead, queue_names, [j.dead_lettered for j in jobs]),
     ]
 
@@ -228,15 +230,15 @@ class Snapshot(Collector):
     def collect(self) -> Iterator[Metric]:
         """Everything but the series by topic."""
         state = self._state
-        yield _gauge("topics_ready", "Whether requests are served (1) or the log is still replayed (0).", state.ready)
-        yield _gauge("topics_recovery_progress", "Part of the log that was replayed, 0 to 1.", state.recovery_progress)
+        yield _gauge("topics_ready", "1 when requests are served, 0 during recovery and shutdown.", state.ready)
+        yield _gauge("topics_recovery_progress", "Progress of the log replay, 0 to 1.", state.recovery_progress)
         yield _gauge("topics_uptime_ms", "Milliseconds since the server started.", state.uptime_ms)
         yield _gauge("topics_sse_connections", "Open event streams and WebSockets.", state.sse_connections)
         yield _gauge("topics_watch_sessions", "Watch sessions.", state.watch_sessions)
         leases = state.queue_leases_in_flight
         yield _gauge("topics_queue_leases_in_flight", "Jobs leased to workers.", leases)
-        yield _counter("topics_webhook_calls", "Calls of webhooks that ended, taken or not.", state.webhook_calls)
-        yield _counter("topics_webhook_failures", "Calls of webhooks that were not taken.", state.webhook_failures)
+        yield _counter("topics_webhook_calls", "Webhook calls, successful or not.", state.webhook_calls)
+        yield _counter("topics_webhook_failures", "Webhook calls that failed.", state.webhook_failures)
         yield from _search_metrics(state.search)
         if self._http is not None:
             yield from _http_metrics(self._http)
@@ -254,7 +256,7 @@ class Snapshot(Collector):
             if stats.cold_store is not None:
                 yield from _cold_store_metrics(stats.cold_store)
             left_out = not self.by_topic or are_truncated(self._engine, self._prefixes)
-            yield _gauge("topics_topic_metrics_truncated", "Whether topics were left out below.", left_out)
+            yield _gauge("topics_topic_metrics_truncated", "1 when the per-topic series leave topics out.", left_out)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
@@ -266,12 +268,14 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 
 def _search_metrics(stats: SearchStats) -> Iterator[Metric]:
-    yield _counter("topics_searches", "Searches, aggregations and lists of routing keys.", stats.queries)
-    yield _counter("topics_search_failures", "Those of them that were not answered.", stats.failures)
-    yield _counter("topics_search_seconds", "Seconds that they took.", stats.seconds)
-    yield _counter("topics_search_entries", "Entries that they looked at.", stats.entries)
+    yield _counter("topics_searches", "Searches, aggregations and routing key lists.", stats.queries)
+    yield _counter("topics_search_failures", "Searches that failed.", stats.failures)
+    yield _counter("topics_search_seconds", "Total search time in seconds.", stats.seconds)
+    yield _counter("topics_search_entries", "Entries examined by searches.", stats.entries)
     spent = CounterMetricFamily(
-        "topics_search_budgets_spent", "Those that left something out, by what ran out.", labels=["budget"]
+        "topics_search_budgets_spent",
+        "Incomplete searches, by exhausted budget: time, bytes or memory.",
+        labels=["budget"],
     )
     spent.add_metric(["time"], stats.out_of_time)
     spent.add_metric(["memory"], stats.out_of_memory)
@@ -279,38 +283,44 @@ def _search_metrics(stats: SearchStats) -> Iterator[Metric]:
     yield spent
     yield _counter(
         "topics_search_scanned_bytes",
-        "Bytes that filtered reads, and queries besides their indexes, looked at.",
+        "Bytes scanned without an index by searches and filtered reads.",
         stats.scanned_bytes,
     )
-    yield _counter("topics_search_processes_lost", "Searching processes that ended.", stats.processes_lost)
+    yield _counter("topics_search_processes_lost", "Search processes that ended unexpectedly.", stats.processes_lost)
     fetches = CounterMetricFamily(
-        "topics_search_companion_fetches", "Companions asked of the object store, by outcome.", labels=["outcome"]
+        "topics_search_companion_fetches",
+        "Index files requested from the object store, by outcome.",
+        labels=["outcome"],
     )
     for outcome, count in stats.fetches.items():
         fetches.add_metric([outcome], count)
     yield fetches
-    yield _gauge("topics_search_cache_bytes", "Companions of the object store on the local disk.", stats.cache_bytes)
-    yield _gauge("topics_search_index_bytes", "Memory of the indexes of searched streams.", stats.memory_bytes)
+    yield _gauge("topics_search_cache_bytes", "Bytes of cached index files of the object store.", stats.cache_bytes)
+    yield _gauge("topics_search_index_bytes", "Memory of the in-memory search indexes.", stats.memory_bytes)
 
 
 def _http_metrics(http: HttpServer) -> Iterator[Metric]:
     counters = http.counters
     yield _gauge("topics_http_connections", "Open connections.", counters.connections_open)
-    yield _gauge("topics_http_connections_max", "Connections that may be open.", http.connections_max)
-    yield _gauge("topics_http_unread_bytes", "Bytes of answers that clients have not read.", http.unread_bytes)
+    yield _gauge(
+        "topics_http_connections_max",
+        "Maximum of open connections, as the file descriptor limit allows.",
+        http.connections_max,
+    )
+    yield _gauge("topics_http_unread_bytes", "Answer bytes that clients have not read.", http.unread_bytes)
     yield _counter("topics_http_connections", "Connections accepted.", counters.connections_total)
-    yield _gauge("topics_http2_connections", "Open connections of HTTP/2.", counters.http2_connections_open)
-    yield _counter("topics_http2_connections", "Connections of HTTP/2 accepted.", counters.http2_connections_total)
-    yield _counter("topics_http_requests", "Requests answered.", counters.requests)
+    yield _gauge("topics_http2_connections", "Open HTTP/2 connections.", counters.http2_connections_open)
+    yield _counter("topics_http2_connections", "HTTP/2 connections accepted.", counters.http2_connections_total)
+    yield _counter("topics_http_requests", "Requests with a complete head.", counters.requests)
     yield _counter("topics_http_refused", "Requests refused before a handler saw them.", counters.refused)
     yield _counter("topics_http_received_bytes", "Bytes received.", counters.bytes_in)
     yield _counter("topics_http_sent_bytes", "Bytes sent.", counters.bytes_out)
 
 
 def _route_metrics(route_counters: RouteCounters) -> Iterator[Metric]:
-    said = "Answers by route and status; without a route where none was found."
+    said = "Answers by method, route and status; route is empty if none matched."
     answers = CounterMetricFamily("topics_http_route_requests", said, labels=["method", "route", "status"])
-    said = "How long answers took: each of the first thousand of a route, then one in sixteen."
+    said = "Time from request head to answer; after 1000 answers of a route one in sixteen is measured."
     took = HistogramMetricFamily("topics_http_request_duration_seconds", said, labels=["method", "route"])
     for method, path, counter in route_counters:
         for status, count in counter.answers():
@@ -325,46 +335,54 @@ def _route_metrics(route_counters: RouteCounters) -> Iterator[Metric]:
 
 def _process_metrics(now: ProcessNumbers) -> Iterator[Metric]:
     """Under the names that every dashboard knows."""
-    yield _counter("process_cpu_seconds", "Processor time of the server.", now.cpu_s)
-    yield _gauge("process_resident_memory_bytes", "Memory of the server.", now.resident_bytes)
-    yield _gauge("process_virtual_memory_bytes", "Address space of the server.", now.virtual_bytes)
-    yield _gauge("process_start_time_seconds", "When the server was started, since 1970.", now.started_s)
-    yield _gauge("process_threads", "Threads of the server.", now.threads)
-    yield _gauge("process_max_fds", "File descriptors that the server may have.", now.descriptors_max)
+    yield _counter("process_cpu_seconds", "CPU time of the server process.", now.cpu_s)
+    yield _gauge("process_resident_memory_bytes", "Resident memory of the server process.", now.resident_bytes)
+    yield _gauge("process_virtual_memory_bytes", "Virtual memory of the server process.", now.virtual_bytes)
+    yield _gauge("process_start_time_seconds", "Start time of the server process, seconds since 1970.", now.started_s)
+    yield _gauge("process_threads", "Threads of the server process.", now.threads)
+    yield _gauge("process_max_fds", "File descriptor limit of the server process.", now.descriptors_max)
 
 
 def _pipeline_metrics(pipeline: PipelineAnswer) -> Iterator[Metric]:
     running, rate = pipeline.state == "running", pipeline.last_run.records_per_s if pipeline.last_run else 0.0
-    yield _gauge("topics_pipeline_running", "Whether the pipeline's process runs.", running)
-    yield _gauge("topics_pipeline_lag_segments", "Sealed segments the pipeline has not done.", pipeline.lag_segments)
-    yield _gauge("topics_pipeline_lag_bytes", "Bytes of those segments.", pipeline.lag_bytes)
-    yield _gauge("topics_pipeline_lag_ms", "Age of the oldest record in those segments.", pipeline.lag_ms)
-    yield _counter("topics_pipeline_rounds", "Rounds that had something to do.", pipeline.rounds)
-    yield _counter("topics_pipeline_records", "Records that the pipeline has worked on.", pipeline.records)
-    yield _counter("topics_pipeline_segments", "Segments that the pipeline has worked on.", pipeline.segments)
-    yield _counter("topics_pipeline_restarts", "Times that the pipeline's process ended badly.", pipeline.restarts)
-    yield _gauge("topics_pipeline_failures", "Rounds that failed since one last worked.", pipeline.failures)
+    yield _gauge("topics_pipeline_running", "1 while the pipeline process runs.", running)
+    yield _gauge(
+        "topics_pipeline_lag_segments",
+        "Sealed segments not processed by the pipeline, also those not in the catalog yet.",
+        pipeline.lag_segments,
+    )
+    yield _gauge("topics_pipeline_lag_bytes", "Bytes of the unprocessed segments.", pipeline.lag_bytes)
+    yield _gauge("topics_pipeline_lag_ms", "Age of the oldest unprocessed record.", pipeline.lag_ms)
+    yield _counter("topics_pipeline_rounds", "Pipeline rounds that had work.", pipeline.rounds)
+    yield _counter("topics_pipeline_records", "Records processed by the pipeline.", pipeline.records)
+    yield _counter("topics_pipeline_segments", "Segments processed by the pipeline.", pipeline.segments)
+    yield _counter("topics_pipeline_restarts", "Unexpected exits of the pipeline process.", pipeline.restarts)
+    yield _gauge("topics_pipeline_failures", "Failed pipeline rounds since the last success.", pipeline.failures)
     worker = pipeline.worker
     memory, start_ms = (worker.memory_bytes, worker.start_ms) if worker is not None else (0, 0)
-    yield _gauge("topics_pipeline_memory_bytes", "Memory of the pipeline's process and all it started.", memory)
-    yield _gauge("topics_pipeline_start_ms", "How long Spark took to start for the pipeline.", start_ms)
+    yield _gauge(
+        "topics_pipeline_memory_bytes",
+        "Memory of the pipeline process, Java and task workers after the last round.",
+        memory,
+    )
+    yield _gauge("topics_pipeline_start_ms", "Start-up time of Spark in the pipeline.", start_ms)
     quarantined = len(pipeline.quarantined)
-    yield _gauge("topics_pipeline_quarantined_topics", "Topics that the pipeline leaves out for now.", quarantined)
-    yield _gauge("topics_pipeline_records_per_s", "Records a second of the last round.", rate)
+    yield _gauge("topics_pipeline_quarantined_topics", "Topics quarantined by the pipeline.", quarantined)
+    yield _gauge("topics_pipeline_records_per_s", "Records per second of the last round.", rate)
     yield from _product_metrics(pipeline.products)
 
 
 def _product_metrics(products: Sequence[PipelineProduct]) -> Iterator[Metric]:
     """The archive, the families and whatever else the pipeline makes, each by itself."""
     gauges = {
-        "lag_segments": "Sealed segments that a product lacks.",
-        "lag_ms": "Age of the oldest record in those segments.",
-        "quarantined": "Topics, or other subjects, that are left out of a product for now.",
-        "records_per_s": "Records a second of the last round in which a product took in any.",
+        "lag_segments": "Sealed segments not processed for a product: archive or families (index files).",
+        "lag_ms": "Age of the oldest unprocessed record.",
+        "quarantined": "Topics or other subjects quarantined for a product.",
+        "records_per_s": "Records per second of a product in its last round with work.",
     }
     counters = {
-        "records": "Records that a product has taken in.",
-        "failures": "Times that a topic failed in a product, or that it sat a round out.",
+        "records": "Records processed for a product.",
+        "failures": "Failed topics and skipped rounds of a product.",
     }
     for kinds, family in ((gauges, GaugeMetricFamily), (counters, CounterMetricFamily)):
         for name, text in kinds.items():
@@ -380,21 +398,33 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     for name, count in stats.topics_by_class.items():
         by_class.add_metric([name], count)
     yield by_class
-    yield _gauge("topics_queue_topics", "Topics that are queues.", stats.queue_topics)
+    yield _gauge("topics_queue_topics", "Queue topics.", stats.queue_topics)
     yield _gauge("topics_records_live", "Live records of all topics.", stats.records_live)
     yield _gauge("topics_bytes_live", "Live payload bytes of all topics.", stats.bytes_live)
-    yield _gauge("topics_tail_bytes", "Memory held by records that are not sealed yet.", stats.tail_bytes)
-    yield _gauge("topics_seal_backlog_bytes", "Sealed payload not written to its files yet.", stats.seal_backlog_bytes)
-    yield _gauge("topics_seal_failures", "Failed attempts since sealing last worked.", stats.seal_failures)
-    yield _gauge("topics_routers", "Routers.", stats.routers)
-    yield _gauge("topics_routers_blocked", "Routers that wait for room in their destination.", stats.routers_blocked)
-    yield _gauge("topics_router_lag", "Records that routers have not come to yet.", stats.router_lag)
-    yield _gauge("topics_router_forwarded", "Copies made by the routers there are.", stats.forwarded_total)
-    kept = "Jobs that their dead letter topic did not take; each attempt counts."
-    yield _counter("topics_dead_letters_refused", kept, stats.dead_letters_refused)
-    yield _gauge("topics_transactions_open", "Transactions that are open.", stats.transactions_open)
+    yield _gauge("topics_tail_bytes", "Memory of records that are not in a segment yet.", stats.tail_bytes)
     yield _gauge(
-        "topics_transactions_staged_bytes", "Bytes staged for open transactions.", stats.transactions_staged_bytes
+        "topics_seal_backlog_bytes", "Payload waiting to be written to segment files.", stats.seal_backlog_bytes
+    )
+    yield _gauge(
+        "topics_seal_failures", "Failed attempts to write a segment since the last success.", stats.seal_failures
+    )
+    yield _gauge("topics_routers", "Routers.", stats.routers)
+    yield _gauge(
+        "topics_routers_blocked",
+        "Routers that cannot forward, for example into a full destination.",
+        stats.routers_blocked,
+    )
+    yield _gauge("topics_router_lag", "Records not forwarded yet, over all routers.", stats.router_lag)
+    yield _gauge(
+        "topics_router_forwarded", "Copies made by existing routers since their creation.", stats.forwarded_total
+    )
+    kept = "Attempts to move a job that its dead-letter topic refused."
+    yield _counter("topics_dead_letters_refused", kept, stats.dead_letters_refused)
+    yield _gauge("topics_transactions_open", "Open transactions.", stats.transactions_open)
+    yield _gauge(
+        "topics_transactions_staged_bytes",
+        "Bytes staged by open transactions, part of topics_bytes_live.",
+        stats.transactions_staged_bytes,
     )
     yield _counter(
         "topics_transactions_committed", "Transactions committed since the start.", stats.transactions_committed_total
@@ -404,72 +434,82 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
         stats.transactions_aborted_total,
     )  # fmt: skip
     yield _counter("topics_checkpoints", "Checkpoints taken.", stats.checkpoints_total)
-    yield _gauge(
-        "topics_checkpoint_failures", "Failed attempts since a checkpoint last worked.", stats.checkpoint_failures
-    )
+    yield _gauge("topics_checkpoint_failures", "Failed checkpoints since the last success.", stats.checkpoint_failures)
 
 
 def _wal_metrics(stats: EngineStats) -> Iterator[Metric]:
     shards = stats.shards
-    yield _counter("topics_wal_frames", "Frames logged.", sum(s.frames_total for s in shards))
-    yield _counter("topics_wal_batches", "Commits.", sum(s.batches_total for s in shards))
-    yield _counter("topics_wal_fsyncs", "Syncs of the log.", sum(s.fsyncs_total for s in shards))
-    yield _counter("topics_wal_bytes_written", "Bytes logged.", sum(s.bytes_written_total for s in shards))
-    yield _counter("topics_wal_rotations", "Log files finished.", sum(s.rotations_total for s in shards))
-    yield _gauge("topics_wal_queue_depth", "Writes on their way to the log.", sum(s.queue_depth for s in shards))
+    yield _counter("topics_wal_frames", "Frames written to the log.", sum(s.frames_total for s in shards))
+    yield _counter(
+        "topics_wal_batches",
+        "Group commits; frames per commit show how many writes share one.",
+        sum(s.batches_total for s in shards),
+    )
+    yield _counter("topics_wal_fsyncs", "Syncs (fsync) of the log.", sum(s.fsyncs_total for s in shards))
+    yield _counter("topics_wal_bytes_written", "Bytes written to the log.", sum(s.bytes_written_total for s in shards))
+    yield _counter("topics_wal_rotations", "Log file rotations.", sum(s.rotations_total for s in shards))
+    yield _gauge("topics_wal_queue_depth", "Writes queued for the log.", sum(s.queue_depth for s in shards))
     peak = max((s.queue_depth_peak for s in shards), default=0)
-    yield _gauge("topics_wal_queue_depth_peak", "Most writes a shard ever had on their way.", peak)
+    yield _gauge("topics_wal_queue_depth_peak", "Highest queue depth of a log shard.", peak)
     refused = sum(s.submit_full_total for s in shards)
-    yield _counter("topics_wal_submit_full", "Writes refused because too much was on its way.", refused)
+    yield _counter("topics_wal_submit_full", "Writes refused because the log queue was full.", refused)
     read_only = sum(s.read_only for s in shards)
-    yield _gauge("topics_wal_read_only", "Shards that take no writes, for now or for good.", read_only)
-    yield _gauge("topics_disk_full", "Whether the disk has no room for more.", stats.disk_full)
+    yield _gauge(
+        "topics_wal_read_only", "Log shards that refuse writes; above 0 for long needs an operator.", read_only
+    )
+    yield _gauge(
+        "topics_disk_full", "1 while the disk is full and only requests that free space are accepted.", stats.disk_full
+    )
     yield _fsync_histogram(stats)
-    yield _counter("topics_backups", "Backups that were taken.", stats.backups_total)
-    yield _counter("topics_backup_failures", "Backups that failed.", stats.backup_failures_total)
-    yield _counter("topics_backup_copied_bytes", "Bytes copied to the place for backups.", stats.backup_copied_bytes)
+    yield _counter("topics_backups", "Completed backups.", stats.backups_total)
+    yield _counter("topics_backup_failures", "Failed backups.", stats.backup_failures_total)
+    yield _counter("topics_backup_copied_bytes", "Bytes copied to the backup storage.", stats.backup_copied_bytes)
     yield _counter(
-        "topics_backup_shipped_bytes", "Bytes of log shipped to the place for backups.", stats.backup_shipped_bytes
+        "topics_backup_shipped_bytes", "Log bytes shipped to the backup storage.", stats.backup_shipped_bytes
     )
-    yield _counter(
-        "topics_backup_ship_failures", "Times the log could not be shipped.", stats.backup_ship_failures_total
-    )
+    yield _counter("topics_backup_ship_failures", "Failed attempts to ship the log.", stats.backup_ship_failures_total)
     lag = -1 if stats.backup_lag_ms is None else stats.backup_lag_ms
     yield _gauge(
         "topics_backup_lag_ms",
-        "How far the newest backup, with the log shipped behind it, is behind; -1 before there is one.",
+        "Age of the newest state in the backup storage; -1 before the first backup.",
         lag,
     )
 
 
 def _throttle_metrics(stats: ThrottleStats) -> Iterator[Metric]:
-    yield _gauge("topics_pressure", "How hard the server is pressed, 0 to 1.", stats.pressure)
-    readings = GaugeMetricFamily("topics_pressure_reading", "The parts of the pressure, 0 to 1.", labels=["of"])
+    yield _gauge("topics_pressure", "Backpressure, 0 to 1.", stats.pressure)
+    readings = GaugeMetricFamily(
+        "topics_pressure_reading",
+        "Components of the backpressure, 0 to 1: event_loop, deliveries, commits, queue.",
+        labels=["of"],
+    )
     for name, value in stats.readings.items():
         readings.add_metric([name], value)
     yield readings
-    level = "What is done about it: 0 nothing, 1 coalescing, 2 wider commits, 3 deferring, 4 refusing."
+    level = "Backpressure level: 0 none, 1 coalesced deliveries, 2 wider commits, 3 deferred topics, 4 refused appends."
     yield _gauge("topics_throttle_level", level, stats.throttle_level)
-    yield _gauge("topics_loop_lag_ms", "How late the event loop was at the last look.", stats.loop_lag_ms)
-    yield _gauge("topics_commit_ms", "How long commits took, or are taking, at the last look.", stats.commit_ms)
-    yield _gauge("topics_coalesce_window_ms", "Distance kept between deliveries.", stats.coalesce_window_ms)
-    window = "What commits wait for company because of pressure."
+    yield _gauge("topics_loop_lag_ms", "Lag of the event loop at the last measurement.", stats.loop_lag_ms)
+    yield _gauge("topics_commit_ms", "Duration of commits at the last measurement.", stats.commit_ms)
+    yield _gauge("topics_coalesce_window_ms", "Current minimum time between deliveries.", stats.coalesce_window_ms)
+    window = "Current group commit delay caused by backpressure."
     yield _gauge("topics_commit_window_ms", window, stats.commit_window_ms)
-    yield _gauge("topics_scheduler_waiting", "Topics whose watchers are to be told.", stats.topics_waiting)
-    yield _gauge("topics_scheduler_deferred", "Topics that pressure keeps waiting.", stats.topics_deferred)
-    yield _counter("topics_scheduler_told", "Watchers told of a change.", stats.watchers_told_total)
-    joined = "Changes that joined a wake-up already waiting."
+    yield _gauge("topics_scheduler_waiting", "Topics with pending notifications.", stats.topics_waiting)
+    yield _gauge("topics_scheduler_deferred", "Topics deferred by backpressure.", stats.topics_deferred)
+    yield _counter("topics_scheduler_told", "Notifications sent to watchers.", stats.watchers_told_total)
+    joined = "Changes merged into a pending notification."
     yield _counter("topics_scheduler_coalesced", joined, stats.wakes_coalesced_total)
-    put_off = "Times that a topic was put off because of pressure."
+    put_off = "Deferrals of topics by backpressure."
     yield _counter("topics_scheduler_deferrals", put_off, stats.topics_deferred_total)
-    yield _counter("topics_throttle_refused", "Appends refused because of pressure.", stats.appends_refused_total)
-    yield _gauge("topics_throttle_parked", "Appends that wait to be let in.", stats.appends_parked)
-    yield _counter("topics_throttle_waits", "Appends that had to wait to be let in.", stats.appends_parked_total)
-    yield _counter("topics_throttle_wait_ms", "Time that appends waited to be let in.", stats.append_wait_ms_total)
+    yield _counter("topics_throttle_refused", "Appends refused by backpressure.", stats.appends_refused_total)
+    yield _gauge("topics_throttle_parked", "Appends waiting for admission.", stats.appends_parked)
+    yield _counter("topics_throttle_waits", "Appends that waited for admission.", stats.appends_parked_total)
+    yield _counter(
+        "topics_throttle_wait_ms", "Total time that appends waited for admission.", stats.append_wait_ms_total
+    )
 
 
 def _cold_store_metrics(stats: StoreStats) -> Iterator[Metric]:
-    text = "Requests to the object store that are over."
+    text = "Completed object store requests, by kind and outcome."
     requests = CounterMetricFamily("topics_cold_store_requests", text, labels=["kind", "outcome"])
     for kind, outcomes in stats.requests.items():
         for outcome, count in outcomes.items():
@@ -477,11 +517,13 @@ def _cold_store_metrics(stats: StoreStats) -> Iterator[Metric]:
     yield requests
     yield _counter("topics_cold_store_received_bytes", "Bytes received from the object store.", stats.received_bytes)
     yield _counter("topics_cold_store_sent_bytes", "Bytes sent to the object store.", stats.sent_bytes)
-    paused = "Whether the object store is left alone for a moment after a failure."
+    paused = "1 while requests to the object store are paused after a failure."
     yield _gauge("topics_cold_store_paused", paused, stats.paused)
-    yield _gauge("topics_cold_cache_bytes", "Segments of the object store on the local disk.", stats.cache_bytes)
-    yield _counter("topics_cold_cache_hits", "Segments that were found there when they were opened.", stats.cache_hits)
-    yield _counter("topics_cold_cache_misses", "Segments that had to be fetched for it.", stats.cache_misses)
+    yield _gauge(
+        "topics_cold_cache_bytes", "Evictable bytes of cached segments of the object store.", stats.cache_bytes
+    )
+    yield _counter("topics_cold_cache_hits", "Segments found in the local cache.", stats.cache_hits)
+    yield _counter("topics_cold_cache_misses", "Segments fetched from the object store.", stats.cache_misses)
 
 
 def _fsync_histogram(stats: EngineStats) -> Metric:
@@ -492,7 +534,9 @@ def _fsync_histogram(stats: EngineStats) -> Metric:
     count = sum(s.fsync_latency_count for s in stats.shards)
     buckets = [(str(bound), float(below)) for bound, below in sorted(total.items())] + [("+Inf", float(count))]
     spent = sum(s.fsync_latency_sum_us for s in stats.shards)
-    return HistogramMetricFamily("topics_wal_fsync_latency_us", "Time of a sync, microseconds.", buckets, spent)
+    return HistogramMetricFamily(
+        "topics_wal_fsync_latency_us", "Duration of a log sync in microseconds.", buckets, spent
+    )
 
 
 def _exposed_name(metric: Metric) -> str:

@@ -7,6 +7,11 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 
+API_PAGES = (
+    "README", "authentication", "topics", "records", "reading", "transactions", "routers", "queues", "watch",
+    "websocket", "admin", "metrics",
+)  # fmt: skip
+
 _FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -26,11 +31,7 @@ def folder(name: str, *pages: str) -> str:
 
 
 def api_pages() -> str:
-    """The pages of the HTTP API, in an order in which their examples run one after another; that of keys is last."""
-    return folder(
-        "api", "README", "topics", "records", "transactions", "routers", "queues", "watch", "websocket", "admin",
-        "metrics", "authentication",
-    )  # fmt: skip
+    return folder("api", *API_PAGES)
 
 
 def stream_pages() -> str:

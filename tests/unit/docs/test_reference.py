@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.docs.pages import PAGES, ROOT, blocks, name_of, read, rows, section, squeezed
 from topics import cli
-from topics.api.error_responses import STATUS_BY_CODE
+from topics.api.error_responses import STATUS_BY_CODE, V1_STATUS_BY_CODE
 from topics.engine.backpressure import ThrottleStats
 from topics.engine.stats import EngineStats, ShardStats
 from topics.log.object_store.store import StoreStats
@@ -51,16 +51,20 @@ def error_classes(root: type[errors.TopicsError] = errors.TopicsError) -> Iterat
             yield from error_classes(child)
 
 
+_PAGE = read("docs/errors.md")
+_HTTP_ONLY = section(_PAGE, "## HTTP and WebSocket errors")
+
+
 def error_rows() -> dict[str, list[str]]:
-    page = read("docs/errors.md").split("## What only HTTP says")[0]
-    return {cells[0].strip("`"): cells for cells in rows(page)}
+    """Code, status, class, detail, meaning and action of every error with a class."""
+    return {cells[0].strip("`"): cells for cells in rows(_PAGE.split("## HTTP and WebSocket errors")[0])}
 
 
 @pytest.mark.parametrize("error", list(error_classes()), ids=lambda error: error.code)
 def test_every_error_is_described(error: type[errors.TopicsError]) -> None:
     cells = error_rows()[error.code]
-    assert cells[1] == f"`{error.__name__}`"
-    assert all(cells[2:])
+    assert cells[2] == f"`{error.__name__}`"
+    assert all(cells[3:])
 
 
 def test_no_error_is_described_that_does_not_exist() -> None:
@@ -84,21 +88,20 @@ def test_no_error_is_described_that_does_not_exist() -> None:
     ids=lambda example: type(example).__name__,
 )
 def test_the_detail_of_an_error_is_described(example: errors.TopicsError) -> None:
-    described = error_rows()[example.code][2]
+    described = error_rows()[example.code][3]
     for key in example.detail:
         assert f"`{key}`" in described
 
 
-def test_the_codes_that_only_http_knows_are_described_with_their_status() -> None:
-    table = rows(section(read("docs/errors.md"), "## What only HTTP says"))
-    own = {code: status for code, status in STATUS_BY_CODE.items() if code not in error_rows()}
-    assert {cells[0].strip("`"): int(cells[1]) for cells in table} == own
+def test_every_code_of_the_api_is_described_with_its_status() -> None:
+    listed = {cells[0].strip("`"): cells[1] for cells in rows(_PAGE)}
+    told = {code: int(status) for code, status in listed.items() if status != "none"}
+    assert told == STATUS_BY_CODE | V1_STATUS_BY_CODE
+    assert listed.keys() - told.keys() == {"backup_target"}
 
 
-def test_every_code_has_its_status() -> None:
-    table = rows(section(read("docs/errors.md"), "## Status codes"))
-    told = {code: int(cells[0]) for cells in table for code in re.findall(r"`(\w+)`", cells[1])}
-    assert told == STATUS_BY_CODE
+def test_an_error_of_http_alone_has_a_meaning_and_an_action() -> None:
+    assert all(all(cells) and len(cells) == 5 for cells in rows(_HTTP_ONLY))
 
 
 def test_every_reason_of_a_loss_is_described() -> None:
@@ -147,7 +150,7 @@ def test_every_warning_and_error_of_the_log_is_described() -> None:
 
 
 def test_the_statistics_to_watch_exist() -> None:
-    table = rows(section(read("docs/operations/monitoring.md"), "## What to watch"))
+    table = rows(section(read("docs/operations/monitoring.md"), "## Metrics to watch"))
     named = {name for cells in table for name in re.findall(r"`([\w\[\].]+)`", cells[0])}
     fields = {field.name for field in msgspec.structs.fields(EngineStats)}
     fields |= {field.name for field in msgspec.structs.fields(ShardStats)}

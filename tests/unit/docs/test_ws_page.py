@@ -79,4 +79,4 @@ def test_the_conversation_is_real(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [1001, 1002, 1007, 1009, 1011, 1013])
 def test_every_close_code_is_described(code: int) -> None:
-    assert any(cells[0] == str(code) for cells in rows(section(PAGE, "## How a connection ends")))
+    assert any(cells[0] == str(code) for cells in rows(section(PAGE, "## Close codes")))
