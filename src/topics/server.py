@@ -50,6 +50,7 @@ from topics.search.service.index_file_cache import IndexFileCache, IndexFiles
 from topics.search.service.search_service import StreamSearch
 from topics.search.worker.messages import Close
 from topics.search.worker.process import SearchProcess
+from topics.spark.pipeline.pipeline_settings import record_first_use
 from topics.spark.pipeline.status import INDEX_PRODUCT
 from topics.spark.pipeline.supervisor import FAILING, INSTALL, Supervisor
 from topics.streams.streams import Streams
@@ -482,6 +483,7 @@ async def _run_engine(
     loop, counters = asyncio.get_running_loop(), front.http.counters
     engine.start(loop, ThreadWorkers(loop, lambda: counters.heard))
     tune_collector()
+    record_first_use(settings)
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: _work_number(engine, settings))
     front.open(engine, lambda topic: held_up(supervisor, topic.name))
     ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.wall())

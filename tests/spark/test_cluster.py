@@ -22,7 +22,7 @@ from topics.model.settings import Settings
 from topics.spark.archive.archive_reader import read_archive, topics_named
 from topics.spark.archive.ledger import ArchiveStore
 from topics.spark.java import java_home
-from topics.spark.pipeline.pipeline_worker import files_of
+from topics.spark.pipeline.pipeline_settings import files_of
 from topics_client import Client, NewRecord
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,8 @@ from tests.spark.waiting_for import checkpointed
 from topics.log.fs import FileSystem
 from topics.model.settings import Settings
 from topics.spark.pipeline.executors import InlineExecutor
-from topics.spark.pipeline.pipeline_worker import files_of, make_pipeline
+from topics.spark.pipeline.pipeline_settings import files_of
+from topics.spark.pipeline.pipeline_worker import make_pipeline
 from topics.system.clock import SystemClock
 from topics.testing import FaultyFileSystem, ManualClock, PowerCut
 from topics_client import Client

@@ -16,7 +16,8 @@ from topics.model.settings import Settings
 from topics.spark.archive.archive_reader import archived_records
 from topics.spark.archive.ledger import ArchiveStore
 from topics.spark.pipeline.executors import SparkExecutor
-from topics.spark.pipeline.pipeline_worker import files_of, make_pipeline
+from topics.spark.pipeline.pipeline_settings import files_of
+from topics.spark.pipeline.pipeline_worker import make_pipeline
 from topics.system.clock import SystemClock
 from topics_client import Client, NewRecord
 

@@ -266,7 +266,8 @@ def test_export_and_import_bring_a_topic_back(spark: SparkSession, archiving: Li
 _LONG_ROUND = """
 import os
 from topics.model.settings import Settings
-from topics.spark.pipeline.pipeline_worker import LazySpark, files_of, make_pipeline
+from topics.spark.pipeline.pipeline_worker import LazySpark, make_pipeline
+from topics.spark.pipeline.pipeline_settings import files_of
 from topics.spark.pipeline.task_packing import FrameRules
 from topics.system.clock import SystemClock
 

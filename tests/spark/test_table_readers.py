@@ -16,7 +16,8 @@ from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.model.settings import Settings
 from topics.spark.pipeline.executors import InlineExecutor
-from topics.spark.pipeline.pipeline_worker import files_of, make_pipeline
+from topics.spark.pipeline.pipeline_settings import files_of
+from topics.spark.pipeline.pipeline_worker import make_pipeline
 from topics.system.clock import SystemClock
 from topics.testing import ManualClock
 from topics_client import Client, NewRecord

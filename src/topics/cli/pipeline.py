@@ -2,8 +2,9 @@
 
 import os
 import threading
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from cyclopts import Parameter
@@ -19,8 +20,12 @@ from topics.log.posix import PosixFileSystem
 from topics.model.errors import FolderBusyError
 from topics.model.settings import Settings
 from topics.spark.package_zip import package_zip
+from topics.spark.pipeline.pipeline_settings import layout_of, names_of
 from topics.spark.pipeline.status import PipelineStatus, load_status
 from topics.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    from topics.spark.pipeline.pipeline_worker import PipelineRun
 
 
 def zip_(folder: str = ".", /) -> int:
@@ -57,6 +62,11 @@ Master = Annotated[str | None, Parameter(name="--spark-master", help="The Spark 
 Remote = Annotated[str | None, Parameter(name="--spark-remote", help="The Spark Connect server (TOPICS_SPARK_REMOTE).")]
 Compact = Annotated[bool, Parameter(negative="", show_default=False, help="Rewrite every file with deleted records.")]
 
+Reconfigure = Annotated[
+    str | None,
+    Parameter(help="Recorded settings to replace by those of this run, such as archive_typed; commas between names."),
+]
+
 
 def run(
     *,
@@ -66,33 +76,24 @@ def run(
     spark_master: Master = None,
     spark_remote: Remote = None,
     compact: Compact = False,
+    reconfigure: Reconfigure = None,
 ) -> int:
     """Archive all sealed records and exit. A server may use the folder meanwhile."""
     need_spark("the pipeline")
     # These import numpy and Arrow, which other commands do not need.
-    from topics.spark.pipeline.pipeline_worker import (  # noqa: PLC0415
-        LazySpark,
-        check_tracked,
-        files_of,
-        layout_of,
-        make_pipeline,
-        run_until_idle,
-    )
+    from topics.spark.pipeline.pipeline_worker import LazySpark, make_pipeline, run_until_idle  # noqa: PLC0415
 
     given = {"data_dir": data_dir, "cold_dir": cold_dir, "archive_dir": archive_dir}
     where = {"spark_master": spark_master, "spark_remote": spark_remote}
-    settings = Settings.from_env(os.environ, {**given, **where, "archive": "1"})
-    fs, clock = files_of(settings), SystemClock()
-    layout = layout_of(settings)
-    if not fs.exists(layout.meta):
-        raise FileNotFoundError(f"{layout.root} is no data folder")
-    lock = _lock_pipeline(fs, layout, "run")
+    chosen = Settings.from_env(os.environ, {**given, **where, "archive": "1"})
+    check_data_folder(Layout(chosen.data_dir))
+    opened = _open_run(chosen, Settings.given(os.environ, given), names_of(reconfigure))
+    settings, clock = opened.settings, SystemClock()
     screen = console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     spark = LazySpark(settings)
     try:
-        check_tracked(fs, layout)
-        pipeline = make_pipeline(settings, fs, spark, clock, compact)
+        pipeline = make_pipeline(settings, opened.fs, spark, clock, compact)
         before = pipeline.status.records
         with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
             task = bar.add_task("archiving", total=None)
@@ -100,9 +101,23 @@ def run(
             run_until_idle(pipeline, settings, clock, threading.Event().wait, once=True)
     finally:
         spark.close()
-        lock.release()
+        opened.lock.release()
     show(pipeline.status, pipeline.status.records - before)
     return 1 if pipeline.status.quarantined else 0
+
+
+def _open_run(settings: Settings, given: Collection[str], reconfigure: Collection[str]) -> "PipelineRun":
+    from topics.spark.pipeline.pipeline_worker import PipelineBusyError, open_run  # noqa: PLC0415
+
+    try:
+        return open_run(settings, given, f"topics pipeline run, process {os.getpid()}", reconfigure)
+    except PipelineBusyError as error:
+        raise FolderBusyError(layout_of(settings).pipeline, str(error)) from error
+
+
+def check_data_folder(layout: Layout) -> None:
+    if not PosixFileSystem().exists(layout.meta):
+        raise CommandError(f"{layout.root} is not a data folder. Name one with --data-dir or TOPICS_DATA_DIR")
 
 
 def _lock_pipeline(fs: FileSystem, layout: Layout, command: str) -> FolderLock:
@@ -153,8 +168,7 @@ def status(*, data_dir: DataDir = None, json: Json = False) -> int:
     """Show the pipeline status of a data folder."""
     settings = Settings.from_env(os.environ, {"data_dir": data_dir})
     fs, layout = PosixFileSystem(), Layout(settings.data_dir)
-    if not fs.exists(layout.meta):
-        raise CommandError(f"{layout.root} is no data folder: give one with --data-dir")
+    check_data_folder(layout)
     found = load_status(fs, layout)
     if json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from topics import server
 from topics.cli.failures import strangers
 from topics.model.settings import SETTINGS, Setting, Settings
+from topics.spark.pipeline.pipeline_settings import check_server, names_of
 from topics.system.logs import configure_logs
 from topics_protocol import __version__
 from topics_protocol.config import DEFAULT_URL
@@ -55,7 +56,7 @@ _SHOWN = {"0": "off", "false": "off", "1": "on", "true": "on"}
 _log = logging.getLogger("topics.server")
 
 
-def serve(**flags: object) -> int:
+def serve(reconfigure: str | None = None, **flags: object) -> int:
     """Run the server until SIGTERM or SIGINT. `flags` are settings by name, None for not given."""
     settings = Settings.from_env(
         os.environ, {name: str(int(value)) if isinstance(value, bool) else value for name, value in flags.items()}
@@ -65,6 +66,7 @@ def serve(**flags: object) -> int:
         _log.warning("keys on the command line can be seen by everyone on this machine: set TOPICS_API_KEYS instead")
     for name, meant in strangers(os.environ):
         _log.warning("a variable is not known", extra={"variable": name, "did_you_mean": meant})
+    check_server(settings, Settings.given(os.environ, flags), names_of(reconfigure))
     for_people = settings.log_format == "human" or (settings.log_format == "auto" and sys.stderr.isatty())
     server.run(settings, (lambda address: _greet(address, settings)) if for_people else None)
     return 0
@@ -89,7 +91,15 @@ def _flag(setting: Setting) -> inspect.Parameter:
     )
 
 
+_RECONFIGURE = inspect.Parameter(
+    "reconfigure", inspect.Parameter.KEYWORD_ONLY, default=None,
+    annotation=Annotated[
+        str | None,
+        Parameter(help="Recorded archive settings to replace by those given, such as archive_typed; commas between."),
+    ],
+)  # fmt: skip
+
 # The command line is parsed by the signature, which gets a parameter for each setting.
 serve.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-    [_flag(setting) for setting in SETTINGS], return_annotation=int
+    [*(_flag(setting) for setting in SETTINGS), _RECONFIGURE], return_annotation=int
 )

@@ -40,7 +40,7 @@ from topics.engine.topic_admin import Controller, Put, wait_for_drop
 from topics.engine.write_path import Gate
 from topics.log.control_frames import encode_config_change
 from topics.log.frame import FrameKind
-from topics.log.fs import FileSystem, FolderLock, is_full
+from topics.log.fs import KEEPS_DELETES, FileSystem, FolderLock, is_full
 from topics.log.group_commit import Shard
 from topics.log.layout import Layout
 from topics.log.segment_files import SegmentStore
@@ -265,7 +265,9 @@ class Engine(EngineView):
         layout = Layout(options.data_dir, options.cold_dir)
         fs.make_dirs(layout.root)
         try:
-            lock = fs.lock(layout.lock, "a running topics server")
+            # Read before the lock is taken: an acknowledgement that is written later counts from the next start.
+            tracked = options.track_removals or fs.exists(layout.pipeline_seen)
+            lock = fs.lock(layout.lock, f"a running topics server{f' {KEEPS_DELETES}' if tracked else ''}")
         except BlockingIOError as error:
             raise FolderBusyError(layout.root, str(error)) from error
         try:

@@ -57,6 +57,10 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+KEEPS_DELETES = "that keeps deletes for an archive"
+"""In the lock note of a server whose deletes reach the archive: a run of the pipeline beside it looks for it."""
+
+
 class FolderLock(Protocol):
     """Held while one process owns the data folder; the kernel lets go of it when the process dies."""
 

@@ -122,6 +122,11 @@ class Layout(NamedTuple):
         return f"{self.root}/pipeline"
 
     @property
+    def pipeline_settings(self) -> str:
+        """The settings that the archive was made with (`topics.spark.pipeline.pipeline_settings`)."""
+        return f"{self.root}/pipeline/settings.json"
+
+    @property
     def pipeline_history(self) -> str:
         """Which log the products are made of (`topics.spark.pipeline.delete_acks`)."""
         return f"{self.root}/pipeline/history"

@@ -453,6 +453,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
             raise SettingsError(f"there is no setting {', '.join(sorted(unknown))}")
         return cls(**{**_read_layer(_given_in(env), from_env=True), **_read_layer(flags, from_env=False)})
 
+    @classmethod
+    def given(cls, env: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> frozenset[str]:
+        """The names of the settings that `from_env` would not take from the defaults."""
+        flags = {name for name, given in (overrides or {}).items() if given is not None}
+        return frozenset(flags | _given_in(env).keys())
+
 
 def _given_in(env: Mapping[str, str]) -> dict[str, object]:
     values = {setting.name: env.get(setting.env, "").strip() for setting in SETTINGS}

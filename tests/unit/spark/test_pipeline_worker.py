@@ -19,13 +19,12 @@ from topics.log.posix import PosixFileSystem
 from topics.model.settings import Settings
 from topics.spark.archive.ledger import MissedDeletesError
 from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.pipeline_settings import archive_root, layout_of
 from topics.spark.pipeline.pipeline_worker import (
     PipelineBusyError,
     UntrackedError,
-    archive_root,
     check_tracked,
     hold_pipeline,
-    layout_of,
     make_pipeline,
     note_failure,
     run_until_idle,
@@ -113,6 +112,22 @@ def test_archiving_is_refused_beside_a_server_that_keeps_no_deletes(tmp_path: Pa
     again.seal()
     check_tracked(again.disk, layout)
     again.engine.close_inline()
+
+
+def test_catalog_of_an_earlier_server_does_not_prove_that_this_one_keeps_deletes(tmp_path: Path) -> None:
+    """Before the first checkpoint of a server, the catalog is the one that the server before wrote."""
+    layout = Layout(str(tmp_path / "data"))
+    folder = Folder(PosixFileSystem(), ManualClock(), layout, track_removals=True)
+    folder.append("orders", 1)
+    folder.seal()
+    folder.engine.close_inline()
+    again = Folder(PosixFileSystem(), ManualClock(), layout, track_removals=False)
+    with pytest.raises(UntrackedError, match="start it with TOPICS_ARCHIVE=1"):
+        check_tracked(again.disk, layout)
+    again.engine.close_inline()
+    tracking = Folder(PosixFileSystem(), ManualClock(), layout, track_removals=True)
+    check_tracked(tracking.disk, layout)
+    tracking.engine.close_inline()
 
 
 def test_it_works_until_there_is_nothing_to_do_and_waits_a_while(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ It exits when its standard input is closed, so that it never outlives its server
 |---|---|
 | 0 | there is nothing to do |
 | 1 | a round failed; the log says why |
+| 2 | a setting is wrong, or differs from the one that is recorded with the data |
 | 3 | another process has the pipeline |
 """
 
@@ -16,16 +17,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from topics.log.catalog import read_catalog
-from topics.log.fs import FileSystem, FolderLock
-from topics.log.layout import Layout, absolute, check_place
-from topics.log.object_store.tiered_fs import guest_files
+from topics.log.fs import KEEPS_DELETES, FileSystem, FolderLock
+from topics.log.layout import Layout
+from topics.log.posix import PosixFileSystem
 from topics.model.errors import TopicsError
-from topics.model.settings import Settings
+from topics.model.settings import Settings, SettingsError
 from topics.spark.archive.archive_plan import DELETED_SHARE, ArchiveRules
 from topics.spark.iceberg.catalogs import pointer_of
 from topics.spark.iceberg.table import ArchiveTable, TableFollower
@@ -36,6 +37,7 @@ from topics.spark.pipeline.archive_product import ArchiveProduct
 from topics.spark.pipeline.delete_acks import DeleteAcks
 from topics.spark.pipeline.executors import SparkExecutor
 from topics.spark.pipeline.index_product import IndexProduct
+from topics.spark.pipeline.pipeline_settings import archive_root, files_of, has_archive, layout_of, record, resolve
 from topics.spark.pipeline.products import Product
 from topics.spark.pipeline.rounds import Executor, Pipeline
 from topics.spark.pipeline.status import WorkerStatus, load_status, save_status
@@ -97,20 +99,6 @@ class LazySpark:
             self._inner.close()
 
 
-def layout_of(settings: Settings) -> Layout:
-    return Layout(os.path.abspath(settings.data_dir), absolute(check_place(settings.cold_dir)))
-
-
-def archive_root(settings: Settings) -> str:
-    """Where the archive is: a folder, or the URL of an object store."""
-    return absolute(check_place(settings.archive_dir, "the archive")) or layout_of(settings).archive
-
-
-def files_of(settings: Settings) -> FileSystem:
-    """A file system that reaches the data folder, the cold tier and the archive."""
-    return guest_files(settings.cold_dir, archive_root(settings))
-
-
 def make_pipeline(
     settings: Settings,
     fs: FileSystem,
@@ -122,7 +110,7 @@ def make_pipeline(
     """The pipeline with every product that the settings enable; `compact` erases all deleted records at once."""
     layout = layout_of(settings)
     products: list[Product] = []
-    if settings.archive in ("1", "true"):
+    if has_archive(settings):
         share = 0.0 if compact else DELETED_SHARE
         rules = ArchiveRules(
             retention_ms=settings.archive_retention_ms,
@@ -184,19 +172,49 @@ def hold_pipeline(fs: FileSystem, layout: Layout, who: str) -> FolderLock:
 def check_tracked(fs: FileSystem, layout: Layout) -> None:
     """Raises UntrackedError beside a server that does not keep deletes: the archive would go on showing those records.
 
-    Without a server nothing is deleted, and the next server keeps deletes because it finds an acknowledgement.
+    Without a server nothing is deleted, and the next server keeps deletes because it finds an acknowledgement. The
+    catalog cannot tell: until the first checkpoint of a server it is the one of the server before.
     """
     DeleteAcks(fs, layout).begin()
-    catalog = read_catalog(fs, layout)
-    if catalog is None or catalog.head.tracked:
-        return
     try:
         fs.lock(layout.lock, "a look at whether a server runs").release()
     except BlockingIOError as error:
-        raise UntrackedError(
-            f"{layout.root} is used by {error}, which keeps no deletes for an archive: start it with TOPICS_ARCHIVE=1, "
-            "or stop it first"
-        ) from error
+        if KEEPS_DELETES not in str(error):
+            raise UntrackedError(
+                f"{layout.root} is used by {error}, which keeps no deletes for an archive: start it with "
+                "TOPICS_ARCHIVE=1, or stop it first"
+            ) from error
+
+
+class PipelineRun(NamedTuple):
+    """The pipeline of a folder, locked for this process."""
+
+    settings: Settings
+    fs: FileSystem
+    layout: Layout
+    lock: FolderLock
+
+
+def open_run(
+    settings: Settings, given: Collection[str], who: str, reconfigure: Collection[str] = (), by_hand: bool = True
+) -> PipelineRun:
+    """Locks the pipeline, resolves the settings with the recorded ones, and records them.
+
+    Raises PipelineBusyError, SettingsConflictError, and for a run `by_hand` UntrackedError.
+    """
+    near, layout = PosixFileSystem(), layout_of(settings)
+    lock = hold_pipeline(near, layout, who)
+    try:
+        settings = resolve(settings, given, reconfigure)
+        if by_hand:
+            check_tracked(near, layout)
+        fs = files_of(settings)
+        if has_archive(settings):
+            record(settings, fs)
+    except BaseException:
+        lock.release()
+        raise
+    return PipelineRun(settings, fs, layout, lock)
 
 
 def run_until_idle(
@@ -227,24 +245,27 @@ def main() -> int:
         # The server ends this process and its Java process when it drains; the terminal's Ctrl-C must not reach them.
         os.setpgrp()
     threading.Thread(target=_end_with_the_server, daemon=True).start()
-    fs, clock = files_of(settings), SystemClock()
-    layout = layout_of(settings)
+    layout, clock = layout_of(settings), SystemClock()
     try:
-        lock = hold_pipeline(fs, layout, f"process {os.getpid()}")
+        run = open_run(settings, Settings.given(os.environ), f"process {os.getpid()}", by_hand=False)
     except PipelineBusyError as error:
         _log.warning("another process has the pipeline", extra={"error": str(error)})
         return 3
-    spark = LazySpark(settings)
+    except SettingsError as error:
+        _log.error("the pipeline's settings are refused", extra={"error": str(error)})
+        note_failure(PosixFileSystem(), layout, error, clock)
+        return 2
+    spark = LazySpark(run.settings)
     try:
-        pipeline = make_pipeline(settings, fs, spark, clock)
-        run_until_idle(pipeline, settings, clock, threading.Event().wait)
+        pipeline = make_pipeline(run.settings, run.fs, spark, clock)
+        run_until_idle(pipeline, run.settings, clock, threading.Event().wait)
     except Exception as error:
         _log.exception("the pipeline failed")
-        note_failure(fs, layout, error, clock)
+        note_failure(run.fs, layout, error, clock)
         return 1
     finally:
         spark.close()
-        lock.release()
+        run.lock.release()
     return 0
 
 

@@ -2,39 +2,39 @@
 
     spark-submit --master spark://host:7077 --py-files topics.zip path/to/submit.py
 
-The settings come from the environment, the master from spark-submit. The data folder, the cold folder and the archive
-must be reachable under the same paths on every machine. `topics pipeline zip` makes the zip file.
+The settings come from the environment and from what is recorded with the data, the master from spark-submit. The data
+folder, the cold folder and the archive must be reachable under the same paths on every machine. `topics pipeline zip`
+makes the zip file.
 """
 
+import argparse
 import os
 import sys
 import threading
 
 from topics.model.settings import Settings
-from topics.spark.pipeline.pipeline_worker import (
-    LazySpark,
-    check_tracked,
-    files_of,
-    hold_pipeline,
-    layout_of,
-    make_pipeline,
-    run_until_idle,
-)
+from topics.spark.pipeline.pipeline_settings import names_of
+from topics.spark.pipeline.pipeline_worker import LazySpark, make_pipeline, open_run, run_until_idle
 from topics.system.clock import SystemClock
 
 
 def main() -> int:
     settings = Settings.from_env(os.environ, {"archive": "1"})
-    fs, clock = files_of(settings), SystemClock()
-    lock = hold_pipeline(fs, layout_of(settings), f"spark-submit, process {os.getpid()}")
+    who, clock = f"spark-submit, process {os.getpid()}", SystemClock()
+    run = open_run(settings, Settings.given(os.environ), who, names_of(_arguments().reconfigure))
     try:
-        check_tracked(fs, layout_of(settings))
-        pipeline = make_pipeline(settings, fs, LazySpark(settings, under_submit=True), clock)
-        run_until_idle(pipeline, settings, clock, threading.Event().wait, once=True)
+        pipeline = make_pipeline(run.settings, run.fs, LazySpark(run.settings, under_submit=True), clock)
+        run_until_idle(pipeline, run.settings, clock, threading.Event().wait, once=True)
     finally:
-        lock.release()
+        run.lock.release()
     print(f"{pipeline.status.records} records archived so far, {pipeline.status.lag_segments} segments behind")
     return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("submit.py", description="Run the pipeline on the cluster of spark-submit.")
+    parser.add_argument("--reconfigure", metavar="NAMES", help="recorded settings to replace, commas between")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

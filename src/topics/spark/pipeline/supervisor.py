@@ -19,6 +19,7 @@ import msgspec
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.model.settings import SETTINGS, Settings
+from topics.spark.pipeline.pipeline_settings import RECORDED, has_archive, recorded
 from topics.spark.pipeline.status import ExitStatus, PipelineStatus, Quarantine, load_status
 from topics.system.clock import Clock
 
@@ -50,13 +51,14 @@ class Supervisor:
         self._clock = clock
         self._work_number = work_number
         self._command = command
+        self._retention_ms = settings.archive_retention_ms
         self._process: subprocess.Popen[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
         self._wait_s = 0.0
         self._not_before = 0.0
         self.restarts = 0
         """The number of failed exits after which the process was or will be started again."""
-        self.archives = settings.archive in ("1", "true")
+        self.archives = has_archive(settings)
         needed = ("pyspark", "pyiceberg") if self.archives else ("pyspark",)
         missing = [name for name in needed if find_spec(name) is None]
         self.reason: str | None = f"{missing[0]} is not installed" if missing else None
@@ -103,6 +105,7 @@ class Supervisor:
                 extra={"reason": self.reason, "install": INSTALL},
             )
         self._status = load_status(self._fs, self._layout)
+        self._retention_ms = (recorded(self._settings) or {}).get("archive_retention_ms", self._retention_ms)
         if self.enabled and self.reason is None:
             self._task = asyncio.create_task(self._run())
 
@@ -121,7 +124,7 @@ class Supervisor:
             return True
         if status.due_ms is not None and (status.due_ms <= now or status.is_ahead(now)):
             return True
-        return bool(self._settings.archive_retention_ms) and now - status.updated_ms > _RETENTION_EVERY_MS
+        return bool(self._retention_ms) and now - status.updated_ms > _RETENTION_EVERY_MS
 
     async def _run(self) -> None:
         while True:
@@ -192,8 +195,15 @@ def _close_stdin(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _as_env(settings: Settings) -> Mapping[str, str]:
-    """The settings as environment variables, flags included, without API keys, which the process does not need."""
+    """The settings as environment variables, flags included, without API keys, which the process does not need.
+
+    Settings that are recorded with the data are left out where they have their default: the process reads the record.
+    """
     values = msgspec.structs.asdict(settings)
-    given = {one.env: str(values[one.name]) for one in SETTINGS if values[one.name] is not None}
+    given = {
+        one.env: str(values[one.name])
+        for one in SETTINGS
+        if values[one.name] is not None and not (one.name in RECORDED and values[one.name] == one.default)
+    }
     given["TOPICS_API_KEYS"] = ""
     return given

@@ -1,0 +1,205 @@
+"""Pipeline settings: the archive's settings are recorded with the data, so that every run uses the same ones.
+
+    <data folder>/pipeline/settings.json    JSON: the value of each recorded setting; null is "not set"
+    <archive>/settings.json                 the same without the archive's place
+
+The first use of an archive writes both files: the start of a server, or a run of the pipeline. After that every run
+takes the settings it was not given from there, and refuses those that were given and differ. Without this a run by hand
+that lacks one variable would build a second archive, drop a table from its catalog, or empty every typed table. The
+record of the data folder wins; that of the archive is for a data folder that has none, such as a restored one. Files
+are renamed into place, the data folder's first, so a crash leaves the old record or the new one.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from topics.log.fs import FileSystem, read_small, read_whole, replace_file
+from topics.log.layout import Layout, absolute, check_place, is_object_store
+from topics.log.object_store.tiered_fs import guest_files
+from topics.log.posix import PosixFileSystem
+from topics.model.settings import SETTINGS, Settings, SettingsError, read_value
+
+RECORDED = (
+    "archive_dir", "archive_catalog", "archive_table", "archive_typed", "archive_erase_ms", "archive_file_bytes",
+    "archive_retention_ms",
+)  # fmt: skip
+"""The settings that are recorded. Each of them decides what is kept, and where."""
+
+Record = Mapping[str, Any]
+_SETTINGS = {setting.name: setting for setting in SETTINGS}
+
+
+class SettingsConflictError(SettingsError):
+    """A run was given settings that differ from those the archive was made with."""
+
+
+def layout_of(settings: Settings) -> Layout:
+    return Layout(str(absolute(settings.data_dir)), absolute(check_place(settings.cold_dir)))
+
+
+def archive_root(settings: Settings) -> str:
+    """Where the archive is: a folder, or the URL of an object store."""
+    return absolute(check_place(settings.archive_dir, "the archive")) or layout_of(settings).archive
+
+
+def files_of(settings: Settings) -> FileSystem:
+    """A file system that reaches the data folder, the cold tier and the archive."""
+    return guest_files(settings.cold_dir, archive_root(settings))
+
+
+def has_archive(settings: Settings) -> bool:
+    return settings.archive in ("1", "true")
+
+
+def resolve(
+    settings: Settings,
+    given: Collection[str],
+    reconfigure: Collection[str] = (),
+    files: Callable[[Settings], FileSystem] = files_of,
+) -> Settings:
+    """The settings with the recorded values in place of those that were not given.
+
+    `given` has the names that the command line or the environment set, `reconfigure` those whose recorded value is
+    replaced, by the default where they are not given. Nothing is written. Raises SettingsConflictError.
+    """
+    if not has_archive(settings):
+        return settings
+    settings = msgspec.structs.replace(settings, archive_dir=_place(settings))
+    layout = layout_of(settings)
+    record = _read(PosixFileSystem(), layout.pipeline_settings)
+    where = layout.pipeline_settings
+    if record is None:
+        fs, where = files(settings), f"{archive_root(settings)}/settings.json"
+        record = _read(fs, where)
+        if record is None:
+            _check_unrecorded(fs, settings, given, reconfigure)
+            return settings
+    conflicts, kept = {}, {}
+    for name, value in record.items():
+        if name in reconfigure:
+            continue
+        if name in given and getattr(settings, name) != value:
+            conflicts[name] = f"{name} is {_told(getattr(settings, name))}, and {_told(value)} is recorded"
+        kept[name] = value
+    if conflicts:
+        raise _conflict(list(conflicts.values()), list(conflicts), where)
+    return msgspec.structs.replace(settings, **kept)
+
+
+def record(settings: Settings, fs: FileSystem) -> None:
+    """Records resolved settings with the data and in the archive, where they are not recorded as they are."""
+    layout, root = layout_of(settings), archive_root(settings)
+    values = {name: getattr(settings, name) for name in RECORDED} | {"archive_dir": _place(settings)}
+    _write(fs, layout.pipeline, values)
+    _write(fs, root, {name: value for name, value in values.items() if name != "archive_dir"})
+
+
+def check_server(settings: Settings, given: Collection[str], reconfigure: Collection[str]) -> None:
+    """Refuses settings of a server that differ from the recorded ones; records those that are to be replaced.
+
+    An object store is not asked, as it may be away when a server starts: the pipeline does it.
+    """
+    if has_archive(settings) and (recorded(settings) is not None or not is_object_store(settings.archive_dir)):
+        found = resolve(settings, given, reconfigure)
+        if reconfigure:
+            record(found, files_of(found))
+
+
+def record_first_use(settings: Settings) -> None:
+    """Records the settings of a server in a folder whose archive has none. A full disk leaves it to the pipeline."""
+    if not has_archive(settings) or is_object_store(settings.archive_dir) or recorded(settings) is not None:
+        return
+    fs = PosixFileSystem()
+    with contextlib.suppress(OSError):
+        if _read(fs, f"{archive_root(settings)}/settings.json") is None:
+            record(settings, fs)
+
+
+def recorded(settings: Settings) -> Record | None:
+    """The settings that are recorded in the data folder; None where none are."""
+    return _read(PosixFileSystem(), layout_of(settings).pipeline_settings)
+
+
+def names_of(text: str | None) -> list[str]:
+    """The names in a list such as `archive-typed,archive_dir`. Raises SettingsError for one that is not recorded."""
+    names = [word.strip().lower().replace("-", "_") for word in (text or "").split(",") if word.strip()]
+    for name in names:
+        if name not in RECORDED:
+            raise SettingsError(f"{name} is not a recorded setting. Accepted are {', '.join(RECORDED)}")
+    return names
+
+
+def _place(settings: Settings) -> str | None:
+    """The archive's place; None for the one in the data folder, so that a moved folder finds its archive."""
+    root = archive_root(settings)
+    return None if root == layout_of(settings).archive else root
+
+
+def _read(fs: FileSystem, path: str) -> Record | None:
+    data = read_whole(fs, path)
+    if data is None:
+        return None
+    try:
+        found = msgspec.json.decode(data, type=dict[str, int | str | None])
+        return {
+            name: None if found[name] is None else read_value(_SETTINGS[name], found[name], f"{name} in {path}")
+            for name in RECORDED
+            if name in found
+        }
+    except (msgspec.DecodeError, SettingsError) as error:
+        raise SettingsError(
+            f"the recorded settings in {path} cannot be read: {error}. Put the file back from a copy, or remove it and "
+            "give the run every setting that the archive was made with"
+        ) from error
+
+
+def _write(fs: FileSystem, folder: str, values: Record) -> None:
+    path, data = f"{folder}/settings.json", msgspec.json.format(msgspec.json.encode(values), indent=1) + b"\n"
+    if read_whole(fs, path) != data:
+        fs.make_dirs(folder)
+        replace_file(fs, path, data)
+
+
+def _conflict(told: Collection[str], names: Collection[str], where: str) -> SettingsConflictError:
+    return SettingsConflictError(
+        f"{'; '.join(told)} ({where}): a run with other settings than the archive was made with could remove data. "
+        f"Leave out {', '.join(_SETTINGS[name].env for name in names)} to go on as recorded, or add --reconfigure "
+        f"{','.join(names)} to change it"
+    )
+
+
+def _told(value: object) -> str:
+    return "not set" if value is None else repr(value)
+
+
+# Archives of earlier versions have no record. What their files show must agree with the first run that records.
+
+
+def _check_unrecorded(fs: FileSystem, settings: Settings, given: Collection[str], reconfigure: Collection[str]) -> None:
+    root, found = archive_root(settings), {}
+    names = _names(fs, f"{root}/metadata")
+    versions = [name for name in names if name.endswith(".metadata.json")]
+    if settings.archive_catalog is None and versions and not any(name.startswith("v") for name in versions):
+        found["archive_catalog"] = "archive_catalog is not set, and the archive's table is in a catalog"
+    if settings.archive_typed is None and _names(fs, f"{root}/typed"):
+        found["archive_typed"] = "archive_typed is not set, and the archive has typed tables"
+    acked = read_small(PosixFileSystem(), layout_of(settings).pipeline_seen).strip()
+    if "archive_dir" not in given and not _names(fs, f"{root}/ledger") and acked.isdigit() and int(acked):
+        found["archive_dir"] = f"archive_dir is not set, and the archive of this folder is not in {root}"
+    left = [name for name in found if name not in reconfigure]
+    if left:
+        raise SettingsConflictError(
+            f"{'; '.join(found[name] for name in left)}: this run could remove data. Set "
+            f"{', '.join(_SETTINGS[name].env for name in left)} as it was when the archive was made, or add "
+            f"--reconfigure {','.join(left)} to go on without it"
+        )
+
+
+def _names(fs: FileSystem, folder: str) -> list[str]:
+    try:
+        return fs.list_dir(folder)
+    except FileNotFoundError:
+        return []
