@@ -246,6 +246,32 @@ def test_ids_out_of_a_traceparent(entry: dict[str, Any]) -> None:
     assert taken.keys == [stored["traceId"]]
 
 
+ZEROS = (TRACEPARENT.replace("4bf92f3577b34da6a3ce929d0e0e4736", "0" * 32), "00-" + "1" * 32 + "-" + "0" * 16 + "-01")
+
+
+@pytest.mark.parametrize("header", ZEROS)
+def test_a_traceparent_with_an_id_of_zeros_is_skipped(header: str) -> None:
+    contract = install({"kind": "evlog"})
+    (alone,) = take(contract, {"traceparent": header})
+    assert (alone["traceId"], alone["spanId"]) == (None, None)
+    (second,) = take(contract, {"traceparent": header, "headers": {"traceparent": TRACEPARENT}})
+    assert second["traceId"] == "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.mark.parametrize("sampling", ["all", 1, True, [], False])
+def test_a_sampling_that_is_not_an_object_is_refused(sampling: Any) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        take(install({"kind": "evlog"}), {"a": 1}, {"sampling": sampling})
+    assert caught.value.detail == {"index": 1, "field": "sampling"}
+
+
+def test_a_context_of_null_is_kept_in_every_batch() -> None:
+    plain = {"timestamp": "2026-03-25T10:00:00.000Z", "message": "m"}
+    stored = take(install({"kind": "evlog"}), plain, plain | {"context": None})
+    assert [entry["context"] for entry in stored] == [{}, {"context": None}]
+    assert take(install({"kind": "evlog"}), *stored) == stored
+
+
 def test_where_to_look_for_ids_can_be_told() -> None:
     told = {"requestIdFields": ["http.id"], "traceContextFields": ["otel"], "parseTraceparent": False}
     contract = install({"kind": "evlog", "correlation": told})
@@ -258,13 +284,14 @@ def test_where_to_look_for_ids_can_be_told() -> None:
 def test_odd_events_fit_the_schema() -> None:
     validator = EntryValidator(SCHEMA)
     for entry in (
-        {"context": [1], "sampling": "all", "redaction": 5, "status": "x", "duration": "1e999", "timestamp": "soon"},
+        {"context": [1], "sampling": None, "redaction": 5, "status": "x", "duration": "1e999", "timestamp": "soon"},
         {"timestamp": 1e300, "duration": "٣", "status": "1_0"},
         {"redaction": {"keys": [1, "a"]}, "context": None, "level": None},
     ):
         normalised = Evlog().normalise(0, entry, NOW_MS)
         assert validator.is_valid(normalised), normalised
     assert Evlog().normalise(0, {"context": [1]}, NOW_MS)["context"] == {"context": [1]}
+    assert Evlog().normalise(0, {"context": None, "a": 1}, NOW_MS)["context"] == {"context": None, "a": 1}
     assert Evlog().normalise(0, {}, NOW_MS)["timestamp"] == "2026-03-25T10:00:00.000Z"
 
 
@@ -306,6 +333,29 @@ def test_a_metric_is_completed() -> None:
     assert take(install({"kind": "metrics"}), stored) == [stored]
 
 
+def test_a_metric_is_read_from_its_summary_object() -> None:
+    interval = {name: member for name, member in METRIC.items() if name not in ("count", "sum")}
+    summary = {"count": 4, "sum": "10", "min": 1, "max": 5, "histogram": {"4": 1, "1": 3}}
+    (stored,) = take(install({"kind": "metrics"}), interval | {"summary": summary})
+    assert (stored["count"], stored["sum"], stored["min"], stored["max"]) == (4, 10, 1, 5)
+    assert (stored["buckets"], stored["p50"], stored["p99"]) == ({"1": 3, "4": 1}, 1, 4)
+    (first,) = take(install({"kind": "metrics"}), METRIC | {"min": 2, "summary": summary | {"count": 9}})
+    assert (first["count"], first["min"], first["summary"]["count"]) == (4, 2, 4)
+
+
+def test_the_metrics_profile_installs_the_default_registry_of_the_reference() -> None:
+    shown = json.loads(registry_json(install({"kind": "metrics"}).registry, "s"))
+    search = shown["search"]
+    assert search["aliases"]["dims"] == "dimensionKey"
+    assert search["defaultFields"] == [
+        {"field": "metric", "boost": 2},
+        {"field": "stream", "boost": 1.25},
+        {"field": "dimensionPairs", "boost": 1},
+    ]
+    lowered = {name for name, field in search["fields"].items() if field.get("normalizer") == "lowercase_v1"}
+    assert lowered == {"metric", "unit", "metricKind", "temporality", "stream"}
+
+
 def test_a_metric_of_nothing() -> None:
     (stored,) = take(install({"kind": "metrics"}), METRIC | {"count": 0, "sum": 0})
     assert (stored["avg"], stored["p99"], stored["dimensionKey"], stored["buckets"]) == (0, 0, None, {})
@@ -329,6 +379,7 @@ def test_metrics_that_are_none(change: dict[str, Any]) -> None:
     assert caught.value.detail == {"index": 1, "field": next(iter(change))}
 
 
+MOMENT = "2026-03-25T10:00:00.123456789Z"
 CHANGE = {"type": "posts", "key": "1", "value": {"a": 1}, "headers": {"operation": "insert"}}
 
 
@@ -336,9 +387,11 @@ CHANGE = {"type": "posts", "key": "1", "value": {"a": 1}, "headers": {"operation
     "entry",
     [
         CHANGE,
-        CHANGE | {"value": None, "old_value": {}, "headers": {"operation": "update", "txid": "5", "timestamp": "now"}},
+        CHANGE | {"value": None, "old_value": {}, "headers": {"operation": "update", "txid": "5", "timestamp": MOMENT}},
         {"type": "posts", "key": "1", "headers": {"operation": "delete"}},
+        CHANGE | {"headers": {"operation": "insert", "timestamp": "2026-02-28T23:59:60+05:30"}},
         {"headers": {"control": "reset", "offset": "-1"}},
+        {"headers": {"control": "reset", "offset": "0000000000000000000g00000O"}},
         {"headers": {"control": "snapshot-start"}},
     ],
 )
@@ -360,11 +413,24 @@ def test_changes_stay_as_they_came(entry: dict[str, Any]) -> None:
         CHANGE | {"headers": {"operation": "upsert"}},
         CHANGE | {"headers": {"operation": []}},
         CHANGE | {"headers": {"operation": "insert", "user": 1}},
+        CHANGE | {"key": " "},
         CHANGE | {"headers": {"operation": "insert", "txid": 5}},
+        CHANGE | {"headers": {"operation": "insert", "txid": ""}},
+        CHANGE | {"headers": {"operation": "insert", "txid": None}},
+        CHANGE | {"headers": {"operation": "insert", "timestamp": "now"}},
+        CHANGE | {"headers": {"operation": "insert", "timestamp": 1774432800000}},
+        CHANGE | {"headers": {"operation": "insert", "timestamp": "2026-02-30T10:00:00Z"}},
+        CHANGE | {"headers": {"operation": "insert", "timestamp": "2026-03-25T10:00:00"}},
         {"type": "posts", "key": "1", "headers": {"operation": "insert"}},
         {"headers": {"control": "stop"}},
         {"headers": {"control": []}},
         {"headers": {"control": "reset", "offset": 1}},
+        {"headers": {"control": "reset", "offset": None}},
+        {"headers": {"control": "reset", "offset": ""}},
+        {"headers": {"control": "reset", "offset": "0"}},
+        {"headers": {"control": "reset", "offset": "now"}},
+        {"headers": {"control": "reset", "offset": "Z" * 26}},
+        {"headers": {"control": "reset", "operation": "insert"}},
         {"type": "posts", "headers": {"control": "reset"}},
     ],
 )

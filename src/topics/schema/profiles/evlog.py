@@ -65,7 +65,7 @@ class _Event(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     link: str | None = None
     sampling: None = None
     redaction: dict[str, list[str]] | None = None
-    context: dict[str, Any] | None = None
+    context: dict[str, Any] | UnsetType = UNSET
 
 
 _decode = msgspec.json.Decoder(list[_Event]).decode
@@ -84,7 +84,7 @@ def make_plain(
     except (msgspec.MsgspecError, RecursionError):
         return None
     for event in events:
-        if event.context is not None or event.redaction is not None or not is_canonical(event.timestamp):
+        if event.context is not UNSET or event.redaction is not None or not is_canonical(event.timestamp):
             return None
         level = event.level
         if level is None:
@@ -189,14 +189,16 @@ class Evlog(Profile, frozen=True, kw_only=True, tag="evlog"):
         earlier = given("redaction")
         if isinstance(earlier, dict) and isinstance(earlier.get("keys"), list):
             found += [key for key in earlier["keys"] if isinstance(key, str)]
-        context = _context(given("context"), rest)
+        context = _context(value, rest)
         sampling = given("sampling")
+        if sampling is not None and not isinstance(sampling, dict):
+            raise refusal(index, "evlog", "sampling must be a JSON object or null", "sampling")
         event["timestamp"] = _timestamp(given("timestamp"), now_ms)
         event["requestId"], event["traceId"], event["spanId"] = self._ids(value)
         event["status"] = integer_of(given("status"))
         event["level"] = _level(given("level"), event)
         event["duration"] = number_of(given("duration"))
-        event["sampling"] = sampling if isinstance(sampling, dict) else None
+        event["sampling"] = sampling
         event["context"] = redact(context, _secrets(self.redact_keys), found) if context else context
         event["redaction"] = {"keys": list(dict.fromkeys(found)) if found else []}
         return event
@@ -210,10 +212,9 @@ class Evlog(Profile, frozen=True, kw_only=True, tag="evlog"):
         request_id, trace_id = _first(value, places.request), _first(value, places.trace)
         span_id = _first(value, places.span)
         if places.traceparent and not (trace_id and span_id):
-            header = _first(value, places.traceparent)
-            parsed = _TRACEPARENT.fullmatch(header.lower()) if header is not None else None
-            if parsed:
-                trace_id, span_id = trace_id or parsed["trace"], span_id or parsed["span"]
+            parent = _first_parent(value, places.traceparent)
+            if parent is not None:
+                trace_id, span_id = trace_id or parent["trace"], span_id or parent["span"]
         return request_id, trace_id, span_id
 
 
@@ -273,10 +274,21 @@ def _first(value: dict[str, Any], paths: _Paths) -> str | None:
     return None
 
 
-def _context(given: Any, rest: dict[str, Any]) -> dict[str, Any]:
-    """`context` as it came, and what the envelope does not name."""
-    if given is None:
+def _first_parent(value: dict[str, Any], paths: _Paths) -> re.Match[str] | None:
+    """The first valid `traceparent`. W3C Trace Context declares ids of zeros invalid."""
+    for path in paths:
+        header = _first(value, (path,))
+        parsed = _TRACEPARENT.fullmatch(header.lower()) if header is not None else None
+        if parsed is not None and parsed["trace"].strip("0") and parsed["span"].strip("0"):
+            return parsed
+    return None
+
+
+def _context(value: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+    """`context` with the members that the envelope does not name. Any other value of `context` becomes a member."""
+    if "context" not in value:
         return rest
+    given = value["context"]
     return {**given, **rest} if isinstance(given, dict) else {"context": given, **rest}
 
 

@@ -22,7 +22,9 @@ class Metrics(Profile, frozen=True, kw_only=True, tag="metrics"):
             raise refusal(index, "metrics", "an entry must be a JSON object")
         metric, unit = (_required(index, name, text_of(value.get(name))) for name in ("metric", "unit"))
         start, end = (_required(index, name, integer_of(value.get(name))) for name in ("windowStart", "windowEnd"))
-        count, total = (_required(index, name, number_of(value.get(name))) for name in ("count", "sum"))
+        summary = value.get("summary")
+        parts = summary if isinstance(summary, dict) else {}
+        count, total = (_required(index, name, _part(value, parts, name)) for name in ("count", "sum"))
         if end < start:
             raise refusal(index, "metrics", "windowEnd must not be before windowStart", "windowEnd")
         if count < 0:
@@ -35,8 +37,8 @@ class Metrics(Profile, frozen=True, kw_only=True, tag="metrics"):
         tags = _tags(value.get("tags"), value.get("attributes"))
         pairs = [f"{name}={tag}" for name, tag in tags.items()]
         key = "\0".join(pairs) or None
-        buckets = _buckets(value.get("buckets"))
-        least, most = number_of(value.get("min")), number_of(value.get("max"))
+        buckets = _buckets(value.get("buckets")) or _buckets(parts.get("histogram"))
+        least, most = _part(value, parts, "min"), _part(value, parts, "max")
         interval = number_of(value.get("intervalMs"))
         average = number_of(value.get("avg"))
         return {
@@ -71,6 +73,12 @@ def _required(index: int, name: str, value: Any) -> Any:
     if value is None:
         raise refusal(index, "metrics", f"{name} is missing, or not what it should be", name)
     return value
+
+
+def _part(value: dict[str, Any], summary: dict[str, Any], name: str) -> int | float | None:
+    """A number of an interval, which may also stand in its `summary`."""
+    number = number_of(value.get(name))
+    return number_of(summary.get(name)) if number is None else number
 
 
 def _tags(*given: Any) -> dict[str, str]:
@@ -153,21 +161,25 @@ SCHEMA: Final[dict[str, Any]] = _strict(
     }
 )
 
-_KEYWORDS: Final = (
-    *("metric", "unit", "metricKind", "temporality", "stream", "instance"),
-    *("seriesKey", "dimensionKey", "dimensionPairs"),
-)
+_LOWERED: Final = ("metric", "unit", "metricKind", "temporality", "stream")
+_KEYWORDS: Final = ("instance", "seriesKey", "dimensionKey", "dimensionPairs")
 SEARCH: Final[dict[str, Any]] = {
     "profile": "metrics",
     "primaryTimestampField": "windowStart",
     "aliases": {
-        "dims": "dimensionPairs",
+        "dims": "dimensionKey",
         "name": "metric",
         "series": "seriesKey",
         "time": "windowStart",
         "ts": "windowStart",
     },
+    "defaultFields": [
+        {"field": "metric", "boost": 2},
+        {"field": "stream", "boost": 1.25},
+        {"field": "dimensionPairs", "boost": 1},
+    ],
     "fields": {
+        **{name: keyword(f"/{name}", normalizer="lowercase_v1", aggregatable=True) for name in _LOWERED},
         **{name: keyword(f"/{name}", aggregatable=True) for name in _KEYWORDS},
         "windowStart": column("date", "/windowStart"),
         "windowEnd": column("date", "/windowEnd"),

@@ -2,8 +2,11 @@
 
 {"type", "key", "value"?, "old_value"?, "headers": {"operation": insert|update|delete, "txid"?, "timestamp"?}}
 {"headers": {"control": snapshot-start|snapshot-end|reset, "offset"?}}
+
+`txid` is a text that is not blank, `timestamp` a time of RFC 3339, and `offset` an offset of a stream.
 """
 
+import re
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -11,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from topics.schema.documents import convert
 from topics.schema.profiles.profile import Profile, refusal
+from topics_protocol.rfc3339 import rfc3339_to_unix_millis
 
 _Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 _Natural = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -20,6 +24,8 @@ CONTROLS: Final = frozenset(("snapshot-start", "snapshot-end", "reset"))
 _CHANGE: Final = frozenset(("type", "key", "value", "old_value", "headers"))
 _CHANGE_HEADERS: Final = frozenset(("operation", "txid", "timestamp"))
 _CONTROL_HEADERS: Final = frozenset(("control", "offset"))
+_OFFSET: Final = re.compile("-1|[0-7oil][0-9a-hjkmnp-tv-zoil]{25}", re.IGNORECASE | re.ASCII)
+"""The start, or 26 digits of Crockford's base 32 below 2^128."""
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -106,21 +112,26 @@ def _check_control(index: int, value: dict[str, Any], headers: dict[str, Any]) -
     _refuse_others(index, headers, _CONTROL_HEADERS, "headers.")
     if not isinstance(headers["control"], str) or headers["control"] not in CONTROLS:
         raise _refused(index, f"headers.control must be {'|'.join(sorted(CONTROLS))}", "headers.control")
-    _check_texts(index, headers, ("offset",))
+    offset = headers.get("offset", "-1")
+    if not isinstance(offset, str) or _OFFSET.fullmatch(offset) is None:
+        raise _refused(index, "headers.offset must be an offset of a stream", "headers.offset")
 
 
 def _check_change(index: int, value: dict[str, Any], headers: dict[str, Any]) -> None:
     _refuse_others(index, value, _CHANGE, "")
     _refuse_others(index, headers, _CHANGE_HEADERS, "headers.")
     for name in ("type", "key"):
-        if not isinstance(value.get(name), str) or not value[name]:
-            raise _refused(index, f"{name} must be a text that is not empty", name)
+        if not isinstance(value.get(name), str) or not value[name].strip():
+            raise _refused(index, f"{name} must be a text that is not blank", name)
     operation = headers.get("operation")
     if not isinstance(operation, str) or operation not in OPERATIONS:
         raise _refused(index, f"headers.operation must be {'|'.join(sorted(OPERATIONS))}", "headers.operation")
     if operation != "delete" and "value" not in value:
         raise _refused(index, f"value is missing, and an {operation} needs one", "value")
-    _check_texts(index, headers, ("txid", "timestamp"))
+    if "txid" in headers and (not isinstance(headers["txid"], str) or not headers["txid"].strip()):
+        raise _refused(index, "headers.txid must be a text that is not blank", "headers.txid")
+    if "timestamp" in headers and not _is_time(headers["timestamp"]):
+        raise _refused(index, "headers.timestamp must be a time of RFC 3339", "headers.timestamp")
 
 
 def _refuse_others(index: int, part: dict[str, Any], known: frozenset[str], where: str) -> None:
@@ -129,10 +140,12 @@ def _refuse_others(index: int, part: dict[str, Any], known: frozenset[str], wher
             raise _refused(index, f"{where}{name[:80]} is not supported", f"{where}{name[:80]}")
 
 
-def _check_texts(index: int, headers: dict[str, Any], names: tuple[str, ...]) -> None:
-    for name in names:
-        if name in headers and not isinstance(headers[name], str):
-            raise _refused(index, f"headers.{name} must be a text", f"headers.{name}")
+def _is_time(value: Any) -> bool:
+    try:
+        rfc3339_to_unix_millis(value)
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def _refused(index: int, problem: str, field: str | None = None) -> Exception:
