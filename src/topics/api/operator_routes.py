@@ -151,6 +151,7 @@ class OpsHandlers:
             (
                 *described,
                 _ops("/healthz", self.health),
+                _ops("/health", self.stream_health),
                 _ops("/readyz", self.ready),
                 _ops("/v0/openapi.json", self.document),
                 _ops(REFERENCE, self.page),
@@ -163,6 +164,10 @@ class OpsHandlers:
     def health(self, exchange: Exchange) -> None:
         answer = HealthAnswer(status="ok", version=__version__, uptime_ms=self._uptime_ms())
         exchange.respond(200, _encode(answer))
+
+    def stream_health(self, exchange: Exchange) -> None:
+        """The health answer of the Durable Streams servers."""
+        exchange.respond(200, b'{"ok":true}')
 
     def ready(self, exchange: Exchange) -> None:
         api = self.api

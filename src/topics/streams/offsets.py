@@ -104,8 +104,9 @@ def tail_offset(topic: Topic) -> str:
     return offset_of(topic, Position(topic.head))
 
 
-def read_offset(topic: Topic, text: str) -> Position:
-    """The position of an offset in this stream. Raises OffsetGoneError for an offset of another stream."""
+def read_offset(topic: Topic, text: str, *, beyond_end: bool = False) -> Position:
+    """The position of an offset in this stream. Raises OffsetGoneError for an offset of another stream, and for one
+    beyond the end unless `beyond_end` permits it."""
     if text == START:
         return Position(0)
     epoch, counter, in_block = decode_offset(text)
@@ -116,5 +117,7 @@ def read_offset(topic: Topic, text: str) -> Position:
             f"the offset {text} belongs to another stream of the name {quoted(topic.name)}", stream=topic.name
         )
     if counter > topic.head or (counter == topic.head and in_block):
+        if beyond_end:
+            return Position(counter)
         raise OffsetGoneError(f"the offset {text} is beyond the end of stream {quoted(topic.name)}", stream=topic.name)
     return Position(counter, in_block)

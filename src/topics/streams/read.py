@@ -74,7 +74,8 @@ class StreamSlice(msgspec.Struct, frozen=True):
 
     @property
     def at_tail(self) -> bool:
-        return self.position == (self.head, 0)
+        """Whether nothing follows. A read beyond the end is at the tail, too."""
+        return self.position >= (self.head, 0)
 
 
 def joined(slices: Sequence[StreamSlice], as_json: bool) -> StreamSlice:

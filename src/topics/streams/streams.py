@@ -125,18 +125,21 @@ class Streams:
             self.engine.streams.renew(topic)
 
     def locate(self, topic: Topic, offset: str, since_ms: int | None = None) -> Position:
-        """The position where a read begins; without an offset, at a timestamp or at the start."""
+        """The position where a read begins; without an offset, at a timestamp or at the start. It may lie beyond the
+        end: such a read returns nothing until the stream has passed it."""
         self.engine.catch_up(topic)
         if offset == NOW:
             return Position(topic.head)
         if offset:
-            return read_offset(topic, offset)
+            return read_offset(topic, offset, beyond_end=True)
         return Position(0 if since_ms is None else seek_time(topic, self.engine.reader, since_ms))
 
     def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         """Read from a position. A read of a fork continues across the fork point."""
         self.check_there(topic)
-        if spec.filter is not None:
+        if spec.position.counter > topic.head:
+            done(StreamSlice(b"[]" if spec.as_json else b"", 0, spec.position, topic.head, None))
+        elif spec.filter is not None:
             self.search.read(topic, spec, done)
         elif spec.key is not None:
             self.search.read_key(topic, spec, lambda part, found: self._read(topic, part, found), done)

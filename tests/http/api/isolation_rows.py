@@ -56,6 +56,7 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     # Without a name anywhere. What they answer must not name anything of others either.
     "GET /v0/health": (Ask("/v0/health", answers=[200]),),
     "GET /v0/ready": (Ask("/v0/ready", answers=[200]),),
+    "GET /health": (Ask("/health", answers=[200]),),
     "GET /healthz": (Ask("/healthz", answers=[200]),),
     "GET /readyz": (Ask("/readyz", answers=[200]),),
     "GET /v0/openapi.json": (Ask("/v0/openapi.json", answers=[200]),),

@@ -30,6 +30,11 @@ def test_health(api: httpx.Client, path: str) -> None:
     assert body["uptime_ms"] >= 0
 
 
+def test_health_for_clients_of_durable_streams(api: httpx.Client) -> None:
+    answer = api.get("/health")
+    assert (answer.status_code, answer.json()) == (200, {"ok": True})
+
+
 @pytest.mark.parametrize("path", ["/v0/ready", "/readyz"])
 def test_ready(api: httpx.Client, path: str) -> None:
     body = api.get(path).json()

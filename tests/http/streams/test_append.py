@@ -92,6 +92,8 @@ def test_a_sequence_only_goes_up(http: httpx.Client, path: str) -> None:
         assert (answer.status_code, reason_of(answer)) == (409, "sequence_conflict")
         assert (answer.headers["stream-expected-seq"], answer.headers["stream-received-seq"]) == ("b", stale)
     assert append(http, path, b"b", stream_seq="ba").status_code == 204
+    empty = append(http, path, b"x", stream_seq="")
+    assert (empty.status_code, empty.json()["error"]["detail"]["field"]) == (400, "Stream-Seq")
     assert http.get(path).text == "ab"
 
 

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.http.streams.conftest import append, create, offset_of, reason_of
+from topics.streams.offsets import decode_offset, encode_offset
 
 
 def fill(http: httpx.Client, path: str, count: int) -> None:
@@ -35,7 +36,7 @@ def test_a_reader_goes_on_where_it_stopped(http: httpx.Client, path: str) -> Non
     [
         "offset=", "offset=0", "offset=12", "offset=-2", "offset=a,b", "offset=%20", "offset=a%2Fb", "offset=%00",
         "offset=-1&offset=-1", "offset=ZZZZZZZZZZZZZZZZZZZZZZZZZZ", "offset=0000000000000000_0000000000000000",
-        "live=maybe&offset=-1", "live=sse", "live=long-poll", "format=xml", "since=soon", "filter=a:1",
+        "filter=", "live=maybe&offset=-1", "live=sse", "live=long-poll", "format=xml", "since=soon", "filter=a:1",
         "offset=-1&live=true&timeout=long",
     ],
 )  # fmt: skip
@@ -139,6 +140,72 @@ def test_since_begins_at_a_time(http: httpx.Client, path: str) -> None:
     assert http.get(path, params={"since": "0"}).json() == list(range(2000, 2010))
     assert http.get(path, params={"since": "2027-01-01T00:00:00Z"}).json() == []
     assert len(http.get(path, params={"since": "2009-01-01T00:00:00Z", "offset": "-1"}).json()) == 10, "offset wins"
+
+
+def beyond(http: httpx.Client, path: str, more: int = 5) -> str:
+    """An offset of the stream that lies some entries beyond its end."""
+    epoch, counter, _ = decode_offset(offset_of(http.head(path)))
+    return encode_offset(epoch, counter + more)
+
+
+def test_a_read_beyond_the_end_echoes_its_offset(http: httpx.Client, path: str) -> None:
+    fill(http, path, 3)
+    offset = beyond(http, path)
+    for query in ({}, {"key": "a"}, {"format": "raw"}):
+        answer = http.get(path, params={"offset": offset.lower(), **query})
+        assert (answer.status_code, offset_of(answer)) == (200, offset)
+        assert answer.content in (b"[]", b"") and answer.headers["stream-up-to-date"] == "true"
+        assert answer.headers["stream-end-offset"] == offset_of(http.head(path))
+    epoch, counter, _ = decode_offset(offset)
+    foreign = http.get(path, params={"offset": encode_offset(epoch + 1, counter)})
+    assert (foreign.status_code, reason_of(foreign)) == (410, "offset_gone")
+
+
+def test_a_long_poll_beyond_the_end_ends_with_its_offset(http: httpx.Client, path: str) -> None:
+    fill(http, path, 1)
+    offset = beyond(http, path, 1)
+    waited = http.get(path, params={"offset": offset, "live": "true", "timeout": "50ms"})
+    assert (waited.status_code, offset_of(waited)) == (204, offset)
+    http.post(path, headers={"stream-closed": "true"})
+    closed = http.get(path, params={"offset": offset, "live": "true", "timeout": "1h"})
+    assert (closed.status_code, closed.headers["stream-closed"]) == (204, "true")
+
+
+def test_events_beyond_the_end_begin_behind_their_offset(http: httpx.Client, path: str) -> None:
+    fill(http, path, 1)
+    offset = beyond(http, path, 2)
+    with http.stream("GET", path, params={"offset": offset, "live": "sse"}) as answer:
+        found = events(answer.iter_lines())
+        kind, control = next(found)
+        assert kind == "control" and offset in control and '"upToDate":true' in control
+        append(http, path, b"[1]", "application/json")
+        append(http, path, b"[2,3,4]", "application/json")
+        assert next(found) == ("data", "[3,4]")
+        assert offset_of(http.head(path)) in next(found)[1]
+
+
+def test_events_beyond_the_end_of_a_stream_that_closes_end(http: httpx.Client, path: str) -> None:
+    fill(http, path, 1)
+    with http.stream("GET", path, params={"offset": beyond(http, path), "live": "sse"}) as answer:
+        found = events(answer.iter_lines())
+        next(found)
+        http.post(path, headers={"stream-closed": "true"})
+        assert '"streamClosed":true' in next(found)[1]
+        assert list(found) == []
+
+
+@pytest.mark.parametrize("live", ["true", "sse"])
+def test_a_live_read_may_begin_at_a_time(http: httpx.Client, path: str, live: str) -> None:
+    create(http, path, "application/json")
+    for year in ("2007", "2008", "2009"):
+        append(http, path, year.encode(), "application/json", stream_timestamp=f"{year}-01-01T00:00:00Z")
+    http.post(path, headers={"stream-closed": "true"})
+    answer = http.get(path, params={"since": "2008-01-01T00:00:00Z", "live": live})
+    assert answer.status_code == 200
+    assert (answer.json() if live == "true" else next(events(iter(answer.text.split("\n"))))) == (
+        [2008, 2009] if live == "true" else ("data", "[2008,2009]")
+    )
+    assert http.get(path, params={"live": live}).status_code == 400
 
 
 # Waiting

@@ -381,4 +381,8 @@ def test_every_route_has_an_example() -> None:
         [path] = [word.removeprefix(BASE).partition("?")[0] for word in command if word.startswith(BASE)]
         method = command[command.index("-X") + 1] if "-X" in command else "POST" if "-d" in command else "GET"
         shown.add(routes.find(method, path)[0].path + " " + method)
-    assert {f"{route.path} {route.method}" for route in routes.all} - shown == {"/healthz GET", "/readyz GET"}
+    assert {f"{route.path} {route.method}" for route in routes.all} - shown == {
+        "/health GET",
+        "/healthz GET",
+        "/readyz GET",
+    }

@@ -117,6 +117,7 @@ def test_nothing_has_no_buckets() -> None:
         ({"from": 120_000}, "before to"),
         ({"group_by": ["duration"]}, "dimensions"),
         ({"measures": ["nosuch"]}, "measures"),
+        ({"measures": []}, "is empty"),
         ({"q": "nosuch:1"}, "not declared"),
         ({"more": 1}, "unknown field"),
         ({"group_by": "service"}, "Expected"),

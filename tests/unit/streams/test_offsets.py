@@ -63,6 +63,9 @@ def test_a_place_beyond_the_end_is_none(streams: Streams) -> None:
     for place in (Position(2), Position(1, 3)):
         with pytest.raises(OffsetGoneError, match="beyond the end"):
             read_offset(topic, offset_of(topic, place))
+        assert read_offset(topic, offset_of(topic, place), beyond_end=True) == Position(place.counter)
+    with pytest.raises(OffsetGoneError, match="another stream"):
+        read_offset(topic, encode_offset(topic.epoch + 1, 9), beyond_end=True)
 
 
 def test_what_a_fork_inherited_keeps_its_offsets(streams: Streams) -> None:

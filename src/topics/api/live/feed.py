@@ -76,7 +76,10 @@ class Subscription:
                 feed.join(self)
             elif self.deliver(feed.caught_up_frame()):
                 feed.join(self)
-        elif feed.position < self.cursor <= feed.source.place(feed.topic.head):
+        elif feed.position < self.cursor and (not self._is_beyond_end() or feed.source.waits_beyond_end):
+            if self._is_beyond_end() and feed.source.has_ended(feed.topic):
+                # It will never be reached; a connection that waits for the end has to know.
+                self.deliver(feed.caught_up_frame(self.cursor))
             feed.await_position(self)
         else:
             frame = feed.shared_frame(self.cursor, feed.position)
@@ -88,6 +91,10 @@ class Subscription:
                 return
             self._reading = True
             feed.read(self.cursor, feed.position, self._got, self.sink.frame_room())
+
+    def _is_beyond_end(self) -> bool:
+        feed = self.feed
+        return bool(self.cursor > feed.source.place(feed.topic.head))
 
     def deliver(self, frame: Frame) -> bool:
         """Hand a frame to the connection. Returns False when it is full; the frame is then read again later."""
@@ -436,9 +443,10 @@ class Feed:
         self.topics.engine.expire(self.topic)
         return self.topics.cache.find(self, cursor, up_to)
 
-    def caught_up_frame(self) -> Frame:
-        data = self.source.framing.caught_up(self.topic.name, self.position)
-        return Frame(FrameKind.CAUGHT_UP, data, self.position, self.position)
+    def caught_up_frame(self, cursor: Cursor = None) -> Frame:
+        """The notice of a subscription that has everything up to a cursor; by default up to the feed's position."""
+        at = self.position if cursor is None else cursor
+        return Frame(FrameKind.CAUGHT_UP, self.source.framing.caught_up(self.topic.name, at), at, at)
 
     def deleted_frame(self, cursor: Cursor) -> Frame:
         data = self.source.framing.deleted(self.topic.name, self.topic.head, cursor)

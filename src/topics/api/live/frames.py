@@ -133,6 +133,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         """Whether live followers get a caught-up notice when a backlog of several frames ends."""
         return False
 
+    @property
+    def waits_beyond_end(self) -> bool:
+        """Whether a cursor beyond the end of the topic waits for the end to pass it; otherwise it is read."""
+        return False
+
     def sees(self, topic: Topic) -> bool:
         """Whether these followers may see a topic that is not deleted."""
         raise NotImplementedError

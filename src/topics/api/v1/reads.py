@@ -143,14 +143,13 @@ def parse_read(call: Call, streams: Streams) -> ReadCall:
     live = _LIVE.get(given.value("live"))
     if live is None:
         raise InvalidRequestError("query live: must be true, long-poll or sse", field="live")
-    offset = given.offset()
-    if live and not offset:
-        raise InvalidRequestError("query offset: a live read says where it begins", field="offset")
-    since, timeout = given.value("since"), given.value("timeout")
+    offset, since, timeout = given.offset(), given.value("since"), given.value("timeout")
+    if live and not (offset or since):
+        raise InvalidRequestError("query offset: a live read needs an offset, or since", field="offset")
     content_type = streams.content_type(topic)
     position = streams.locate(topic, offset, read_time_ms("since", since) if since else None)
     as_json = _as_json(given.value("format"), content_type)
-    filtered = _filter(given.text("filter"), topic, content_type, live)
+    filtered = _filter(given.value("filter"), topic, content_type, live)
     # An event stream goes on for long, and is bounded by what its connection takes.
     max_bytes = CHUNK_BYTES if live == "sse" else call.room(CHUNK_BYTES)
     return ReadCall(

@@ -78,6 +78,10 @@ class EventSource(Source, frozen=True, kw_only=True):
     """Without its position."""
     as_text: bool = False
 
+    @property
+    def waits_beyond_end(self) -> bool:
+        return True
+
     def sees(self, topic: Topic) -> bool:
         try:
             self.streams.check_there(topic)
@@ -180,7 +184,7 @@ class SseReader(EventSink):
 
     def _tell(self, frame: Frame) -> None:
         topic, position = self._read.topic, frame.cursor
-        at_tail = position == (topic.head, 0)
+        at_tail = position >= (topic.head, 0)
         closed = at_tail and self._source.has_ended(topic)
         event, gap = (frame.data, frame.gap) if isinstance(frame, Events) else (b"", "")
         told = (position, at_tail)

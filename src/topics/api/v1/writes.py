@@ -335,6 +335,8 @@ def _append_request(call: Call, key: str | None, ts: int | None, body: Content) 
     if body and not content_type:
         raise InvalidRequestError("Content-Type: must say what the body is", field="Content-Type")
     seq = headers.get("stream-seq")
+    if seq == "":
+        raise InvalidRequestError("Stream-Seq: must not be empty", field="Stream-Seq")
     return AppendRequest(
         body=body,
         content_type=content_type,

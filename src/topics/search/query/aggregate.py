@@ -251,6 +251,8 @@ def parse_aggregation(body: bytes, config: SearchConfig, version: int) -> Aggreg
         asked = _decode(body)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError.from_decode("body", error, body) from None
+    if asked.measures == []:
+        raise InvalidRequestError("measures: is empty; leave it out for all measures", field="measures")
     if asked.rollup is None:
         return _parse_own(asked, config, version)
     rollup = config.rollups.get(asked.rollup)
