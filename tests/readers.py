@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_HOME = Path(sys.prefix) / "readers"
+READERS_HOME = Path(sys.prefix) / "readers"
 _PATIENCE_S = 120
 
 READERS = ("pyiceberg", "duckdb", "polars")
@@ -102,8 +102,14 @@ def run_reading(
     patience_s: int = _PATIENCE_S,
 ) -> str:
     """What a program prints that has the readers at hand."""
-    assert _HOME.is_dir(), "the readers of the tests are not installed: run `make setup`"
-    env = {**os.environ, **(environment or {}), "PYTHONPATH": str(_HOME), "HOME": str(home), "PYTHONWARNINGS": "ignore"}
+    assert READERS_HOME.is_dir(), "the readers of the tests are not installed: run `make setup`"
+    env = {
+        **os.environ,
+        **(environment or {}),
+        "PYTHONPATH": str(READERS_HOME),
+        "HOME": str(home),
+        "PYTHONWARNINGS": "ignore",
+    }
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         env=env, cwd=home, capture_output=True, text=True, timeout=patience_s, check=False,

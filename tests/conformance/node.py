@@ -14,6 +14,9 @@ PACKAGES = {
     "@durable-streams/server-conformance-tests": "0.3.6",
     "@durable-streams/state": "0.3.1",
     "@tanstack/db": "0.15.2",
+    "openapi-fetch": "0.17.0",
+    "openapi-typescript": "7.13.0",
+    "typescript": "5.9.3",
     "vitest": "4.1.12",
 }
 _NODE_MAJOR_MIN = 20
