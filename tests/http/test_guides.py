@@ -8,7 +8,7 @@ from tests.http.guide_runner import Guide, fenced, file_name
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import DOCS, name_of, read
 
-GUIDES = sorted((DOCS / "guides").glob("*.md"))
+GUIDES = sorted(page for page in (DOCS / "guides").glob("*.md") if page.name != "README.md")
 # They need a browser and Spark: tests/browser/test_live_updates_guide.py and tests/spark/test_analytics_guide.py.
 ELSEWHERE = {"live-updates.md", "analytics.md"}
 
