@@ -22,7 +22,7 @@ from topics.log.posix import PosixFileSystem
 from topics.model.settings import Settings
 from topics.spark.archive.archive_reader import archived_records
 from topics.spark.archive.archive_state import Masked
-from topics.spark.archive.delete_masks import Mask
+from topics.spark.archive.data_files import Mask
 from topics.spark.archive.ledger import ArchiveStore
 from topics.spark.connector.source import TopicsDataSource, TopicsReader, TopicsStreamReader
 from topics.spark.pipeline.executors import InlineExecutor, SparkExecutor

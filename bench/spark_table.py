@@ -14,8 +14,7 @@ from pathlib import Path
 
 from bench.spark_many import seconds
 from topics.log.posix import PosixFileSystem
-from topics.spark.archive.data_files import ArchiveFile, Run, TableFile
-from topics.spark.archive.delete_masks import Mask
+from topics.spark.archive.data_files import ArchiveFile, Mask, Run, TableFile
 from topics.spark.iceberg.catalogs import FolderPointer
 from topics.spark.iceberg.table import ArchiveTable
 from topics.spark.segment_reader import BUCKETS

@@ -23,7 +23,7 @@ from topics.api.auth import BadKeyError, KeyRing, KeyStore, Tokens
 from topics.api.cors import BadOriginError, BrowserRules
 from topics.api.live import Live, LiveLimits
 from topics.api.operator_routes import OpsHandlers
-from topics.api.request_logs import AccessLog, Audit, BadProxyError, TrustedProxies
+from topics.api.request_logs import AccessLog, Audit, BadProxyError, TrustedProxies, write_whole
 from topics.api.tracing import Tracing
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.api.v1.server_details import ServerRoutes
@@ -37,7 +37,7 @@ from topics.engine.sealing import Unlisted
 from topics.engine.topic import Topic
 from topics.http.messages import HttpLimits
 from topics.http.server import HttpServer
-from topics.http.tls import Certificate
+from topics.http.server_state import Certificate
 from topics.log.layout import Layout, check_backup, check_cold, check_place
 from topics.log.object_store.tiered_fs import guest_files, server_files
 from topics.log.posix import PosixFileSystem, make_private
@@ -45,11 +45,10 @@ from topics.model.key_file import KeyFileError
 from topics.model.limits import Limits
 from topics.model.settings import Settings, SettingsError
 from topics.model.topic_config import Durability
-from topics.search.service.index_coverage import HeldUp, IndexFileCoverage
-from topics.search.service.index_file_cache import IndexFileCache, IndexFiles
+from topics.search.service.backend import SearchProcess
+from topics.search.service.index_file_cache import HeldUp, IndexFileCache, IndexFileCoverage, IndexFiles
 from topics.search.service.search_service import StreamSearch
 from topics.search.worker.messages import Close
-from topics.search.worker.process import SearchProcess
 from topics.spark.pipeline.pipeline_settings import record_first_use
 from topics.spark.pipeline.status import INDEX_PRODUCT
 from topics.spark.pipeline.supervisor import FAILING, INSTALL, Supervisor
@@ -58,7 +57,6 @@ from topics.streams.subscriptions.subscriptions import SubscriptionLimits, Subsc
 from topics.streams.system_streams.system_streams import Around, SystemOptions, SystemStreams
 from topics.system.clock import Clock, SystemClock
 from topics.system.entropy import Entropy, SystemEntropy
-from topics.system.line_file import write_whole
 from topics.system.logs import configure_logs
 from topics.system.process import (
     FILES,

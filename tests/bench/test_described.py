@@ -6,9 +6,8 @@ import pytest
 
 from bench.described import _TEN, KINDS, DescribedStreams, _entry
 from bench.http import WORKLOADS
-from topics.schema.contract import Contract, Intake, decide_profile
+from topics.schema.contract import Contract, Intake, decide_profile, parse_profile
 from topics.schema.documents import encode
-from topics.schema.profiles.profile_registry import parse_profile
 from topics.schema.registry import Registry, Version
 
 

@@ -19,7 +19,7 @@ from topics.log.group_commit import InlineCommitter
 from topics.model.errors import TopicsError
 from topics.model.records import Batch, Record
 from topics.model.topic_config import Durability, TopicConfigPatch, TopicType
-from topics.queues.queue_messages import (
+from topics.queues.leases import (
     ClaimRequest,
     ClaimResult,
     ExtendRequest,

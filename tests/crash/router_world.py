@@ -18,8 +18,7 @@ from tests.crash.sweeps import KILL, POWER_CUT, SHORTAGES, Ending, crashes
 from tests.property.totals import all_topics
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.record_runs import Block
-from topics.engine.topic import Topic
+from topics.engine.topic import Block, Topic
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.model.errors import TopicsError
@@ -28,7 +27,7 @@ from topics.model.records import Batch, Record
 from topics.model.router_rules import DeleteSelector, RouterRules, RouterWish, TagMatch
 from topics.model.topic_config import Durability, TopicConfigPatch, TopicType
 from topics.ops.repair.repair import verify
-from topics.queues.queue_messages import AckResult, ClaimRequest, ClaimResult, HeldRequest
+from topics.queues.leases import AckResult, ClaimRequest, ClaimResult, HeldRequest
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, SeededEntropy, Survival
 from topics.wire.record_slicing import data_of
 

@@ -24,10 +24,9 @@ from topics.schema.contract import Contract
 from topics.streams.append import Appended, AppendRequest
 from topics.streams.contracts import contract_of
 from topics.streams.lifecycle import Created, CreateRequest, ForkFrom
-from topics.streams.offsets import Position
 from topics.streams.read import ReadSpec, StreamSlice
 from topics.streams.stream_frames import Producer
-from topics.streams.stream_state import JSON_TYPE
+from topics.streams.stream_state import JSON_TYPE, Position
 from topics.streams.streams import inline_streams
 from topics.testing import (
     NO_FAULTS,

@@ -19,7 +19,7 @@ from topics.engine.results import AppendResult
 from topics.model.errors import RetryLaterError
 from topics.model.records import Batch, Record
 from topics.model.topic_config import Durability, TopicConfigPatch, TopicType
-from topics.queues.queue_messages import ClaimRequest, ClaimResult, NackRequest, RedriveRequest, RedriveResult
+from topics.queues.leases import ClaimRequest, ClaimResult, NackRequest, RedriveRequest, RedriveResult
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, SeededEntropy, Survival
 
 JOBS, DEAD = "jobs", "dead"

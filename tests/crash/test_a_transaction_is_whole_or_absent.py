@@ -12,10 +12,9 @@ import pytest
 from tests.crash.router_world import examine, small, sweep_faults, sweep_stops
 from tests.crash.sweeps import KILL, POWER_CUT, crashes
 from tests.crash.transaction_world import TransactionWorld
-from topics.engine.publish_barrier import HeldTopics
 from topics.engine.recovery import Recovery
-from topics.engine.write_path import Gate
-from topics.log.shard_writer import Writer
+from topics.engine.write_path import Gate, HeldTopics
+from topics.log.wal import Writer
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem
 from topics.transactions import commit
 from topics.transactions.transaction_state import TOPIC_NAME

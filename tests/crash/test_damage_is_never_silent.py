@@ -14,8 +14,7 @@ from tests.crash.harness import SMALL, World, dump, read_all
 from tests.crash.sweeps import contents
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
-from topics.log.block import encode_block_head
-from topics.log.frame import HEADER_BYTES, Frame, FrameKind, find_frames, seal_frame
+from topics.log.frame import HEADER_BYTES, Frame, FrameKind, encode_block_head, find_frames, seal_frame
 from topics.log.layout import Layout
 from topics.log.segment import CHUNK_BYTES
 from topics.log.segment_files import SegmentKey

@@ -18,7 +18,7 @@ from topics.log.layout import Layout
 from topics.model.records import Batch, Record
 from topics.model.topic_config import Durability, TopicConfigPatch, TopicType
 from topics.ops.repair.repair import Repair, verify
-from topics.queues.queue_messages import ClaimRequest, ClaimResult, HeldRequest, NackRequest, RedriveRequest
+from topics.queues.leases import ClaimRequest, ClaimResult, HeldRequest, NackRequest, RedriveRequest
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 STEP = 29

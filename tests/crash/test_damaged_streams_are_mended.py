@@ -9,9 +9,9 @@ from topics.log.frame import Frame, FrameKind, find_frames
 from topics.model.errors import DamageError, TopicsError
 from topics.streams.append import AppendRequest
 from topics.streams.lifecycle import CreateRequest, ForkFrom
-from topics.streams.offsets import Position
 from topics.streams.read import ReadSpec, StreamSlice
 from topics.streams.stream_frames import Producer
+from topics.streams.stream_state import Position
 from topics.streams.streams import Streams, inline_streams
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 

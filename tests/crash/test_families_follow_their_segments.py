@@ -15,8 +15,7 @@ from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.log.object_store.local_cache import LocalCopies
 from topics.log.object_store.tiered_fs import tiered
-from topics.search.file_index.index_copies import digest_of
-from topics.search.file_index.manifest import IndexManifest, IndexStore, check_index_files
+from topics.search.file_index.manifest import IndexManifest, IndexStore, check_index_files, digest_of
 from topics.search.file_index.reader import IndexFile
 from topics.spark.index_builds.index_plan import IndexRules
 from topics.spark.pipeline.executors import InlineExecutor

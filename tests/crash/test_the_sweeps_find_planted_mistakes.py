@@ -20,10 +20,8 @@ from topics.engine.recovery import Recovery
 from topics.engine.topic import Topic
 from topics.log.frame import FrameKind
 from topics.log.group_commit import Shard
-from topics.log.shard_writer import Submission, Writer
-from topics.log.snapshot import SnapshotHead
-from topics.log.snapshot_files import SnapshotWriter
-from topics.log.wal import ShardLog
+from topics.log.snapshot_files import SnapshotHead, SnapshotWriter
+from topics.log.wal import ShardLog, Submission, Writer
 from topics.model.seq_ranges import LossReason
 from topics.testing import FakeDisk
 from topics.testing.fake_disk import FakeFile

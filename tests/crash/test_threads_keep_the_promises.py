@@ -19,8 +19,8 @@ from topics.engine.core import EngineOptions
 from topics.engine.disk_threads import ThreadWorkers
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult, DeleteResult
-from topics.log.commit_policy import InlineSyncPolicy
 from topics.log.fs import FileSystem
+from topics.log.group_commit import InlineSyncPolicy
 from topics.log.posix import PosixFileSystem
 from topics.model.errors import DiskFullError, ReadOnlyError, SystemBusyError, TopicsError
 from topics.model.records import Batch, Record

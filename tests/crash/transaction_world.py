@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from tests.crash.harness import Dump
 from tests.crash.router_world import RouterWorld
 from topics.engine.core import EngineOptions
-from topics.engine.record_runs import Block
-from topics.engine.topic import Topic
+from topics.engine.topic import Block, Topic
 from topics.log.fs import FileSystem
 from topics.model.errors import TopicsError
 from topics.model.names import is_own_name

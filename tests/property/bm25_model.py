@@ -11,7 +11,7 @@ from typing import Any
 from tests.property.search_model import comparable, containing, judge
 from topics.schema.search_fields import SearchConfig
 from topics.search.query.field_values import canonical, unicode_word_v1
-from topics.search.query.grammar import And, Bare, Clause, Node, Not, Or, Text
+from topics.search.query.predicates import And, Bare, Clause, Node, Not, Or, Text
 
 
 class Bm25:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from topics.schema.documents import MISSING, finder, parse_pointer
 from topics.schema.search_fields import Field, SearchConfig, parse_search
 from topics.search.query.field_values import canonical, unicode_word_v1
-from topics.search.query.grammar import And, Bare, Clause, Has, Node, Not, Or, Text
+from topics.search.query.predicates import And, Bare, Clause, Has, Node, Not, Or, Text
 
 WORDS = ("a", "b", "ab", "abc", "B", "x-y", "a b", "b a a", "Ab b", "", "*", "é", "1", "-2", "true", "Straße a")
 DATES = ("1970-01-01T00:00:00.001Z", "1970-01-01", "1", "60000", 0, 1, 2, 59_999, 60_000, 3_600_000, -1, 2.5)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from hypothesis import strategies as st
 
-from topics.streams.offsets import encode_offset
+from topics.streams.stream_state import encode_offset
 
 SEEN = "<an offset that was told>"
 """Stands for the last offset that an answer named, which only the test that sends the requests knows."""

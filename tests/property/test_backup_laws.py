@@ -13,7 +13,7 @@ from topics.engine.engine import Engine
 from topics.model.records import Record
 from topics.model.router_rules import RouterWish, TagMatch
 from topics.model.topic_config import TopicType
-from topics.queues.queue_messages import ClaimRequest, HeldRequest, NackRequest
+from topics.queues.leases import ClaimRequest, HeldRequest, NackRequest
 from topics.testing import FakeDisk, ManualClock, Survival
 
 TOPICS = ("a", "b", "c", "d")

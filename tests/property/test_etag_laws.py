@@ -15,11 +15,11 @@ from tests.property.effort import effort
 from tests.unit.conftest import checkpoint, delete, eq, open_engine, put
 from tests.unit.streams.conftest import append, create, fork, slice_of
 from topics.api.v1.reads import etag_of
-from topics.engine.watermarks import is_whole, removed_count
+from topics.engine.retention import is_whole, removed_count
 from topics.model.errors import TopicsError
 from topics.model.topic_config import Durability
-from topics.streams.offsets import Position
 from topics.streams.read import ReadSpec
+from topics.streams.stream_state import Position
 from topics.streams.streams import Streams, inline_streams
 from topics.testing import FakeDisk, ManualClock, Survival
 

@@ -17,15 +17,32 @@ from xxhash import xxh3_64_intdigest
 
 from tests.property import batches
 from tests.property.effort import effort
-from topics.engine.lookup import as_ranges, match_text
-from topics.engine.record_runs import live_ranges
-from topics.log import control_frames, segment, snapshot
-from topics.log.block import decode_block, encode_block_head
-from topics.log.frame import BadFrame, Frame, FrameKind, find_frames, read_frame, seal_frame
+from topics.engine.read import as_ranges, match_text
+from topics.engine.topic import live_ranges
+from topics.log import frame, segment, snapshot_files
+from topics.log.frame import (
+    BadFrame,
+    Frame,
+    FrameKind,
+    decode_block,
+    encode_block_head,
+    find_frames,
+    read_frame,
+    seal_frame,
+)
 from topics.log.layout import Layout
 from topics.log.segment import DELETED, SegmentHead, SegmentIndex
-from topics.log.snapshot import KeyedState, KeyState, LostState, SegmentState, SnapshotHead, TopicState, WalPosition
-from topics.log.snapshot_files import SnapshotWriter, read_snapshot
+from topics.log.snapshot_files import (
+    KeyedState,
+    KeyState,
+    LostState,
+    SegmentState,
+    SnapshotHead,
+    SnapshotWriter,
+    TopicState,
+    WalPosition,
+    read_snapshot,
+)
 from topics.model.errors import DamageError
 from topics.model.records import Record, words
 from topics.model.router_rules import TagMatch
@@ -148,22 +165,22 @@ def test_a_changed_frame_is_never_taken_for_a_frame_and_hides_no_other(
 
 names = st.text(st.characters(codec="utf-8"), max_size=40)
 control_bodies = st.one_of(
-    st.builds(control_frames.encode_create, u64, u64, names, garbage),
-    st.builds(control_frames.encode_config_change, u64, garbage),
-    st.builds(control_frames.encode_delete, u64, st.lists(pairs, max_size=5)),
-    st.builds(control_frames.encode_evict, u64, st.booleans()),
-    st.builds(control_frames.encode_ceiling, u64),
+    st.builds(frame.encode_create, u64, u64, names, garbage),
+    st.builds(frame.encode_config_change, u64, garbage),
+    st.builds(frame.encode_delete, u64, st.lists(pairs, max_size=5)),
+    st.builds(frame.encode_evict, u64, st.booleans()),
+    st.builds(frame.encode_ceiling, u64),
 )
 BODY_READERS: list[Callable[[memoryview], object]] = [
-    control_frames.decode_create,
-    control_frames.decode_config_change,
-    control_frames.decode_delete,
-    control_frames.decode_evict,
-    control_frames.decode_ceiling,
+    frame.decode_create,
+    frame.decode_config_change,
+    frame.decode_delete,
+    frame.decode_evict,
+    frame.decode_ceiling,
     decode_block,
-    snapshot.decode_head,
-    snapshot.decode_topic,
-    snapshot.decode_end,
+    snapshot_files.decode_head,
+    snapshot_files.decode_topic,
+    snapshot_files.decode_end,
 ]
 
 
@@ -172,13 +189,13 @@ BODY_READERS: list[Callable[[memoryview], object]] = [
 def test_control_bodies_are_read_back(
     number: int, ts: int, name: str, config: bytes, ranges: list[tuple[int, int]], flag: bool
 ) -> None:
-    created = control_frames.decode_create(memoryview(control_frames.encode_create(number, ts, name, config)))
+    created = frame.decode_create(memoryview(frame.encode_create(number, ts, name, config)))
     assert created == (number, ts, name, config)
-    changed = control_frames.encode_config_change(number, config)
-    assert control_frames.decode_config_change(memoryview(changed)) == (number, config)
-    assert control_frames.decode_delete(memoryview(control_frames.encode_delete(number, ranges))) == (number, ranges)
-    assert control_frames.decode_evict(memoryview(control_frames.encode_evict(number, flag))) == (number, flag, False)
-    assert control_frames.decode_ceiling(memoryview(control_frames.encode_ceiling(number))) == number
+    changed = frame.encode_config_change(number, config)
+    assert frame.decode_config_change(memoryview(changed)) == (number, config)
+    assert frame.decode_delete(memoryview(frame.encode_delete(number, ranges))) == (number, ranges)
+    assert frame.decode_evict(memoryview(frame.encode_evict(number, flag))) == (number, flag, False)
+    assert frame.decode_ceiling(memoryview(frame.encode_ceiling(number))) == number
 
 
 @effort(60)
@@ -233,8 +250,8 @@ def test_a_body_that_makes_no_sense_is_refused(read: Callable[[memoryview], obje
     valid = (
         encode_block_head(1, 2, block.payload_bytes, 0, block.traits, b"k", block.rows, len(block.text)) + block.text
     )
-    state = snapshot.encode_topic(_state())
-    head = snapshot.encode_head(SnapshotHead(2, [1], 1, [WalPosition(0, 1, 1)], 3, 4, [5]))
+    state = snapshot_files.encode_topic(_state())
+    head = snapshot_files.encode_head(SnapshotHead(2, [1], 1, [WalPosition(0, 1, 1)], 3, 4, [5]))
 
     @effort(60)
     @given(garbage | control_bodies | mutations(valid) | mutations(state) | mutations(head))
@@ -277,9 +294,9 @@ def _state() -> TopicState:
 @effort(60)
 @given(topic_states, snapshot_heads, counts)
 def test_snapshot_states_are_read_back(state: TopicState, head: SnapshotHead, number: int) -> None:
-    assert snapshot.decode_topic(memoryview(snapshot.encode_topic(state))) == state
-    assert snapshot.decode_head(memoryview(snapshot.encode_head(head))) == head
-    assert snapshot.decode_end(memoryview(snapshot.encode_end(number))) == number
+    assert snapshot_files.decode_topic(memoryview(snapshot_files.encode_topic(state))) == state
+    assert snapshot_files.decode_head(memoryview(snapshot_files.encode_head(head))) == head
+    assert snapshot_files.decode_end(memoryview(snapshot_files.encode_end(number))) == number
 
 
 @effort(80)
@@ -289,11 +306,11 @@ def test_a_snapshot_file_is_read_whole_or_not_at_all(states: list[TopicState], d
     disk.make_dirs(layout.meta)
     writer = SnapshotWriter(disk, layout, SnapshotHead(7, [], 1, [], 9, 0, []))
     for state in states:
-        writer.add(FrameKind.TOPIC, 1, snapshot.encode_topic(state))
+        writer.add(FrameKind.TOPIC, 1, snapshot_files.encode_topic(state))
     size = writer.finish()
     writer.close()
     _, found = read_snapshot(disk, layout, 7)
-    assert [snapshot.decode_topic(frame.body) for frame in found] == states
+    assert [snapshot_files.decode_topic(frame.body) for frame in found] == states
     file = disk.open(layout.snapshot(7), write=True)
     valid = file.read_at(0, size)
     mutated = data.draw(mutations(valid))

@@ -18,15 +18,15 @@ from tests.property.search_model import DATES, NUMBERS, WORDS, SortItems, config
 from tests.property.test_search_laws import EDGES, aggregation, ask_for, key_of, plenty
 from topics.schema.registry import Registry, Version
 from topics.schema.search_fields import SearchConfig
-from topics.search.file_index import postings, sorted_scan, zone_maps
+from topics.search.file_index import top_k, zone_maps
 from topics.search.file_index.file_format import plan_of
 from topics.search.file_index.merge import build, merge
 from topics.search.file_index.query_part import IndexFilePart, ResultCache
 from topics.search.file_index.reader import IndexFile
-from topics.search.query import columns
+from topics.search.query import field_values
 from topics.search.query.aggregate import show
-from topics.search.query.grammar import Node
 from topics.search.query.plan import Entries, Entry, Part, Span, aggregate, list_keys, search
+from topics.search.query.predicates import Node
 from topics.search.query.scan import Scan
 
 BLOCK_ROWS = 4
@@ -113,11 +113,11 @@ def _everything_is_many() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(zone_maps, "AT_ONCE", 2)
         patch.setattr(zone_maps, "_FEW_OF", 2)
-        patch.setattr(columns, "FIRST_ROWS", 1)
-        patch.setattr(columns, "_GROWTH", 2)
-        patch.setattr(postings, "_MOST_PLACES", 4)
-        patch.setattr(sorted_scan, "FIRST_ROWS", 3)
-        patch.setattr(sorted_scan, "_MOST_ROWS", 7)
+        patch.setattr(field_values, "FIRST_ROWS", 1)
+        patch.setattr(field_values, "_GROWTH", 2)
+        patch.setattr(zone_maps, "_MOST_PLACES", 4)
+        patch.setattr(top_k, "FIRST_ROWS", 3)
+        patch.setattr(top_k, "_MOST_ROWS", 7)
         yield
 
 

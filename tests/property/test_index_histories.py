@@ -22,8 +22,8 @@ from topics.log.object_store.tiered_fs import tiered
 from topics.model.router_rules import DeleteSelector, parse_match
 from topics.schema.search_fields import SearchConfig
 from topics.search.query.aggregate import parse_aggregation, show
-from topics.search.query.grammar import Node, print_query
 from topics.search.query.plan import Entries, Entry, Span, aggregate
+from topics.search.query.predicates import Node, print_query
 from topics.search.query.scan import Scan
 from topics.search.service.index_file_cache import Fetched
 from topics.search.worker.messages import AggregateQuery, KeysQuery

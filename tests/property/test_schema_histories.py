@@ -23,9 +23,8 @@ from topics.model.router_rules import RouterRules, RouterWish
 from topics.streams.append import AppendRequest
 from topics.streams.contracts import contract_of
 from topics.streams.lifecycle import CreateRequest, ForkFrom
-from topics.streams.offsets import Position, offset_of
 from topics.streams.read import ReadSpec, StreamSlice
-from topics.streams.stream_state import JSON_TYPE
+from topics.streams.stream_state import JSON_TYPE, Position, offset_of
 from topics.streams.streams import inline_streams
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 

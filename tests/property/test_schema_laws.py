@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from tests.property.effort import effort
 from topics.model.errors import InvalidRequestError
+from topics.schema.contract import parse_profile
 from topics.schema.documents import RoutingKey, encode, fresh
 from topics.schema.lens_proof import Comparison, Gap, describe, prove_lens, resolve_defaults
 from topics.schema.lenses import Lens, Op, compile_ops, parse_lens, run
-from topics.schema.profiles.profile_registry import parse_profile
-from topics.schema.promotion import Chain, Promoter
-from topics.schema.registry import Registry, Version, decode_registry, encode_registry, registry_json
+from topics.schema.registry import Chain, Promoter, Registry, Version, decode_registry, encode_registry, registry_json
 from topics.schema.validation import DRAFT_4, DRAFT_7, compile_schema
 
 NAMES = ("a", "b", "c")

@@ -31,26 +31,12 @@ from topics.search.file_index.file_format import plan_of
 from topics.search.file_index.merge import build, merge
 from topics.search.file_index.query_part import IndexFilePart
 from topics.search.file_index.reader import IndexFile
-from topics.search.memory_index import column_store, row_order
+from topics.search.memory_index import column_store, row_selection
 from topics.search.memory_index.memory_index import MemoryIndex, MemoryIndexPart
-from topics.search.query import columns as pieces
+from topics.search.query import field_values as pieces
 from topics.search.query.aggregate import Aggregation, parse_aggregation
 from topics.search.query.aggregate_arrays import Counted, Summed, log2_bucket
 from topics.search.query.field_values import shown
-from topics.search.query.grammar import (
-    And,
-    Bare,
-    Clause,
-    Has,
-    Node,
-    Not,
-    Or,
-    Text,
-    is_bare_word,
-    is_value_word,
-    parse_query,
-    print_query,
-)
 from topics.search.query.plan import (
     Ask,
     Budget,
@@ -65,7 +51,21 @@ from topics.search.query.plan import (
     list_keys,
     search,
 )
-from topics.search.query.predicates import bind_search
+from topics.search.query.predicates import (
+    And,
+    Bare,
+    Clause,
+    Has,
+    Node,
+    Not,
+    Or,
+    Text,
+    bind_search,
+    is_bare_word,
+    is_value_word,
+    parse_query,
+    print_query,
+)
 from topics.search.query.scan import Scan
 from topics.search.query.score import Weights, terms_of
 from topics.search.query.sort import parse_sort
@@ -116,7 +116,7 @@ def few_are_many() -> Iterator[None]:
         patch.setattr(column_store, "RUN_TEXTS", 2)
         patch.setattr(column_store, "_RUNS_AT_ONCE", 1)
         patch.setattr(column_store, "RANKED_TEXTS", 2)
-        patch.setattr(row_order, "FEW", 0)
+        patch.setattr(row_selection, "FEW", 0)
         yield
 
 

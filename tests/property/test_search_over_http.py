@@ -17,9 +17,8 @@ from tests.property.effort import effort
 from tests.property.search_model import SortItems, configs, entries, judge, plain_search, queries, sorts
 from topics.model.errors import InvalidRequestError
 from topics.schema.search_fields import SearchConfig
-from topics.search.query.grammar import Node, print_query
-from topics.search.query.predicates import bind_filter
-from topics.streams.offsets import decode_offset
+from topics.search.query.predicates import Node, bind_filter, print_query
+from topics.streams.stream_state import decode_offset
 
 _names = itertools.count(1)
 JSON = {"content-type": "application/json"}

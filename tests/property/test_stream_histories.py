@@ -24,9 +24,9 @@ from topics.model.errors import (
 )
 from topics.streams.append import Appended, AppendRequest
 from topics.streams.lifecycle import Created, CreateRequest, ForkFrom
-from topics.streams.offsets import Position, offset_of, read_offset
 from topics.streams.read import ReadSpec, StreamSlice
 from topics.streams.stream_frames import Producer
+from topics.streams.stream_state import Position, offset_of, read_offset
 from topics.streams.streams import inline_streams
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 

@@ -22,8 +22,7 @@ from topics.log.layout import Layout
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.router_rules import DeleteSelector, parse_match
 from topics.schema.search_fields import SearchConfig
-from topics.search.query.grammar import Clause, Node, Text, print_query
-from topics.search.query.predicates import bind_filter
+from topics.search.query.predicates import Clause, Node, Text, bind_filter, print_query
 from topics.search.service.backend import InlineSearcher, at_once
 from topics.search.service.index_file_cache import IndexFileCache, IndexFiles
 from topics.search.service.query_execution import Outcome
@@ -35,8 +34,8 @@ from topics.spark.pipeline.index_product import IndexProduct
 from topics.spark.pipeline.rounds import Pipeline
 from topics.streams.append import AppendRequest
 from topics.streams.lifecycle import CreateRequest, ForkFrom
-from topics.streams.offsets import Position
 from topics.streams.read import ReadSpec, StreamSlice
+from topics.streams.stream_state import Position
 from topics.streams.streams import Streams
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 

@@ -3,8 +3,7 @@
 from collections import Counter
 
 from topics.engine.engine import Engine
-from topics.engine.record_runs import Run, Segment, live_ranges
-from topics.engine.topic import Topic
+from topics.engine.topic import Run, Segment, Topic, live_ranges
 from topics.log.fs import FileSystem
 from topics.log.segment_files import SegmentKey
 from topics.model.names import is_server_name

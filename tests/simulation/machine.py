@@ -9,10 +9,9 @@ from typing import Any
 from topics.engine.background_jobs import LoopRunner
 from topics.engine.core import EngineOptions
 from topics.engine.disk_threads import outcome_of
-from topics.log.commit_policy import COMPANY
 from topics.log.commit_requests import Locating, Reopening, Request, Rotation
-from topics.log.group_commit import Shard
-from topics.log.shard_writer import Submission
+from topics.log.group_commit import COMPANY, Shard
+from topics.log.wal import Submission
 from topics.testing import ManualClock, PowerCut
 
 

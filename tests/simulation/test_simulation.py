@@ -7,9 +7,8 @@ import pytest
 from tests.simulation.oracle import Broken
 from tests.simulation.world import World
 from topics.engine.apply import Applier
-from topics.engine.record_runs import Block
-from topics.engine.topic import Topic
-from topics.log.shard_writer import Writer
+from topics.engine.topic import Block, Topic
+from topics.log.wal import Writer
 from topics.model.errors import DamageError
 
 Mistake = Callable[[pytest.MonkeyPatch], None]

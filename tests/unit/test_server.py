@@ -23,7 +23,7 @@ from topics.log.posix import PosixFileSystem
 from topics.model.errors import TopicsError
 from topics.model.limits import Limits
 from topics.model.settings import Settings, SettingsError
-from topics.search.service.index_coverage import HeldUp
+from topics.search.service.index_file_cache import HeldUp
 from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, pipeline_answer, serve
 from topics.spark.pipeline.status import PipelineStatus, ProductStatus, Quarantine
 from topics.spark.pipeline.supervisor import FAILING, Supervisor

@@ -7,7 +7,7 @@ with any handler.
 import logging
 from collections.abc import Callable, Generator, Sequence
 
-from topics.api.call import Call
+from topics.api.app import Call
 from topics.engine.engine import Engine
 from topics.model.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, TopicsError
 from topics.model.limits import KIB, MIB, Limits

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from topics.api.app import Route
-from topics.api.call import Operation
+from topics.api.app import Operation, Route
 from topics.api.error_responses import STATUS_BY_CODE
 from topics.model.names import TOPIC_NAME_PATTERN
 from topics.model.router_rules import ROUTER_NAME_PATTERN

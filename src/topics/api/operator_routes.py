@@ -5,9 +5,8 @@ from typing import Protocol
 
 import msgspec
 
-from topics.api.app import SECURE, Api, Route, Routes, match_of
+from topics.api.app import SECURE, Api, Operation, Parameter, Route, Routes, match_of, parse_query
 from topics.api.auth import ANYONE, Key, Scope
-from topics.api.call import Operation, Parameter, parse_query
 from topics.api.error_responses import MethodNotAllowedError, NotFoundError, error_headers, render_error, status_of
 from topics.api.live import Live
 from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot, scrape

@@ -16,8 +16,7 @@ from topics.log.layout import Layout, check_place
 from topics.log.object_store.tiered_fs import guest_files
 from topics.log.posix import PosixFileSystem, make_private
 from topics.model.errors import DamagedBackupError
-from topics.ops.backup.backup_format import Manifest
-from topics.ops.backup.backup_store import BackupDamaged, BackupPlace, PlaceBusy, damages, lineages
+from topics.ops.backup.backup_store import BackupDamaged, BackupPlace, Manifest, PlaceBusy, damages, lineages
 from topics.ops.backup.backup_store import prune as prune_place
 from topics.ops.backup.backups import info_of
 from topics.ops.backup.restore import RequestedTopics, Restore, Target, at_moment, at_seq_of, newest_of, numbered

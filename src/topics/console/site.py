@@ -15,8 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from topics.http.exchange import Exchange
-from topics.http.response_encoding import accepts_gzip
+from topics.http.exchange import Exchange, accepts_gzip
 
 _TYPES = {
     ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",

@@ -10,14 +10,11 @@ from topics.engine.apply import forget_old_keys, grant
 from topics.engine.coalesce import GROUP_MAX, AppendSource, Coalescer, DecodedAppends
 from topics.engine.core import EngineCore
 from topics.engine.idempotency import KeyedBlock, KeyMemory, KnownAppend
-from topics.engine.record_runs import Block, block_head
 from topics.engine.results import AppendDone, AppendResult, deduped
-from topics.engine.topic import Topic
+from topics.engine.topic import Block, Topic, block_head
 from topics.engine.write_path import FrameDraft, LogOperation
-from topics.log.block import BASE_MAX, Keys
 from topics.log.commit_requests import CommitTiming
-from topics.log.control_frames import encode_create
-from topics.log.frame import FrameKind
+from topics.log.frame import BASE_MAX, FrameKind, Keys, encode_create
 from topics.model.errors import (
     IdempotencyConflictError,
     NotAQueueError,

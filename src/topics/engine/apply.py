@@ -7,13 +7,11 @@ with what readers saw.
 
 from topics.engine.features import Features
 from topics.engine.idempotency import KeyMemory
-from topics.engine.lookup import SeqRange
-from topics.engine.record_runs import Block, Run, RunReader, Segment, live_ranges
-from topics.engine.retention import Retention
-from topics.engine.topic import Topic
-from topics.engine.watermarks import remember
+from topics.engine.read import SeqRange
+from topics.engine.retention import Retention, remember
+from topics.engine.topic import Block, Run, RunReader, Segment, Topic, live_ranges
 from topics.log.segment import DELETED
-from topics.log.snapshot import TopicState
+from topics.log.snapshot_files import TopicState
 from topics.model.seq_ranges import LossReason, LostRange
 from topics.model.topic_config import Durability, TopicConfig, decode_config
 from topics.system.events import Event

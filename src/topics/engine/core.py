@@ -9,17 +9,13 @@ from xxhash import xxh3_64_intdigest
 from topics.engine.apply import Applier
 from topics.engine.background_jobs import Deferral
 from topics.engine.features import CrossShardGate, Features
-from topics.engine.quotas import Quotas
-from topics.engine.record_runs import RunReader, Segment
+from topics.engine.quotas import Quotas, SortedNames, Totals
 from topics.engine.retention import Retention
 from topics.engine.scheduler import Scheduler
-from topics.engine.topic import Topic
-from topics.engine.topic_directory import SortedNames, Totals
+from topics.engine.topic import RunReader, Segment, Topic
 from topics.engine.topic_paging import TopicDirectory, TopicPager
 from topics.engine.write_path import WritePath
-from topics.log.block import BASE_MAX
-from topics.log.control_frames import encode_evict
-from topics.log.frame import FrameKind
+from topics.log.frame import BASE_MAX, FrameKind, encode_evict
 from topics.log.group_commit import Shard
 from topics.log.layout import Layout
 from topics.log.segment_files import SegmentKey, SegmentStore

@@ -9,14 +9,12 @@ import msgspec
 
 from topics.engine.background_jobs import Background
 from topics.engine.core import EngineCore
-from topics.engine.lookup import SeqRange, as_ranges, find_in_memory, find_on_disk
-from topics.engine.record_runs import Segment
+from topics.engine.read import SeqRange, as_ranges, find_in_memory, find_on_disk
 from topics.engine.results import DeleteDone, DeleteResult
-from topics.engine.topic import Topic
+from topics.engine.topic import Segment, Topic
 from topics.engine.write_path import FrameDraft, LogOperation
 from topics.log.commit_requests import CommitTiming
-from topics.log.control_frames import encode_delete
-from topics.log.frame import FrameKind
+from topics.log.frame import FrameKind, encode_delete
 from topics.log.segment_files import SegmentDamaged, SegmentKey
 from topics.model.errors import CorruptSegmentError, TopicNotFoundError, TopicsError
 from topics.model.router_rules import DeleteSelector, TagMatch

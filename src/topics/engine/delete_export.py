@@ -21,12 +21,19 @@ import logging
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
 from topics.engine.features import Rebuild
-from topics.engine.record_runs import RunReader
-from topics.engine.topic import Topic
-from topics.engine.watermarks import EXACT_MAX, anything_live, lost_from
+from topics.engine.retention import EXACT_MAX, anything_live, lost_from
+from topics.engine.topic import RunReader, Topic
 from topics.log.frame import Frame, FrameKind
 from topics.log.fs import FileSystem, read_whole
-from topics.log.snapshot import REMOVALS_PART, PackedRemoval, decode_packed, encode_removals, pack, packed_bytes, unpack
+from topics.log.snapshot_files import (
+    REMOVALS_PART,
+    PackedRemoval,
+    decode_packed,
+    encode_removals,
+    pack,
+    packed_bytes,
+    unpack,
+)
 from topics.model.names import is_server_name
 from topics.model.seq_ranges import Ranges, union
 

@@ -10,9 +10,8 @@ from typing import Protocol
 
 from topics.engine.background_jobs import JobRunner, ThreadRunner
 from topics.engine.core import EngineOptions
-from topics.log.commit_policy import InlineSyncPolicy
 from topics.log.commit_thread import CommitThread
-from topics.log.group_commit import Committer, Shard
+from topics.log.group_commit import Committer, InlineSyncPolicy, Shard
 
 READERS = 2
 """Threads for reads of the cold folder or object store and for looking up tags in sealed segments."""

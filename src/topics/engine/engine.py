@@ -15,14 +15,12 @@ from topics.engine.append import Appender, FrameExtension, creation_body, make_t
 from topics.engine.background_jobs import Deferral, InlineRunner, Job, JobRunner
 from topics.engine.backpressure import Admission, Throttle
 from topics.engine.checkpoint import Checkpointer
-from topics.engine.cold_tier import Sweeper
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.delete import Deleter
 from topics.engine.delete_export import DeleteExport
 from topics.engine.disk_threads import ThreadWorkers, Workers, outcome_of
-from topics.engine.housekeeping import Housekeeper
+from topics.engine.housekeeping import Housekeeper, Sweeper
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, first_readable, plan_read
-from topics.engine.record_runs import RunReader, Segment
 from topics.engine.recovery import (
     LastRun,
     Recovery,
@@ -35,25 +33,23 @@ from topics.engine.recovery import (
 from topics.engine.results import AppendDone, DeleteDone, DropDone, PutDone
 from topics.engine.sealing import Sealer
 from topics.engine.stats import EngineStats, collect_stats
-from topics.engine.topic import Topic
+from topics.engine.topic import RunReader, Segment, Topic
 from topics.engine.topic_admin import Controller, Put, wait_for_drop
 from topics.engine.write_path import Gate
-from topics.log.control_frames import encode_config_change
-from topics.log.frame import FrameKind
+from topics.log.frame import FrameKind, encode_config_change
 from topics.log.fs import KEEPS_DELETES, FileSystem, FolderLock, is_full
 from topics.log.group_commit import Shard
 from topics.log.layout import Layout
 from topics.log.segment_files import SegmentStore
-from topics.log.shard_writer import Writer
-from topics.log.snapshot import TopicPeek, WalPosition
-from topics.log.wal import DiskRoom, ShardLog
+from topics.log.snapshot_files import TopicPeek, WalPosition
+from topics.log.wal import DiskRoom, ShardLog, Writer
 from topics.model.errors import CorruptSegmentError, FolderBusyError, TopicNotFoundError, TopicsError
 from topics.model.records import Batch
 from topics.model.router_rules import DeleteSelector, RouterWish
 from topics.model.topic_config import TopicConfig, TopicConfigPatch, TopicType, encode_config
 from topics.ops.backup.backup_files import KeptLog
 from topics.ops.backup.backups import Backups
-from topics.queues.queue_messages import QueueCounters
+from topics.queues.leases import QueueCounters
 from topics.queues.queues import Queues
 from topics.routers.routers import PutDone as RouterPutDone
 from topics.routers.routers import RemoveDone as RouterRemoveDone

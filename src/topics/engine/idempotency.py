@@ -12,15 +12,17 @@ thousands of them may come in a second and all of a block are of the same age.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from xxhash import xxh3_64_digest
 
-from topics.engine.record_runs import Block
-from topics.log.block import Keys
-from topics.log.snapshot import KeyedState, KeyState
+from topics.log.frame import Keys
+from topics.log.snapshot_files import KeyedState, KeyState
 from topics.model.records import PlainRecords
 from topics.wire.record_slicing import View, data_of
+
+if TYPE_CHECKING:
+    from topics.engine.topic import Block
 
 DIGEST_BYTES = 8
 
@@ -67,7 +69,7 @@ class KeyedBlock:
         written = 0 if self.written == self.ts else self.written
         return KeyedState(self.first_seq, self.count, self.ts, self.keys, self.digests, written, self.of_data)
 
-    def stands_for(self, block: Block, plain: PlainRecords | None = None) -> Self:
+    def stands_for(self, block: "Block", plain: PlainRecords | None = None) -> Self:
         """Says what was written under the keys; `plain` is the data of the block, for whoever still has it."""
         keys = self.keys
         self.first_seq, self.ts, self.written = block.first_seq, block.ts, block.written
@@ -129,7 +131,7 @@ class KeyMemory(Mapping[str, KnownAppend]):
         taken = KeyedBlock(key)
         return taken if self.by_key.setdefault(key, taken) is taken else None
 
-    def remember(self, block: Block) -> None:
+    def remember(self, block: "Block") -> None:
         """The block is published: its keys are known from now on."""
         keys = block.key
         assert keys is not None

@@ -14,22 +14,36 @@ from typing import NamedTuple
 
 from topics.engine.apply import grant, load_block, load_state
 from topics.engine.checkpoint import ChainWeight
-from topics.engine.cold_tier import drop_stale_copies, missing_near, topics_in_store
 from topics.engine.core import EngineCore
 from topics.engine.frame_blocks import block_in
-from topics.engine.record_runs import Block
-from topics.engine.topic import Topic
-from topics.engine.topic_directory import SortedNames
-from topics.log import control_frames
-from topics.log.block import decode_block
+from topics.engine.housekeeping import drop_stale_copies, missing_near, topics_in_store
+from topics.engine.quotas import SortedNames
+from topics.engine.topic import Block, Topic
 from topics.log.damage import topic_id_of
-from topics.log.frame import Frame, FrameKind
+from topics.log.frame import (
+    Frame,
+    FrameKind,
+    decode_block,
+    decode_ceiling,
+    decode_config_change,
+    decode_delete,
+    decode_evict,
+)
 from topics.log.fs import FileSystem, read_small, write_small
 from topics.log.layout import Layout, number_in
 from topics.log.replay import LogDamaged, ShardEnd, ShardReader
 from topics.log.segment_files import SegmentDamaged, SegmentKey
-from topics.log.snapshot import CLASSES, Directory, SnapshotHead, WalPosition, decode_topic
-from topics.log.snapshot_files import SnapshotFile, StoredTopic, noted_newest, snapshot_numbers
+from topics.log.snapshot_files import (
+    CLASSES,
+    Directory,
+    SnapshotFile,
+    SnapshotHead,
+    StoredTopic,
+    WalPosition,
+    decode_topic,
+    noted_newest,
+    snapshot_numbers,
+)
 from topics.model.errors import UNFINISHED_RESTORE, DamageError, Finding
 from topics.model.seq_ranges import LossReason
 from topics.model.topic_config import Durability, decode_config
@@ -386,7 +400,7 @@ class Recovery:
         topic.next_base = block.next_base
 
     def _configure(self, topic: Topic, frame: Frame) -> None:
-        head, config = control_frames.decode_config_change(frame.body)
+        head, config = decode_config_change(frame.body)
         self._core.applier.configure(topic, decode_config(config), head)
 
     def _drop(self, topic: Topic, frame: Frame) -> None:
@@ -403,11 +417,11 @@ class Recovery:
             core.dropped[0].append(topic.id)
 
     def _delete(self, topic: Topic, frame: Frame) -> None:
-        before_seq, ranges = control_frames.decode_delete(frame.body)
+        before_seq, ranges = decode_delete(frame.body)
         self._core.applier.delete(topic, before_seq, ranges)
 
     def _evict(self, topic: Topic, frame: Frame) -> None:
-        evicted, applier = control_frames.decode_evict(frame.body), self._core.applier
+        evicted, applier = decode_evict(frame.body), self._core.applier
         if evicted.complete:
             applier.complete(topic)
         elif evicted.expired:
@@ -416,7 +430,7 @@ class Recovery:
             applier.evict(topic, evicted.floor)
 
     def _ceiling(self, topic: Topic, frame: Frame) -> None:
-        topic.ceiling = max(topic.ceiling, control_frames.decode_ceiling(frame.body))
+        topic.ceiling = max(topic.ceiling, decode_ceiling(frame.body))
 
     # What a crash means
 
@@ -538,7 +552,7 @@ _APPLY: dict[FrameKind, Callable[[Recovery, Topic, Frame], None]] = {
 def remove_orphans(core: EngineCore, fs: FileSystem) -> int:
     """Removes segment files that no topic names: what a crash left of sealing, relocating and deleting.
 
-    An object store is tidied up later (`engine.cold_tier`).
+    An object store is tidied up later (`engine.housekeeping`).
     """
     removed = 0
     drop_stale_copies(core)

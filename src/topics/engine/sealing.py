@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from topics.engine.background_jobs import Job, JobRunner, OffLoop
 from topics.engine.core import EngineCore
-from topics.engine.lookup import collect_tags
-from topics.engine.record_runs import Block, Segment
-from topics.engine.topic import Topic
+from topics.engine.read import collect_tags
+from topics.engine.topic import Block, Segment, Topic
 from topics.log.segment import SegmentHead
 from topics.log.segment_files import SegmentDraft, SegmentKey
 from topics.model.errors import ThrottledError

@@ -11,8 +11,7 @@ from topics.engine.results import DropDone, DropResult, PutDone, PutResult
 from topics.engine.topic import Records, Topic
 from topics.engine.write_path import Change, FrameDraft, Gate, LogOperation
 from topics.log.commit_requests import CommitTiming
-from topics.log.control_frames import encode_config_change
-from topics.log.frame import FrameKind
+from topics.log.frame import FrameKind, encode_config_change
 from topics.model.errors import StreamGoneError, TopicNotEmptyError, TopicNotFoundError, TopicsError
 from topics.model.names import check_topic_name
 from topics.model.records import Record

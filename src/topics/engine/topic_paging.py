@@ -35,13 +35,20 @@ from weakref import WeakValueDictionary
 
 from topics.engine.apply import Applier, load_block, load_state
 from topics.engine.features import Features
-from topics.engine.record_runs import Block, RunReader
 from topics.engine.retention import Retention
-from topics.engine.topic import Topic
-from topics.log.block import decode_block
-from topics.log.frame import Frame, FrameKind, read_body
-from topics.log.snapshot import CLASSES, Directory, TopicPeek, decode_peek, decode_topic
-from topics.log.snapshot_files import SnapshotFile, SnapshotWriter, StoredTopic, TopicEntry
+from topics.engine.topic import Block, RunReader, Topic
+from topics.log.frame import Frame, FrameKind, decode_block, read_body
+from topics.log.snapshot_files import (
+    CLASSES,
+    Directory,
+    SnapshotFile,
+    SnapshotWriter,
+    StoredTopic,
+    TopicEntry,
+    TopicPeek,
+    decode_peek,
+    decode_topic,
+)
 from topics.model.errors import DamageError, Finding
 from topics.model.names import is_server_name
 from topics.model.topic_config import Durability, TopicType

@@ -12,27 +12,93 @@ applied differs; what may refuse it, what it waits for and what becomes of the s
 
 A transaction concerns one topic. Several of one shard may be logged in one write and published at one moment
 (`log_together`): a move and its departure, or everything that a tick forwards.
+
+Publish barrier: operations that are in the log and are not published until a commit elsewhere is decided.
+
+A commit of a transaction writes records to the shards of their topics, and they count once one more frame is on the
+disk. Whatever comes to be committed meanwhile for one of these topics stands behind them in the log, so it has to stand
+behind them for readers, too: it waits here, and so does what comes behind that, for any topic it concerns. One commit
+is decided at a time. So when it is, the whole line moves on at once, in the order in which it came.
+
+Only what was already written waits, never a decision: nothing here can keep the commit itself from being made.
 """
 
 import enum
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from topics.engine.apply import Applier, next_ceiling
-from topics.engine.publish_barrier import HeldTopics
 from topics.engine.quotas import Quotas, check_room
-from topics.engine.record_runs import Block
-from topics.engine.topic import Records, Topic
+from topics.engine.topic import Block, Records, Topic
 from topics.log.commit_requests import AT_ONCE, CommitTiming
-from topics.log.control_frames import encode_ceiling, encode_complete, encode_evict
-from topics.log.frame import FrameKind
+from topics.log.frame import FrameKind, encode_ceiling, encode_complete, encode_evict
 from topics.log.group_commit import Shard
-from topics.log.shard_writer import Submission
+from topics.log.wal import Submission
 from topics.model.errors import ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.model.limits import Limits
 from topics.model.names import SYSTEM_STREAMS
 from topics.model.records import Record, payload_bytes
+
+_log = logging.getLogger(__name__)
+
+
+class PendingPublish(Protocol):
+    """An operation that waits to be published (`engine.write_path`)."""
+
+    def finalize(self, timing: CommitTiming) -> None: ...
+
+    def failed(self, error: TopicsError) -> None: ...
+
+
+class HeldTopics:
+    def __init__(self) -> None:
+        self.active = False
+        """Whether any topic is held: what everyone who publishes asks first."""
+        self._topics: set[Topic] = set()
+        self._line: deque[tuple[PendingPublish, CommitTiming]] = deque()
+        self._lost: dict[Topic, TopicsError] = {}
+
+    def hold(self, submission: PendingPublish, topic: Topic, timing: CommitTiming) -> None:
+        """Puts something into the line whose commit is not decided yet."""
+        self.active = True
+        self._topics.add(topic)
+        self._line.append((submission, timing))
+
+    def keeps(self, submission: PendingPublish, topics: Sequence[Topic], timing: CommitTiming) -> bool:
+        """Whether something that is in the log has to wait before it is published; then it is finalized from here."""
+        for topic in topics:
+            if topic in self._lost:
+                submission.failed(self._lost[topic])
+                return True
+        if self._topics.isdisjoint(topics):
+            return False
+        self._topics.update(topics)
+        self._line.append((submission, timing))
+        return True
+
+    def release(self) -> None:
+        """The commit is decided: everything comes in its order."""
+        while self._line:
+            # What comes meanwhile joins the end of the line.
+            submission, timing = self._line.popleft()
+            try:
+                submission.finalize(timing)
+            except Exception:
+                _log.exception("something that had waited could not be published")
+        self._topics.clear()
+        self.active = bool(self._lost)
+
+    def give_up(self, error: TopicsError) -> None:
+        """Nobody can tell whether the commit is on the disk: nothing more is published for its topics until a restart
+        has looked."""
+        self._lost.update(dict.fromkeys(self._topics, error))
+        self._topics.clear()
+        line, self._line = self._line, deque()
+        for submission, _ in line:
+            submission.failed(error)
+
 
 # The view of the engine that the write path uses.
 
@@ -64,9 +130,6 @@ class EngineState(Protocol):
     def used_bytes(self) -> int:
         """Bytes that count against the server's quota."""
         ...
-
-
-_log = logging.getLogger(__name__)
 
 
 class Gate(enum.Enum):
@@ -371,7 +434,7 @@ class WritePath:
     ) -> None:
         """Logs transactions of one shard in one write, and publishes them together.
 
-        `decides` says that it is the commit that others wait for (`engine.publish_barrier`). `shared` are frames that
+        `decides` says that it is the commit that others wait for (`engine.write_path`). `shared` are frames that
         stand for several of the transactions, which then have none of their own.
         """
         shard = self.engine.shards[parts[0].topic.shard]

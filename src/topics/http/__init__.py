@@ -5,7 +5,7 @@ from topics.http.messages import Fault, Headers, HttpError, HttpLimits, Refusal,
 from topics.http.server import HttpServer
 from topics.http.server_state import Counters
 from topics.http.streaming import Stream, Upgrade
-from topics.http.websocket.handshake import Handshake, HandshakeError, read_handshake, text_frame
+from topics.http.websocket.message_reader import Handshake, HandshakeError, read_handshake, text_frame
 from topics.http.websocket.socket import Receiver, WebSocket
 
 __all__ = [

@@ -9,8 +9,7 @@ from importlib import import_module
 from topics.http.exchange import Application
 from topics.http.h1.connection import Connection
 from topics.http.messages import HttpLimits
-from topics.http.server_state import Counters, Served, ServerState
-from topics.http.tls import Certificate, TlsListener
+from topics.http.server_state import Certificate, Counters, Served, ServerState, TlsListener
 from topics.system.clock import Clock, SystemClock
 
 # Connections that the system may hold for us while the loop is busy; the system has its own bound below it.

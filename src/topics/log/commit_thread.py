@@ -13,7 +13,7 @@ When a write was made to wait for the disk, the next ones are left to the thread
 the loop write while it gives answers: what these submit would be answered before those who were there first.
 
 The same goes for a small group with a sync that few wait for, where syncs are short: always while nobody else asks for
-anything, and for a small part of the loop's time otherwise (`log.commit_policy.InlineSyncPolicy`).
+anything, and for a small part of the loop's time otherwise (`log.group_commit.InlineSyncPolicy`).
 """
 
 import logging
@@ -22,10 +22,9 @@ from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from topics.log.commit_policy import AT_ONCE_BYTES, SYNC_AT_ONCE_BYTES, CommitWindow, InlineSyncPolicy, TickWindow
 from topics.log.commit_requests import CommitTiming, Locating, Reopening, Request, Rotation
-from topics.log.group_commit import Shard
-from topics.log.shard_writer import Submission
+from topics.log.group_commit import AT_ONCE_BYTES, SYNC_AT_ONCE_BYTES, CommitWindow, InlineSyncPolicy, Shard, TickWindow
+from topics.log.wal import Submission
 from topics.model.errors import TopicsError
 
 _log = logging.getLogger(__name__)

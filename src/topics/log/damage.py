@@ -9,12 +9,21 @@ from collections.abc import Iterator
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from topics.log.block import BlockParts, decode_block
-from topics.log.frame import OVERHEAD_BYTES, BadFrame, Frame, FrameKind, find_frames, named, read_frame
+from topics.log.frame import (
+    OVERHEAD_BYTES,
+    BadFrame,
+    BlockParts,
+    Frame,
+    FrameKind,
+    decode_block,
+    find_frames,
+    named,
+    read_frame,
+)
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout, number_in
 from topics.log.segment_files import SegmentKey
-from topics.log.snapshot import (
+from topics.log.snapshot_files import (
     SnapshotHead,
     TopicState,
     decode_directory,
@@ -22,8 +31,9 @@ from topics.log.snapshot import (
     decode_head,
     decode_topic,
     encode_end,
+    noted_newest,
+    snapshot_numbers,
 )
-from topics.log.snapshot_files import noted_newest, snapshot_numbers
 from topics.model.errors import Finding
 
 _END_BYTES = (OVERHEAD_BYTES + len(encode_end(0)), OVERHEAD_BYTES + len(encode_end(0, 1)))

@@ -18,17 +18,59 @@ right, or with the magic of another version, was written by a newer release: it 
 reading stops with NewerFormatError. A log file is preallocated with zeros, so
 four zero bytes where a magic should stand are the end of what was written. `synced` is what tells a torn tail from
 damage: once any later frame says that lsn 7 was on disk, a missing or broken frame 7 cannot be the work of a crash.
+
+The block: one appended batch, the body of an APPEND frame and the unit a segment is made of.
+
+All numbers are little endian.
+
+    offset  size   field
+         0     8   first seq; the batch holds `count` seqs from here on
+         8     8   ts, milliseconds since 1970, the same for the whole batch
+        16     8   payload bytes: data and meta of all records, what caps and quotas count
+        24     4   count
+        28     4   base: where `text` begins in the topic's running text coordinate
+        32     4   length of `text`
+        36     1   layout (1 = JSON fragments, 2 = and a time of writing, 3 = and keys of single records, 4 = and both)
+        37     1   traits (1 some record has a tag, 2 a node, 4 meta)
+        38     2   length of the idempotency key; zero in layouts 3 and 4
+         .     8   written, milliseconds since 1970; only in layouts 2 and 4
+         .     k   layouts 1 and 2: the idempotency key of the whole batch
+                   layouts 3 and 4: u32 length, msgpack map from a key to the place of its record, from 0, ascending
+         .   12n   rows, one a record
+         .     .   text
+
+`model.records` has the picture of a row and of the text. The ts is what readers see: it is given by the writer, or kept
+from running back when the clock does. `written` is what the clock said, and what a record's age is counted from.
+Layouts 3 and 4 are for single records of one tick that share a block, at least one of which came with a key.
+
+The bodies of the small frames: everything that is logged but records. All numbers are little endian.
+
+    CREATE   u64 epoch | u64 ts | u16 length of the name | name | config as JSON
+    CONFIG   u64 head of the topic at that moment | config as JSON
+    DROP     empty
+    DELETE   u64 before seq (0 = none) | ranges: u64 first, u64 last, each inclusive, ascending, apart
+    EVICT    u64 floor: every seq below it is gone | u8 reason (1 cap, 2 ttl, 3 none: the topic is complete)
+    CEILING  u64 seq
+
+A DELETE names seqs and not the selector that found them: what was decided is what is replayed, whatever else changed.
+
+A topic that was of class ephemeral may hold records that a replay does not have, so that a replay could not tell what
+its caps took: meanwhile every eviction is an EVICT frame. One with reason 3 and floor 0 says that a snapshot has all
+its records by now; from then on a replay finds by itself what the caps take.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from itertools import pairwise
 from struct import Struct
 from typing import NamedTuple
 
+import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from topics.model.errors import NewerFormatError
+from topics.model.records import ROW_BYTES
 
 MAGIC = b"TPF1"
 _MAGIC_BEGIN = MAGIC[:-1]
@@ -48,7 +90,7 @@ class FrameKind(IntEnum):
     """Every kind of change there is. A number is never given a second meaning."""
 
     APPEND = 1
-    """One batch of records of one topic (`log.block`)."""
+    """One batch of records of one topic (`log.frame`)."""
     CREATE = 2
     """A topic came to be: its name, epoch and config."""
     CONFIG = 3
@@ -76,7 +118,7 @@ class FrameKind(IntEnum):
     DEPARTURE = 14
     """Records went to another topic and are gone here."""
     FORWARDS = 15
-    """The same records forwarded into many topics: as many FORWARD frames in one (`log.control_frames`)."""
+    """The same records forwarded into many topics: as many FORWARD frames in one (`log.frame`)."""
     STREAM_APPEND = 16
     """One batch, and what else it changes in its stream, such as a producer's place (`streams.stream_frames`)."""
     STREAM_CREATE = 17
@@ -128,7 +170,7 @@ class Frame(NamedTuple):
     @property
     def is_part(self) -> bool:
         """Whether it is what a frame of the log means, and its body is not in the log as it is
-        (`log.control_frames`)."""
+        (`log.frame`)."""
         return self.end - self.start != OVERHEAD_BYTES + len(self.body)
 
 
@@ -234,3 +276,179 @@ def find_frames(buffer: memoryview, start: int) -> Iterator[Frame]:
             at = whole.find(MAGIC, found.end - start)
         else:
             at = whole.find(MAGIC, at + 1)
+
+
+BLOCK_HEAD = Struct("<QQQIIIBBH")
+_WRITTEN = Struct("<Q")
+LAYOUT_JSON = 1
+LAYOUT_WRITTEN = 2
+LAYOUT_KEYS = 3
+LAYOUT_KEYS_WRITTEN = 4
+BASE_MAX = 1 << 30
+"""Past this the running coordinate starts again at zero (and a segment ends), so that it always fits in 32 bits."""
+
+
+Keys = str | dict[str, int]
+"""The idempotency key of a whole batch, or those of single records with the place of each."""
+
+_KEYS_LENGTH = Struct("<I")
+_encode_keys = msgspec.msgpack.Encoder().encode
+_decode_keys = msgspec.msgpack.Decoder(dict[str, int]).decode
+
+
+class BlockParts(msgspec.Struct, frozen=True, gc=False):
+    """A decoded block; `rows` and `text` are copies, free of the buffer they came from."""
+
+    first_seq: int
+    ts: int
+    payload_bytes: int
+    count: int
+    base: int
+    traits: int
+    key: Keys | None
+    rows: bytes
+    text: bytes
+    written: int | None = None
+    """None where it is what the ts says."""
+
+
+def encode_block_head(
+    first_seq: int,
+    ts: int,
+    payload_bytes: int,
+    base: int,
+    traits: int,
+    key: bytes | dict[str, int],
+    rows: bytes,
+    text_length: int,
+    written: int | None = None,
+) -> bytes:
+    """Everything of a block before its text."""
+    count = len(rows) // ROW_BYTES
+    layout, behind = LAYOUT_JSON, b""
+    if written is not None and written != ts:
+        layout, behind = LAYOUT_WRITTEN, _WRITTEN.pack(written)
+    if isinstance(key, bytes):
+        head = BLOCK_HEAD.pack(first_seq, ts, payload_bytes, count, base, text_length, layout, traits, len(key))
+        return head + behind + key + rows
+    keys = _encode_keys(key)
+    layout += LAYOUT_KEYS - LAYOUT_JSON
+    head = BLOCK_HEAD.pack(first_seq, ts, payload_bytes, count, base, text_length, layout, traits, 0)
+    return head + behind + _KEYS_LENGTH.pack(len(keys)) + keys + rows
+
+
+def key_places(body: memoryview, layout: int, key_length: int) -> tuple[int, int]:
+    """Where the key of a block, or its keys, begin and end; the rows follow."""
+    if not LAYOUT_JSON <= layout <= LAYOUT_KEYS_WRITTEN:
+        raise ValueError(f"an unknown block layout {layout}")
+    key_at = BLOCK_HEAD.size + (_WRITTEN.size if layout in (LAYOUT_WRITTEN, LAYOUT_KEYS_WRITTEN) else 0)
+    if layout < LAYOUT_KEYS:
+        return key_at, key_at + key_length
+    keys_at = key_at + _KEYS_LENGTH.size
+    if key_length or len(body) < keys_at:
+        raise ValueError("a block whose lengths disagree")
+    return keys_at, keys_at + int(_KEYS_LENGTH.unpack_from(body, key_at)[0])
+
+
+def decode_block(body: memoryview) -> BlockParts:
+    """Reads an APPEND body whose checksum was found right; raises ValueError where its lengths disagree,
+    and NewerFormatError for a layout of a newer release."""
+    if len(body) < BLOCK_HEAD.size:
+        raise ValueError("a block shorter than its head")
+    first_seq, ts, payload, count, base, length, layout, traits, key_length = BLOCK_HEAD.unpack_from(body, 0)
+    if layout > LAYOUT_KEYS_WRITTEN:
+        raise NewerFormatError(f"a block of the unknown layout {layout}")
+    key_at, rows_at = key_places(body, layout, key_length)
+    text_at = rows_at + count * ROW_BYTES
+    if count == 0 or text_at + length != len(body):
+        raise ValueError("a block whose lengths disagree")
+    has_written = layout in (LAYOUT_WRITTEN, LAYOUT_KEYS_WRITTEN)
+    written = _WRITTEN.unpack_from(body, BLOCK_HEAD.size)[0] if has_written else None
+    key: Keys | None = None
+    if layout >= LAYOUT_KEYS:
+        key = _keys_of(body[key_at:rows_at], count)
+    elif key_length:
+        key = str(body[key_at:rows_at], "utf-8")
+    rows = bytes(body[rows_at:text_at])
+    return BlockParts(first_seq, ts, payload, count, base, traits, key, rows, bytes(body[text_at:]), written)
+
+
+def _keys_of(encoded: memoryview, count: int) -> dict[str, int]:
+    keys = _decode_keys(encoded)
+    places = list(keys.values())
+    if not places or places[0] < 0 or places[-1] >= count or any(a >= b for a, b in pairwise(places)):
+        raise ValueError("a block whose keys are of records that it does not have")
+    return keys
+
+
+def block_first_seq(body: memoryview) -> int:
+    """The first seq alone, for whoever only notes where blocks are."""
+    return int.from_bytes(body[:8], "little")
+
+
+_CREATE = Struct("<QQH")
+_U64 = Struct("<Q")
+_PAIR = Struct("<QQ")
+_EVICT = Struct("<QB")
+_CAP, _TTL, _COMPLETE = 1, 2, 3
+
+
+class Created(NamedTuple):
+    epoch: int
+    ts: int
+    name: str
+    config: bytes
+
+
+def encode_create(epoch: int, ts: int, name: str, config: bytes) -> bytes:
+    encoded = name.encode()
+    return _CREATE.pack(epoch, ts, len(encoded)) + encoded + config
+
+
+def decode_create(body: memoryview) -> Created:
+    epoch, ts, length = _CREATE.unpack_from(body, 0)
+    end = _CREATE.size + length
+    return Created(epoch, ts, str(body[_CREATE.size : end], "utf-8"), bytes(body[end:]))
+
+
+def encode_config_change(head: int, config: bytes) -> bytes:
+    return _U64.pack(head) + config
+
+
+def decode_config_change(body: memoryview) -> tuple[int, bytes]:
+    return _U64.unpack_from(body, 0)[0], bytes(body[_U64.size :])
+
+
+def encode_delete(before_seq: int, ranges: Sequence[tuple[int, int]]) -> bytes:
+    return _U64.pack(before_seq) + b"".join([_PAIR.pack(first, last) for first, last in ranges])
+
+
+def decode_delete(body: memoryview) -> tuple[int, list[tuple[int, int]]]:
+    return _U64.unpack_from(body, 0)[0], list(_PAIR.iter_unpack(body[_U64.size :]))
+
+
+class Evicted(NamedTuple):
+    floor: int
+    expired: bool
+    complete: bool
+
+
+def encode_evict(floor: int, expired: bool) -> bytes:
+    return _EVICT.pack(floor, _TTL if expired else _CAP)
+
+
+def encode_complete() -> bytes:
+    return _EVICT.pack(0, _COMPLETE)
+
+
+def decode_evict(body: memoryview) -> Evicted:
+    floor, reason = _EVICT.unpack(body)
+    return Evicted(floor, reason == _TTL, reason == _COMPLETE)
+
+
+def encode_ceiling(seq: int) -> bytes:
+    return _U64.pack(seq)
+
+
+def decode_ceiling(body: memoryview) -> int:
+    return int(_U64.unpack(body)[0])

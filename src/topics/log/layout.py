@@ -128,7 +128,7 @@ class Layout(NamedTuple):
 
     @property
     def pipeline_history(self) -> str:
-        """Which log the products are made of (`topics.spark.pipeline.delete_acks`)."""
+        """Which log the products are made of (`topics.spark.pipeline.rounds`)."""
         return f"{self.root}/pipeline/history"
 
     @property

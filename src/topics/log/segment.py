@@ -57,7 +57,7 @@ from struct import Struct
 import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from topics.log.block import LAYOUT_JSON
+from topics.log.frame import LAYOUT_JSON
 from topics.model.errors import NewerFormatError
 from topics.model.records import ROW_BYTES
 

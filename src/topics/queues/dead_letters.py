@@ -14,10 +14,9 @@ import msgspec
 from topics.engine.append import stage_block
 from topics.engine.background_jobs import Background
 from topics.engine.core import EngineCore
-from topics.engine.lookup import SeqRange, as_ranges
-from topics.engine.record_runs import Block, Run, RunReader, block_head, live_ranges
+from topics.engine.read import SeqRange, as_ranges
 from topics.engine.results import PutDone, PutResult
-from topics.engine.topic import Topic
+from topics.engine.topic import Block, Run, RunReader, Topic, block_head, live_ranges
 from topics.engine.write_path import FrameDraft, Gate, LogOperation
 from topics.log.commit_requests import AT_ONCE, CommitTiming
 from topics.log.frame import FrameKind
@@ -25,10 +24,9 @@ from topics.log.segment_files import SegmentDamaged
 from topics.model.errors import CorruptSegmentError, InvalidRequestError, TopicNotFoundError, TopicsError
 from topics.model.records import TRAIT_META, Record
 from topics.model.topic_config import TopicConfigPatch, TopicType
-from topics.queues.jobs import Cut, TopicJobs, plan_cut
+from topics.queues.leases import RedriveDone, RedriveRequest, RedriveResult
 from topics.queues.queue_frames import MoveReason, encode_arrival_head, encode_departure
-from topics.queues.queue_messages import RedriveDone, RedriveRequest, RedriveResult
-from topics.queues.queue_state import Queue, QueueFeature, find_queue, queue_of
+from topics.queues.queue_state import Cut, Queue, QueueFeature, TopicJobs, find_queue, plan_cut, queue_of
 from topics.streams.chunked_validation import is_schema_refusal
 from topics.wire.record_copies import read_provenance, stamp
 from topics.wire.record_slicing import RecordParts, parts_of

@@ -19,10 +19,20 @@ from topics.log.commit_requests import AT_ONCE, CommitTiming
 from topics.log.frame import FrameKind
 from topics.model.errors import CorruptSegmentError, ShuttingDownError, ThrottledError, TopicNotFoundError, TopicsError
 from topics.model.limits import clamp_lease_ms
-from topics.queues.jobs import Cut, claimed_jobs, execute_cut, plan_cut
 from topics.queues.leases import Lease
 from topics.queues.queue_frames import Ending, LeaseEvent, encode_claims, encode_lease_change
-from topics.queues.queue_state import Alarms, Demand, PollClaim, Queue, Worker, leases_are_logged
+from topics.queues.queue_state import (
+    Alarms,
+    Cut,
+    Demand,
+    PollClaim,
+    Queue,
+    Worker,
+    claimed_jobs,
+    execute_cut,
+    leases_are_logged,
+    plan_cut,
+)
 
 # Dividing what there is among those who want it: evenly, and in proportion to how much each asked for. Pure.
 

@@ -33,10 +33,7 @@ from topics.model.limits import clamp_delay_ms, clamp_lease_ms
 from topics.model.topic_config import TopicType
 from topics.queues.dead_letters import CreateTopic, DeadLetters, Mover
 from topics.queues.dispatch import Dispatcher
-from topics.queues.jobs import ranges_of
-from topics.queues.leases import Lease, parse_lease_id
-from topics.queues.queue_frames import LeaseEvent, encode_lease_change
-from topics.queues.queue_messages import (
+from topics.queues.leases import (
     AckDone,
     AckResult,
     Cancel,
@@ -47,6 +44,7 @@ from topics.queues.queue_messages import (
     ExtendRequest,
     ExtendResult,
     HeldRequest,
+    Lease,
     LeaseInfo,
     LeasePage,
     NackDone,
@@ -56,8 +54,10 @@ from topics.queues.queue_messages import (
     RedriveDone,
     RedriveRequest,
     WorkerRequest,
+    parse_lease_id,
 )
-from topics.queues.queue_state import Alarms, PollClaim, Queue, QueueFeature, Worker, find_queue, queue_of
+from topics.queues.queue_frames import LeaseEvent, encode_lease_change
+from topics.queues.queue_state import Alarms, PollClaim, Queue, QueueFeature, Worker, find_queue, queue_of, ranges_of
 
 # Acknowledgements: jobs that are done are deleted. Those of one queue that come in the same tick are one delete.
 #

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from topics.engine.core import EngineCore
-from topics.engine.lookup import match_text
 from topics.engine.quotas import fits_into, records_that_fit
-from topics.engine.record_runs import Block, Run, RunReader, Segment, live_ranges
-from topics.engine.topic import Topic
-from topics.engine.watermarks import lost_from
+from topics.engine.read import match_text
+from topics.engine.retention import lost_from
+from topics.engine.topic import Block, Run, RunReader, Segment, Topic, live_ranges
 from topics.model.errors import BatchTooLargeError, TopicsError
 from topics.model.records import ROW_WORDS
 from topics.model.router_rules import TagMatch

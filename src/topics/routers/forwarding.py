@@ -15,13 +15,11 @@ from typing import NamedTuple
 import msgspec
 
 from topics.engine.core import EngineCore
-from topics.engine.record_runs import Block, Run, RunReader, live_ranges
-from topics.engine.topic import Topic
+from topics.engine.topic import Block, Run, RunReader, Topic, live_ranges
 from topics.engine.write_path import FrameDraft, LogOperation, SharedFrame, WritePath
-from topics.log.block import BASE_MAX
 from topics.log.commit_requests import CommitTiming
 from topics.log.forward_frames import encode_forwards
-from topics.log.frame import FrameKind
+from topics.log.frame import BASE_MAX, FrameKind
 from topics.model.errors import TopicsError
 from topics.model.records import TRAIT_META
 from topics.model.router_rules import RouterRules, Stamp

@@ -28,8 +28,7 @@ from collections.abc import Callable, Iterable
 
 from topics.engine.background_jobs import Background
 from topics.engine.core import EngineCore
-from topics.engine.record_runs import Block
-from topics.engine.topic import Topic
+from topics.engine.topic import Block, Topic
 from topics.log.segment_files import SegmentDamaged
 from topics.model.errors import CorruptSegmentError, TopicNotFoundError, TopicsError
 from topics.model.router_rules import HOPS_MAX

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from topics.engine.core import EngineCore
-from topics.engine.record_runs import Block
-from topics.engine.topic import Topic
+from topics.engine.topic import Block, Topic
 from topics.model.router_rules import Guarantee, RouterRules, Stamp, TagMatch
 from topics.routers.router_frames import RoutersState, RouterState, SeqRange
 

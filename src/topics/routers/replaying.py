@@ -16,10 +16,8 @@ import msgspec
 from topics.engine.core import EngineCore
 from topics.engine.features import Rebuild
 from topics.engine.frame_blocks import block_in
-from topics.engine.record_runs import Block
-from topics.engine.topic import Topic
-from topics.log.block import block_first_seq, decode_block
-from topics.log.frame import Frame, FrameKind, read_frame
+from topics.engine.topic import Block, Topic
+from topics.log.frame import Frame, FrameKind, block_first_seq, decode_block, read_frame
 from topics.log.replay import LogDamaged
 from topics.model.errors import Finding
 from topics.model.records import ROW_BYTES, words

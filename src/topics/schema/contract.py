@@ -5,6 +5,8 @@ A profile installs a registry, and a crash must not leave one without the other.
     u8 1 | msgpack [registry (`topics.schema.registry`), profile as JSON | nil for generic]
 
 A reader ignores further fields at the end, and rejects another first byte.
+
+All profiles by their names, and the one way to read one.
 """
 
 from collections.abc import Sequence
@@ -20,14 +22,42 @@ from topics.schema.documents import (
     PORTION_COST,
     KeyExtractor,
     check_api_version,
+    convert,
     encode,
     parse,
     parse_request,
     refuse_others,
 )
+from topics.schema.profiles.evlog import Evlog
+from topics.schema.profiles.metrics import Metrics
+from topics.schema.profiles.otel_traces import OtelTraces
 from topics.schema.profiles.profile import Generic, Profile
-from topics.schema.profiles.profile_registry import decode_profile, encode_profile, parse_profile
+from topics.schema.profiles.state_protocol import StateProtocol
 from topics.schema.registry import Registry, decode_registry, encode_registry
+
+PROFILES: dict[str, type[Profile]] = {
+    str(kind.__struct_config__.tag): kind for kind in (Evlog, Generic, Metrics, OtelTraces, StateProtocol)
+}
+
+
+def parse_profile(document: Any) -> Profile:
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if not isinstance(kind, str) or kind not in PROFILES:
+        raise InvalidRequestError(f"profile.kind must be {'|'.join(PROFILES)}", field="profile.kind")
+    return convert("profile", document, PROFILES[kind]).normalized()
+
+
+def encode_profile(profile: Profile) -> bytes:
+    return encode(profile)
+
+
+def decode_profile(raw: bytes) -> Profile:
+    """Raises ValueError for what no version of this server wrote."""
+    try:
+        return parse_profile(parse("profile", raw))
+    except InvalidRequestError as error:
+        raise ValueError(error.message) from None
+
 
 _FORMAT = 1
 

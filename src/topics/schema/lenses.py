@@ -13,7 +13,7 @@
     map      path, ops                                        the ops, for each element of an array
 
 What describes the way back (`backward`, `reverseMode`, `default` of remove) is kept and never used: entries are only
-ever promoted. `topics.schema.lens_proof` says which lenses are sound, `topics.schema.promotion` runs them.
+ever promoted. `topics.schema.lens_proof` says which lenses are sound, `topics.schema.registry` runs them.
 """
 
 import re

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from topics.log.catalog import CatalogTopic
 from topics.schema.contract import decode_contract
 from topics.schema.documents import encode
-from topics.schema.promotion import Promoter
-from topics.schema.registry import Registry, Version, decode_registry, encode_registry
+from topics.schema.registry import Promoter, Registry, Version, decode_registry, encode_registry
 from topics.spark.arrow_slices import JSON_TYPE
 from topics_client import Client, StreamSchema, TopicNotFound
 

@@ -17,8 +17,7 @@ from topics.model.limits import MIB
 from topics.model.records import Record
 from topics.schema.contract import Contract, Intake, decode_contract, encode_contract
 from topics.schema.documents import MAX_PORTION
-from topics.schema.promotion import Promoter
-from topics.schema.registry import Registry
+from topics.schema.registry import Promoter, Registry
 from topics.system.fair_scheduler import Task
 from topics.wire.preencoding import Preencoded, PreencodedBatch
 

@@ -7,13 +7,12 @@ import msgspec
 
 from topics.engine.engine import Engine
 from topics.engine.read import ReadPlan, ReadRequest, plan_read
-from topics.engine.record_runs import Block, RunReader
 from topics.engine.results import AppendResult, DropResult
-from topics.engine.topic import Topic
+from topics.engine.topic import Block, RunReader, Topic
 from topics.engine.write_path import Change, Gate
 from topics.log.commit_requests import CommitTiming
 from topics.log.frame import FrameKind
-from topics.log.snapshot import TopicPeek
+from topics.log.snapshot_files import TopicPeek
 from topics.model.errors import InvalidRequestError, StreamConflictError, StreamGoneError, TopicsError, quoted
 from topics.model.names import check_stream_name, is_reserved_name
 from topics.model.records import Batch, Record
@@ -29,10 +28,17 @@ from topics.streams.entry_encoding import (
     media_type,
     read_json,
 )
-from topics.streams.offsets import Position, read_offset, tail_offset
 from topics.streams.read import CHARACTER_MORE, ReadSpec, cutter
 from topics.streams.stream_frames import ForkRequest, Origin, StreamPart, encode_creation
-from topics.streams.stream_state import JSON_TYPE, StreamState, check_visible, stream_of
+from topics.streams.stream_state import (
+    JSON_TYPE,
+    Position,
+    StreamState,
+    check_visible,
+    read_offset,
+    stream_of,
+    tail_offset,
+)
 from topics.wire.record_slicing import tag_texts, tag_value
 
 __all__ = ["CreateRequest", "Created", "Deleted", "ForkFrom", "Lifecycle", "StreamInfo"]

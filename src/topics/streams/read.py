@@ -10,14 +10,14 @@ from itertools import takewhile
 import msgspec
 
 from topics.engine.read import ReadPlan, ReadRequest, corrupt_error
-from topics.engine.record_runs import Run, RunReader, Segment, live_ranges
+from topics.engine.topic import Run, RunReader, Segment, live_ranges
 from topics.log.segment_files import SegmentDamaged, SegmentKey
 from topics.model.errors import RetryLaterError
 from topics.model.records import TRAIT_TAGS
 from topics.model.seq_ranges import Tombstone
-from topics.schema.promotion import Promoter
+from topics.schema.registry import Promoter
 from topics.streams.entry_encoding import Entry
-from topics.streams.offsets import Position
+from topics.streams.stream_state import Position
 from topics.wire.record_slicing import View, data_parts, data_span, end_that_fits, meta_of, tag_texts
 
 CHUNK_RECORDS = 1_000

@@ -1,6 +1,6 @@
 """Stream frames and the stream part of snapshots. All numbers are little endian; a mark is msgpack.
 
-    STREAM_APPEND   u32 length of the mark | mark (`StreamMark`) | block (`log.block`)
+    STREAM_APPEND   u32 length of the mark | mark (`StreamMark`) | block (`log.frame`)
     STREAM_CREATE   u32 length of the mark | mark (`StreamPart`) | u32 length | body of a CREATE frame | block, if any
     STREAM_CLOSE    u32 length of the mark | mark (`StreamMark`)
     STREAM_RENEW    u64 milliseconds since 1970
@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.log.control_frames import Created, decode_create
-from topics.log.frame import Frame, FrameKind
+from topics.log.frame import Created, Frame, FrameKind, decode_create
 
 PART_NAME = "stream"
 """The name of the stream part in a snapshot, which is the msgpack of `StreamPart`."""

@@ -4,18 +4,17 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 from topics.engine.engine import Engine
-from topics.engine.lookup import seek_time
+from topics.engine.read import seek_time
 from topics.engine.topic import Topic
 from topics.model.errors import OffsetGoneError, SystemStreamError, TopicsError, quoted
 from topics.model.names import SYSTEM_STREAMS
 from topics.model.seq_ranges import LossReason, Tombstone
 from topics.model.topic_config import Durability
 from topics.schema.contract import Contract
-from topics.schema.promotion import Promoter
-from topics.schema.registry import SchemaUpdate
-from topics.search.service.index_coverage import IndexCoverage, NothingIndexed
+from topics.schema.registry import Promoter, SchemaUpdate
+from topics.search.service.index_file_cache import IndexCoverage, NothingIndexed
 from topics.search.service.search_service import StreamSearch, inline_search
-from topics.streams.append import AppendedDone, AppendRequest, StreamAppender
+from topics.streams.append import AppendedDone, AppendRequest, Later, StreamAppender
 from topics.streams.contracts import ContractDone, Contracts, contract_of
 from topics.streams.invalidation import InvalidationService, StreamInvalidation
 from topics.streams.lifecycle import (
@@ -30,10 +29,17 @@ from topics.streams.lifecycle import (
     listed_paged_out,
     listed_resident,
 )
-from topics.streams.offsets import NOW, START, Position, read_offset
-from topics.streams.producers import Later
 from topics.streams.read import ReadSpec, StreamSlice, cutter, joined
-from topics.streams.stream_state import JSON_TYPE, StreamState, check_visible, stream_of
+from topics.streams.stream_state import (
+    JSON_TYPE,
+    NOW,
+    START,
+    Position,
+    StreamState,
+    check_visible,
+    read_offset,
+    stream_of,
+)
 
 _LISTED_MAX = 1000
 _PIECES_MAX = 64

@@ -10,7 +10,7 @@ When everything is in one shard and not large, prepare and decide are one write 
 it ends, so the commit is never there without what it commits. A large transaction is prepared in rounds, so that no
 tick of the loop is long, and synced behind the last of them; records of others may then stand between its own.
 
-From its first frame on until it is decided, nothing behind it is published for its topics (`engine.publish_barrier`).
+From its first frame on until it is decided, nothing behind it is published for its topics (`engine.write_path`).
 No checkpoint turns the shards meanwhile: prepares and commit are on the same side of it. One commit runs at a time.
 
 What comes of a failure: of a prepare, the seqs are skipped, here and by a recovery; and so of a commit that met a
@@ -24,12 +24,10 @@ from itertools import chain, pairwise
 import msgspec
 
 from topics.engine.core import EngineCore
-from topics.engine.record_runs import Block, block_head
-from topics.engine.topic import Topic
+from topics.engine.topic import Block, Topic, block_head
 from topics.engine.write_path import Change, FrameDraft, Gate, LogOperation
-from topics.log.block import BASE_MAX
 from topics.log.commit_requests import CommitTiming
-from topics.log.frame import FrameKind
+from topics.log.frame import BASE_MAX, FrameKind
 from topics.log.segment_files import SegmentDamaged
 from topics.model.errors import CorruptSegmentError, TopicNotFoundError, TopicsError
 from topics.model.records import Record

@@ -1,7 +1,7 @@
 """Frames of transactions, and their part of a snapshot. All numbers are little endian; a mark is msgpack.
 
     TXN_BEGIN    mark (`Begun`)
-    TXN_STAGE    "TXS1" | u32 length of the mark | mark (`Staged`) | block (`log.block`)
+    TXN_STAGE    "TXS1" | u32 length of the mark | mark (`Staged`) | block (`log.frame`)
     TXN_END      mark (`Ended`)
     TXN_APPEND   "TXA1" | u64 number of the commit | block
     TXN_COMMIT   mark (`Committed`)

@@ -16,8 +16,7 @@ from topics.engine.results import PutResult
 from topics.engine.topic import Topic
 from topics.engine.topic_admin import Put, SystemTopic
 from topics.engine.write_path import Gate
-from topics.log.block import decode_block
-from topics.log.frame import Frame, FrameKind
+from topics.log.frame import Frame, FrameKind, decode_block
 from topics.model.errors import TopicsError
 from topics.model.names import TRANSACTIONS_TOPIC
 from topics.model.records import Record

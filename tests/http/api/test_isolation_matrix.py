@@ -17,7 +17,7 @@ from tests.http.api.isolation_rows import COMMANDS, NAMED_FIELDS, PLAIN_FIELDS, 
 from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
 from topics.api.operator_routes import OpsHandlers
-from topics.api.v0.watch_events import encode_map
+from topics.api.v0.watch import encode_map
 from topics.api.v0.websocket_messages import Command
 from topics.model.settings import Settings
 from topics.server import stream_routes

@@ -11,7 +11,7 @@ import pytest
 from tests.http.api.conftest import refused
 from tests.http.api.events import PATIENCE_S, Event, EventStream, Watch, watch
 from tests.http.live import LiveServer, wait_until_ready
-from topics.api.v0.watch_events import encode_map
+from topics.api.v0.watch import encode_map
 
 KEYS = "full,reader:read,writer:w,tenant:r:acme:"
 

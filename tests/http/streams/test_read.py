@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.http.streams.conftest import append, create, offset_of, reason_of
-from topics.streams.offsets import decode_offset, encode_offset
+from topics.streams.stream_state import decode_offset, encode_offset
 
 
 def fill(http: httpx.Client, path: str, count: int) -> None:

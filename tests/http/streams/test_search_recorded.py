@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.unit.search.test_recordings import CONVERSATIONS, number
-from topics.streams.offsets import decode_offset
+from topics.streams.stream_state import decode_offset
 
 FREE_COVERAGE = {
     "scanned_tail_docs", "scanned_tail_time_ms", "scanned_wal_rows", "candidate_doc_ids", "decoded_records",

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.http.streams.verdicts import Batch, broken
-from topics.streams.offsets import encode_offset
+from topics.streams.stream_state import encode_offset
 
 A = Batch("a", 1, ("a1", "a1+"), end=encode_offset(7, 2))
 B = Batch("b", 1, ("b1",), most=3)

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from topics.streams.offsets import decode_offset
+from topics.streams.stream_state import decode_offset
 
 
 @dataclass(frozen=True)

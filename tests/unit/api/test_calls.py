@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.api.call import parse_query
+from topics.api.app import parse_query
 
 
 @pytest.mark.parametrize(

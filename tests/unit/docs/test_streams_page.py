@@ -11,9 +11,9 @@ from topics.api.error_responses import V1_CODE_BY_STATUS, V1_STATUS_BY_CODE, ref
 from topics.api.v1.protocol import RESOURCES
 from topics.model.errors import TopicsError
 from topics.model.settings import SETTINGS
+from topics.schema.contract import PROFILES
 from topics.schema.lenses import OP_BY_NAME, parse_lens
-from topics.schema.profiles.profile_registry import PROFILES
-from topics.schema.promotion import Chain
+from topics.schema.registry import Chain
 from topics.streams import stream_frames
 
 PAGE = stream_pages()

@@ -5,10 +5,9 @@ import pytest
 
 from tests.unit.engine.test_record_runs import block_of
 from topics.engine.apply import Applier, forget_old_keys
-from topics.engine.record_runs import Block, RunReader, Segment
+from topics.engine.quotas import Totals
 from topics.engine.retention import Retention
-from topics.engine.topic import Topic
-from topics.engine.topic_directory import Totals
+from topics.engine.topic import Block, RunReader, Segment, Topic
 from topics.log.layout import Layout
 from topics.log.segment_files import SegmentStore
 from topics.model.seq_ranges import LossReason, LostRange

@@ -34,8 +34,7 @@ from topics.engine.engine import Engine
 from topics.engine.results import AppendResult
 from topics.log.frame import FrameKind
 from topics.log.layout import Layout
-from topics.log.snapshot import SnapshotHead
-from topics.log.snapshot_files import read_snapshot, snapshot_numbers
+from topics.log.snapshot_files import SnapshotHead, read_snapshot, snapshot_numbers
 from topics.model.errors import ReadOnlyError
 from topics.model.records import Record
 from topics.model.topic_config import Durability

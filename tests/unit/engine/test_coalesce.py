@@ -33,7 +33,7 @@ from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult, DropResult
 from topics.log.frame import FrameKind
-from topics.log.shard_writer import Submission
+from topics.log.wal import Submission
 from topics.model.errors import ReadOnlyError, TopicsError
 from topics.model.limits import Limits
 from topics.model.records import Batch, Record

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.conftest import append, checkpoint, delete, eq, killed, move, open_engine, put, topic
 from topics.engine.delete_export import TOLD_MAX, harmless_between
 from topics.engine.engine import Engine
-from topics.engine.watermarks import EXACT_MAX, remember
+from topics.engine.retention import EXACT_MAX, remember
 from topics.log.catalog import read_catalog
 from topics.log.fs import replace_file
 from topics.log.layout import Layout

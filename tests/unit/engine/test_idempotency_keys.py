@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from topics.engine.idempotency import KeyedBlock, KeyMemory, KnownAppend
-from topics.engine.record_runs import Block
-from topics.log.block import Keys
-from topics.log.snapshot import KeyedState, KeyState
+from topics.engine.topic import Block
+from topics.log.frame import Keys
+from topics.log.snapshot_files import KeyedState, KeyState
 from topics.model.records import Record, find_plain
 from topics.wire.record_encoding import encode_fragments
 

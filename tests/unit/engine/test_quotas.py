@@ -4,8 +4,7 @@ import pytest
 
 from tests.unit.conftest import append, ask_append, delete, drop, flush, hold, killed, open_engine, put, topic
 from topics.engine.engine import Engine
-from topics.engine.quotas import Tenant, fits_into
-from topics.engine.topic_directory import SortedNames
+from topics.engine.quotas import SortedNames, Tenant, fits_into
 from topics.model.errors import ThrottledError
 from topics.model.limits import Limits
 from topics.testing import FakeDisk, ManualClock

@@ -2,8 +2,8 @@ import pytest
 
 from tests.unit.conftest import HOMES, append, checkpoint, delete, eq, move, open_with_cold, topic
 from topics.engine.engine import Engine
-from topics.engine.record_runs import Block, Run, Segment, first_live, has_nodes, live_ranges
-from topics.log.block import BlockParts
+from topics.engine.topic import Block, Run, Segment, first_live, has_nodes, live_ranges
+from topics.log.frame import BlockParts
 from topics.log.segment import DELETED
 from topics.model.records import Record
 from topics.testing import ManualClock

@@ -26,9 +26,7 @@ from tests.unit.conftest import (
     values,
 )
 from topics.engine.engine import Engine
-from topics.log.block import encode_block_head
-from topics.log.control_frames import encode_create, encode_evict
-from topics.log.frame import FrameKind, seal_frame
+from topics.log.frame import FrameKind, encode_block_head, encode_create, encode_evict, seal_frame
 from topics.log.layout import wal_file
 from topics.model.errors import DamageError
 from topics.model.records import Record

@@ -11,7 +11,7 @@ from topics.model.errors import SystemBusyError, TopicsError
 from topics.model.records import Batch, Record
 from topics.model.router_rules import DeleteSelector, TagMatch
 from topics.model.topic_config import TopicConfigPatch, TopicType
-from topics.queues.queue_messages import ClaimRequest
+from topics.queues.leases import ClaimRequest
 from topics.testing import (
     LACK_OF_DESCRIPTORS,
     NO_FAULTS,

@@ -2,7 +2,7 @@ import pytest
 
 from tests.unit.conftest import HOMES, append, delete, eq, glob, move, open_with_cold, seqs, topic
 from topics.engine.engine import Engine
-from topics.engine.lookup import TailTags, as_ranges, find_in_memory, find_on_disk, match_text
+from topics.engine.read import TailTags, as_ranges, find_in_memory, find_on_disk, match_text
 from topics.log.segment_files import SegmentKey
 from topics.model.records import Record
 from topics.model.router_rules import TagMatch

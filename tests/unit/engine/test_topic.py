@@ -3,8 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.unit.engine.test_record_runs import block_of
-from topics.engine.record_runs import Segment
-from topics.engine.topic import Topic
+from topics.engine.topic import Segment, Topic
 from topics.model.topic_config import DEFAULT_CONFIG
 
 

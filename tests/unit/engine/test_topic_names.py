@@ -3,7 +3,7 @@
 import random
 from bisect import bisect_left, bisect_right, insort
 
-from topics.engine.topic_directory import SortedNames
+from topics.engine.quotas import SortedNames
 
 
 def test_it_answers_like_one_sorted_list_through_any_changes(seed: int) -> None:

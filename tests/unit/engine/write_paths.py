@@ -17,7 +17,7 @@ from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine
 from topics.model.errors import RouterNotFoundError, TopicsError
 from topics.model.records import Record
-from topics.queues.queue_messages import (
+from topics.queues.leases import (
     ClaimRequest,
     ClaimResult,
     ExtendRequest,

@@ -12,7 +12,7 @@ from tests.http.protocol.websockets import Recorder
 from topics.http.exchange import Exchange
 from topics.http.h1.connection import Connection
 from topics.http.output_backpressure import FLOOR_BYTES, Account, OutputBackpressure
-from topics.http.websocket.handshake import read_handshake
+from topics.http.websocket.message_reader import read_handshake
 from topics.http.websocket.socket import WebSocket
 
 MIB = 1024 * 1024

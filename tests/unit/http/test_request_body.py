@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from topics.http import Fault, HttpError, HttpLimits
+from topics.http.exchange import accepts_gzip, compress
 from topics.http.request_body import Body, Budget, open_body
-from topics.http.response_encoding import accepts_gzip, compress
 
 
 def opened(encoding: str, limit: int, budget: Budget, length: int | None = None, **limits: Any) -> Body:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from topics.http.response_encoding import LENGTH_LINES, Renderer, connection_line, header_lines, is_bodiless
+from topics.http.exchange import LENGTH_LINES, Renderer, connection_line, header_lines, is_bodiless
 
 DATE = b"date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
 

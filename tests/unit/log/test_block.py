@@ -2,7 +2,7 @@ from struct import pack_into
 
 import pytest
 
-from topics.log.block import BLOCK_HEAD, LAYOUT_KEYS, LAYOUT_KEYS_WRITTEN, decode_block, encode_block_head
+from topics.log.frame import BLOCK_HEAD, LAYOUT_KEYS, LAYOUT_KEYS_WRITTEN, decode_block, encode_block_head
 from topics.model.errors import NewerFormatError
 from topics.model.records import ROW_BYTES, TRAIT_META, TRAIT_NODES, TRAIT_TAGS, words
 

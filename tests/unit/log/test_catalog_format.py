@@ -2,7 +2,7 @@ import pytest
 
 from topics.log import catalog
 from topics.log.catalog import CatalogHead, CatalogRemoval, CatalogSegment, CatalogTopic
-from topics.log.snapshot import decode_packed, decode_removals, encode_removals, pack, unpack
+from topics.log.snapshot_files import decode_packed, decode_removals, encode_removals, pack, unpack
 
 SEGMENT = CatalogSegment(1, 10, 400, 7, 5, 6, 2, True)
 TOPIC = CatalogTopic(5, "orders", 5, b"{}", 12, 2, 1, [SEGMENT], [(11, 11)], [CatalogRemoval(7, [(1, 1)])])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from topics.log.commit_policy import (  # fmt: skip
+from topics.log.group_commit import (  # fmt: skip
     COMPANY,
     COMPANY_S,
     LONE_GROUPS,

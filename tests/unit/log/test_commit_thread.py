@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from topics.log.commit_policy import LONE_GROUPS, SYNC_AT_ONCE_BYTES, InlineSyncPolicy
 from topics.log.commit_requests import CommitTiming, Rotation
 from topics.log.commit_thread import CommitThread
 from topics.log.frame import FrameKind, find_frames
-from topics.log.group_commit import Shard
+from topics.log.group_commit import LONE_GROUPS, SYNC_AT_ONCE_BYTES, InlineSyncPolicy, Shard
 from topics.log.layout import wal_file
-from topics.log.shard_writer import Submission, Writer
-from topics.log.wal import ShardLog
+from topics.log.wal import ShardLog, Submission, Writer
 from topics.model.errors import ReadOnlyError, TopicsError
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival
 

@@ -4,8 +4,7 @@ from topics.log.commit_requests import CommitTiming, Rotation
 from topics.log.frame import Frame, FrameKind, find_frames
 from topics.log.group_commit import InlineCommitter, Shard
 from topics.log.layout import wal_file
-from topics.log.shard_writer import Submission, Writer
-from topics.log.wal import ShardLog
+from topics.log.wal import ShardLog, Submission, Writer
 from topics.model.errors import DiskFullError, ReadOnlyError, ThrottledError, TopicsError
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival
 

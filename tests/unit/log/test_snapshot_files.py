@@ -3,8 +3,14 @@ import pytest
 from topics.log import snapshot_files
 from topics.log.frame import Frame, FrameKind, read_frame
 from topics.log.layout import Layout
-from topics.log.snapshot import SnapshotHead, decode_directory
-from topics.log.snapshot_files import SnapshotFile, SnapshotWriter, TopicEntry, read_snapshot
+from topics.log.snapshot_files import (
+    SnapshotFile,
+    SnapshotHead,
+    SnapshotWriter,
+    TopicEntry,
+    decode_directory,
+    read_snapshot,
+)
 from topics.model.errors import DamageError
 from topics.testing import FakeDisk
 

@@ -2,8 +2,16 @@ import pytest
 
 from topics.log.frame import FrameKind, seal_frame
 from topics.log.layout import Layout
-from topics.log.snapshot import SnapshotHead, WalPosition, encode_end, encode_head
-from topics.log.snapshot_files import SnapshotWriter, read_snapshot, remove_snapshots, snapshot_numbers
+from topics.log.snapshot_files import (
+    SnapshotHead,
+    SnapshotWriter,
+    WalPosition,
+    encode_end,
+    encode_head,
+    read_snapshot,
+    remove_snapshots,
+    snapshot_numbers,
+)
 from topics.model.errors import DamageError
 from topics.testing import FakeDisk, Survival
 

@@ -6,8 +6,7 @@ from topics.engine.engine import Engine
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.model.topic_config import TopicConfigPatch
-from topics.ops.backup.backup_format import Manifest
-from topics.ops.backup.backup_store import BackupPlace, lineages
+from topics.ops.backup.backup_store import BackupPlace, Manifest, lineages
 from topics.ops.backup.restore import ALL, RequestedTopics, Restore, Restored, Target, at_moment, newest_of
 from topics.testing import FakeDisk, ManualClock, SeededEntropy
 

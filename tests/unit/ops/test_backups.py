@@ -9,8 +9,7 @@ from topics.model.errors import BackupFailedError, BackupRunningError, NoBackupP
 from topics.model.records import Record
 from topics.model.router_rules import TagMatch
 from topics.ops.backup.backup_files import KeptLog
-from topics.ops.backup.backup_format import Manifest
-from topics.ops.backup.backup_store import BackupPlace
+from topics.ops.backup.backup_store import BackupPlace, Manifest
 from topics.ops.backup.backups import Listed
 from topics.ops.repair.repair import Repair
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from topics.log import control_frames
-from topics.log.block import encode_block_head
-from topics.log.frame import FrameKind, seal_frame
+from topics.log import frame
+from topics.log.frame import FrameKind, encode_block_head, seal_frame
 from topics.model.errors import Finding
 from topics.model.records import Record
 from topics.ops.verify.log_check import (
@@ -81,10 +80,10 @@ def test_two_topics_that_stand_at_the_same_place_cannot_be_told_apart() -> None:
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
-        (FrameKind.DELETE, control_frames.encode_delete(0, [(1, 2)])),
-        (FrameKind.CREATE, control_frames.encode_create(9, 1, "name", b"{}" * 20)),
-        (FrameKind.CONFIG, control_frames.encode_config_change(4, b'{"ttl_ms":1}' * 5)),
-        (FrameKind.CEILING, control_frames.encode_ceiling(9)),
+        (FrameKind.DELETE, frame.encode_delete(0, [(1, 2)])),
+        (FrameKind.CREATE, frame.encode_create(9, 1, "name", b"{}" * 20)),
+        (FrameKind.CONFIG, frame.encode_config_change(4, b'{"ttl_ms":1}' * 5)),
+        (FrameKind.CEILING, frame.encode_ceiling(9)),
         (FrameKind.DROP, b""),
     ],
 )

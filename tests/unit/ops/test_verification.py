@@ -20,13 +20,20 @@ from tests.crash.wreckage import (
     settled,
 )
 from topics.engine.engine import Engine
-from topics.engine.watermarks import state_problems
-from topics.log import control_frames
+from topics.engine.retention import state_problems
+from topics.log import frame
 from topics.log.frame import FrameKind, find_frames, seal_frame
 from topics.log.layout import Layout, wal_file
 from topics.log.segment import DELETED, SegmentIndex, decode_head, encode_data, encode_index
-from topics.log.snapshot import KeyState, LostState, SegmentState, TopicState, encode_topic
-from topics.log.snapshot_files import SnapshotWriter, read_snapshot
+from topics.log.snapshot_files import (
+    KeyState,
+    LostState,
+    SegmentState,
+    SnapshotWriter,
+    TopicState,
+    encode_topic,
+    read_snapshot,
+)
 from topics.model.errors import DamageError, Finding, FolderBusyError
 from topics.model.settings import SettingsError
 from topics.model.topic_config import DEFAULT_CONFIG, Durability, TopicConfigPatch, encode_config
@@ -248,7 +255,7 @@ def test_a_state_that_breaks_a_rule_is_damage(disk: FakeDisk) -> None:
 
 
 def test_two_topics_of_one_name(disk: FakeDisk) -> None:
-    body = control_frames.encode_create(2, 5, "orders", encode_config(DEFAULT_CONFIG))
+    body = frame.encode_create(2, 5, "orders", encode_config(DEFAULT_CONFIG))
     log_frames(disk, (FrameKind.CREATE, 2, body))
     assert "same name" in only(disk).what
 
@@ -304,13 +311,13 @@ def test_a_missing_log_file(disk: FakeDisk) -> None:
 @pytest.mark.parametrize(
     ("frame", "what"),
     [
-        ((FrameKind.CEILING, 9, control_frames.encode_ceiling(5)), "about topic 9, which nobody created"),
+        ((FrameKind.CEILING, 9, frame.encode_ceiling(5)), "about topic 9, which nobody created"),
         ((FrameKind.CEILING, 1, b"short"), "makes no sense"),
         ((FrameKind.APPEND, 1, b"short"), "makes no sense"),
         ((FrameKind.SNAPSHOT_END, 1, b""), "makes no sense"),
-        ((FrameKind.CONFIG, 1, control_frames.encode_config_change(12, b"{}")), "records 11 to 12 are missing"),
-        ((FrameKind.CONFIG, 1, control_frames.encode_config_change(9, b"{}")), "a second time"),
-        ((FrameKind.CREATE, 1, control_frames.encode_create(1, 1, "x", b"{}")), "created a second time"),
+        ((FrameKind.CONFIG, 1, frame.encode_config_change(12, b"{}")), "records 11 to 12 are missing"),
+        ((FrameKind.CONFIG, 1, frame.encode_config_change(9, b"{}")), "a second time"),
+        ((FrameKind.CREATE, 1, frame.encode_create(1, 1, "x", b"{}")), "created a second time"),
     ],
 )
 def test_valid_frames_that_make_no_sense(disk: FakeDisk, frame: tuple[FrameKind, int, bytes], what: str) -> None:
@@ -321,10 +328,10 @@ def test_valid_frames_that_make_no_sense(disk: FakeDisk, frame: tuple[FrameKind,
 def test_frames_that_make_sense(disk: FakeDisk) -> None:
     log_frames(
         disk,
-        (FrameKind.EVICT, 1, control_frames.encode_evict(3, True)),
-        (FrameKind.DELETE, 1, control_frames.encode_delete(2, [(4, 5)])),
-        (FrameKind.CEILING, 1, control_frames.encode_ceiling(40)),
-        (FrameKind.CONFIG, 1, control_frames.encode_config_change(10, encode_config(DEFAULT_CONFIG))),
+        (FrameKind.EVICT, 1, frame.encode_evict(3, True)),
+        (FrameKind.DELETE, 1, frame.encode_delete(2, [(4, 5)])),
+        (FrameKind.CEILING, 1, frame.encode_ceiling(40)),
+        (FrameKind.CONFIG, 1, frame.encode_config_change(10, encode_config(DEFAULT_CONFIG))),
         (FrameKind.DROP, 1, b""),
     )
     report = seen(disk)

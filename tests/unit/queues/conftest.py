@@ -8,7 +8,7 @@ from topics.engine.results import AppendResult
 from topics.model.errors import TopicsError
 from topics.model.records import Batch, Record
 from topics.model.topic_config import TopicType
-from topics.queues.queue_messages import (
+from topics.queues.leases import (
     AckResult,
     ClaimedJob,
     ClaimRequest,

@@ -24,10 +24,10 @@ from tests.unit.queues.conftest import JOBS, ack, ask_claim, claim, counted, job
 from topics.engine.engine import Engine
 from topics.engine.results import DropResult
 from topics.log.frame import FrameKind
-from topics.log.shard_writer import Submission
+from topics.log.wal import Submission
 from topics.model.errors import ReadOnlyError
 from topics.model.limits import Limits
-from topics.queues.queue_messages import AckResult, ClaimRequest, HeldRequest
+from topics.queues.leases import AckResult, ClaimRequest, HeldRequest
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
 

@@ -25,7 +25,7 @@ from topics.model.errors import InvalidRequestError, NotAQueueError, TopicFullEr
 from topics.model.limits import Limits
 from topics.model.records import Record
 from topics.model.topic_config import Discard, Durability, TopicType
-from topics.queues.queue_messages import ClaimRequest, ClaimResult, NackRequest, RedriveRequest
+from topics.queues.leases import ClaimRequest, ClaimResult, NackRequest, RedriveRequest
 from topics.testing import FakeDisk, ManualClock
 
 shards = pytest.mark.parametrize("wal_shards", [1, 2])

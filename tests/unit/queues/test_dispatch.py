@@ -6,7 +6,7 @@ from tests.unit.conftest import delete, drop, flush, hold, one, open_engine
 from tests.unit.queues.conftest import JOBS, Hands, ack, ask_claim, claim, counted, job_seqs, make_queue, nack, produce
 from topics.engine.engine import Engine
 from topics.model.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
-from topics.queues.queue_messages import ClaimRequest, ClaimResult
+from topics.queues.leases import ClaimRequest, ClaimResult
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
 
 

@@ -23,7 +23,7 @@ from tests.unit.queues.conftest import DEAD, JOBS, claim, counted, make_queue, n
 from topics.engine.engine import Engine
 from topics.engine.results import DropResult
 from topics.log.frame import FrameKind
-from topics.queues.queue_messages import RedriveRequest, RedriveResult
+from topics.queues.leases import RedriveRequest, RedriveResult
 from topics.testing import FakeDisk, ManualClock
 
 SHARDS = 2

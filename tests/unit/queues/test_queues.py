@@ -56,7 +56,7 @@ from topics.model.errors import (
 from topics.model.limits import Limits
 from topics.model.records import Record
 from topics.queues import dispatch
-from topics.queues.queue_messages import (
+from topics.queues.leases import (
     ClaimRequest,
     ClaimResult,
     ExtendRequest,

@@ -4,7 +4,7 @@ from tests.unit.conftest import Answers, append, killed, open_engine, put, seqs,
 from tests.unit.routers.conftest import go_on, route
 from topics.engine.engine import Engine
 from topics.model.topic_config import TopicType
-from topics.queues.queue_messages import ClaimRequest, ClaimResult, HeldRequest
+from topics.queues.leases import ClaimRequest, ClaimResult, HeldRequest
 from topics.testing import FakeDisk, ManualClock
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.conftest import DISK, EPHEMERAL, FSYNC, MEMORY, after_power_cut, append, open_engine, put, read, values
 from tests.unit.routers.conftest import EXACTLY_ONCE, go_on, route, router, unroute
 from topics.engine.engine import Engine
-from topics.log.block import BASE_MAX
+from topics.log.frame import BASE_MAX
 from topics.model.records import Batch, Record
 from topics.model.router_rules import TagMatch
 from topics.model.topic_config import Discard

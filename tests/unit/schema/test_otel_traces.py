@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from tests.unit.schema.recordings import text
 from topics.model.errors import BatchTooLargeError, InvalidRequestError
-from topics.schema.contract import Contract, Intake, decide_profile, profile_json
+from topics.schema.contract import Contract, Intake, decide_profile, parse_profile, profile_json
 from topics.schema.profiles.otel_traces import SCHEMA, ExportLimits, any_value, spans_of_export, unpack_exports
-from topics.schema.profiles.profile_registry import parse_profile
 from topics.schema.validation import EntryValidator
 
 TRACE, SPAN = "5b8efff798038103d269b633813fc60c", "086e83747d0e381e"

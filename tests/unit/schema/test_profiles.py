@@ -6,17 +6,18 @@ import pytest
 from tests.unit.schema.recordings import CONVERSATIONS, stream_in, text, values_in
 from topics.model.errors import InvalidRequestError
 from topics.schema.contract import (
+    PROFILES,
     Contract,
     Intake,
     decide_profile,
     decode_contract,
     encode_contract,
+    parse_profile,
     parse_profile_update,
     profile_json,
 )
 from topics.schema.profiles.evlog import ENVELOPE, SCHEMA, Evlog
 from topics.schema.profiles.profile import integer_of, number_of
-from topics.schema.profiles.profile_registry import PROFILES, parse_profile
 from topics.schema.profiles.state_protocol import StateProtocol
 from topics.schema.registry import Registry, decide_update, parse_update, registry_json
 from topics.schema.validation import EntryValidator

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.schema.test_lenses import lens_of
 from topics.schema.documents import MAX_PROMOTED_BYTES
 from topics.schema.lenses import Op, growth, parse_lens
-from topics.schema.promotion import Chain, Promoter
+from topics.schema.registry import Chain, Promoter
 
 RENAME = {"op": "rename", "from": "/a", "to": "/b"}
 COPY = {"op": "copy", "from": "/a", "to": "/b"}

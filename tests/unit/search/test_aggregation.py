@@ -11,7 +11,7 @@ import pytest
 from tests.unit.search.helpers import LOGS, part_of, plenty
 from topics.model.errors import InvalidRequestError
 from topics.schema.search_fields import parse_search
-from topics.search.query import grammar
+from topics.search.query import predicates
 from topics.search.query.aggregate import parse_aggregation, show
 from topics.search.query.aggregate_arrays import Summed, added, log2_bucket, spread
 from topics.search.query.plan import aggregate
@@ -134,7 +134,7 @@ def test_a_body_that_is_no_json_is_refused() -> None:
 
 
 def test_too_many_groups_spend_the_memory_and_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar, "MAX_GROUPS", 2)
+    monkeypatch.setattr(predicates, "MAX_GROUPS", 2)
     body = {"rollup": "requests", "from": 0, "to": 9, "interval": "1m", "group_by": ["service"]}
     ask = parse_aggregation(json.dumps(body).encode(), CONFIG, 1)
     docs = [{"eventTime": 1, "service": name, "duration": 1} for name in "aabcd"]

@@ -24,8 +24,7 @@ from topics.model.router_rules import DeleteSelector, parse_match
 from topics.search.file_index.manifest import IndexFileEntry, IndexStore, check_index_files
 from topics.search.service import index_skip_scan
 from topics.search.service.backend import InlineSearcher
-from topics.search.service.index_coverage import IndexFileCoverage
-from topics.search.service.index_file_cache import Fetched, IndexFileCache, IndexFiles, Remote
+from topics.search.service.index_file_cache import Fetched, IndexFileCache, IndexFileCoverage, IndexFiles, Remote
 from topics.search.service.search_service import StreamSearch
 from topics.search.worker.messages import SearchQuery
 from topics.spark.index_builds.index_plan import outdated

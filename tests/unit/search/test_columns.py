@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from topics.search.query.columns import FEW, Snapshot
+from topics.search.query.field_values import FEW, Snapshot
 
 
 @pytest.mark.parametrize("several", [False, True])

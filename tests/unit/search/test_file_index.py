@@ -27,7 +27,7 @@ from topics.search.file_index.reader import IndexFile, join_texts, texts_at, tex
 from topics.search.file_index.rollups import read_rollup, write_rollups
 from topics.search.query.aggregate import parse_aggregation, show
 from topics.search.query.aggregate_arrays import Buckets, Counts, Dimension, Groups, States, Summed, Sums, regroup
-from topics.search.query.columns import FIRST_ROWS
+from topics.search.query.field_values import FIRST_ROWS
 from topics.search.query.plan import Ask, Budget, Entries, Entry, Span, aggregate, list_keys, search
 from topics.search.query.predicates import bind_search
 from topics.search.query.scan import Scan

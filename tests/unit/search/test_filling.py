@@ -10,11 +10,18 @@ from hypothesis import strategies as st
 from tests.property.effort import effort
 from topics.schema.documents import MISSING, finder
 from topics.schema.search_fields import Binding, Field
-from topics.search.memory_index import fill
-from topics.search.memory_index.column_store import Keywords, WordColumn, column_for
-from topics.search.memory_index.fill import Decoder, Filler, PlainBatch, calendar_ms, read_value
-from topics.search.query.columns import Snapshot
-from topics.search.query.field_values import date_of, reader, unicode_word_v1, words_by_line
+from topics.search.memory_index import column_store
+from topics.search.memory_index.column_store import (
+    Decoder,
+    Filler,
+    Keywords,
+    PlainBatch,
+    WordColumn,
+    calendar_ms,
+    column_for,
+    read_value,
+)
+from topics.search.query.field_values import Snapshot, date_of, reader, unicode_word_v1, words_by_line
 
 moments = st.datetimes().flatmap(
     lambda moment: st.sampled_from((moment.isoformat(timespec="milliseconds") + "Z", moment.isoformat()[:19] + "Z"))
@@ -101,7 +108,7 @@ def test_most_values_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(_: object) -> None:
         raise AssertionError("one by one")
 
-    monkeypatch.setattr(fill, "reader", lambda _: never)
+    monkeypatch.setattr(column_store, "reader", lambda _: never)
     common: list[list[Any]] = [
         ["a", None], ["A", "b"], ["a b", "a\nb", MISSING], [1, 2], [1, 0.5], ["2026-01-01T00:00:00Z"], [True, None],
     ]  # fmt: skip

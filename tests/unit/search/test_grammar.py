@@ -4,7 +4,7 @@ import pytest
 
 from topics.model.errors import InvalidRequestError
 from topics.schema.documents import MAX_QUERY_CHARS
-from topics.search.query.grammar import (
+from topics.search.query.predicates import (
     MAX_QUERY_CLAUSES,
     MAX_QUERY_DEPTH,
     And,

@@ -11,9 +11,8 @@ from tests.unit.streams.describing import JSON, lens, update
 from topics.log.segment import CHUNK_BYTES
 from topics.log.segment_files import OpenSegment, SegmentDamaged
 from topics.model.router_rules import TagMatch
-from topics.search.service.hit_fetch import EntryCache, Fetched, nearby
-from topics.search.service.search_service import description_of
-from topics.streams.offsets import Position
+from topics.search.service.search_service import EntryCache, Fetched, description_of, nearby
+from topics.streams.stream_state import Position
 from topics.streams.streams import Streams, inline_streams
 
 SEARCH = {

@@ -1,7 +1,7 @@
 import pytest
 
 from topics.log.fs import File, FileSystem
-from topics.search.file_index.index_copies import CopyDamagedError, digest_of, send
+from topics.search.file_index.manifest import CopyDamagedError, digest_of, send
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival
 
 

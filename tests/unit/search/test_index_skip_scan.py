@@ -13,8 +13,8 @@ from topics.search.file_index.manifest import IndexStore
 from topics.search.service import index_skip_scan
 from topics.search.worker.messages import SearchQuery, Seek
 from topics.streams.append import AppendRequest
-from topics.streams.offsets import Position
 from topics.streams.read import ReadSpec
+from topics.streams.stream_state import Position
 from topics.testing import FakeDisk, ManualClock
 
 SEED = 17

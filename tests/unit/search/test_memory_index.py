@@ -12,11 +12,11 @@ from tests.unit.search.helpers import CONFIG, LOGS, bound, plenty, states_of
 from topics.schema.search_fields import SearchConfig, parse_search
 from topics.search.memory_index import column_store
 from topics.search.memory_index.column_store import Dictionary, Growing, WordColumn
-from topics.search.memory_index.filter_masks import MaskEvaluator
 from topics.search.memory_index.memory_index import MemoryIndex, MemoryIndexPart, Window
-from topics.search.query import grammar
+from topics.search.memory_index.row_selection import MaskEvaluator
+from topics.search.query import predicates
 from topics.search.query.aggregate import parse_aggregation
-from topics.search.query.columns import FIRST_ROWS, WordsColumn
+from topics.search.query.field_values import FIRST_ROWS, WordsColumn
 from topics.search.query.plan import Ask, Budget, Count, Entries, Entry, Part, Span, aggregate, count, search
 from topics.search.query.predicates import Predicate, bind_search
 from topics.search.query.scan import Scan
@@ -268,7 +268,7 @@ def test_the_first_bucket_of_all_begins_where_numbers_do(interval: str) -> None:
 
 
 def test_too_many_groups_spend_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar, "MAX_GROUPS", 2)
+    monkeypatch.setattr(predicates, "MAX_GROUPS", 2)
     config = parse_search(
         {
             "primaryTimestampField": "t",

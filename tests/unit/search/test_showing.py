@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.search.helpers import LOGS
 from topics.schema.search_fields import parse_search
-from topics.search.query import grammar
+from topics.search.query import predicates
 from topics.search.query.aggregate import Aggregation, Table, parse_aggregation, show
 from topics.search.query.aggregate_arrays import (
     Array,
@@ -107,7 +107,7 @@ def test_parts_are_added_up_however_many_come_together() -> None:
 
 
 def test_a_table_of_too_many_groups_keeps_as_many_as_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar, "MAX_GROUPS", 3)
+    monkeypatch.setattr(predicates, "MAX_GROUPS", 3)
     numbers = np.arange(2)
     one = Groups(numbers, [Dimension(numbers, ["a", "b"])], [Counts(numbers + 1)])
     other = Groups(numbers, [Dimension(numbers, ["c", "d"])], [Counts(numbers + 1)])

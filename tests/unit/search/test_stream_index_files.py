@@ -10,8 +10,7 @@ from tests.crash.test_families_survive_every_stop import LAYOUT, World, check_co
 from topics.model.router_rules import DeleteSelector, parse_match
 from topics.search.file_index.manifest import IndexStore, check_index_files
 from topics.search.service.backend import InlineSearcher, ResultDone, at_once
-from topics.search.service.index_coverage import IndexFileCoverage
-from topics.search.service.index_file_cache import IndexedRange, IndexFiles
+from topics.search.service.index_file_cache import IndexedRange, IndexFileCoverage, IndexFiles
 from topics.search.service.search_service import StreamSearch, description_of
 from topics.search.worker.messages import AskMessage, Close, More, Question, SearchQuery
 from topics.spark.index_builds.index_plan import outdated

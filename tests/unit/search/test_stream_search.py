@@ -21,12 +21,12 @@ from topics.model.errors import (
     TopicNotFoundError,
     TopicsError,
 )
-from topics.search.service import backend, filtered_read, hit_fetch, index_feed, query_execution
+from topics.search.service import backend, filtered_read, index_feed, query_execution, search_service
 from topics.search.service.backend import InlineSearcher, ResultDone
 from topics.search.service.query_execution import Outcome
 from topics.search.service.search_service import StreamSearch
 from topics.search.worker.messages import Add, AskMessage, Drop, Finish, Head, More, Open, Question, SearchQuery, Trim
-from topics.streams.offsets import Position
+from topics.streams.stream_state import Position
 from topics.streams.streams import Streams
 
 
@@ -432,7 +432,7 @@ def test_a_filter_that_the_stream_no_longer_knows_is_refused(world: World) -> No
 def test_entries_that_are_too_large_for_one_answer_make_a_shorter_page(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hit_fetch, "ANSWER_BYTES", 20)
+    monkeypatch.setattr(search_service, "ANSWER_BYTES", 20)
     world.put("a", 1, 2, 3, 4)
     answers: list[Any] = []
     world.streams.search.fetch(world.streams.topic("a"), [4, 2, 1], answers.append)

@@ -12,7 +12,7 @@ from tests.unit.spark.folders import Folder
 from topics.log.fs import FileSystem, read_whole
 from topics.spark.archive.archive_plan import ArchiveRules
 from topics.spark.iceberg.catalogs import FolderPointer
-from topics.spark.iceberg.file_io import TableIO
+from topics.spark.iceberg.manifests import TableIO
 from topics.spark.iceberg.table import ArchiveTable, TableFollower
 from topics.spark.pipeline.archive_product import ArchiveProduct
 from topics.spark.pipeline.executors import InlineExecutor

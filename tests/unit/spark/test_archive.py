@@ -24,8 +24,7 @@ from topics.model.records import Record
 from topics.spark.archive.archive_plan import ArchiveRules, next_due
 from topics.spark.archive.archive_reader import hidden_chunks
 from topics.spark.archive.archive_state import ArchiveState, Copied, Covered, Masked
-from topics.spark.archive.data_files import ArchiveFile, Run
-from topics.spark.archive.delete_masks import Mask
+from topics.spark.archive.data_files import ArchiveFile, Mask, Run
 from topics.spark.archive.ledger import ArchiveDamagedError, ArchiveStore
 from topics.spark.pipeline.status import load_status
 from topics.spark.segment_reader import bucket_of

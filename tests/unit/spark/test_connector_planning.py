@@ -22,8 +22,7 @@ from topics.spark.connector.options import (
     to_checkpoint,
     write_options,
 )
-from topics.spark.connector.origins import Position
-from topics.spark.connector.partitions import PieceSize, SeqSpan, limited, packed, resolve, spans
+from topics.spark.connector.origins import PieceSize, Position, SeqSpan, limited, packed, resolve, spans
 
 OFFSETS = st.dictionaries(
     st.sampled_from(["a", "b", "c", "d"]), st.builds(offset, st.integers(1, 2), st.integers(0, 50)), max_size=4

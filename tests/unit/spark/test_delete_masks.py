@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.model.seq_ranges import contains, difference, intersection, union
-from topics.spark.archive.delete_masks import Mask, chunks_of
+from topics.spark.archive.data_files import Mask, chunks_of
 
 RANGES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), max_size=12).map(union)
 

@@ -35,8 +35,7 @@ from topics.log.posix import PosixFileSystem
 from topics.model.records import Record
 from topics.model.seq_ranges import intersection, union
 from topics.spark.archive.archive_plan import ArchiveRules
-from topics.spark.archive.data_files import ArchiveFile, Run, TableFile
-from topics.spark.archive.delete_masks import Mask
+from topics.spark.archive.data_files import ArchiveFile, Mask, Run, TableFile
 from topics.spark.iceberg.catalogs import FolderPointer, Version
 from topics.spark.iceberg.manifests import SMALL_MANIFESTS_MAX, hidden_positions
 from topics.spark.iceberg.table import ArchiveTable, TableFollower

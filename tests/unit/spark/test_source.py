@@ -13,7 +13,7 @@ from topics.log.posix import PosixFileSystem
 from topics.spark.archive.archive_plan import ArchiveRules
 from topics.spark.connector import origins, record_reader
 from topics.spark.connector.options import DataLossError, OptionError, read_options
-from topics.spark.connector.partitions import SeqSpan
+from topics.spark.connector.origins import SeqSpan
 from topics.spark.connector.record_reader import RawPage
 from topics.spark.connector.source import TopicsDataSource, TopicsReader, TopicsStreamReader
 from topics.spark.pipeline.archive_product import ArchiveProduct

@@ -7,9 +7,9 @@ from topics.engine.engine import Engine
 from topics.model.errors import TopicsError
 from topics.streams.append import Appended, AppendRequest
 from topics.streams.lifecycle import Created, CreateRequest, Deleted, ForkFrom
-from topics.streams.offsets import Position
 from topics.streams.read import ReadSpec, StreamSlice
 from topics.streams.stream_frames import Producer
+from topics.streams.stream_state import Position
 from topics.streams.streams import Streams, inline_streams
 from topics.testing import FakeDisk, ManualClock, Survival
 

@@ -22,8 +22,7 @@ from topics.schema.contract import Contract
 from topics.schema.validation import COMPILED_PER_BYTE, pattern_bytes
 from topics.streams import chunked_validation
 from topics.streams.append import AppendRequest
-from topics.streams.offsets import Position
-from topics.streams.stream_state import stream_of
+from topics.streams.stream_state import Position, stream_of
 from topics.streams.streams import Streams, inline_streams
 from topics.testing import FakeDisk, ManualClock, Survival
 

@@ -16,7 +16,7 @@ from topics.engine.engine import Engine
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.records import Batch, Record
 from topics.model.router_rules import Guarantee
-from topics.queues.queue_messages import ClaimRequest, RedriveRequest
+from topics.queues.leases import ClaimRequest, RedriveRequest
 from topics.streams.streams import Streams
 from topics.testing import FakeDisk, ManualClock
 

@@ -10,13 +10,12 @@ from tests.unit.conftest import checkpoint
 from tests.unit.streams.conftest import append, create, delete, fork, reopened, slice_of, text
 from topics.engine import topic as topic_module
 from topics.engine.read import ReadRequest, first_readable
+from topics.engine.retention import is_whole, removed_count
 from topics.engine.topic import Topic
-from topics.engine.watermarks import is_whole, removed_count
 from topics.model.errors import InvalidRequestError, StreamConflictError, StreamGoneError
 from topics.model.router_rules import parse_selector
 from topics.model.topic_config import TopicConfigPatch
-from topics.streams.offsets import Position, offset_of, read_offset
-from topics.streams.stream_state import StreamState, stream_of
+from topics.streams.stream_state import Position, StreamState, offset_of, read_offset, stream_of
 from topics.streams.streams import Streams
 from topics.testing import FakeDisk, ManualClock
 

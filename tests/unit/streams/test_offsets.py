@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from tests.unit.streams.conftest import append, create, delete, fork
 from topics.model.errors import InvalidRequestError, OffsetGoneError
-from topics.streams.offsets import (
+from topics.streams.stream_state import (
     Position,
     decode_offset,
     encode_offset,

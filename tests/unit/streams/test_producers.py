@@ -1,7 +1,7 @@
 import pytest
 
 from topics.model.errors import InvalidRequestError, ProducerFencedError, ProducerGapError
-from topics.streams.producers import Verdict, judge
+from topics.streams.append import Verdict, judge
 from topics.streams.stream_frames import Producer
 
 KNOWN = Producer("p", 2, 5)

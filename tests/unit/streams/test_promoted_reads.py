@@ -8,7 +8,7 @@ import pytest
 from tests.unit.conftest import values
 from tests.unit.streams.conftest import append, create, fork, slice_of
 from tests.unit.streams.describing import JSON, NUMBERED, evolve, lens, update
-from topics.streams.offsets import Position
+from topics.streams.stream_state import Position
 from topics.streams.streams import Streams
 
 COUNTED = {

@@ -6,11 +6,11 @@ from itertools import pairwise
 import pytest
 
 from tests.unit.streams.conftest import append, create, slice_of
-from topics.engine.record_runs import Run, Segment
+from topics.engine.topic import Run, Segment
 from topics.log.segment_files import SegmentDamaged
 from topics.model.errors import CorruptSegmentError
 from topics.model.router_rules import parse_selector
-from topics.streams.offsets import Position
+from topics.streams.stream_state import Position
 from topics.streams.streams import Streams
 from topics.wire.record_slicing import View
 

@@ -5,8 +5,7 @@ import pytest
 from tests.unit.conftest import open_engine
 from tests.unit.streams.conftest import create, text
 from topics.model.errors import ProducerGapError, TopicsError
-from topics.streams.append import Appended, AppendRequest
-from topics.streams.producers import AHEAD_MAX
+from topics.streams.append import AHEAD_MAX, Appended, AppendRequest
 from topics.streams.stream_frames import Producer
 from topics.streams.streams import Streams, inline_streams
 

@@ -1,9 +1,7 @@
 import pytest
 
 from topics.engine.frame_blocks import block_in
-from topics.log.block import encode_block_head
-from topics.log.control_frames import encode_create
-from topics.log.frame import Frame, FrameKind, read_frame, seal_frame
+from topics.log.frame import Frame, FrameKind, encode_block_head, encode_create, read_frame, seal_frame
 from topics.streams.stream_frames import (
     Origin,
     Producer,

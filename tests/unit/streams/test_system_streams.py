@@ -19,8 +19,7 @@ from topics.streams.lifecycle import CreateRequest
 from topics.streams.streams import Streams, inline_streams
 from topics.streams.system_streams import registry_stream
 from topics.streams.system_streams import registry_stream as log_module
-from topics.streams.system_streams.registry_stream import LifecycleLog
-from topics.streams.system_streams.system_stream import SystemStream
+from topics.streams.system_streams.registry_stream import LifecycleLog, SystemStream
 from topics.streams.system_streams.system_streams import Around, SystemOptions, SystemStreams
 from topics.testing import FakeDisk, ManualClock
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from topics.system import line_file
-from topics.system.line_file import LineFile
+from topics.api import request_logs
+from topics.api.request_logs import LineFile
 
 
 def lost(count: int) -> bytes:
@@ -24,7 +24,7 @@ def test_lines_come_in_their_order_and_all_of_them_before_the_end(tmp_path: Path
 
 def test_what_is_too_much_is_lost_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe that nobody reads stands for a disk that does not answer."""
-    monkeypatch.setattr(line_file, "WAITING_MAX", 10)
+    monkeypatch.setattr(request_logs, "WAITING_MAX", 10)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from topics.system.line_file import write_whole
+from topics.api.request_logs import write_whole
 
 
 def test_the_text_replaces_what_was_there(tmp_path: Path) -> None:

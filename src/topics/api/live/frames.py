@@ -9,8 +9,8 @@ import msgspec
 
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, ReadResult, last_block
+from topics.engine.retention import removed_count
 from topics.engine.topic import Topic
-from topics.engine.watermarks import removed_count
 from topics.model.errors import TopicsError
 from topics.model.records import TRAIT_META, TRAIT_TAGS
 from topics.model.seq_ranges import LossReason, Tombstone

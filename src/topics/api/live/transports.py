@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from topics.api.app import Call, Waiting
 from topics.api.auth import Key
-from topics.api.call import Call, Waiting
 from topics.api.live.feed import Subscription
 from topics.api.live.feeds import Live
 from topics.api.live.frames import Cursor, Done, Found, Frame, FrameKind, Source

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import astuple, force_setattr, replace
 
+from topics.api.app import refuse
 from topics.api.auth import Key, Scope, check_config
-from topics.api.call import refuse
 from topics.api.v0.request_parsing import decode_body
 from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine

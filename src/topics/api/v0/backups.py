@@ -2,9 +2,8 @@
 
 import msgspec
 
-from topics.api.app import Route
+from topics.api.app import Call, Operation, Route
 from topics.api.auth import Key, Scope
-from topics.api.call import Call, Operation
 from topics.api.error_responses import ForbiddenError
 from topics.api.v0.request_parsing import decode_body
 from topics.model.errors import InvalidRequestError, NoBackupPlaceError, TopicsError

@@ -6,18 +6,16 @@ from typing import TypeVar
 
 import msgspec
 
-from topics.api.app import Route
+from topics.api.app import Call, Operation, Parameter, Route
 from topics.api.auth import ANYONE, Scope, check_found
-from topics.api.call import Call, Operation, Parameter
 from topics.api.error_responses import SlowConsumerError, status_of
 from topics.api.live import EventSink
 from topics.api.v0.request_parsing import check_number, decode_body, query_number
-from topics.api.v0.watch import check_accepts_events, start_events
-from topics.api.v0.watch_events import RETRY, error_event, event, heartbeat
+from topics.api.v0.watch import RETRY, check_accepts_events, error_event, event, heartbeat, start_events
 from topics.model.errors import InvalidRequestError, NotAQueueError, ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.model.limits import MAX_U64
 from topics.model.topic_config import TopicType
-from topics.queues.queue_messages import (
+from topics.queues.leases import (
     AckResult,
     ClaimedJob,
     ClaimRequest,

@@ -4,7 +4,7 @@ from functools import partial
 
 import msgspec
 
-from topics.api.call import Call
+from topics.api.app import Call
 from topics.api.chunked_response import check_marked, is_heavy, preencode, read_records, run_task
 from topics.api.live import Frame, LongPoll, Projection
 from topics.api.live.frames import Done
@@ -19,7 +19,7 @@ from topics.api.v0.appends import (
     with_key,
 )
 from topics.api.v0.request_parsing import begin_elsewhere, check_number, decode_body
-from topics.api.v0.watch_events import SHARED
+from topics.api.v0.watch import SHARED
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, ReadResult, execute_read
 from topics.engine.results import AppendResult, DeleteResult

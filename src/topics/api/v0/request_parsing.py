@@ -12,8 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from topics.engine.engine import Engine
-from topics.engine.lookup import seek_last, seek_time
-from topics.engine.read import ReadRequest
+from topics.engine.read import ReadRequest, seek_last, seek_time
 from topics.engine.topic import SEQ_BASE, Topic
 from topics.model.errors import InvalidRequestError
 from topics.search.query.field_values import date_of

@@ -5,8 +5,8 @@ A key with prefixes must be allowed the router's name and both of its topics, wh
 
 import msgspec
 
+from topics.api.app import Call
 from topics.api.auth import Scope, check_found
-from topics.api.call import Call
 from topics.api.v0.request_parsing import (
     PAGE_SIZE,
     PAGE_SIZE_MAX,

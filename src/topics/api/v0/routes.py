@@ -1,8 +1,7 @@
 """Every /v0 route, with what it needs and what it answers."""
 
-from topics.api.app import Route
+from topics.api.app import Operation, Parameter, Route
 from topics.api.auth import Scope
-from topics.api.call import Operation, Parameter
 from topics.api.v0 import backups, records, routers, topics, websocket
 from topics.api.v0.appends import BatchedAppends
 from topics.model.records import AppendBody

@@ -5,9 +5,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.api.app import Route
+from topics.api.app import Call, Operation, Parameter, Route
 from topics.api.auth import Scope
-from topics.api.call import Call, Operation, Parameter
 from topics.api.chunked_response import run_task
 from topics.api.error_responses import RequestTimeoutError
 from topics.api.v1.routes import StreamsApi
@@ -26,9 +25,8 @@ from topics.api.v1.search_requests import SearchRequest, parse_search_call, tena
 from topics.api.v1.writes import Pending
 from topics.model.errors import TopicsError
 from topics.model.limits import MAX_U64
-from topics.search.service.hit_fetch import Fetched
 from topics.search.service.query_execution import Outcome
-from topics.search.service.search_service import search_config_of
+from topics.search.service.search_service import Fetched, search_config_of
 from topics.system.fair_scheduler import Task
 
 # The messages of a search over /v0.

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from topics.api.app import Call
 from topics.api.auth import check_config
-from topics.api.call import Call
 from topics.api.v0.request_parsing import PAGE_SIZE, PAGE_SIZE_MAX, allowed_prefixes, read_cursor, write_cursor
 from topics.engine.engine import TopicInfo
 from topics.engine.results import DropResult, PutResult

@@ -8,9 +8,8 @@ from functools import partial
 
 import msgspec
 
-from topics.api.app import Route
+from topics.api.app import Call, Operation, Route
 from topics.api.auth import Scope
-from topics.api.call import Call, Operation
 from topics.api.chunked_response import check_marked, preencode, read_records, run_task
 from topics.api.v0.appends import allowed_config, decode_records
 from topics.api.v0.request_parsing import decode_body

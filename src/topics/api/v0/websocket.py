@@ -17,8 +17,8 @@ from typing import Protocol
 
 import msgspec
 
+from topics.api.app import Call, Waiting
 from topics.api.auth import ANYONE, Key, Scope, told_to
-from topics.api.call import Call, Waiting
 from topics.api.chunked_response import is_heavy, preencode
 from topics.api.error_responses import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
 from topics.api.live import Frame, Live, RunQueue, Sink, Subscription
@@ -45,7 +45,7 @@ from topics.api.v0.websocket_messages import (
 from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult
-from topics.http.websocket.handshake import HandshakeError, read_handshake, text_frames
+from topics.http.websocket.message_reader import HandshakeError, read_handshake, text_frames
 from topics.http.websocket.socket import WebSocket
 from topics.model.errors import InvalidRequestError, ShuttingDownError, TopicsError
 from topics.model.limits import KIB

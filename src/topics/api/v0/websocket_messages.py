@@ -17,7 +17,7 @@ from topics.api.live.frames import RecordBatch
 from topics.api.v0.appends import encode_appended
 from topics.api.v0.request_parsing import check_number
 from topics.engine.results import AppendResult
-from topics.http.websocket.handshake import text_frame
+from topics.http.websocket.message_reader import text_frame
 from topics.model.errors import InvalidRequestError, TopicsError, quoted
 from topics.model.limits import MAX_U64, Limits
 from topics.model.records import AppendBody, Record

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from topics.api.call import Call
+from topics.api.app import Call
 from topics.api.error_responses import NotFoundError
 from topics.api.v1.protocol import NO_STORE, answer, read_integer
 from topics.model.errors import InvalidRequestError
 from topics.schema.invalidation_keys import MAX_TIMEOUT_MS, parse_activation, parse_wait
 from topics.streams.invalidation import Outcome, StreamInvalidation
-from topics.streams.offsets import Position, offset_of
+from topics.streams.stream_state import Position, offset_of
 from topics.streams.streams import Streams
 
 _SETTLE_MS = 30_000

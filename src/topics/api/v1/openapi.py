@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from topics.api.call import Parameter
+from topics.api.app import Parameter
 from topics.api.error_responses import V1_CODE_BY_STATUS, V1_STATUS_BY_CODE
 from topics.api.openapi import JSON, REF, OperationSpec, ParameterSpec, ResponseSpec, Schema, write_operation
-from topics.api.v1.schemas import ListedStream
+from topics.api.v1.stream_details import ListedStream
 from topics.api.v1.subscriptions import ClaimRequest, LinkRequest, ReleaseRequest
 from topics.streams.subscriptions.subscription import SubscriptionRequest
 from topics.streams.subscriptions.subscriptions import Acks

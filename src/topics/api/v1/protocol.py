@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from topics.api.app import Call
 from topics.api.auth import Key, told_to
-from topics.api.call import Call
 from topics.api.error_responses import V1_ROOT, NotFoundError, error_headers, refusal_of
 from topics.http.exchange import Exchange
 from topics.http.messages import Headers
@@ -21,8 +21,8 @@ from topics.model.errors import (
     quoted,
 )
 from topics.model.names import PART_WORDS
-from topics.streams.offsets import tail_offset
 from topics.streams.stream_frames import Producer
+from topics.streams.stream_state import tail_offset
 from topics_protocol.rfc3339 import write_time
 
 # The values that headers and queries of /v1 carry, read strictly: what is not plainly one of them is refused.

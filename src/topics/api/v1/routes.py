@@ -9,25 +9,22 @@ from functools import partial
 
 import msgspec
 
-from topics.api.app import Route
+from topics.api.app import Call, Route
 from topics.api.auth import Scope
-from topics.api.call import Call
 from topics.api.cors import preflight
 from topics.api.error_responses import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
 from topics.api.v1.invalidation import activate_templates, show_touch, wait_for_touch
 from topics.api.v1.protocol import CLOSED, NO_STORE, ROOT, Header, answer, expiry, guarded, split_path
-from topics.api.v1.reads import answer_poll, parse_read, read_once
-from topics.api.v1.schemas import ContractRoutes, list_streams
+from topics.api.v1.reads import PollSource, SseReader, answer_poll, parse_read, read_once
 from topics.api.v1.search import SearchRoutes
 from topics.api.v1.server_details import ServerRoutes
-from topics.api.v1.sse import PollSource, SseReader
-from topics.api.v1.stream_details import Inspected, index_status, stream_details
+from topics.api.v1.stream_details import ContractRoutes, Inspected, index_status, list_streams, stream_details
 from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
 from topics.api.v1.writes import REQUEST_TIMEOUT_S, BatchedStreamAppends, Deadlines, Writes
 from topics.model.errors import NotReadyError, quoted
 from topics.search.service.backend import SearchStats
-from topics.streams.offsets import Position
+from topics.streams.stream_state import Position
 from topics.streams.streams import Streams
 from topics.streams.subscriptions.subscriptions import Subscriptions
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from topics.api.call import Call
+from topics.api.app import Call
 from topics.api.chunked_response import run_task
 from topics.api.error_responses import NotFoundError, RequestTimeoutError
 from topics.api.v1.protocol import NO_STORE, Header, answer, refuse
@@ -39,12 +39,11 @@ from topics.api.v1.writes import Deadlines, Pending
 from topics.engine.topic import Topic
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.schema.search_fields import SearchConfig
+from topics.search.query.plan import known_aggregation, known_search
 from topics.search.query.sort import OFFSET, SCORE
-from topics.search.service.hit_fetch import ANSWER_BYTES, Fetched
 from topics.search.service.query_execution import Outcome
-from topics.search.service.search_service import search_config_of
+from topics.search.service.search_service import ANSWER_BYTES, Fetched, search_config_of
 from topics.search.worker.messages import AggregateQuery, Hit, Hits, Query
-from topics.search.worker.query_cache import known_aggregation, known_search
 from topics.streams.contracts import contract_of
 from topics.streams.streams import Streams
 from topics.streams.subscriptions.subscription import check_pattern, matcher

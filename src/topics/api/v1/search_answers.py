@@ -10,20 +10,19 @@ from msgspec import UNSET, UnsetType
 
 from topics.api.v1.protocol import Header
 from topics.api.v1.search_requests import SearchRequest
-from topics.engine.lookup import chain_of
-from topics.engine.record_runs import Block
-from topics.engine.topic import Topic
+from topics.engine.read import chain_of
+from topics.engine.topic import Block, Topic
 from topics.schema.documents import parse
 from topics.search.query.aggregate import Aggregation
 from topics.search.query.field_values import number_json, write_date
-from topics.search.query.grammar import parse_query, print_query
+from topics.search.query.predicates import parse_query, print_query
 from topics.search.query.score import Statistics, shown_term, terms_of
 from topics.search.query.sort import OFFSET
-from topics.search.service.hit_fetch import Fetched, StreamEntryCache
-from topics.search.service.index_coverage import index_types_of
+from topics.search.service.index_file_cache import index_types_of
 from topics.search.service.query_execution import Outcome
+from topics.search.service.search_service import Fetched, StreamEntryCache
 from topics.search.worker.messages import Hits
-from topics.streams.offsets import Position, offset_of, offsets_of
+from topics.streams.stream_state import Position, offset_of, offsets_of
 from topics_protocol.rfc3339 import write_time
 
 # The hits of a search as answers show them.

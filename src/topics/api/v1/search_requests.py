@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeGuard
 import msgspec
 from msgspec import UNSET
 
-from topics.api.call import Call
+from topics.api.app import Call
 from topics.engine.topic import Topic
 from topics.model.bounded_cache import Memo
 from topics.model.errors import InvalidRequestError, quoted
@@ -15,15 +15,14 @@ from topics.schema.documents import MAX_KEY_BYTES, parse
 from topics.schema.registry import Registry
 from topics.schema.search_fields import SearchConfig
 from topics.search.query.field_values import declared_fields, pointer_of
-from topics.search.query.grammar import DEFAULT_PAGE_HITS, DEFAULT_PAGE_KEYS, MAX_PAGE_HITS, MAX_PAGE_KEYS
 from topics.search.query.match import Highlighter
-from topics.search.query.predicates import Predicate
+from topics.search.query.plan import known_search, known_sort
+from topics.search.query.predicates import DEFAULT_PAGE_HITS, DEFAULT_PAGE_KEYS, MAX_PAGE_HITS, MAX_PAGE_KEYS, Predicate
 from topics.search.query.score import Statistics, terms_of
 from topics.search.query.sort import NumberOf, Place, Sort, parse_place
 from topics.search.worker.messages import KeysQuery, SearchQuery
-from topics.search.worker.query_cache import known_search, known_sort
 from topics.streams.contracts import contract_of
-from topics.streams.offsets import read_offset
+from topics.streams.stream_state import read_offset
 
 # The declared fields of hits, read out of stored text.
 #

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from topics.api.call import Call
+from topics.api.app import Call
 from topics.api.v1.protocol import NO_STORE, answer
 from topics.api.v1.search import SEARCH_TIMEOUT_MS
 from topics.api.v1.stream_details import tail_text_bytes

@@ -17,9 +17,8 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from topics.api.app import Route
+from topics.api.app import Call, Route
 from topics.api.auth import Scope, told_to
-from topics.api.call import Call
 from topics.api.chunked_response import run_task
 from topics.api.error_responses import MethodNotAllowedError, NotFoundError, error_headers, status_of
 from topics.api.tracing import Tracing

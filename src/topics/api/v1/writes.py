@@ -5,9 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from topics.api.app import match_of
+from topics.api.app import Call, match_of
 from topics.api.auth import Scope
-from topics.api.call import Call
 from topics.api.chunked_response import preencode, read_array, run_task
 from topics.api.error_responses import RequestTimeoutError
 from topics.api.request_batching import back_off
@@ -31,9 +30,8 @@ from topics.api.v1.protocol import (
 from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult
-from topics.http.exchange import Exchange, respond_bodiless
+from topics.http.exchange import Exchange, header_lines, respond_bodiless
 from topics.http.messages import Headers, RequestHead
-from topics.http.response_encoding import header_lines
 from topics.model.errors import AppendTimeoutError, InvalidRequestError, RecordTooLargeError, TopicsError
 from topics.model.limits import KIB
 from topics.model.records import Values
@@ -48,8 +46,7 @@ from topics.streams.entry_encoding import (
     read_values,
 )
 from topics.streams.lifecycle import DEFAULT_TYPE, Created, CreateRequest, Deleted, ForkFrom
-from topics.streams.offsets import Position, encode_offset, epoch_at, offset_of
-from topics.streams.stream_state import stream_of
+from topics.streams.stream_state import Position, encode_offset, epoch_at, offset_of, stream_of
 from topics.streams.streams import Streams
 from topics.system.fair_scheduler import Task
 

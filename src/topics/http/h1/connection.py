@@ -26,9 +26,8 @@ from topics.http.h1.request_reader import PIECE_BYTES, Http2Preface, InputOver, 
 from topics.http.messages import UNREAD_HEAD, Fault, HttpError, RequestHead, can_drop_body
 from topics.http.output_backpressure import Phase, Progress, limit_s
 from topics.http.request_body import LargeBody
-from topics.http.server_state import ServerState
+from topics.http.server_state import ServerState, end_sending
 from topics.http.streaming import Upgrade
-from topics.http.tls import end_sending
 from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 
 # Pieces and waiting requests that are dealt with in a slice, however short they take.

@@ -13,10 +13,17 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
-from topics.http.exchange import Exchange, Gather, request_task
+from topics.http.exchange import (
+    CONTINUE,
+    JOINED_BYTES_MAX,
+    LENGTH_LINES,
+    Exchange,
+    Gather,
+    compress_later,
+    request_task,
+)
 from topics.http.messages import RequestHead
 from topics.http.output_backpressure import MUCH_BYTES, NOBODY, Account
-from topics.http.response_encoding import CONTINUE, JOINED_BYTES_MAX, LENGTH_LINES, compress_later
 from topics.http.server_state import ServerState
 from topics.http.streaming import Stream, Upgrade
 from topics.system.fair_scheduler import Task

@@ -24,8 +24,8 @@ from topics.http.h2.frames import GOAWAY, LAST_STREAM, ConnectionFault, FrameRea
 from topics.http.h2.requests import Requests
 from topics.http.h2.stream import Fields, Http2Stream, Outbox
 from topics.http.output_backpressure import MUCH_BYTES, Account, Meter, Phase, Progress
+from topics.http.server_state import end_sending
 from topics.http.streaming import Upgrade
-from topics.http.tls import end_sending
 from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 
 # Steps in a slice, however short they are.

@@ -9,13 +9,12 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Protocol
 
-from topics.http.exchange import Exchange
+from topics.http.exchange import LENGTH_LINES, Exchange, compress_later
 from topics.http.h1.request_reader import check_head_size
 from topics.http.h2.frames import FRAME_BYTES_MAX, Session, StreamFault
 from topics.http.messages import Fault, Headers, HttpError, HttpLimits, RequestHead, split_target
 from topics.http.output_backpressure import FLOOR_BYTES, Account, Meter, Phase, Progress
 from topics.http.request_body import Body, open_body
-from topics.http.response_encoding import LENGTH_LINES, compress_later
 from topics.http.server_state import ServerState
 from topics.http.streaming import Stream, Upgrade
 from topics.system.fair_scheduler import Task
@@ -127,7 +126,7 @@ class Outbox:
 # of unknown length is what HTTP/1.1 calls chunked. What is malformed by the rules of HTTP/2 is reset; what keeps to
 # them and asks for too much is refused with the status that it would have in HTTP/1.1.
 #
-# A response is given as HTTP/1.1, because one module knows what belongs into one (`http.response_encoding`). Its lines
+# A response is given as HTTP/1.1, because one module knows what belongs into one (`http.exchange`). Its lines
 # become fields here, without those of the connection.
 
 Fields = list[tuple[bytes, bytes]]

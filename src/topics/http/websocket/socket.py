@@ -31,9 +31,8 @@ from websockets.protocol import State
 from topics.http.exchange import Exchange
 from topics.http.messages import KIB
 from topics.http.output_backpressure import MUCH_BYTES, Account
-from topics.http.tls import end_sending
-from topics.http.websocket.handshake import Handshake
-from topics.http.websocket.message_reader import MessageReader
+from topics.http.server_state import end_sending
+from topics.http.websocket.message_reader import Handshake, MessageReader
 from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 
 # Answers gathered while a piece is read are sent when they are this many bytes, so that a full transport is noticed.

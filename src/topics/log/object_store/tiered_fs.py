@@ -2,17 +2,269 @@
 
 This is the one place where a cold tier's URL becomes something to work with. A server keeps copies nearby; a guest,
 such as a Spark task or `topics verify`, reads each object once and wants it as the store has it, so it keeps none.
+
+Objects as files: the part of `topics.log.fs` that segments need.
+
+An object cannot be changed in place. A file is gathered in memory while it is written, and `sync` puts all of it into
+the store in one step: durable at once, whole or not at all. What is not synced when it is closed was never there. So a
+crash leaves less behind here than on a disk, and there is nothing to do for a folder: making, syncing and removing one
+changes nothing.
+
+Opening for reading fetches the object, because whoever opens one goes on to read it, and one question is better than
+two. A rename is a copy and a removal. Cut short in between it leaves both, which a second attempt finds.
 """
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Sequence
 
-from topics.log.fs import File, FileSystem, FolderLock
+from topics.log.fs import BytesLike, File, FileSystem, FolderLock
 from topics.log.layout import check_place, is_object_store
 from topics.log.object_store.local_cache import LocalCopies
-from topics.log.object_store.object_files import ObjectFileSystem
 from topics.log.object_store.obstore_client import RemoteStore
 from topics.log.object_store.store import GuardedStore, MeteredStore, ObjectStore, StoreStats
 from topics.log.posix import PosixFileSystem
+
+
+class ReadObject:
+    """An object that was fetched, or a copy of it that was at hand."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return bytes(self._data[offset : offset + length])
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def map(self) -> memoryview:
+        return self._data
+
+    def write_at(self, offset: int, data: BytesLike) -> None:
+        raise _read_only()
+
+    def write_whole(self, pieces: Sequence[BytesLike]) -> None:
+        raise _read_only()
+
+    def truncate(self, length: int) -> None:
+        raise _read_only()
+
+    def allocate(self, length: int) -> None:
+        raise _read_only()
+
+    def sync(self) -> None:
+        """There is nothing to be put."""
+
+    def close(self) -> None:
+        """Views of it stay good, as those of a mapped file do."""
+
+
+class RangedObject(ReadObject):
+    """An object of which only those bytes are fetched that somebody asks for."""
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        super().__init__(memoryview(b""))
+        self._store = store
+        self._name = name
+        self._size = store.size(name)
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return self._store.get_range(self._name, offset, min(length, self._size - offset))
+
+    def size(self) -> int:
+        return self._size
+
+    def map(self) -> memoryview:
+        return self._store.get(self._name)
+
+
+class WrittenObject:
+    """An object on its way into the store. `pieces` is what it begins with; None fetches that when it is needed."""
+
+    def __init__(
+        self, store: ObjectStore, copies: LocalCopies | None, name: str, pieces: list[BytesLike] | None = None
+    ) -> None:
+        self._store = store
+        self._copies = copies
+        self._name = name
+        self._pieces = pieces
+        self._changed = False
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return self._joined()[offset : offset + length]
+
+    def write_at(self, offset: int, data: BytesLike) -> None:
+        new = _lasting(data)
+        if not len(new):
+            return
+        pieces, self._changed = self._all(), True
+        if offset == sum(map(len, pieces)):
+            # Written from front to back, as copying does, the pieces are only joined by the upload.
+            pieces.append(new)
+            return
+        whole = bytearray(self._joined())
+        whole.extend(bytes(max(offset - len(whole), 0)))
+        whole[offset : offset + len(new)] = new
+        self._pieces = [bytes(whole)]
+
+    def write_whole(self, pieces: Sequence[BytesLike]) -> None:
+        self._pieces, self._changed = [_lasting(piece) for piece in pieces], True
+
+    def size(self) -> int:
+        return sum(map(len, self._all()))
+
+    def truncate(self, length: int) -> None:
+        kept = self._joined()[:length] if length else b""
+        self._pieces, self._changed = [kept + bytes(length - len(kept))] if length else [], True
+
+    def allocate(self, length: int) -> None:
+        if self.size() < length:
+            self.truncate(length)
+
+    def sync(self) -> None:
+        pieces = self._all()
+        if self._changed:
+            self._store.put(self._name, pieces)
+            self._changed = False
+        if self._copies is not None:
+            # Also without a change: an earlier process may have come no further than the upload.
+            self._copies.replaced(self._name, pieces)
+
+    def map(self) -> memoryview:
+        return memoryview(self._joined())
+
+    def close(self) -> None:
+        """Discard unsynced data: a truncated object must not replace a complete one."""
+
+    def _all(self) -> list[BytesLike]:
+        """The bytes so far. They begin with what the store has, whatever a copy nearby says."""
+        if self._pieces is None:
+            try:
+                self._pieces = [bytes(self._store.get(self._name))]
+            except FileNotFoundError:
+                self._pieces = []
+        return self._pieces
+
+    def _joined(self) -> bytes:
+        pieces = self._all()
+        if len(pieces) == 1 and isinstance(pieces[0], bytes):
+            return pieces[0]
+        whole = b"".join(pieces)
+        self._pieces = [whole]
+        return whole
+
+
+def _lasting(data: BytesLike) -> bytes | memoryview:
+    """Bytes that nobody changes. Those of a mapped file are left where they are: it may be larger than the memory."""
+    if isinstance(data, memoryview) and data.readonly and data.itemsize == 1 and data.contiguous:
+        return data
+    with memoryview(data) as view, view.cast("B") as flat:
+        return bytes(flat)
+
+
+def _read_only() -> OSError:
+    return OSError(errno.EBADF, "the object was opened for reading")
+
+
+class ObjectFileSystem:
+    """Paths are names of objects. `copies` are for a process that reads the same ones again and again."""
+
+    def __init__(self, store: ObjectStore, copies: LocalCopies | None = None) -> None:
+        self._store = store
+        self.copies = copies
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
+        if create:
+            return WrittenObject(self._store, self.copies, path)
+        if write:
+            return WrittenObject(self._store, self.copies, path, [bytes(self._store.get(path))])
+        near = self.near(path)
+        if self.copies is not None:
+            self.copies.asked_for(path, bool(near))
+        return ReadObject(near or self._fetched(path))
+
+    def near(self, path: str) -> memoryview | None:
+        """The copy of an object, without asking the store; None when there is none."""
+        copy = self.copies.open(path) if self.copies is not None else None
+        if copy is None:
+            return None
+        try:
+            return copy.map()
+        except OSError:
+            return None  # A copy that cannot be read is as good as none.
+        finally:
+            copy.close()
+
+    def _fetched(self, path: str) -> memoryview:
+        data = self._store.get(path)
+        if self.copies is None:
+            return data
+        self.copies.keep(path, [data])
+        return self.near(path) or data
+
+    def rename(self, source: str, target: str) -> None:
+        self._store.copy(source, target)
+        self.remove(source)
+
+    def remove(self, path: str) -> None:
+        self._store.remove(path)
+        if self.copies is not None:
+            self.copies.drop(path)
+
+    def remove_dir(self, path: str) -> None:
+        """A folder is only what its objects' names have in common."""
+
+    def list_dir(self, path: str) -> list[str]:
+        found = self._store.list_folder(path)
+        names = sorted([*found.folders, *found.objects])
+        if not names:
+            raise FileNotFoundError(errno.ENOENT, "nothing in the object store is below", path)
+        return names
+
+    def make_dirs(self, path: str) -> None:
+        """Nothing to be made, nor to be synced."""
+
+    def sync_dir(self, path: str) -> None:
+        """A name is durable when its object is."""
+
+    def exists(self, path: str) -> bool:
+        try:
+            self._store.size(path)
+            return True
+        except FileNotFoundError:
+            pass
+        found = self._store.list_folder(path)
+        return bool(found.folders or found.objects)
+
+    def lock(self, path: str, note: str) -> FolderLock:
+        raise OSError(errno.ENOTSUP, "an object store has no locks; the data folder's is taken", path)
+
+    # Methods of object stores only
+
+    def tail(self, path: str, length: int) -> bytes:
+        """The last bytes of an object, kept nearby from the first question on."""
+        kept = self.copies.tail(path, length) if self.copies is not None else None
+        if kept is None:
+            kept = self._store.get_tail(path, length)
+            if self.copies is not None:
+                self.copies.keep_tail(path, kept)
+        return kept
+
+    def open_ranged(self, path: str) -> File:
+        """For whoever reads a little of a large object."""
+        return RangedObject(self._store, path)
+
+    def is_near(self, segment: str) -> bool:
+        """Whether index and flags of a segment, named without an ending, are kept nearby."""
+        return self.copies is not None and self.copies.has(segment)
+
+    def drop_copies(self, path: str) -> bool:
+        """Forgets the copy of a whole object, because it may be wrong; whether there was one."""
+        return self.copies is not None and self.copies.let_go(path)
+
+    def keep_only(self, wanted: Callable[[str], bool]) -> None:
+        if self.copies is not None:
+            self.copies.keep_only(wanted)
 
 
 class TieredFileSystem:

@@ -14,19 +14,22 @@ from topics.log.frame import Frame, read_frame
 from topics.log.fs import FileSystem, map_file, read_small, write_small
 from topics.log.layout import Layout, number_in, wal_file, wal_numbers
 from topics.log.segment import decode_head
-from topics.log.snapshot import SegmentState, WalPosition
+from topics.log.snapshot_files import SegmentState, WalPosition
 from topics.model.errors import ShuttingDownError
-from topics.ops.backup.backup_format import (
+from topics.ops.backup.backup_store import (
     FORMAT,
+    BackupDamaged,
+    BackupPlace,
+    Folded,
     KeptFile,
     KeptSegment,
     Manifest,
     flags_name,
+    fold_snapshots,
     log_name,
     segment_name,
     snapshot_name,
 )
-from topics.ops.backup.backup_store import BackupDamaged, BackupPlace, Folded, fold_snapshots
 from topics_protocol import __version__
 
 # Log files that a checkpoint has absorbed and the next backup wants: moved aside instead of removed.

@@ -27,8 +27,7 @@ from topics.log.fs import FileSystem, read_small, write_small
 from topics.log.layout import Layout
 from topics.model.errors import BackupFailedError, BackupRunningError, NoBackupPlaceError, TopicsError
 from topics.ops.backup.backup_files import Copier, KeptLog
-from topics.ops.backup.backup_format import Manifest
-from topics.ops.backup.backup_store import BackupDamaged, BackupPlace, prune
+from topics.ops.backup.backup_store import BackupDamaged, BackupPlace, Manifest, prune
 from topics.ops.backup.log_shipping import Shipping
 from topics.system.entropy import Entropy
 from topics_protocol.v0 import BackupInfo

@@ -16,8 +16,16 @@ from topics.log.frame import Frame, read_frame
 from topics.log.fs import File, FileSystem
 from topics.log.layout import Layout, wal_file
 from topics.model.errors import ShuttingDownError, TopicsError
-from topics.ops.backup.backup_format import FORMAT, KeptFile, LogPart, Manifest, ShippedLog, part_name
-from topics.ops.backup.backup_store import BackupDamaged, BackupPlace
+from topics.ops.backup.backup_store import (
+    FORMAT,
+    BackupDamaged,
+    BackupPlace,
+    KeptFile,
+    LogPart,
+    Manifest,
+    ShippedLog,
+    part_name,
+)
 
 # The log behind a backup goes to the place while it is being written, in parts of whole frames.
 #

@@ -20,18 +20,23 @@ from topics.engine.frame_blocks import block_in
 from topics.engine.recovery import LastRun, note_running, note_stopped
 from topics.engine.results import DropResult
 from topics.engine.topic import Topic
-from topics.log.block import decode_block
 from topics.log.forward_frames import parts_of
-from topics.log.frame import Frame, FrameKind, read_frame
+from topics.log.frame import Frame, FrameKind, decode_block, read_frame
 from topics.log.fs import BytesLike, FileSystem, write_small
 from topics.log.layout import RESTORED, Layout, wal_file
-from topics.log.snapshot import encode_topic
-from topics.log.snapshot_files import SnapshotWriter, note_newest
+from topics.log.snapshot_files import SnapshotWriter, encode_topic, note_newest
 from topics.model.errors import BackupTargetError, DamagedBackupError, InvalidRequestError, TopicsError, quoted
 from topics.model.names import INTERNAL_TOPICS, SERVER_TOPICS, check_stream_name, check_topic_name, is_reserved_name
 from topics.model.seq_ranges import LossReason
-from topics.ops.backup.backup_format import KeptFile, KeptSegment, Manifest, log_part
-from topics.ops.backup.backup_store import BackupPlace, damages, fold_snapshots
+from topics.ops.backup.backup_store import (
+    BackupPlace,
+    KeptFile,
+    KeptSegment,
+    Manifest,
+    damages,
+    fold_snapshots,
+    log_part,
+)
 from topics.routers.router_frames import decode_forward
 from topics.streams.stream_frames import PART_NAME as STREAM
 from topics.streams.stream_state import stream_of

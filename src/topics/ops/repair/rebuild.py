@@ -13,16 +13,15 @@ import msgspec
 from topics.engine.apply import grant
 from topics.engine.core import EngineCore
 from topics.engine.idempotency import KeyMemory
-from topics.engine.record_runs import Block, Segment, live_ranges
 from topics.engine.sealing import Sealer
-from topics.engine.topic import Topic
+from topics.engine.topic import Block, Segment, Topic, live_ranges
 from topics.log.damage import DamagedTopic
 from topics.log.frame import named
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout, number_in
 from topics.log.segment import DELETED
 from topics.log.segment_files import SegmentKey
-from topics.log.snapshot import SegmentState, TopicState
+from topics.log.snapshot_files import SegmentState, TopicState
 from topics.model.seq_ranges import LossReason
 from topics.model.topic_config import DEFAULT_CONFIG, decode_config
 from topics.ops.verify.segment_check import SegmentImage

@@ -18,9 +18,8 @@ from topics.log.fs import FileSystem
 from topics.log.group_commit import Shard
 from topics.log.layout import Layout
 from topics.log.segment_files import SegmentDraft, SegmentKey, SegmentStore
-from topics.log.shard_writer import Writer
-from topics.log.snapshot import WalPosition
-from topics.log.wal import DiskRoom, ShardLog
+from topics.log.snapshot_files import WalPosition
+from topics.log.wal import DiskRoom, ShardLog, Writer
 from topics.model.errors import DamageError, Finding, TopicsError
 from topics.ops.backup.backups import forget_lineage
 from topics.ops.repair.salvage import Salvage

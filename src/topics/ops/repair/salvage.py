@@ -19,18 +19,15 @@ import msgspec
 
 from topics.engine.core import EngineCore
 from topics.engine.frame_blocks import block_in
-from topics.engine.record_runs import Block
+from topics.engine.quotas import SortedNames
 from topics.engine.recovery import LastRun, Recovery
 from topics.engine.sealing import Sealer
-from topics.engine.topic import Topic
-from topics.engine.topic_directory import SortedNames
-from topics.log import control_frames
-from topics.log.block import decode_block
+from topics.engine.topic import Block, Topic
 from topics.log.damage import topic_folders
-from topics.log.frame import Frame, FrameKind
+from topics.log.frame import Frame, FrameKind, decode_block, decode_config_change
 from topics.log.fs import FileSystem
 from topics.log.replay import LogDamaged, ShardEnd
-from topics.log.snapshot import WalPosition
+from topics.log.snapshot_files import WalPosition
 from topics.model.seq_ranges import LossReason
 from topics.model.topic_config import Durability, decode_config
 from topics.ops.repair.rebuild import Assembler, SeqRange
@@ -271,7 +268,7 @@ class Salvage(Recovery):
             self._core.features.replay(topic, frame, self)
 
     def _configure(self, topic: Topic, frame: Frame) -> None:
-        head, config = control_frames.decode_config_change(frame.body)
+        head, config = decode_config_change(frame.body)
         if topic.config.durability.logged:
             self._go_on_at(topic, head)
         self._core.applier.configure(topic, decode_config(config), head)

@@ -11,23 +11,29 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from topics.engine.frame_blocks import BLOCK_KINDS, block_in
-from topics.log import control_frames
-from topics.log.block import BASE_MAX, BLOCK_HEAD, decode_block, key_places
 from topics.log.forward_frames import decode_forwards, parts_of
 from topics.log.frame import (
+    BASE_MAX,
+    BLOCK_HEAD,
     CHECKSUM_BYTES,
     HEADER_BYTES,
     MAGIC,
     OVERHEAD_BYTES,
     Frame,
     FrameKind,
+    decode_block,
+    decode_ceiling,
+    decode_config_change,
+    decode_delete,
+    decode_evict,
     find_frames,
+    key_places,
     named,
     read_frame,
 )
 from topics.log.layout import wal_file
 from topics.log.replay import LogDamaged, ShardEnd, ShardReader
-from topics.log.snapshot import TopicState
+from topics.log.snapshot_files import TopicState
 from topics.model.errors import Finding
 from topics.model.records import ROW_BYTES
 from topics.model.topic_config import Durability, decode_config
@@ -429,7 +435,7 @@ class LogChecker:
         decode_unroute(frame.body)
 
     def _configure(self, account: Account, frame: Frame, path: str) -> None:
-        head, config = control_frames.decode_config_change(frame.body)
+        head, config = decode_config_change(frame.body)
         if account.durability.logged:
             self._continue(account, head, frame, path)
         account.head = max(account.head, head)
@@ -450,13 +456,13 @@ class LogChecker:
         del self.accounts[frame.topic_id]
 
     def _delete(self, account: Account, frame: Frame, path: str) -> None:
-        control_frames.decode_delete(frame.body)
+        decode_delete(frame.body)
 
     def _evict(self, account: Account, frame: Frame, path: str) -> None:
-        control_frames.decode_evict(frame.body)
+        decode_evict(frame.body)
 
     def _ceiling(self, account: Account, frame: Frame, path: str) -> None:
-        control_frames.decode_ceiling(frame.body)
+        decode_ceiling(frame.body)
 
     def _queue(self, account: Account, frame: Frame, path: str) -> None:
         _QUEUE_BODIES[frame.kind](frame.body)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.log.block import BlockParts
+from topics.log.frame import BlockParts
 from topics.log.segment import (
     CHUNK_BYTES,
     SegmentHead,

@@ -13,16 +13,15 @@ from contextlib import contextmanager
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from topics.engine.record_runs import live_ranges
-from topics.engine.watermarks import state_problems
-from topics.log.block import BlockParts
+from topics.engine.retention import state_problems
+from topics.engine.topic import live_ranges
 from topics.log.damage import Chain, find_orphans, topic_folders
-from topics.log.frame import Frame, named
+from topics.log.frame import BlockParts, Frame, named
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout, number_in, wal_file
 from topics.log.segment import DELETED, SegmentHead
 from topics.log.segment_files import SegmentKey
-from topics.log.snapshot import SegmentState, TopicState, WalPosition
+from topics.log.snapshot_files import SegmentState, TopicState, WalPosition
 from topics.model.errors import UNFINISHED_RESTORE, Finding, FolderBusyError
 from topics.model.settings import SettingsError
 from topics.ops.verify.log_check import Account, Hole, LogChecker, LogWalker

@@ -56,7 +56,7 @@ from topics.model.bounded_cache import Memo
 from topics.schema.registry import Registry
 from topics.schema.search_fields import Count, Field, Rollup, SearchConfig, Summary, SummaryParts
 from topics.search.query.aggregate import Aggregation
-from topics.search.query.columns import Mask, Numbers
+from topics.search.query.field_values import Mask, Numbers
 from topics.search.query.predicates import Predicate, bind_search, fields_of
 
 MAGIC: Final = b"TPCMP001"

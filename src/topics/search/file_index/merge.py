@@ -43,7 +43,7 @@ from topics.search.file_index.reader import (
 from topics.search.file_index.rollups import Rolled, build_rollup, merge_groups, most_groups, read_rollup, write_rollups
 from topics.search.memory_index.column_store import GrowingColumn, Keywords, WordColumn
 from topics.search.memory_index.memory_index import MemoryIndex
-from topics.search.query.columns import GAP, Mask, Numbers
+from topics.search.query.field_values import GAP, Mask, Numbers
 from topics.search.query.plan import Entry
 
 

@@ -14,13 +14,11 @@ from topics.model.seq_ranges import SeqRange
 from topics.search.file_index.file_format import IndexPlan
 from topics.search.file_index.reader import IndexFile, Rows
 from topics.search.file_index.rollups import Totals
-from topics.search.file_index.sorted_scan import SortedScan
-from topics.search.file_index.top_k import TopK
+from topics.search.file_index.top_k import SortedScan, TopK
 from topics.search.file_index.zone_maps import RowSelection
-from topics.search.memory_index.filter_masks import Late, MaskEvaluator, Scorer, count_rows
-from topics.search.memory_index.row_order import Matches, first_hits
+from topics.search.memory_index.row_selection import Late, MaskEvaluator, Matches, Scorer, count_rows, first_hits
 from topics.search.query.aggregate import Aggregation, Table
-from topics.search.query.columns import Mask, Numbers
+from topics.search.query.field_values import Mask, Numbers
 from topics.search.query.plan import Ask, Budget, Count, Counted, Found, KeysFound, Span, Totalled
 from topics.search.query.predicates import Predicate, has_scores
 from topics.search.query.score import Statistics

@@ -28,7 +28,7 @@ from topics.search.file_index.file_format import (
     read_column,
 )
 from topics.search.query.aggregate_arrays import Counted, State, Summed
-from topics.search.query.columns import FEW, GAP, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn, ranges
+from topics.search.query.field_values import FEW, GAP, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn, ranges
 
 # Texts of several index files as those of one.
 #

@@ -21,11 +21,10 @@ from topics.search.file_index.file_format import (
     pack_strings,
 )
 from topics.search.file_index.reader import IndexFile, NotStorableError, Rows, StoredStates, pack_states
-from topics.search.memory_index import memory_aggregates
-from topics.search.memory_index.filter_masks import MaskEvaluator
-from topics.search.memory_index.memory_aggregates import aggregate_rows
-from topics.search.memory_index.memory_index import MemoryIndex
-from topics.search.query import grammar
+from topics.search.memory_index import memory_index
+from topics.search.memory_index.memory_index import MemoryIndex, aggregate_rows
+from topics.search.memory_index.row_selection import MaskEvaluator
+from topics.search.query import predicates
 from topics.search.query.aggregate import Aggregation
 from topics.search.query.aggregate_arrays import (
     Buckets,
@@ -38,7 +37,7 @@ from topics.search.query.aggregate_arrays import (
     compacted,
     regroup,
 )
-from topics.search.query.columns import Mask, Numbers
+from topics.search.query.field_values import Mask, Numbers
 from topics.search.query.predicates import All, Equals, Everything, Predicate
 
 # Rollups in an index file: groups as arrays, which are taken as they are. `files` tells what the sections are.
@@ -181,7 +180,7 @@ def build_rollup(index: MemoryIndex, config: SearchConfig, version: int, name: s
             groups = _derived(rolled, length, rollup.dimensions if level == "all" else ())
             if groups is None:
                 ask = whole(config, version, name, length, level)
-                groups = memory_aggregates.aggregate_rows(index.sheet, index.columns, evaluator, alive, ask, most)
+                groups = memory_index.aggregate_rows(index.sheet, index.columns, evaluator, alive, ask, most)
                 groups = None if groups is None else regroup([groups], length, range(len(ask.group_by)))
             if groups is not None and len(groups) <= most:
                 rolled[length, level] = groups
@@ -341,7 +340,7 @@ class Totals:
         chosen = [place for place, name in enumerate(rollup.measures) if name in ask.measures]
         found = rolled.at(clean, chosen, fixed)
         groups = found if grouped == list(range(rolled.dimensions)) else regroup([found], interval, grouped)
-        return groups if len(groups) <= grammar.MAX_GROUPS else None
+        return groups if len(groups) <= predicates.MAX_GROUPS else None
 
     # Out of the columns
 
@@ -368,6 +367,6 @@ class Totals:
             if dirty is not None:
                 times = rows[self._ask.rollup.timestamp_field].snapshot(rows.count).single()[0]
                 alive &= np.isin(times // self._ask.interval_ms * self._ask.interval_ms, dirty)
-            return aggregate_rows(rows, rows, MaskEvaluator(rows, rows.count), alive, self._ask, grammar.MAX_GROUPS)
+            return aggregate_rows(rows, rows, MaskEvaluator(rows, rows.count), alive, self._ask, predicates.MAX_GROUPS)
 
         return step

@@ -20,7 +20,7 @@ from topics.schema.search_fields import (
     interval_ms,
     own_rollup,
 )
-from topics.search.query import grammar
+from topics.search.query import predicates
 from topics.search.query.aggregate_arrays import (
     NO_GROUPS,
     Counted,
@@ -288,8 +288,10 @@ def _parse_own(asked: _Request, config: SearchConfig, version: int) -> Aggregati
     """An aggregation over fields, of which nothing was declared but the fields."""
     if isinstance(asked.measures, list):
         raise InvalidRequestError("measures must be an object where no rollup is named", field="measures")
-    if asked.top is not None and not 1 <= asked.top <= grammar.MAX_GROUPS:
-        raise InvalidRequestError(f"top must be from 1 to {grammar.MAX_GROUPS}", field="top", max=grammar.MAX_GROUPS)
+    if asked.top is not None and not 1 <= asked.top <= predicates.MAX_GROUPS:
+        raise InvalidRequestError(
+            f"top must be from 1 to {predicates.MAX_GROUPS}", field="top", max=predicates.MAX_GROUPS
+        )
     length = 0 if asked.interval is None else interval_ms(asked.interval)
     if length is None:
         raise InvalidRequestError(f"interval {quoted(asked.interval or '')} is no length such as 10s", field="interval")
@@ -353,7 +355,7 @@ class AggregateState:
         key = self._ask.start_of(contribution.timestamp), contribution.group
         known = self._states.get(key)
         if known is None:
-            if len(self._states) >= grammar.MAX_GROUPS:
+            if len(self._states) >= predicates.MAX_GROUPS:
                 return False
             self._states[key] = contribution.states
             return True
@@ -389,11 +391,11 @@ class Table:
         if len(groups):
             self._parts.append(groups)
             self._count += len(groups)
-        if self._count <= grammar.MAX_GROUPS:
+        if self._count <= predicates.MAX_GROUPS:
             return True
         merged = self.groups()
-        fits = len(merged) <= grammar.MAX_GROUPS
-        self._parts = [merged if fits else merged.take(np.arange(grammar.MAX_GROUPS))]
+        fits = len(merged) <= predicates.MAX_GROUPS
+        self._parts = [merged if fits else merged.take(np.arange(predicates.MAX_GROUPS))]
         self._count = len(self._parts[0])
         return fits
 

@@ -14,8 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.search.query.columns import Numbers, ranges
-from topics.search.query.field_values import number_json
+from topics.search.query.field_values import Numbers, number_json, ranges
 
 # Histograms of many groups as arrays, and what else measures of groups are made with.
 

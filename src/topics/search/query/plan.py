@@ -3,20 +3,27 @@
 The parts of a stream have no entry in common, and together they have all of them. So the hits of a query are the best
 of the hits of its parts, its sums are their sums, and its keys are the first of their keys. Only a spent budget leaves
 something out, and then the coverage says how much at most.
+
+Cache of parsed and bound queries.
+
+Clients ask the same again and again, and to understand a query takes longer than to send it. What it means follows from
+its text and from the description that it is asked of; both are the key. A query that is refused is refused anew.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from topics.model.bounded_cache import Memo
+from topics.schema.registry import Registry
 from topics.schema.search_fields import SearchConfig
-from topics.search.query.aggregate import Aggregation, Table
+from topics.search.query.aggregate import Aggregation, Table, parse_aggregation
 from topics.search.query.aggregate_arrays import NO_GROUPS, Groups
 from topics.search.query.match import Matcher
-from topics.search.query.predicates import Predicate
+from topics.search.query.predicates import Bound, Predicate, bind_search
 from topics.search.query.score import Statistics, Term, Weights
-from topics.search.query.sort import OFFSET, Hit, Place, Sort
+from topics.search.query.sort import OFFSET, Hit, Place, Sort, parse_sort
 
 # Parts: what a query is asked of. The tail, a sealed segment, an index over many of them: each answers the same way.
 #
@@ -464,3 +471,42 @@ def count(parts: Iterable[Part], ask: Count, budget: Budget) -> list[int]:
 
 Running = SearchPlan | AggregatePlan | KeyListPlan | CountPlan
 """A query on its way through its parts."""
+
+
+_QUERIES: Final = 256
+LONGEST_KNOWN: Final = 512
+"""Longer texts are understood each time: what they become is many times as large."""
+
+_searches: Memo[tuple[bytes | None, str], Bound] = Memo(_QUERIES)
+_sorts: Memo[tuple[bytes | None, tuple[str, ...], bool], Sort] = Memo(_QUERIES)
+_aggregations: Memo[tuple[bytes | None, int, bytes], Aggregation] = Memo(_QUERIES)
+
+
+def known_search(q: str, registry: Registry) -> Bound:
+    """The predicate of a search's query. Raises InvalidRequestError."""
+    if len(q) > LONGEST_KNOWN:
+        return bind_search(q, _config_of(registry))
+    return _searches.get((registry.search, q), lambda: bind_search(q, _config_of(registry)))
+
+
+def known_sort(items: Sequence[str], registry: Registry, has_text: bool) -> Sort:
+    """The sort of a search. Raises InvalidRequestError."""
+    config = _config_of(registry)
+    if sum(map(len, items)) > LONGEST_KNOWN:
+        return parse_sort(items, config, has_text)
+    return _sorts.get((registry.search, tuple(items), has_text), lambda: parse_sort(items, config, has_text))
+
+
+def known_aggregation(body: bytes, registry: Registry) -> Aggregation:
+    """The aggregation of a request's body. Raises InvalidRequestError."""
+    version = registry.current_version
+    if len(body) > LONGEST_KNOWN:
+        return parse_aggregation(body, _config_of(registry), version)
+    key = registry.search, version, body
+    return _aggregations.get(key, lambda: parse_aggregation(body, _config_of(registry), version))
+
+
+def _config_of(registry: Registry) -> SearchConfig:
+    config = registry.search_config
+    assert config is not None, "who asks has looked"
+    return config

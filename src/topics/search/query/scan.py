@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from topics.schema.registry import Registry
-from topics.search.memory_index.fill import Decoder, EntryBatch, PlainBatch, read_value
+from topics.search.memory_index.column_store import Decoder, EntryBatch, PlainBatch, read_value
 from topics.search.memory_index.memory_index import MemoryIndex
 from topics.search.query.aggregate import AggregateState, Aggregation
 from topics.search.query.field_values import Extractor

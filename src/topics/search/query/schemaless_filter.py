@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from topics.model.errors import InvalidRequestError, quoted
 from topics.schema.documents import MISSING, finder, parse_pointer
 from topics.search.query.field_values import date_of, flattened, integer_of
-from topics.search.query.grammar import And, Bare, Clause, Has, Node, Not, Or, Text, parse_query
+from topics.search.query.predicates import And, Bare, Clause, Has, Node, Not, Or, Text, parse_query
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,99})(?:\.[0-9]{1,99})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _WORDS: Final[dict[str, object]] = {"true": True, "false": False, "null": None}

@@ -18,7 +18,7 @@ import msgspec
 from topics.model.errors import InvalidRequestError, quoted
 from topics.schema.search_fields import SearchConfig
 from topics.search.query.field_values import Row, canonical
-from topics.search.query.grammar import MAX_SORT_ITEMS
+from topics.search.query.predicates import MAX_SORT_ITEMS
 
 SCORE = "_score"
 OFFSET = "offset"

@@ -13,7 +13,7 @@ from topics.engine.read import ReadRequest, ReadResult, first_readable
 from topics.engine.topic import Topic
 from topics.model.errors import TopicsError
 from topics.model.seq_ranges import LossReason, Tombstone
-from topics.schema.promotion import Promoter
+from topics.schema.registry import Promoter
 from topics.search.service.backend import (
     PACK_BYTES,
     PACK_RECORDS,
@@ -28,8 +28,8 @@ from topics.search.service.backend import (
 )
 from topics.search.service.index_skip_scan import IndexSkipScan, Skip
 from topics.search.worker.messages import NO_INDEX, Filter, Result, views
-from topics.streams.offsets import Position
 from topics.streams.read import ReadSpec, StreamSlice
+from topics.streams.stream_state import Position
 from topics.wire.record_encoding import node_suffix
 from topics.wire.record_slicing import View, data_of, parts_of, project, without_nodes
 

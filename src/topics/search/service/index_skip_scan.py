@@ -23,9 +23,8 @@ from topics.search.service.backend import Later, Searcher, SeqSpan, Steps, next_
 from topics.search.service.index_file_cache import IndexedRange, IndexFiles, plan_for
 from topics.search.worker.messages import NO_INDEX, Mapped, Result, Seek
 from topics.streams.chunked_validation import Description
-from topics.streams.offsets import Position
 from topics.streams.read import ReadSpec, StreamSlice, joined
-from topics.streams.stream_state import stream_of
+from topics.streams.stream_state import Position, stream_of
 
 NEAR: Final = 4096
 """So few entries are sooner read than asked for."""

@@ -23,6 +23,7 @@ from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, first_readable
 from topics.engine.topic import Topic
 from topics.model.errors import TopicsError
+from topics.search.query.plan import known_search
 from topics.search.query.score import terms_of
 from topics.search.query.sort import OFFSET
 from topics.search.service.backend import (
@@ -51,7 +52,6 @@ from topics.search.worker.messages import (
     Result,
     SearchQuery,
 )
-from topics.search.worker.query_cache import known_search
 
 # What a query found, and what its answer covers.
 

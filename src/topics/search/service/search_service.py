@@ -1,16 +1,36 @@
-"""Search service: queries over streams, the entries of their hits, and filtered reads, behind one object."""
+"""Search service: queries over streams, the entries of their hits, and filtered reads, behind one object.
 
-from collections.abc import Callable
+Hit fetch: reads the entries of hits until one answer is full, with a cache of entries that were found before.
+"""
 
+from bisect import bisect_right
+from collections.abc import Callable, Container, Iterator, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from topics.engine.background_jobs import Until
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, ReadResult
-from topics.engine.topic import Topic
+from topics.engine.topic import Block, Topic
+from topics.log.segment import DELETED
+from topics.log.segment_files import OpenSegment, SegmentDamaged, SegmentKey
 from topics.model.errors import InvalidRequestError, ThrottledError, TopicsError
 from topics.schema.search_fields import SearchConfig
 from topics.search.query.predicates import bind_filter
-from topics.search.service.backend import InlineSearcher, Later, Searcher, SearchStats, at_once, run_steps
+from topics.search.service.backend import (
+    InlineSearcher,
+    Later,
+    Searcher,
+    SearchStats,
+    Steps,
+    at_once,
+    next_turn,
+    run_steps,
+)
 from topics.search.service.filtered_read import FilteredDiff, FilteredRead
-from topics.search.service.hit_fetch import EntryCache, Fetched, fetch_entries
 from topics.search.service.index_feed import IndexFeed, IndexPrefetch
 from topics.search.service.index_file_cache import IndexFiles
 from topics.search.service.index_skip_scan import IndexSkipScan, Read, SliceDone, read_key
@@ -24,9 +44,273 @@ from topics.search.service.query_execution import (
 )
 from topics.search.worker.messages import NO_INDEX, Query, SearchQuery
 from topics.streams.chunked_validation import Description
-from topics.streams.read import ReadSpec, StreamSlice
-from topics.streams.stream_state import stream_of
+from topics.streams.read import ReadSpec, StreamSlice, cutter
+from topics.streams.stream_state import Position, stream_of
 from topics.system.clock import SystemClock
+from topics.wire.record_slicing import View, data_span
+
+# Entries that hits showed, for the next search that finds them.
+#
+# Clients ask the same again and again, and other queries for the newest entries have the same hits. An entry never
+# changes, so its text is the same for as long as its stream is described alike, and so is what is shown of it. Whether
+# the entry is still there is no part of that: whoever has a hit finds that out each time.
+
+BYTES_MAX: Final = 8 * 1024 * 1024
+"""What is kept of all streams. When it is more all is forgotten: what is asked again and again is soon back."""
+_LONGEST: Final = 4096
+"""Longer entries are copied each time."""
+_STREAM_BYTES: Final = 1000
+_MET_BYTES: Final = 64
+_OVERHEAD_BYTES: Final = 200
+"""What an entry takes besides its text and what is shown of it."""
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class StreamEntryCache:
+    """Those of one stream, as it is described now."""
+
+    __slots__ = ("_met", "_shown", "_shows", "_store", "description", "epoch", "raws")
+
+    def __init__(self, store: "EntryCache", epoch: int, description: Description) -> None:
+        self._store = store
+        self.epoch = epoch
+        self.description = description
+        self._met: set[int] = set()
+        self.raws: dict[int, bytes] = {}
+        """By their seqs, promoted."""
+        self._shown: dict[int, msgspec.Raw] = {}
+        self._shows: object = None
+
+    def note(self, raws: dict[int, bytes]) -> bool:
+        """Entries that are not known; whether any is from now on. That is what was met before: most entries are found
+        once and never again, and to keep them would cost memory that is not in any cache."""
+        again = {seq: raw for seq, raw in raws.items() if seq in self._met and len(raw) <= _LONGEST}
+        if self._store.has_room(_MET_BYTES * (len(raws) - len(again))):
+            self._met.update(raws)
+        if again and self._store.has_room(sum(map(len, again.values())) + _OVERHEAD_BYTES * len(again)):
+            self.raws.update(again)
+        return bool(again)
+
+    def shown_by(self, shows: object) -> dict[int, msgspec.Raw]:
+        """How entries are shown by somebody, which is the same for as long as that is the same object."""
+        if self._shows is not shows:
+            self._shows, self._shown = shows, {}
+        return self._shown
+
+    def note_shown(self, seqs: Sequence[int], fields: Sequence[Any]) -> None:
+        """Notes how those entries are shown, as JSON, that are known: to encode one by itself takes longer than with
+        others."""
+        for seq, value in zip(seqs, fields, strict=True):
+            if seq in self.raws:
+                encoded = _encode(value)
+                if self._store.has_room(len(encoded)):
+                    self._shown[seq] = msgspec.Raw(encoded)
+
+
+class EntryCache:
+    """Those of all streams."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._streams: dict[int, StreamEntryCache] = {}
+
+    def of(self, topic: Topic, description: Description) -> StreamEntryCache:
+        known = self._streams.get(topic.id)
+        if known is None or known.description is not description or known.epoch != topic.epoch:
+            self.has_room(_STREAM_BYTES)
+            known = self._streams[topic.id] = StreamEntryCache(self, topic.epoch, description)
+        return known
+
+    def has_room(self, size: int) -> bool:
+        """Takes so much room, if there is any. Otherwise all is forgotten, and who came last as well."""
+        self._bytes += size
+        if self._bytes <= self._bytes_max:
+            return True
+        self._bytes = 0
+        self._streams.clear()
+        return False
+
+
+ANSWER_BYTES = 16 * 1024 * 1024
+"""What the entries of one answer may have together; the one that crosses it is the last."""
+TURN_BYTES = 1024 * 1024
+"""What is copied before others have their turn."""
+
+
+class Fetched(NamedTuple):
+    entries: dict[int, bytes]
+    """By their seqs, promoted; those that are gone by now are missing."""
+    reached: int
+    """How many seqs were looked at."""
+    seen: StreamEntryCache | None = None
+    """What was shown of them before; None where none of them was."""
+
+
+def fetch_entries(
+    engine: Engine, topic: Topic, cache: StreamEntryCache, seqs: Sequence[int], later: Later
+) -> Steps[Fetched]:
+    """Gives the entries of some seqs, as many as one answer may have. Nearly all are nearby and come at once; one that
+    is not is read by itself."""
+    found = _Found(engine, topic, cache, seqs)
+    promoter = cache.description.promoter
+    while True:
+        is_over = found.take_nearby()
+        if found.reached == len(seqs) or found.size >= ANSWER_BYTES:
+            break
+        if is_over:
+            yield next_turn(later)
+            continue
+        seq = seqs[found.reached]
+        spec = ReadSpec(position=Position(seq - 1), max_records=1, max_bytes=1, up_to=seq)
+        read: StreamSlice = yield Until(partial(engine.read_as, topic, spec.request(), cutter(spec, promoter)))
+        found.take(read)
+    return Fetched(found.entries, found.reached, cache if found.any_cached else None)
+
+
+class _Found:
+    """The entries of one fetch so far."""
+
+    __slots__ = ("_cache", "_engine", "_promoter", "_seqs", "_topic", "any_cached", "entries", "reached", "size")
+
+    def __init__(self, engine: Engine, topic: Topic, cache: StreamEntryCache, seqs: Sequence[int]) -> None:
+        self._engine = engine
+        self._topic = topic
+        self._cache = cache
+        self._promoter = cache.description.promoter
+        self._seqs = seqs
+        self.any_cached = False
+        self.entries: dict[int, bytes] = {}
+        self.size = 0
+        self.reached = 0
+
+    def take_nearby(self) -> bool:
+        """Takes entries up to one that is not at hand; whether the turn is over before."""
+        entries, known, size = self.entries, self._cache.raws, self.size
+        end, begun, new = min(size + TURN_BYTES, ANSWER_BYTES), self.reached, dict[int, bytes]()
+        promoted_to = 0 if self._promoter is None else self._promoter.current_from
+        for seq, stored in nearby(self._engine, self._topic, self._seqs[self.reached :], known):
+            raw = known.get(seq)
+            if raw is None:
+                raw = new[seq] = stored if seq > promoted_to else self._promoted(seq, stored)
+            entries[seq] = raw
+            size += len(raw)
+            self.reached += 1
+            if size >= end:
+                break
+        has_met = bool(new) and self._cache.note(new)
+        self.any_cached |= has_met or len(new) < self.reached - begun
+        self.size = size
+        return size >= end
+
+    def take(self, read: StreamSlice) -> None:
+        """Takes the next entry as a read found it, which may be not at all."""
+        if read.count:
+            self.entries[self._seqs[self.reached]] = read.body[1:-1]
+            self.size += len(read.body)
+        self.reached += 1
+
+    def _promoted(self, seq: int, stored: bytes) -> bytes:
+        assert self._promoter is not None
+        return bytes(self._promoter.promote(seq - 1, stored))
+
+
+def nearby(
+    engine: Engine, topic: Topic, seqs: Sequence[int], known: Container[int] = ()
+) -> Iterator[tuple[int, bytes]]:
+    """The texts of entries up to one that is not at hand, which only a read can tell what became of. Those of entries
+    that are known are empty. It is good for one turn of the loop: what was found of a run may be gone in the next. This
+    is what nearly every hit costs, so it is done in few steps."""
+    lookup, span = _RunLookup(engine, topic), _NOTHING
+    first, last = span.first, span.last
+    for seq in seqs:
+        if not first <= seq <= last:
+            span = lookup.find(seq)
+            # What was dropped at the front may end within a run.
+            first, last = max(span.first, topic.earliest), span.last
+            if not first <= seq <= last:
+                return
+            view, flags, segment = span.view, span.flags, span.segment
+            text, good_from, good_to = view.text, 0, 0
+        index = seq - span.first
+        if flags is not None and flags[span.flags_at + index] == DELETED:
+            return
+        if seq in known:
+            yield seq, b""
+            continue
+        begin, end = data_span(view, index)
+        if segment is not None and not (good_from <= begin and end <= good_to):
+            try:
+                good_from, good_to = segment.check_text(begin, end)
+            except SegmentDamaged:
+                return
+        yield seq, bytes(text[begin:end])
+
+
+class _RunLookup:
+    """The spans of a topic that entries are in. Hits are mostly of a few runs, so each is looked for once."""
+
+    def __init__(self, engine: Engine, topic: Topic) -> None:
+        self._reader = engine.reader
+        self._topic = topic
+        self._first, self._last = (topic.earliest, topic.head) if topic.origin is None else (1, 0)
+        self._known: list[_SeqSpan] = []
+        """What was found, by where it begins."""
+        self._firsts: list[int] = []
+
+    def find(self, seq: int) -> "_SeqSpan":
+        """The span of an entry, if that is at hand. Hits that are sorted by a field go to and fro between a few."""
+        if not self._first <= seq <= self._last:
+            return _NOTHING
+        place = bisect_right(self._firsts, seq)
+        if place and seq <= self._known[place - 1].last:
+            return self._known[place - 1]
+        found = self._find(seq)
+        if found is not _NOTHING:
+            self._firsts.insert(place, found.first)
+            self._known.insert(place, found)
+        return found
+
+    def _find(self, seq: int) -> "_SeqSpan":
+        topic, reader = self._topic, self._reader
+        run = topic.run_from(seq)
+        if run is None or run.first_seq > seq:
+            return _NOTHING
+        flags = reader.flags(topic.id, run)
+        if isinstance(run, Block):
+            return _SeqSpan(run.first_seq, run.last_seq, run.view, flags)
+        # Looked at once: the sealer may take the blocks away at any moment.
+        blocks = run.blocks
+        if blocks is not None:
+            block = blocks[bisect_right(blocks, seq, key=_first_seq) - 1]
+            return _SeqSpan(block.first_seq, block.last_seq, block.view, flags, block.first_seq - run.first_seq)
+        if run.cold:
+            return _NOTHING
+        try:
+            opened = reader.store.open(SegmentKey(topic.id, run.first_seq, run.cold))
+        except SegmentDamaged:
+            return _NOTHING
+        return _SeqSpan(run.first_seq, run.last_seq, opened.view, flags, 0, opened)
+
+
+class _SeqSpan(NamedTuple):
+    """Entries that follow each other in one text."""
+
+    first: int
+    last: int
+    view: View
+    flags: bytes | bytearray | None
+    flags_at: int = 0
+    """Where the flag of the first one is."""
+    segment: OpenSegment | None = None
+    """Where the text is checked when it is first looked at."""
+
+
+_NOTHING = _SeqSpan(1, 0, View(b"", memoryview(b""), 0, 0), None)
+_first_seq = attrgetter("first_seq")
+
 
 SCAN_BYTES = 512 * 1024 * 1024
 STREAM_BYTES = 128 * 1024 * 1024

@@ -18,8 +18,7 @@ import msgspec
 from topics.log.catalog import CatalogTopic
 from topics.model.seq_ranges import SeqRange, covers, difference, union
 from topics.spark.archive.archive_state import ArchivedTopic, ArchiveState, Dropped, Event, Expired, Masked, Removed
-from topics.spark.archive.data_files import ArchiveFile, Run, folder_of
-from topics.spark.archive.delete_masks import Mask
+from topics.spark.archive.data_files import ArchiveFile, Mask, Run, folder_of
 from topics.spark.segment_reader import SEQ_MAX, SegmentRef, has_elapsed
 
 FILE_BYTES = 128 * 1024 * 1024

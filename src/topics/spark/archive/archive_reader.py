@@ -20,8 +20,7 @@ from topics.log.layout import check_place, is_object_store
 from topics.log.object_store.tiered_fs import guest_files
 from topics.spark.archive.archive_state import ArchivedTopic, ArchiveState
 from topics.spark.archive.archive_writer import RowReader
-from topics.spark.archive.data_files import ARCHIVE_SCHEMA, ArchiveFile, Run
-from topics.spark.archive.delete_masks import WORDS_A_CHUNK, Mask, chunks_of
+from topics.spark.archive.data_files import ARCHIVE_SCHEMA, WORDS_A_CHUNK, ArchiveFile, Mask, Run, chunks_of
 from topics.spark.archive.ledger import ArchiveStore
 from topics.spark.promotion import Versions, promoted
 from topics.spark.segment_reader import GROUP_BYTES

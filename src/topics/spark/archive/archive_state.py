@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from topics.model.seq_ranges import Ranges, SeqRange, intersection, union
-from topics.spark.archive.data_files import ArchiveFile, Run
-from topics.spark.archive.delete_masks import Mask
+from topics.spark.archive.data_files import ArchiveFile, Mask, Run
 
 # Events of the archive. A commit is a list of events; the ledger stores commits, and both the pipeline and readers
 # get the state by applying them in order.

@@ -22,6 +22,7 @@ from topics.spark.archive.archive_state import ArchiveState, Covered, Event
 from topics.spark.archive.data_files import (
     ARCHIVE_SCHEMA,
     ArchiveFile,
+    Mask,
     ParquetBytes,
     Run,
     by_day,
@@ -29,7 +30,6 @@ from topics.spark.archive.data_files import (
     is_tagged,
     run_of,
 )
-from topics.spark.archive.delete_masks import Mask
 from topics.spark.segment_reader import SegmentRef, bucket_of
 from topics.system.entropy import SystemEntropy
 

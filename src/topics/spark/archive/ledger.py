@@ -29,8 +29,7 @@ from topics.log.fs import FileSystem, read_whole, replace_file
 from topics.model.seq_ranges import SeqRange
 from topics.spark.archive.archive_plan import newest_delete
 from topics.spark.archive.archive_state import NOT_RECORDED, ArchivedTopic, ArchiveState, Commit, Dropped, Event, Owned
-from topics.spark.archive.data_files import ArchiveFile
-from topics.spark.archive.delete_masks import Mask
+from topics.spark.archive.data_files import ArchiveFile, Mask
 from topics.spark.segment_reader import History
 
 T = TypeVar("T")

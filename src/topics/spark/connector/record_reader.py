@@ -21,8 +21,7 @@ from topics.spark.archive.data_files import Run
 from topics.spark.archive.ledger import ArchiveStore
 from topics.spark.arrow_slices import CONTENT_TYPE_KEY, JSON_TYPE, RECORD_SCHEMA
 from topics.spark.connector.options import Access, Losses, ReadOptions
-from topics.spark.connector.origins import Origin, Position, losses_within
-from topics.spark.connector.partitions import SeqSpan
+from topics.spark.connector.origins import Origin, Position, SeqSpan, losses_within
 from topics.spark.promotion import Versions, ask_versions, catalogued_versions
 from topics.spark.segment_reader import (
     SEQ_MAX,

@@ -37,8 +37,18 @@ from topics.spark.connector.options import (
     to_checkpoint,
     write_options,
 )
-from topics.spark.connector.origins import Origin, SegmentOrigin, found_positions, origin_of
-from topics.spark.connector.partitions import PieceSize, SeqSpan, limited, packed, resolve, spans
+from topics.spark.connector.origins import (
+    Origin,
+    PieceSize,
+    SegmentOrigin,
+    SeqSpan,
+    found_positions,
+    limited,
+    origin_of,
+    packed,
+    resolve,
+    spans,
+)
 from topics.spark.connector.record_reader import SpanReader, plan_history, read_history, versions_of
 from topics.spark.connector.sink import BatchSink, StreamSink
 from topics.spark.connector.spark_versions import (

@@ -1,7 +1,14 @@
-"""Iceberg manifests: lists of data files and delete files. Unchanged manifests are reused by the next snapshot."""
+"""Iceberg manifests: lists of data files and delete files. Unchanged manifests are reused by the next snapshot.
+
+Iceberg table schema: columns, partition spec, sort order and properties of the archive's tables.
+
+Iceberg FileIO on a `FileSystem`, so that table files are stored where the archive is: folder or object store.
+"""
 
 import io
 from collections.abc import Callable, Collection, Iterable, Sequence
+from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +16,7 @@ import pyarrow.parquet as pq
 import xxhash
 from pyiceberg.avro.codecs import AvroCompressionCodec
 from pyiceberg.conversions import to_bytes
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -21,14 +29,203 @@ from pyiceberg.manifest import (
     read_manifest_list,
     write_manifest_list,
 )
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import create_mapping_from_schema
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, StringType, TimestamptzType
+from pyiceberg.types import IcebergType, LongType, NestedField, StringType, TimestamptzType
 
-from topics.log.fs import FileSystem
-from topics.spark.archive.data_files import ArchiveFile, Run, TableFile, read_column
-from topics.spark.archive.delete_masks import Ints, Mask
-from topics.spark.iceberg.file_io import TableIO
-from topics.spark.iceberg.table_schema import EPOCH, ORDER_ID, TOPIC, Shape
+from topics.log.fs import FileSystem, read_whole
+from topics.spark.archive.data_files import ArchiveFile, Ints, Mask, Run, TableFile, read_column
+from topics.spark.arrow_slices import FIELD_IDS
+from topics.spark.segment_reader import BUCKETS
+
+
+class TableIO(FileIO):
+    """Reads and writes whole files: metadata files are small."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        super().__init__({})
+        self._fs = fs
+
+    def new_input(self, location: str) -> InputFile:
+        return _Input(self._fs, location)
+
+    def new_output(self, location: str) -> OutputFile:
+        return _Output(self._fs, location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        self._fs.remove(location if isinstance(location, str) else location.location)
+
+
+class _Input(InputFile):
+    def __init__(self, fs: FileSystem, location: str) -> None:
+        super().__init__(location)
+        self._fs = fs
+
+    def __len__(self) -> int:
+        return len(self._whole())
+
+    def exists(self) -> bool:
+        return self._fs.exists(self.location)
+
+    def open(self, seekable: bool = True) -> InputStream:
+        return io.BytesIO(self._whole())
+
+    def _whole(self) -> bytes:
+        data = read_whole(self._fs, self.location)
+        if data is None:
+            raise FileNotFoundError(self.location)
+        return data
+
+
+class _Output(OutputFile):
+    def __init__(self, fs: FileSystem, location: str) -> None:
+        super().__init__(location)
+        self._fs = fs
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def exists(self) -> bool:
+        return self._fs.exists(self.location)
+
+    def to_input_file(self) -> InputFile:
+        return _Input(self._fs, self.location)
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        return _Stream(self)
+
+    def put(self, data: bytes) -> None:
+        write_synced(self._fs, self.location, data)
+        self._length = len(data)
+
+
+class _Stream:
+    """Writes its bytes to the file when it is closed, and nothing after an exception."""
+
+    def __init__(self, output: _Output) -> None:
+        self._output = output
+        self._pieces: list[bytes] | None = []
+
+    def write(self, b: bytes) -> int:
+        assert self._pieces is not None
+        self._pieces.append(bytes(b))
+        return len(b)
+
+    def tell(self) -> int:
+        return sum(map(len, self._pieces or ()))
+
+    def close(self) -> None:
+        pieces, self._pieces = self._pieces, None
+        if pieces is not None:
+            self._output.put(b"".join(pieces))
+
+    def __enter__(self) -> "_Stream":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._pieces = None
+        self.close()
+
+
+def write_synced(fs: FileSystem, path: str, data: bytes | memoryview) -> None:
+    """Writes a new file and syncs it. The name is durable after the folder is synced."""
+    file = fs.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, data)
+        file.sync()
+    finally:
+        file.close()
+
+
+FORMAT_VERSION = 2
+"""Version 2: every reader applies its position deletes; few support version 3 yet."""
+TOPIC, EPOCH, SEQ, TS = (FIELD_IDS[name] for name in ("topic", "epoch", "seq", "ts"))
+
+
+def _field(name: str, kind: IcebergType, doc: str, required: bool = True) -> NestedField:
+    return NestedField(FIELD_IDS[name], name, kind, required=required, doc=doc)
+
+
+SCHEMA = Schema(
+    _field("topic", StringType(), "the topic's name"),
+    _field("epoch", LongType(), "tells the topic from a later one of the same name"),
+    _field("seq", LongType(), "the record's number in its topic"),
+    _field("ts", TimestamptzType(), "when it was committed"),
+    _field("node", StringType(), "who wrote it", required=False),
+    _field("tag", StringType(), "its tag", required=False),
+    _field("meta", StringType(), "its headers as JSON text", required=False),
+    _field("data", StringType(), "its payload as JSON text; of a binary one, base64 in a JSON string"),
+    _field("content_type", StringType(), "application/json, or what the headers say"),
+)
+
+SPEC = PartitionSpec(
+    PartitionField(source_id=TS, field_id=1000, transform=DayTransform(), name="day"),
+    PartitionField(source_id=TOPIC, field_id=1001, transform=BucketTransform(BUCKETS), name="topic_bucket"),
+)
+
+ORDER = SortOrder(*[SortField(source_id=column, transform=IdentityTransform()) for column in (TOPIC, EPOCH, SEQ)])
+
+ORDER_ID = 1
+"""The id of the first sort order of a table."""
+
+
+class Shape(NamedTuple):
+    """The kind of a table: the archive's own (the default), or the typed table of one stream."""
+
+    schema: Schema
+    spec: PartitionSpec
+    order: SortOrder
+    created: Schema
+    """The columns of a new table; the first commit evolves it to `schema`."""
+    seq_id: int
+    ts_id: int
+    seq_column: str
+    shared: bool
+    """Whether topics share the table, and its files have one bucket of topics."""
+
+    def fits(self, metadata: TableMetadata) -> bool:
+        """Whether a table can evolve to this shape: no field id was ever used for another column."""
+        if metadata.spec() != self.spec:
+            return False
+        if self.shared:
+            return metadata.schema() == self.schema
+        desired = {field.field_id: field for field in self.schema.fields}
+        return all(
+            (field.name, field.field_type) == (desired[field.field_id].name, desired[field.field_id].field_type)
+            for known in metadata.schemas
+            for field in known.fields
+            if field.field_id in desired
+        )
+
+
+RECORDS = Shape(SCHEMA, SPEC, ORDER, SCHEMA, SEQ, TS, "seq", shared=True)
+"""The archive's own table: the records of all topics as they were written."""
+
+
+def properties(file_bytes: int, schema: Schema = SCHEMA) -> dict[str, str]:
+    """Table properties for other engines. Only this pipeline writes the table."""
+    return {
+        "format-version": str(FORMAT_VERSION),
+        # Files without field ids are read by column name.
+        "schema.name-mapping.default": create_mapping_from_schema(schema).model_dump_json(),
+        "write.format.default": "parquet",
+        "write.parquet.compression-codec": "zstd",
+        "write.target-file-size-bytes": str(file_bytes),
+        "write.delete.mode": "merge-on-read",
+        "write.delete.granularity": "file",
+        "write.metadata.previous-versions-max": "500",
+    }
+
 
 MANIFEST_FILES = 4096
 """The maximum number of files in one manifest."""

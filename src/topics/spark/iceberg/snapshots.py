@@ -19,8 +19,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from topics.spark.iceberg.file_io import TableIO
-from topics.spark.iceberg.manifests import live_files, manifests_at
+from topics.spark.iceberg.manifests import TableIO, live_files, manifests_at
 from topics.spark.segment_reader import has_elapsed
 
 _MADE = "topics.made-ms"

@@ -22,13 +22,14 @@ from pyiceberg.table.update import TableUpdate
 
 from topics.log.fs import FileSystem
 from topics.spark.archive.archive_state import ArchiveState, Copied, Dropped, Event, Masked, Owned, Removed, Rewritten
-from topics.spark.archive.data_files import ArchiveFile, TableFile
-from topics.spark.archive.delete_masks import Ints, Mask
+from topics.spark.archive.data_files import ArchiveFile, Ints, Mask, TableFile
 from topics.spark.iceberg.catalogs import Pointer, TableDamagedError, Version
-from topics.spark.iceberg.file_io import TableIO, write_synced
 from topics.spark.iceberg.manifests import (
     PATH_ID,
+    RECORDS,
     ManifestMaker,
+    Shape,
+    TableIO,
     data_entry,
     delete_entry,
     encoded_positions,
@@ -36,6 +37,8 @@ from topics.spark.iceberg.manifests import (
     hidden_positions,
     live_files,
     manifests_at,
+    properties,
+    write_synced,
 )
 from topics.spark.iceberg.snapshots import (
     History,
@@ -47,7 +50,6 @@ from topics.spark.iceberg.snapshots import (
     snapshot_updates,
     summary_of,
 )
-from topics.spark.iceberg.table_schema import RECORDS, Shape, properties
 from topics.system.entropy import Entropy
 
 FILE_BYTES = 128 * 1024 * 1024

@@ -24,8 +24,7 @@ from topics.schema.registry import Registry
 from topics.schema.typed_columns import Column, ColumnKind, Columns, columns_of, fill
 from topics.spark.archive.archive_state import ArchiveState
 from topics.spark.archive.archive_writer import RowReader
-from topics.spark.archive.data_files import ArchiveFile, Run, TableFile, read_column
-from topics.spark.archive.delete_masks import Ints, Mask
+from topics.spark.archive.data_files import ArchiveFile, Ints, Mask, Run, TableFile, read_column
 from topics.spark.arrow_slices import JSON_TYPE
 from topics.system.entropy import SystemEntropy
 

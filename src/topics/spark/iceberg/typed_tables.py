@@ -14,8 +14,8 @@ from topics.log.fs import FileSystem
 from topics.schema.typed_columns import Column, ColumnKind
 from topics.spark.archive.archive_state import ArchivedTopic, ArchiveState
 from topics.spark.archive.data_files import ArchiveFile, Run, TableFile
+from topics.spark.iceberg.manifests import Shape
 from topics.spark.iceberg.table import ArchiveTable
-from topics.spark.iceberg.table_schema import Shape
 from topics.spark.iceberg.typed_files import BASE, Subject, TypedFileSelection, TypedFileSelector
 from topics.spark.segment_reader import has_elapsed
 

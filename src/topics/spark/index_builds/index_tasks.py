@@ -9,8 +9,7 @@ from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.log.object_store.store import StoreUnavailable
 from topics.search.file_index.file_format import Write
-from topics.search.file_index.index_copies import CopyDamagedError
-from topics.search.file_index.manifest import IndexFileEntry, IndexStore, index_file_name
+from topics.search.file_index.manifest import CopyDamagedError, IndexFileEntry, IndexStore, index_file_name
 from topics.search.file_index.merge import freeze, merge, unasked_index
 from topics.search.file_index.reader import IndexFile, IndexFileHead
 from topics.search.query.scan import EntryReader

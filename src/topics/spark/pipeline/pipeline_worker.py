@@ -34,12 +34,11 @@ from topics.spark.iceberg.typed_files import typed_name
 from topics.spark.iceberg.typed_tables import TypedTable
 from topics.spark.index_builds.index_plan import IndexRules
 from topics.spark.pipeline.archive_product import ArchiveProduct
-from topics.spark.pipeline.delete_acks import DeleteAcks
 from topics.spark.pipeline.executors import SparkExecutor
 from topics.spark.pipeline.index_product import IndexProduct
 from topics.spark.pipeline.pipeline_settings import archive_root, files_of, has_archive, layout_of, record, resolve
 from topics.spark.pipeline.products import Product
-from topics.spark.pipeline.rounds import Executor, Pipeline
+from topics.spark.pipeline.rounds import DeleteAcks, Executor, Pipeline
 from topics.spark.pipeline.status import WorkerStatus, load_status, save_status
 from topics.spark.pipeline.task_packing import FrameRules
 from topics.spark.pipeline.typed_product import TypedProduct, typed_folders

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from topics.model.errors import InvalidRequestError, TopicsError, TopicStateError, quoted
-from topics.streams.offsets import START
+from topics.streams.stream_state import START
 from topics.system.entropy import Entropy
 
 # Errors; the codes are those of the protocol.

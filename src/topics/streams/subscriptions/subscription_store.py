@@ -18,7 +18,7 @@ from topics.model.names import SUBSCRIPTIONS_TOPIC, is_server_name
 from topics.model.records import Batch, Record
 from topics.model.router_rules import DeleteSelector
 from topics.model.topic_config import Durability, TopicConfig
-from topics.streams.offsets import START, decode_offset, offset_of, read_offset, tail_offset
+from topics.streams.stream_state import START, decode_offset, offset_of, read_offset, tail_offset
 from topics.streams.streams import Streams
 from topics.streams.subscriptions.subscription import Link, Owner, Subscription, SubscriptionRequest, literal_prefix
 from topics.streams.subscriptions.webhook_security import SEED_BYTES, Signer

@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 
 from topics.model.errors import InvalidRequestError, ThrottledError, TopicsError
-from topics.streams.offsets import START
+from topics.streams.stream_state import START
 from topics.streams.streams import Streams
 from topics.streams.subscriptions.subscription import (
     STREAMS_MAX,

@@ -3,33 +3,126 @@
 An entry is written after its change is as durable as promised, so it never reports something that a crash takes back. A
 crash, a full disk or a time without this log may leave changes unreported; they are found by comparing the log with the
 existing streams, at every start and whenever the queue of pending entries overflows.
+
+System stream: a stream that only the server writes, created when it is missing and found again after a restart.
+
+A user's stream that got the same name before it was reserved is left alone. Entries of a system stream are validated,
+logged, sealed and evicted as all others are.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final, Literal
 
 import msgspec
 
+from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, ReadResult, execute_read
+from topics.engine.results import AppendResult, PutResult
 from topics.engine.topic import Topic
+from topics.engine.write_path import Change, Gate
+from topics.log.commit_requests import CommitTiming
+from topics.log.frame import FrameKind
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.limits import MIB
 from topics.model.names import REGISTRY_STREAM, is_server_name
-from topics.model.records import Record
+from topics.model.records import Batch, Record
 from topics.model.topic_config import Durability, TopicConfig
 from topics.schema.contract import Contract
 from topics.schema.documents import encode
 from topics.schema.registry import Registry, Version
+from topics.streams.append import Later
+from topics.streams.chunked_validation import Description
 from topics.streams.contracts import contract_of
-from topics.streams.lifecycle import describe, own_title
-from topics.streams.producers import Later
-from topics.streams.stream_state import is_retired, stream_of
+from topics.streams.lifecycle import describe, is_own_stream, own_title
+from topics.streams.stream_frames import StreamPart, encode_creation
+from topics.streams.stream_state import JSON_TYPE, is_retired, stream_of
 from topics.streams.streams import Streams
-from topics.streams.system_streams.system_stream import SystemStream
 from topics_protocol.rfc3339 import write_time
+
+_log = logging.getLogger(__name__)
+
+Done = Callable[[TopicsError | None], None]
+
+
+class SystemStream:
+    def __init__(self, engine: Engine, name: str, contract: Contract, config: TopicConfig) -> None:
+        self._engine = engine
+        self._name = name
+        self._description = Description(contract)
+        self._config = config
+        self._topic: Topic | None = None
+
+    @property
+    def topic(self) -> Topic | None:
+        """The stream, once it is there."""
+        topic = self._topic
+        return topic if topic is not None and topic.created else None
+
+    def open(self, done: Done) -> None:
+        """Finds the stream or makes it, and gives it its config. May be called again after a failure."""
+        topic = self._engine.find(self._name)
+        if topic is None:
+            self._create(done)
+        elif not is_own_stream(topic):
+            _log.warning("a stream has the name of a system stream, which is not written", extra={"stream": topic.name})
+        else:
+            self._topic = topic
+            self._configure(topic, done)
+
+    def write(self, records: Sequence[Record], done: Done) -> None:
+        """Appends some entries, all of them or none."""
+        engine, topic = self._engine, self.topic
+        assert topic is not None, "a stream is written once it is open"
+
+        def written(outcome: AppendResult | TopicsError) -> None:
+            done(outcome if isinstance(outcome, TopicsError) else None)
+
+        try:
+            admitted = engine.streams.admit(topic, lambda: records, False) or records
+            engine.write(topic, Batch(records=admitted), written)
+        except TopicsError as error:
+            done(error)
+
+    def _create(self, done: Done) -> None:
+        engine = self._engine
+        try:
+            topic = engine.new_topic(self._name, self._config)
+            engine.write_path.check(topic)
+        except TopicsError as error:
+            done(error)
+            return
+        part = StreamPart(JSON_TYPE, renewed_ms=topic.created_ts, contract=self._description.raw)
+        engine.streams.adopt(topic, part)
+
+        def applied(timing: CommitTiming) -> None:
+            engine.add_topic(topic)
+            self._topic = topic
+            done(None)
+
+        def failed(error: TopicsError) -> None:
+            engine.release_name(topic)
+            done(error)
+
+        frame = (FrameKind.STREAM_CREATE, encode_creation(part, engine.creation_body(topic)), b"")
+        engine.write_path.log(Change(engine.write_path, topic, (frame,), applied, failed), Gate.SYNC)
+
+    def _configure(self, topic: Topic, done: Done) -> None:
+        """Retention is what the settings say now, not what they said when the stream was made."""
+        if topic.staged_config == self._config:
+            done(None)
+            return
+
+        def put(outcome: PutResult | TopicsError) -> None:
+            done(outcome if isinstance(outcome, TopicsError) else None)
+
+        try:
+            self._engine.put_config(topic, self._config, put)
+        except TopicsError as error:
+            done(error)
+
 
 # Content of `__registry__`: one entry for each event of a stream.
 #
@@ -144,7 +237,6 @@ _ENTRIES_A_STEP = 500
 _NUMBERS_A_STEP = 2_000
 
 Told = Callable[[dict[str, Any]], None]
-Done = Callable[[TopicsError | None], None]
 
 
 class Reconciler:
@@ -251,8 +343,6 @@ BATCH_MAX = 500
 PENDING_MAX = 100_000
 """Entries that wait to be written. Beyond it none are kept, and the streams are compared with the log instead."""
 RETRY_S = 1.0
-
-_log = logging.getLogger(__name__)
 
 
 class LifecycleLog:

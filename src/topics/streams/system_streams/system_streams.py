@@ -16,11 +16,10 @@ from topics.schema.documents import encode
 from topics.schema.profiles.metrics import SCHEMA, Metrics
 from topics.schema.registry import Registry, Version
 from topics.search.service.backend import SearchStats
+from topics.streams.append import Later
 from topics.streams.lifecycle import own_title
-from topics.streams.producers import Later
 from topics.streams.streams import Streams
-from topics.streams.system_streams.registry_stream import LifecycleLog
-from topics.streams.system_streams.system_stream import SystemStream
+from topics.streams.system_streams.registry_stream import LifecycleLog, SystemStream
 
 # Samples: counters and gauges of the server at one moment.
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from tests.unit.api.live.rig import Rig
-from topics.api.call import Call
+from topics.api.app import Call
 from topics.api.live import LongPoll, SlowLimits
 from topics.api.live.transports import found_frame
 from topics.api.v0.records import DiffSource
-from topics.api.v0.watch_events import SHARED
+from topics.api.v0.watch import SHARED
 from topics.engine.read import ReadRequest, ReadResult
 from topics.model.errors import TopicNotFoundError
 

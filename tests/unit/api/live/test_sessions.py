@@ -5,7 +5,7 @@ import pytest
 from topics.api.auth import ANYONE, Key, Scope
 from topics.api.error_responses import NotFoundError
 from topics.api.live import Connections, Projection, Session, Sessions
-from topics.api.v0.watch_events import SHARED
+from topics.api.v0.watch import SHARED
 from topics.model.errors import ThrottledError
 from topics.testing import ManualClock, SeededEntropy
 

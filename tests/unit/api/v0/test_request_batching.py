@@ -15,9 +15,8 @@ from topics.api.v0 import appends, records
 from topics.api.v0.request_parsing import decode_body
 from topics.api.v0.routes import V0_ROUTES
 from topics.engine.engine import Engine
-from topics.http.exchange import Exchange
+from topics.http.exchange import LENGTH_LINES, Exchange, Renderer
 from topics.http.messages import Headers, RequestHead
-from topics.http.response_encoding import LENGTH_LINES, Renderer
 from topics.http.streaming import Stream, Upgrade
 from topics.model.records import AppendBody
 from topics.model.topic_config import Discard

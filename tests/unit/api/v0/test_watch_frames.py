@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.api.live.frames import RecordBatch
-from topics.api.v0.watch_events import SHARED, SOLO, encode_map, error_event, event, heartbeat
+from topics.api.v0.watch import SHARED, SOLO, encode_map, error_event, event, heartbeat
 from topics.model.errors import CorruptSegmentError
 from topics.model.seq_ranges import LossReason, Tombstone
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.api.v0.watch_events import MAPPED_TOPICS_MAX, IdWriter, encode_map, read_id
+from topics.api.v0.watch import MAPPED_TOPICS_MAX, IdWriter, encode_map, read_id
 from topics.model.limits import MAX_U64
 
 SEQS = st.integers(0, MAX_U64)

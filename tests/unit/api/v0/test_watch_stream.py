@@ -4,8 +4,7 @@ from tests.unit.api.live.rig import Rig
 from topics.api.auth import ANYONE, KeyRing
 from topics.api.live import Live, LiveLimits, Sweep
 from topics.api.live.run_queue import ALLOWANCE
-from topics.api.v0.watch import WatchStream
-from topics.api.v0.watch_events import SHARED, read_id
+from topics.api.v0.watch import SHARED, WatchStream, read_id
 from topics.http.streaming import Stream
 from topics.testing import SeededEntropy
 

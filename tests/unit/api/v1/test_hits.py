@@ -11,10 +11,9 @@ from tests.unit.streams.describing import JSON, update
 from topics.api.v1 import search_answers
 from topics.api.v1.search_answers import Make, encode_body, is_large, showing, stream_hits, topic_hits
 from topics.api.v1.search_requests import SearchBody, bind_request
-from topics.search.service import hit_fetch
-from topics.search.service.hit_fetch import Fetched
+from topics.search.service import search_service
 from topics.search.service.query_execution import Outcome
-from topics.search.service.search_service import search_config_of
+from topics.search.service.search_service import Fetched, search_config_of
 from topics.streams.streams import Streams, inline_streams
 from topics.testing import FakeDisk, ManualClock
 
@@ -86,7 +85,7 @@ def test_a_page_is_the_same_in_any_portions(
 @pytest.mark.parametrize("nbytes", [1, 25, 60])
 def test_entries_are_copied_in_turns(filled: Streams, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, _ = page(filled, stream_hits)
-    monkeypatch.setattr(hit_fetch, "TURN_BYTES", nbytes)
+    monkeypatch.setattr(search_service, "TURN_BYTES", nbytes)
     assert page(filled, stream_hits)[0] == expected
 
 

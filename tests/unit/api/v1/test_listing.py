@@ -10,8 +10,8 @@ from tests.unit.conftest import append as append_records
 from tests.unit.conftest import checkpoint, open_engine, put
 from tests.unit.streams.conftest import append, create, delete, fork
 from tests.unit.streams.describing import profile
-from topics.api.call import Call
-from topics.api.v1 import schemas
+from topics.api.app import Call
+from topics.api.v1 import stream_details
 from topics.model.topic_config import TopicType
 from topics.streams.streams import inline_streams
 from topics.testing import ManualClock
@@ -20,14 +20,16 @@ from topics.testing import ManualClock
 def test_a_list_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a look at a million streams would leave all of them in memory."""
     answers: list[Any] = []
-    monkeypatch.setattr(schemas, "answer", lambda call, status, headers, body, kind: answers.append(json.loads(body)))
+    monkeypatch.setattr(
+        stream_details, "answer", lambda call, status, headers, body, kind: answers.append(json.loads(body))
+    )
     streams = inline_streams(open_engine(awake_topics=0))
     for name in "ab":
         create(streams, name, body=b"x")
     checkpoint(streams.engine)
     asleep = dict(streams.engine.core.pager.names)
     call = cast(Call, SimpleNamespace(query={}, key=SimpleNamespace(prefixes=())))
-    schemas.list_streams(call, streams)
+    stream_details.list_streams(call, streams)
     assert [(stream["name"], stream["next_offset"], stream["sealed_through"]) for stream in answers[0]] == [
         ("a", "1", "-1"),
         ("b", "1", "-1"),
@@ -39,7 +41,7 @@ def test_a_list_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_list_says_the_same_of_streams_that_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those it reads less: what it leaves out must be what cannot be otherwise."""
     pages: list[bytes] = []
-    monkeypatch.setattr(schemas, "answer", lambda call, status, headers, body, kind: pages.append(body))
+    monkeypatch.setattr(stream_details, "answer", lambda call, status, headers, body, kind: pages.append(body))
     clock = ManualClock()
     streams = inline_streams(open_engine(clock=clock, awake_topics=0, segment_max_events=4))
     engine = streams.engine
@@ -61,13 +63,13 @@ def test_a_list_says_the_same_of_streams_that_sleep(monkeypatch: pytest.MonkeyPa
         delete(streams, name)
     create(streams, "again", body=b"yy")
     call = cast(Call, SimpleNamespace(query={}, key=SimpleNamespace(prefixes=())))
-    schemas.list_streams(call, streams)
+    stream_details.list_streams(call, streams)
     checkpoint(engine)
     assert set(engine.core.pager.names) == {"again", "bytes", "closed", "empty", "topic"}
-    schemas.list_streams(call, streams)
+    stream_details.list_streams(call, streams)
     assert json.loads(pages[0]) == json.loads(pages[1])
     clock.advance(11_000)
-    schemas.list_streams(call, streams)
+    stream_details.list_streams(call, streams)
     there = [stream["name"] for stream in json.loads(pages[0])]
     there.remove("ends")
     assert [stream["name"] for stream in json.loads(pages[2])] == there
@@ -77,7 +79,9 @@ def test_a_list_says_the_same_of_streams_that_sleep(monkeypatch: pytest.MonkeyPa
 def test_a_page_is_full_where_some_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     pages: list[list[str]] = []
     monkeypatch.setattr(
-        schemas, "answer", lambda call, status, headers, body, kind: pages.append([s["name"] for s in json.loads(body)])
+        stream_details,
+        "answer",
+        lambda call, status, headers, body, kind: pages.append([s["name"] for s in json.loads(body)]),
     )
     clock = ManualClock()
     streams = inline_streams(open_engine(clock=clock, awake_topics=0))
@@ -89,7 +93,7 @@ def test_a_page_is_full_where_some_are_not_listed(monkeypatch: pytest.MonkeyPatc
     for query in ({"limit": "3"}, {"limit": "9"}, {"limit": "3", "after": "t/3"}, {"limit": "3", "offset": "6"}):
         for prefixes in ((), ("t/",)):
             call = SimpleNamespace(query=query, key=SimpleNamespace(prefixes=prefixes))
-            schemas.list_streams(cast(Call, call), streams)
+            stream_details.list_streams(cast(Call, call), streams)
     whole = ["t/0", "t/3", "t/4", "t/6", "t/7"]
     assert pages[0] == pages[1] == ["t/0", "t/3", "t/4"]
     assert pages[2] == [*whole, "u"]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.timeless import run
 from topics.api.v1.protocol import cursor_after
-from topics.api.v1.sse import Control, control_event, data_event
+from topics.api.v1.reads import Control, control_event, data_event
 from topics.api.v1.writes import Deadlines, Pending
 
 

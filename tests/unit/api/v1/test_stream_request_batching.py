@@ -21,8 +21,7 @@ from topics.model.settings import Settings
 from topics.model.topic_config import Durability
 from topics.server import stream_routes
 from topics.streams.lifecycle import CreateRequest
-from topics.streams.offsets import decode_offset
-from topics.streams.stream_state import StreamState, stream_of
+from topics.streams.stream_state import StreamState, decode_offset, stream_of
 from topics.streams.streams import inline_streams
 from topics.streams.subscriptions.subscriptions import Subscriptions
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock

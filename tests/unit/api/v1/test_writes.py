@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from tests.unit.timeless import run
+from topics.api.app import Call
 from topics.api.auth import ANYONE
-from topics.api.call import Call
 from topics.api.v1.writes import Deadlines, Writes
 from topics.http.messages import Headers, RequestHead
 from topics.streams.append import Appended

@@ -2,10 +2,10 @@
 
 import pytest
 
+from topics.http.exchange import Renderer
 from topics.http.h2.frames import StreamFault
 from topics.http.h2.stream import read_head, split_answer
 from topics.http.messages import Fault, HttpError, HttpLimits
-from topics.http.response_encoding import Renderer
 
 GET = [(b":method", b"GET"), (b":scheme", b"https"), (b":path", b"/a?b=c"), (b":authority", b"host:1")]
 

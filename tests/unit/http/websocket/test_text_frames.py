@@ -4,7 +4,7 @@ import pytest
 from websockets.frames import Frame, Opcode
 
 from topics.http import text_frame
-from topics.http.websocket.handshake import text_frames
+from topics.http.websocket.message_reader import text_frames
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 125, 126, 127, 65535, 65536, 70000])

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import pytest
 
 from topics.log.object_store.local_cache import LocalCopies
-from topics.log.object_store.object_files import ObjectFileSystem
 from topics.log.object_store.store import StoreUnavailable
+from topics.log.object_store.tiered_fs import ObjectFileSystem
 from topics.testing import FakeDisk, FolderStore
 
 DATA = "topics/1/a.data"

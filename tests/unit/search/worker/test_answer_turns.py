@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from topics.model.errors import SearchUnavailableError
-from topics.search.worker import process
+from topics.search.service import backend
+from topics.search.service.backend import AnswerTurns
 from topics.search.worker.messages import Hits, Result
-from topics.search.worker.process import AnswerTurns
 
 SHOWN = Result(hits=Hits([1]))
 TOLD = Result(seqs=(1,))
@@ -47,13 +47,13 @@ async def turns(count: int) -> None:
 @pytest.fixture(autouse=True)
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody rests where a test is about something else."""
-    monkeypatch.setattr(process, "_APPENDING_S", 0.0)
+    monkeypatch.setattr(backend, "_APPENDING_S", 0.0)
 
 
 @pytest.fixture
 def resting(restless: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_APPENDING_S", 3600.0)
-    monkeypatch.setattr(process, "REST_S", 0.02)
+    monkeypatch.setattr(backend, "_APPENDING_S", 3600.0)
+    monkeypatch.setattr(backend, "REST_S", 0.02)
 
 
 @pytest.mark.usefixtures("resting")
@@ -119,7 +119,7 @@ def test_of_many_in_line_several_are_handed_on_between_two_rests(monkeypatch: py
         left_at_rests.append(len(turns._line))
         rested(turns)
 
-    monkeypatch.setattr(process, "REST_S", 0.001)
+    monkeypatch.setattr(backend, "REST_S", 0.001)
     monkeypatch.setattr(AnswerTurns, "_rested", noted)
 
     async def test(world: World) -> None:
@@ -137,7 +137,7 @@ def test_of_many_in_line_several_are_handed_on_between_two_rests(monkeypatch: py
 
 @pytest.mark.usefixtures("resting")
 def test_who_has_long_not_appended_is_waited_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_APPENDING_S", 0.01)
+    monkeypatch.setattr(backend, "_APPENDING_S", 0.01)
 
     async def test(world: World) -> None:
         world.commit()
@@ -168,7 +168,7 @@ def test_one_is_handed_on_in_each_turn() -> None:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "PATIENCE_S", 3600.0)
+    monkeypatch.setattr(backend, "PATIENCE_S", 3600.0)
 
 
 @pytest.mark.usefixtures("patient")
@@ -209,7 +209,7 @@ def test_each_commit_lets_one_answer_through_though_others_are_on_their_way() ->
 
 
 def test_an_answer_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "PATIENCE_S", 0.001)
+    monkeypatch.setattr(backend, "PATIENCE_S", 0.001)
 
     async def test(world: World) -> None:
         world.committing = True
@@ -230,14 +230,14 @@ def test_a_commit_without_answers_is_nobodys_business() -> None:
 
 
 def test_those_that_came_while_one_waited_have_waited_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(backend, "PATIENCE_S", 0.01)
 
     async def test(world: World) -> None:
         world.committing = True
         world.come(*range(64))
         while not world.seen:
             await asyncio.sleep(0.001)
-        monkeypatch.setattr(process, "PATIENCE_S", 3600.0)
+        monkeypatch.setattr(backend, "PATIENCE_S", 3600.0)
         await turns(64)
         assert world.seen == list(range(64))
         world.come(64)

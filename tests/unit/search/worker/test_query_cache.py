@@ -7,9 +7,9 @@ from tests.unit.search.helpers import LOGS
 from topics.model.errors import InvalidRequestError
 from topics.schema.registry import Registry, Version
 from topics.search.query.aggregate import parse_aggregation
+from topics.search.query.plan import known_aggregation, known_search, known_sort
 from topics.search.query.predicates import bind_search
 from topics.search.query.sort import parse_sort
-from topics.search.worker.query_cache import known_aggregation, known_search, known_sort
 
 OTHER = {**LOGS, "aliases": {"req": "service"}}
 

@@ -12,6 +12,7 @@ import pytest
 
 from topics.model.errors import SearchUnavailableError
 from topics.schema.registry import Registry, encode_registry
+from topics.search.service.backend import SearchProcess
 from topics.search.worker.messages import (
     Add,
     Answer,
@@ -24,7 +25,6 @@ from topics.search.worker.messages import (
     Result,
     encode_message,
 )
-from topics.search.worker.process import SearchProcess
 
 NOTHING = encode_registry(Registry())
 

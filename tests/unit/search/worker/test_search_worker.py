@@ -25,8 +25,7 @@ from topics.search.worker.messages import (
     Trim,
     encode_message,
 )
-from topics.search.worker.query_runner import RunningQuery
-from topics.search.worker.search_worker import Worker, serve
+from topics.search.worker.search_worker import RunningQuery, Worker, serve
 
 COUNT = 4
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.conftest import append, killed, open_engine
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.names import SUBSCRIPTIONS_TOPIC
-from topics.streams.offsets import START
+from topics.streams.stream_state import START
 from topics.streams.streams import inline_streams
 from topics.streams.subscriptions import subscription_store
 from topics.streams.subscriptions.subscription import Subscription, SubscriptionRequest

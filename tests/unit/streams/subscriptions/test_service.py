@@ -10,7 +10,7 @@ from tests.unit.conftest import checkpoint, flush, hold
 from tests.unit.streams.conftest import append, create, delete, reopened, text
 from topics.log.catalog import read_catalog_bytes
 from topics.model.errors import DiskFullError, InvalidRequestError, ThrottledError, TopicNotFoundError, TopicsError
-from topics.streams.offsets import START, decode_offset, encode_offset, tail_offset
+from topics.streams.stream_state import START, decode_offset, encode_offset, tail_offset
 from topics.streams.streams import Streams
 from topics.streams.subscriptions import subscription_store, webhooks
 from topics.streams.subscriptions.subscription import (
