@@ -35,7 +35,7 @@ test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo docs newcomer pictures setup setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow sync-client format clean
+.PHONY: help demo docs newcomer pictures setup setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow sync-client typescript-client format clean
 # How many servers a simulation tries, and the seed of the first; without one it is drawn at random.
 SEEDS ?= 100
 SEED ?=
@@ -44,7 +44,7 @@ SEED ?=
 .PHONY: bench bench-backup bench-client bench-console bench-cost bench-http bench-live bench-queue bench-scale bench-search bench-spark bench-streams
 
 help: ## Lists these targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) sync-client ## Makes .venv with everything the other targets need; does nothing when it is up to date.
 
@@ -185,11 +185,15 @@ sync-client: $(SYNC_CLIENT) ## Generates the synchronous Python client from the 
 $(SYNC_CLIENT) &: tools/sync_client.py $(wildcard src/topics_client/_async/*.py) | $(SERVE_STAMP)
 	@$(BIN)/python -m tools.sync_client
 
+typescript-client: setup-serve ## Builds the TypeScript client in clients/typescript; needs Node 20 or newer and npm.
+	@$(BIN)/python -m tools.typescript_client
+
 format: setup ## Formats the code and mends what the linter can mend.
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
 clean: ## Removes everything that was made, except data.
-	rm -f $(SYNC_CLIENT)
+	rm -f $(SYNC_CLIENT) clients/typescript/src/openapi.ts
+	rm -rf clients/typescript/node_modules clients/typescript/build clients/typescript/dist
 	rm -rf .venv .bench .conformance .screenshots build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

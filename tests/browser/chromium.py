@@ -27,8 +27,10 @@ def executable() -> str:
 def open_browser() -> Iterator[Browser]:
     path = executable()
     with sync_playwright() as playwright:
-        # Without its sandbox, which root may not use; it sees this machine's own pages only.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--no-proxy-server"])
+        # Without its sandbox, which root may not use; it sees this machine's own pages only. A page that a route
+        # fulfills counts as one of the internet, which may not open a WebSocket to this machine.
+        arguments = ["--no-sandbox", "--no-proxy-server", "--disable-features=LocalNetworkAccessChecks"]
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
         try:
             yield browser
         finally:

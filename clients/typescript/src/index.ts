@@ -1,0 +1,12 @@
+export { TopicsClient, type AppendOptions, type LeaseOptions, type ListOptions } from "./client.js";
+export { ApiError, ClosedError, ConnectionError, TopicsError, hasCode } from "./errors.js";
+export { Follower, type FollowItem, type FollowOptions } from "./follow.js";
+export type { CallOptions, ClientOptions, WebSocketClass } from "./http.js";
+export { Producer, type ProducerOptions } from "./producer.js";
+export type { RetryPolicy } from "./retry.js";
+export { Socket, type SocketOptions } from "./socket.js";
+export { Transaction, type TransactionOptions } from "./transaction.js";
+export type * from "./types.js";
+export { Watcher, type WatchOptions } from "./watch.js";
+export { RetryJob, Worker, type JobContext, type JobHandler, type WorkerOptions } from "./worker.js";
+export type { components } from "./openapi.js";
