@@ -138,32 +138,32 @@ slow: setup setup-docs setup-versions ## Runs the slow tests, and every random t
 bench: setup ## Measures the engine.
 	@$(BIN)/python -m bench.engine
 
-bench-spark: setup ## Measures the Spark side and writes the report into docs/benchmarks.md.
+bench-spark: setup ## Measures the Spark side and writes the report into bench/results.
 	@$(BIN)/python -m bench.spark --write
 
-bench-http: setup ## Measures the server over HTTP beside its peers, and writes the report into docs/benchmarks.md.
+bench-http: setup ## Measures the server over HTTP beside its peers, and writes the report into bench/results.
 	@$(BIN)/python -m bench.http --rounds 3 --write
 
-bench-client: setup ## Measures the Python client beside others, and writes the report into docs/benchmarks.md.
+bench-client: setup ## Measures the Python client beside others, and writes the report into bench/results.
 	@$(BIN)/python -m bench.client --write
 
-bench-cost: setup ## Measures what an operation costs the server, and writes the table into docs/benchmarks.md.
+bench-cost: setup ## Measures what an operation costs the server, and writes the table into bench/results.
 	@$(BIN)/python -m bench.cost --write
 
-bench-live: setup ## Measures delivery to watchers and through routers, and writes the report into docs/benchmarks.md.
+bench-live: setup ## Measures delivery to watchers and through routers, and writes the report into bench/results.
 	@$(BIN)/python -m bench.live --write
 
-bench-streams: setup ## Measures a million streams and writes the report into docs/benchmarks.md.
+bench-streams: setup ## Measures a million streams and writes the report into bench/results.
 	@$(BIN)/python -m bench.streams --write
 
-bench-search: setup ## Measures searching of fresh entries and of history; writes both reports into docs/benchmarks.md.
+bench-search: setup ## Measures searching of fresh entries and of history; writes both reports into bench/results.
 	@$(BIN)/python -m bench.search --write
 	@$(BIN)/python -m bench.history --write
 
-bench-console: setup setup-browser ## Measures the console in Chromium and writes the report into docs/benchmarks.md.
+bench-console: setup setup-browser ## Measures the console in Chromium and writes the report into bench/results.
 	@$(BIN)/python -m bench.console --write
 
-bench-backup: setup ## Measures backups and the way back, and writes the report into docs/benchmarks.md.
+bench-backup: setup ## Measures backups and the way back, and writes the report into bench/results.
 	@$(BIN)/python -m bench.backup --write
 
 # What a half grows to, e.g. RECORDS=1000000,10000000,100000000 TOPICS=10000,100000,1000000: 10 GB of disk, half an hour.
@@ -173,7 +173,7 @@ TOPICS ?= 10000,100000
 bench-scale: setup ## Measures how things grow with what is stored, up to RECORDS and TOPICS, and writes the report.
 	@$(BIN)/python -m bench.scale --records $(RECORDS) --topics $(TOPICS) --write
 
-bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into docs/benchmarks.md.
+bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into bench/results.
 	@$(BIN)/python -m bench.queue --write
 
 simulate: setup ## Simulates SEEDS servers with crashes, faults and jumps of the clock, from seed SEED on.

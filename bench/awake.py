@@ -3,7 +3,7 @@ setting that lets it stay awake between two requests (`awake_us`).
 
 The client appends one record and waits for the answer, as often as the row says or as fast as it can. Told are the
 processor time of the server as a part of a core, and how long an answer took. With `--write` the report goes into
-docs/benchmarks.md.
+bench/results/awake.md.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from bench.large import Caller, request
 from bench.load import Usage
 from bench.peers import OURS, Launch, launch_topics, running
 from bench.protocols import payload
-from bench.report import Sheet, machine, write_page
+from bench.report import Sheet, machine, write_results
 from topics import __version__
 
 _METHOD = """\
@@ -65,7 +65,7 @@ def measure(address: str, pid: int, rate: int, seconds: float) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="of one measurement")
-    parser.add_argument("--write", action="store_true", help="puts the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="puts the report into bench/results/awake.md")
     arguments = parser.parse_args()
     end_with_servers("bench.awake")
     cores = sorted(os.sched_getaffinity(0))
@@ -88,7 +88,7 @@ def main() -> None:
         "One client that waits for each answer", ["client", "requests/s", "of a core", "p50 of an answer"], rows
     )
     if arguments.write:
-        write_page(sheet.text, "awake", "Staying awake")
+        write_results(sheet.text, "awake", "Busy polling")
 
 
 if __name__ == "__main__":

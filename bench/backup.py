@@ -24,7 +24,7 @@ from rich.console import Console
 from bench.command import end_with_servers
 from bench.load import Load, Result, Workload
 from bench.peers import OURS, Launch, Running, launch_topics, own_cores, running
-from bench.report import Sheet, machine, write_page
+from bench.report import Sheet, machine, write_results
 from topics import __version__
 
 _PATIENCE_S = 600.0
@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--records", default="1000000,10000000", help="how many, one size after the other")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the report into bench/results/backup.md")
     arguments = parser.parse_args()
     end_with_servers("bench.backup")
     folder = Path(tempfile.mkdtemp(prefix="topics-bench-backup-"))
@@ -183,7 +183,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     text = report(sizes, arguments.rounds, Console())
     if arguments.write:
-        write_page(text, "backup", "Backups")
+        write_results(text, "backup", "Backups")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 ratio of two of its rates says as much of the minutes as of the servers. Here the load generator is connected to all of
 them and turns from one to the next every tenth of a second, and a server is held while it is not its turn. Each round
 says how many times the other's rate ours is; printed is the median, and the interval that holds it in nineteen cases of
-twenty. With `--write` the report goes into docs/benchmarks.md.
+twenty. With `--write` the report goes into bench/results/beside.md.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from bench.load import Load, Turns, Workload, order_for
 from bench.peers import OURS, OURS_V1, PEERS, Launch, Running, Server, own_cores, running
 from bench.queue_peers import OUR_QUEUES, QUEUE_PEERS
 from bench.ratios import Ratio
-from bench.report import Sheet, machine, short, write_page
+from bench.report import Sheet, machine, short, write_results
 
 FLOOR = Server(
     "floor", "a loop that only answers", ("disk",), OURS["disk"].speaker, product="uvloop",
@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=150, help="of each side")
     parser.add_argument("--seconds", type=float, default=0.1, help="of one turn")
     parser.add_argument("--only", metavar="WORDS", default="", help="rows whose titles have these words")
-    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the report into bench/results/beside.md")
     arguments = parser.parse_args()
     end_with_servers("bench.beside")
     beside = Beside(arguments.seconds, arguments.turns, Console(stderr=True, highlight=False))
@@ -213,7 +213,7 @@ def main() -> None:
     method = _METHOD.format(seconds=arguments.seconds, turns=arguments.turns)
     text = report(beside.found, method, console)
     if arguments.write:
-        write_page(text, "beside", "In turns, beside other servers")
+        write_results(text, "beside", "Peers measured in turns")
 
 
 if __name__ == "__main__":

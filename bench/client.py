@@ -1,7 +1,7 @@
 """`make bench-client`: what an append of one record costs the program that makes it, beside other clients.
 
 Every client runs in a process of its own, which counts the processor time it used itself; the server runs on another
-core and is not counted. With `--write` the report goes into docs/benchmarks.md between its markers.
+core and is not counted. With `--write` the report goes into bench/results/client.md.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from bench.client_drivers import DRIVERS, Driver
 from bench.command import end_with_servers
 from bench.install import ROOT, Missing, python_folder
 from bench.peers import OURS, PEERS, Running, Server, own_cores, pinned, running
-from bench.report import Sheet, machine, write_page
+from bench.report import Sheet, machine, write_results
 
 AT_ONCE = 32
 AIMS = (("`Client`", "ours", 1, 150.0), (f"`AsyncClient`, {AT_ONCE} at a time", "ours-async", AT_ONCE, 250.0))
@@ -112,7 +112,7 @@ def report(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the report into bench/results/client.md")
     parser.add_argument("--calls", type=int, default=4000, help="in each measurement")
     parser.add_argument("--rounds", type=int, default=3, help="the median counts")
     arguments = parser.parse_args()
@@ -141,7 +141,7 @@ def main() -> None:
                         progress.print(f"{driver.title} @{at_once}: {cpu_us:.0f} µs, {rate:,.0f}/s", highlight=False)
     text = report(results, versions, left_out, import_ms(), load)
     if arguments.write:
-        write_page(text, "client", "The Python client")
+        write_results(text, "client", "Python client")
 
 
 if __name__ == "__main__":

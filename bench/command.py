@@ -16,7 +16,7 @@ def read_command(
     """What was asked for and the servers to be measured; ends the program where it cannot be done."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help=quick)
-    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the report into bench/results")
     parser.add_argument("--only", metavar="KEYS", help=f"of {','.join(server.key for server in servers)}")
     parser.add_argument("--rounds", type=int, default=1, help="go over all servers so often; the median counts")
     parser.add_argument(

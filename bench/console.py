@@ -3,7 +3,7 @@
 A server with 10,000 topics; the system's Chromium opens each page afresh, and the browser says when it first painted
 and when the page showed what was asked for. Then 1,000 records a second go into one topic while somebody watches: how
 many frames a second the browser draws, how old a record is when it is on the screen, and what it costs both sides.
-With `--write` the report goes into docs/benchmarks.md.
+With `--write` the report goes into bench/results/console.md.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from rich.console import Console
 
 from bench.command import end_with_servers
 from bench.peers import our_version
-from bench.report import Sheet, machine, write_page
+from bench.report import Sheet, machine, write_results
 from bench.streams_server import StreamsServer
 
 _TOPICS, _QUICK_TOPICS = 10_000, 1_000
@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer topics and shorter")
     parser.add_argument("--topics", type=int, help="how many topics there are, such as 100000")
-    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the report into bench/results/console.md")
     arguments = parser.parse_args()
     executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if executable is None:
@@ -92,7 +92,7 @@ def main() -> None:
             server.end()
     text = _report(figures)
     if arguments.write:
-        write_page(text, "console", "The console")
+        write_results(text, "console", "Console")
 
 
 def _measure(server: StreamsServer, executable: str, topics: int, *, quick: bool) -> Figures:

@@ -1,7 +1,7 @@
 """`python -m bench.cost`: what one operation of each kind costs the server, in processor time and in bytes of its log.
 
     python -m bench.cost                              the table
-    python -m bench.cost --write                      and it goes into docs/benchmarks.md
+    python -m bench.cost --write                      and it goes into bench/results/cost.md
     python -m bench.cost --beside ../before           the server of another checkout beside this one, in turns
     python -m bench.cost --only append,append-keyed
 
@@ -25,7 +25,7 @@ from bench.cost_client import Place, share_one_core, used_ns
 from bench.cost_operations import OPERATIONS, Operation
 from bench.install import ROOT
 from bench.peers import OURS, Launch, Running, our_version, running
-from bench.report import Sheet, machine, write_page
+from bench.report import Sheet, machine, write_results
 from bench.sides import launch_from
 
 _WARM_UP_ROUNDS = 20
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help="another one, a folder with `src` in it")
     parser.add_argument("--only", metavar="KEYS", help=f"of {','.join(operation.key for operation in OPERATIONS)}")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the table into bench/results/cost.md")
     arguments = parser.parse_args()
     chosen = arguments.only.split(",") if arguments.only else [operation.key for operation in OPERATIONS]
     operations = [operation for operation in OPERATIONS if operation.key in chosen]
@@ -133,7 +133,7 @@ def main() -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     text = report(console, operations, measure(checkouts, operations, arguments.rounds), arguments.rounds)
     if arguments.write:
-        write_page(text, "cost", "What an operation costs")
+        write_results(text, "cost", "Processor time of an operation")
 
 
 if __name__ == "__main__":

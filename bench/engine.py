@@ -1,7 +1,7 @@
 """`make bench`: what the engine does in process, on this machine, in this run.
 
 Every row runs in a process of its own on a fresh folder below the system's temporary folder. The tables go to the
-terminal and, with `--write`, into docs/benchmarks.md between its markers. `--quick` uses smaller numbers.
+terminal and, with `--write`, into bench/results/engine.md. `--quick` uses smaller numbers.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from rich.console import Console
 
 from bench.install import ROOT
 from bench.peers import our_version
-from bench.report import Sheet, machine, short, write_page
+from bench.report import Sheet, machine, short, write_results
 
 _CLASSES = ("ephemeral", "memory", "disk", "fsync")
 _CHILD_TIMEOUT_S = 600
@@ -132,11 +132,11 @@ class _folder:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the volume")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the tables into bench/results/engine.md")
     arguments = parser.parse_args()
     text = Bench(arguments.quick).run()
     if arguments.write:
-        write_page(text, "engine", "The engine")
+        write_results(text, "engine", "Engine")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 One server, on one core. The same request goes to it over either version, one round after the other: one at a time on
 one connection, and sixteen at a time, which are sixteen connections of HTTP/1.1 and sixteen streams on one of HTTP/2.
 The client writes frames as they are, with headers that were packed once, so that it costs next to nothing in both.
-`--write` puts the table into docs/benchmarks.md.
+`--write` puts the table into bench/results/h2.md.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from hpack import Encoder
 from bench.command import end_with_servers
 from bench.load import Usage
 from bench.peers import OURS, Running, our_version, running
-from bench.report import machine, write_page
+from bench.report import machine, write_results
 
 _BODY = b'{"records":[{"data":"%b"}]}' % (b"x" * 200)
 _REQUESTS = 3000
@@ -196,7 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=_REQUESTS, help="of each round")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="put the table into bench/results/h2.md")
     given = parser.parse_args()
     end_with_servers("h2")
     load = os.getloadavg()[0]
@@ -220,7 +220,7 @@ def main() -> None:
                 f"{os.cpu_count()} cores. "
                 "The requests a second say nothing then, and the times of the processor are longer than needed."
             )
-        write_page(said + "\n\n" + "\n".join(table) + doubt, "h2", "HTTP/2 beside HTTP/1.1")
+        write_results(said + "\n\n" + "\n".join(table) + doubt, "h2", "HTTP/2 beside HTTP/1.1")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from bench.history_peers import ask_peers
 from bench.history_report import Build, Question, Run, report
 from bench.load import DISTURBED_CORES, Usage
 from bench.peers import our_version
-from bench.report import machine, write_page
+from bench.report import machine, write_results
 from bench.search_client import PATH, Ask, Client, array, p99, post, times_ms
 from bench.streams_server import StreamsServer
 from topics.log.layout import Layout
@@ -267,7 +267,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, nargs="*", default=[100_000], help="numbers of webhook payloads")
     parser.add_argument("--peers", type=int, default=1_000_000, help="ask peers of no more entries than this")
     parser.add_argument("--prisma", action="store_true", help="ask Prisma Streams, too")
-    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the report into bench/results/history.md")
     arguments = parser.parse_args()
     end_with_servers("bench-history")
     wanted = [("flights", size) for size in arguments.sizes] + [("webhooks", size) for size in arguments.texts]
@@ -285,7 +285,7 @@ def main() -> None:
     text = report(runs, machine({"topics": our_version()}))
     sys.stdout.write(text + "\n")
     if arguments.write:
-        write_page(text, "history", "Searching history")
+        write_results(text, "history", "Search of history")
 
 
 if __name__ == "__main__":

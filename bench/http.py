@@ -1,7 +1,7 @@
 """`make bench-http`: our server over HTTP beside the servers one would choose instead, on this machine, in this run.
 
 Starts one server after the other, puts the same workloads on each from a load generator on another core, and prints
-how many times a peer's rate ours is. With `--write` the report goes into docs/benchmarks.md between its markers.
+how many times a peer's rate ours is. With `--write` the report goes into bench/results/http.md.
 `--quick` measures a second a cell and reads a tenth of the records; `--only` takes a part of the servers.
 """
 
@@ -16,7 +16,7 @@ from bench.described import DescribedStreams
 from bench.install import Missing
 from bench.load import Load, Workload
 from bench.peers import OURS, OURS_V1, PEERS, Running, Server, own_cores, running
-from bench.report import Report, Results, machine, write_page
+from bench.report import Report, Results, machine, write_results
 
 WORKLOADS = (
     Workload("append-1@1", "append 1 record, 1 connection", 1, 1),
@@ -159,7 +159,7 @@ def main() -> None:
         ),
     )
     if arguments.write:
-        write_page(text)
+        write_results(text, "http", "HTTP server beside peers")
 
 
 if __name__ == "__main__":

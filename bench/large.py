@@ -1,5 +1,5 @@
 """`python -m bench.large`: appends of one to fourteen megabytes over /v1 beside the Node reference server, and what
-those wait who ask for little meanwhile. With `--write` the report goes into docs/benchmarks.md.
+those wait who ask for little meanwhile. With `--write` the report goes into bench/results/large.md.
 
 Both servers run at once on one core and are measured in turns, so that whatever else the machine does happens to both.
 One connection uploads one body after the other; beside it a process of its own appends one short record every five
@@ -24,7 +24,7 @@ from bench.command import end_with_servers
 from bench.load import Usage
 from bench.peers import OURS_V1, PEERS, Running, own_cores, running
 from bench.protocols import payload
-from bench.report import Sheet, machine, write_page
+from bench.report import Sheet, machine, write_results
 
 MB = 1_000_000
 SIZES_MB = (1, 4, 14)
@@ -222,7 +222,7 @@ def main() -> None:
     parser.add_argument("--sizes", default=json.dumps(SIZES_MB), help="in megabytes, as a JSON array")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.5, help="of one measurement")
-    parser.add_argument("--write", action="store_true", help="puts the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="puts the report into bench/results/large.md")
     arguments = parser.parse_args()
     end_with_servers("bench.large")
     keys = [key for key in SERVERS if key in arguments.only.split(",")]
@@ -232,7 +232,7 @@ def main() -> None:
     if len(keys) == len(SERVERS):
         text = report(rows, versions)
         if arguments.write:
-            write_page(text, "large", "Long appends")
+            write_results(text, "large", "Large appends")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Starts the server on one core and the load generator on another. Records leave at a fixed rate; their time runs from the
 moment they were due until a watcher has them, so waiting at the server's door counts. Every watcher must get every
-record, or the run fails. With `--write` the report goes into docs/benchmarks.md between its markers.
+record, or the run fails. With `--write` the report goes into bench/results/races.md.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from bench.install import Missing
 from bench.live_report import FanOut, LiveReport, LiveResults, Watching
 from bench.load import LiveResult, Load, generator
 from bench.peers import OURS, Running, own_cores, running
-from bench.report import machine, write_page
+from bench.report import machine, write_results
 
 SERVER = OURS["disk"]
 PAYLOAD_BYTES = 200
@@ -190,7 +190,7 @@ def _encoded(data: bytes) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a second a row")
-    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the report into bench/results/races.md")
     parser.add_argument("--only", metavar="KIND", choices=["sse", "ws", "routers"], help="one of sse, ws, routers")
     parser.add_argument("--races", action="store_true", help="races of writes and beginnings to follow, and no more")
     parser.add_argument(
@@ -210,7 +210,7 @@ def main() -> None:
     if arguments.races:
         text = races.run(300 if arguments.quick else RACES, console, machine({SERVER.product: version}))
         if arguments.write:
-            write_page(text, "races", "Beginning to follow")
+            write_results(text, "races", "Races between a write and a new follower")
         return
     bench = Bench(1.0 if arguments.quick else 5.0, arguments.patience, favoured=arguments.priority)
     bench.run(
@@ -219,7 +219,7 @@ def main() -> None:
     )
     text = LiveReport(bench.results, console).make(machine({SERVER.product: version}), _priority(arguments.priority))
     if arguments.write:
-        write_page(text, "live", "Live delivery")
+        write_results(text, "live", "Live delivery")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A worker goes round: it claims 8 jobs, acknowledges them and produces 8 more. Prints jobs a second from end to end for
 1, 16 and 64 workers and the time of a claim, and how many times a peer's rate ours is. With `--write` the report goes
-into docs/benchmarks.md between its markers. `--quick` measures a second a cell; `--only` takes a part of the servers.
+into bench/results/queue.md. `--quick` measures a second a cell; `--only` takes a part of the servers.
 """
 
 import sys
@@ -15,7 +15,7 @@ from bench.install import Missing
 from bench.load import Load, Result, Workload
 from bench.peers import BOTH, Running, Server, own_cores, running
 from bench.queue_peers import OUR_QUEUES, QUEUE_PEERS
-from bench.report import Report, Results, machine, write_page
+from bench.report import Report, Results, machine, write_results
 
 _JOBS = 8
 _LONE = Workload("claim@1", "1 worker, one job at a time", 1, 1)
@@ -165,7 +165,7 @@ def main() -> None:
         _METHOD.format(rounds=rounds, priority=", both with raised priority" if arguments.priority else ""),
     )
     if arguments.write:
-        write_page(text, "queue", "Queues, beside other queues")
+        write_results(text, "queue", "Queues beside peers")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from bench.install import ROOT
 from bench.load import DISTURBED_CORES, SATURATED, Result, Workload
 from bench.peers import BOTH, OURS, OURS_V1, PEERS, Server
 
-PAGE = ROOT / "docs" / "benchmarks.md"
+RESULTS = ROOT / "bench" / "results"
 _LONE_WRITER = "append-1@1"
 
 
@@ -239,14 +239,11 @@ class Report(Sheet):
         return any(key == server.key for key, _ in self._results.rounds)
 
 
-def write_page(text: str, name: str = "http", heading: str = "Over the network, beside other servers") -> None:
-    """Puts a report between its markers; a page without them gets them at its end."""
-    begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
-    page = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n"
-    if begin not in page or end not in page:
-        page = f"{page.rstrip()}\n\n## {heading}\n\n{begin}\n{end}\n"
-    before, after = page.split(begin, 1)[0], page.split(end, 1)[1]
-    PAGE.write_text(f"{before}{begin}\n{text.strip()}\n{end}{after}")
+def write_results(text: str, name: str, title: str) -> None:
+    """Writes a report to `bench/results`, in place of the last one of its name. docs/benchmarks.md sums them up."""
+    RESULTS.mkdir(exist_ok=True)
+    body = re.sub(r"^### ", "## ", text.strip(), flags=re.MULTILINE)
+    (RESULTS / f"{name}.md").write_text(f"# {title}\n\n{body}\n")
 
 
 def machine(versions: dict[str, str]) -> str:

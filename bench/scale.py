@@ -21,7 +21,7 @@ from rich.console import Console
 from bench.command import end_with_servers
 from bench.load import Usage
 from bench.peers import our_version
-from bench.report import machine, write_page
+from bench.report import machine, write_results
 from bench.scale_load import RECORDS_A_TOPIC, TAGS, Client, Pings, load_records, load_topics
 from bench.scale_report import RecordsRow, ScaleReport, ScaleResults, Start, TopicsRow
 from bench.streams_server import StreamsServer
@@ -213,7 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=_sizes, default="1000000,10000000", help="sizes of the one topic")
     parser.add_argument("--topics", type=_sizes, default="10000,100000", help="how many topics")
-    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the report into bench/results/scale.md")
     arguments = parser.parse_args()
     end_with_servers("bench.scale")
     results = ScaleResults()
@@ -224,7 +224,7 @@ def main() -> None:
     console = Console(width=None if sys.stdout.isatty() else 240)
     text = ScaleReport(results, console).make(machine({"topics": our_version()}))
     if arguments.write:
-        write_page(text, "scale", "Growth")
+        write_results(text, "scale", "Growth")
 
 
 if __name__ == "__main__":

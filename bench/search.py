@@ -3,7 +3,7 @@
 Fills a stream, asks ten kinds of questions, two aggregations and the routing keys, by one client and by eight, idle and
 while 20,000 entries a second are appended; appends while eight clients search; weighs the searching process. Beside it
 SQLite with FTS5, DuckDB and tantivy on the same entries, in the benchmark's own process, and Prisma Streams. Every
-question has its time, so a run ends in ten minutes. With `--write` the report goes into docs/benchmarks.md.
+question has its time, so a run ends in ten minutes. With `--write` the report goes into bench/results/search.md.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from bench.command import end_with_servers
 from bench.install import Missing
 from bench.load import DISTURBED_CORES, Usage
 from bench.peers import favour, our_version, prisma_version
-from bench.report import machine, write_page
+from bench.report import machine, write_results
 from bench.search_client import (
     INGEST_RECORDS_S,
     PATH,
@@ -289,7 +289,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the first size only")
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of entries")
     parser.add_argument("--no-peers", action="store_true", help="ours alone")
-    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the report into bench/results/search.md")
     arguments = parser.parse_args()
     end_with_servers("bench-search")
     sizes = arguments.sizes or ([_SIZES[0] // 10] if arguments.quick else list(_SIZES))
@@ -310,7 +310,7 @@ def main() -> None:
     text = report(results, machine(versions))
     sys.stdout.write(text + "\n")
     if arguments.write:
-        write_page(text, "search", "Searching")
+        write_results(text, "search", "Search of fresh entries")
 
 
 if __name__ == "__main__":

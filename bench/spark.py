@@ -1,7 +1,7 @@
 """`make bench-spark`: what the Spark side does on this machine, in this run.
 
 One folder grows from one size to the next, so that nothing is written twice. The folders are fresh and below the
-system's temporary folder. `--quick` uses a tenth of the volume, `--write` puts the report into docs/benchmarks.md
+system's temporary folder. `--quick` uses a tenth of the volume, `--write` puts the report into bench/results/spark.md
 between its markers.
 """
 
@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from rich.console import Console
 
-from bench.report import machine, write_page
+from bench.report import machine, write_results
 from bench.spark_load import Latencies, Writer, archiving, fill, forget_archive, sealed_bytes, serving
 from bench.spark_many import many_archived, many_deletes, many_sealed, many_topics, seconds, total
 from bench.spark_report import JSON, PARQUET, SOURCE, Growth, Reader, SparkReport, SparkResults
@@ -249,7 +249,7 @@ def _versions() -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the volume")
-    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the report into bench/results/spark.md")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(f"bench-spark: ended by signal {number}"))
     folder = Path(tempfile.mkdtemp(prefix="topics-bench-spark-"))
@@ -261,7 +261,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     text = SparkReport(bench.results, Console()).make(machine(_versions()))
     if arguments.write:
-        write_page(text, "spark", "Spark")
+        write_results(text, "spark", "Spark")
 
 
 if __name__ == "__main__":

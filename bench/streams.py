@@ -2,7 +2,7 @@
 
 Fills one server with streams of one entry each and stops at every size to weigh it and to ask for pages of
 `GET /v1/streams`. Then it is killed, started, stopped and started again on the same folder. With `--write` the report
-goes into docs/benchmarks.md between its markers. `--quick` goes to a tenth of the sizes.
+goes into bench/results/streams.md. `--quick` goes to a tenth of the sizes.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from rich.console import Console
 from bench.load import Usage
 from bench.peers import our_version
 from bench.protocols import PAYLOAD_BYTES, payload
-from bench.report import machine, write_page
+from bench.report import machine, write_results
 from bench.streams_report import PAGES, Pages, Size, Start, StreamsReport, StreamsResults
 from bench.streams_server import Lister, StreamsServer, put_streams
 
@@ -135,7 +135,7 @@ def _end(number: int, frame: object) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the streams")
-    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the report into bench/results/streams.md")
     arguments = parser.parse_args()
     sizes = tuple(size // 10 for size in SIZES) if arguments.quick else SIZES
     signal.signal(signal.SIGTERM, _end)
@@ -148,7 +148,7 @@ def main() -> None:
     console = Console(width=None if sys.stdout.isatty() else 200)
     text = StreamsReport(bench.results, console).make(machine({"topics": our_version()}))
     if arguments.write:
-        write_page(text, "streams", "Streams by the million")
+        write_results(text, "streams", "A million streams")
 
 
 if __name__ == "__main__":

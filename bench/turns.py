@@ -3,7 +3,7 @@
 One server with a clock in its loop (`bench.turns_server`), one kind of request after the other, each a few times; told
 is the longest turn of the loop in the best of them, in processor time, so that it means the same on a busy machine.
 What a row needs is made before it is measured. `--seen` tells what the loop was at in turns that were too long, and
-with `--write` the report goes into docs/benchmarks.md.
+with `--write` the report goes into bench/results/turns.md.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.report import Sheet, machine, write_page
+from bench.report import Sheet, machine, write_results
 from topics import __version__
 
 MB = 1_000_000
@@ -493,7 +493,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows with these words in their titles")
     parser.add_argument("--behind", type=int, default=0, help="leave out so many rows")
     parser.add_argument("--seen", action="store_true", help="tell what the loop was at in long turns")
-    parser.add_argument("--write", action="store_true", help="puts the report into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="puts the report into bench/results/turns.md")
     arguments = parser.parse_args()
     found: dict[str, float] = {}
     failed: dict[str, str] = {}
@@ -507,7 +507,7 @@ def main() -> None:
                     server._connection.close()
     text = report(found, failed)
     if arguments.write:
-        write_page(text, "turns", "Turns of the loop")
+        write_results(text, "turns", "Turns of the event loop")
 
 
 if __name__ == "__main__":

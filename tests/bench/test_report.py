@@ -7,7 +7,7 @@ from rich.console import Console
 
 from bench import report
 from bench.load import Result, Workload
-from bench.report import Report, Results, Sheet, write_page
+from bench.report import Report, Results, Sheet, write_results
 
 ONE = Workload("append-1@16", "append 1 record, 16 connections", 16, 1)
 LONE = Workload("append-1@1", "append 1 record, 1 connection", 1, 1)
@@ -75,13 +75,10 @@ def test_who_was_left_out_is_told() -> None:
     assert "Missing: NATS: it is not installed" in made(results)
 
 
-def test_a_report_takes_the_place_of_the_last_and_of_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = tmp_path / "page.md"
-    monkeypatch.setattr(report, "PAGE", page)
-    page.write_text("# Page\n\nbefore\n\n<!-- bench:x -->\nold\n<!-- /bench:x -->\n\nafter\n")
-    write_page("new\n", "x", "X")
-    assert page.read_text() == "# Page\n\nbefore\n\n<!-- bench:x -->\nnew\n<!-- /bench:x -->\n\nafter\n"
-    write_page("more", "y", "Why")
-    assert page.read_text().endswith("\n\n## Why\n\n<!-- bench:y -->\nmore\n<!-- /bench:y -->\n")
+def test_a_report_replaces_the_last_one_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    write_results("old\n", "x", "X")
+    write_results("other", "y", "Y")
+    write_results("### Table\n\nnew\n", "x", "X")
+    assert (tmp_path / "results" / "x.md").read_text() == "# X\n\n## Table\n\nnew\n"
+    assert (tmp_path / "results" / "y.md").read_text() == "# Y\n\nother\n"

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.http.live import LiveServer
-from tests.unit.docs.pages import DOCS, PAGES, ROOT, blocks, name_of, read, section, without_blocks
+from tests.unit.docs.pages import DOCS, PAGES, ROOT, blocks, name_of, read, rows, section, without_blocks
 from topics_client import Client
 
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -68,7 +68,7 @@ def test_every_page_is_reachable_from_the_readme() -> None:
         seen.add(page)
         for match in _LINK.finditer(page.read_text(encoding="utf-8")):
             target = (page.parent / match["target"].partition("#")[0]).resolve()
-            if target.suffix == ".md" and target.exists():
+            if target in PAGES:
                 waiting.append(target)
     assert {name_of(page) for page in PAGES} == {name_of(page) for page in seen}
 
@@ -219,14 +219,23 @@ def test_the_decisions_are_listed_and_shaped_alike() -> None:
         assert headings == ["Status", "Context", "Decision", "Consequences", "Refused"], page.name
 
 
-@pytest.mark.parametrize(
-    "name", ["backup", "console", "engine", "h2", "http", "live", "queue", "races", "search", "spark", "streams"]
-)
-def test_the_benchmark_page_has_the_place_for_its_tables(name: str) -> None:
-    page = read("docs/benchmarks.md")
-    begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
-    assert page.count(begin) == page.count(end) == 1
-    assert page.index(begin) < page.index(end)
+_RESULT = re.compile(r"\.\./(bench/results/\w+\.md)")
+
+
+def test_every_figure_of_the_benchmark_page_is_in_the_report_that_its_row_names() -> None:
+    checked = 0
+    for cells in rows(read("docs/benchmarks.md")):
+        reports = [read(name) for name in _RESULT.findall(cells[-1])]
+        for figure in re.findall(r"\d[\d.,]*", " ".join(cells[1:-1])):
+            if not cells[0].startswith(("`make", "`python")):
+                assert any(figure in report for report in reports), (cells[0], figure)
+                checked += 1
+    assert checked > 60
+
+
+def test_the_benchmark_page_names_every_report() -> None:
+    named = set(_RESULT.findall(read("docs/benchmarks.md")))
+    assert named == {f"bench/results/{page.name}" for page in (ROOT / "bench" / "results").glob("*.md")}
 
 
 def test_changelog_has_one_short_section_per_release() -> None:
