@@ -24,7 +24,8 @@ from topics_client import Client
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
 _PROMISE = re.compile(r"^\*\*G(?P<number>\d+)\. (?P<text>.*?)(?=^\*\*G\d+\. |^## |\Z)", re.DOTALL | re.MULTILINE)
-_CITATION = re.compile(r"`(?P<file>tests/[\w/]+\.py)(?:::(?P<test>\w+))?`")
+# A bullet of a promise: a file of tests, and those in it that prove the promise, or all of them.
+_CITATION = re.compile(r"^- `(?P<file>tests/[\w/]+\.py)`(?P<tests>(?::|,)?(?:[\s,:]*`\w+`)*)", re.MULTILINE)
 
 # Folders that only one machine has. A page that names one was written by looking at that machine.
 _MACHINE_PATH = re.compile(r"(?<![\w.<}])/(?:home|root|work|tmp|Users|mnt|private)\b")
@@ -182,10 +183,12 @@ def test_every_promise_has_a_number_of_its_own() -> None:
 def test_a_promise_cites_tests_that_exist(number: int) -> None:
     cited = list(_CITATION.finditer(promises()[number]))
     assert cited, f"G{number} names no test that proves it"
+    assert len(cited) == promises()[number].count("`tests/"), f"G{number} cites in another form than a bullet"
     for match in cited:
         path = ROOT / match["file"]
         assert path.is_file(), f"G{number} cites {match['file']}, which does not exist"
-        assert match["test"] is None or match["test"] in functions(path), f"G{number} cites {match[0]}"
+        missing = set(re.findall(r"`(\w+)`", match["tests"])) - functions(path)
+        assert not missing, f"G{number} cites {sorted(missing)} of {match['file']}"
 
 
 @cache
