@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
@@ -35,7 +36,10 @@ def install(folder: Path) -> None:
 class Daemon:
     """A process of Spark whose log tells when it is ready."""
 
-    def __init__(self, folder: Path, name: str, program: str, *arguments: str, **env: str) -> None:
+    def __init__(
+        self, folder: Path, name: str, program: str, *arguments: str, within: Sequence[str] = (), **env: str
+    ) -> None:
+        """`within` is a command that runs the program, such as one that opens a namespace."""
         self._log = folder / f"{name}.log"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
         own = {
@@ -46,7 +50,7 @@ class Daemon:
         }
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [str(_SPARK / program), *arguments],
+                [*within, str(_SPARK / program), *arguments],
                 env={**inherited, **own, **env},
                 cwd=folder,
                 stdout=log,

@@ -3,10 +3,11 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyspark
@@ -31,9 +32,9 @@ _MASTER = re.compile(r"Starting Spark master at (spark://[\d.]+:\d+)")
 _REGISTERED = re.compile(r"Registering worker|Registered worker")
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """The address of a cluster of one worker with two cores."""
+@contextmanager
+def started(tmp_path: Path, within: Sequence[str] = ()) -> Iterator[str]:
+    """The address of a cluster of one worker with two cores; `within` is a command that runs the worker."""
     deploy = "org.apache.spark.deploy"
     with ExitStack() as daemons:
         master = daemons.enter_context(
@@ -55,21 +56,34 @@ def cluster(tmp_path: Path) -> Iterator[str]:
             Daemon(
                 tmp_path, "worker", "spark-class", f"{deploy}.worker.Worker", address, "--host", "127.0.0.1",
                 "--cores", "2", "--memory", "1g", "--webui-port", "0", "--work-dir", str(tmp_path / "work"),
+                within=within,
             )
         )  # fmt: skip
         master.told(_REGISTERED)
         yield address
 
 
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    with started(tmp_path) as address:
+        yield address
+
+
 def run(code: str, tmp_path: Path, cluster: str, *arguments: str, **env: str) -> str:
     """Runs a driver in a process of its own."""
+    done = driven(code, tmp_path, cluster, *arguments, **env)
+    assert done.returncode == 0, last_words(done.stderr)
+    return done.stdout
+
+
+def driven(code: str, tmp_path: Path, cluster: str, *arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
     conf = tmp_path / "spark.conf"
     conf.write_text(
         "spark.driver.host 127.0.0.1\nspark.driver.memory 512m\nspark.executor.memory 512m\n"
         "spark.ui.enabled false\nspark.sql.shuffle.partitions=2\n"
     )
     chosen = {"TOPICS_SPARK_MASTER": cluster, "TOPICS_SPARK_CONF": str(conf), "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         env={**os.environ, **chosen, **env},
         cwd=tmp_path,
@@ -78,8 +92,6 @@ def run(code: str, tmp_path: Path, cluster: str, *arguments: str, **env: str) ->
         check=False,
         timeout=600,
     )
-    assert done.returncode == 0, last_words(done.stderr)
-    return done.stdout
 
 
 _CLI = "import sys; from topics.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -152,6 +164,31 @@ def test_the_pipeline_and_the_connector_run_on_a_cluster(cluster: str, tmp_path:
 
         assert run(_COPY, tmp_path, cluster, server.url, str(folder / "data")).split() == ["200", "200"]
         assert sorted(data for *_, data in of_diff(client, "copy")) == sorted(rows.values())
+        server.stop()
+
+
+def test_worker_without_the_shared_archive_fails_the_run_and_loses_no_row(tmp_path: Path) -> None:
+    """The worker has an empty folder where the driver has the archive, as a machine without the mount."""
+    folder = tmp_path / "served"
+    archive = folder / "data" / "archive"
+    archive.mkdir(parents=True)
+    hide = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none "{archive}" && exec "$@"', "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*hide, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine does not allow mount namespaces")
+    settings = {"segment_max_events": "50", "snapshot_interval_ms": "200", "archive": "1", "pipeline": "off"}
+    with LiveServer(folder, **settings) as server, Client(server.url) as client:
+        for first in range(0, 200, 50):
+            client.append_many("orders", [{"n": n} for n in range(first, first + 50)])
+        wait_until(lambda: sealed_to(folder / "data", "orders") == 200, "everything is sealed")
+        store = ArchiveStore(PosixFileSystem(), str(archive))
+        command = ("pipeline", "run", "--data-dir", str(folder / "data"))
+        with started(tmp_path, hide) as cluster:
+            done = driven(_CLI, tmp_path, cluster, *command, TOPICS_SEARCH_FAMILIES="off")
+        assert done.returncode == 1, last_words(done.stderr)
+        assert f"does not see the same {archive} as the driver" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not store.load().files
+        assert "200 records archived" in run(_CLI, tmp_path, "local[2]", *command, TOPICS_SEARCH_FAMILIES="off")
         server.stop()
 
 

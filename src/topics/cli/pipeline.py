@@ -1,6 +1,7 @@
 """`topics pipeline`: run the Spark pipeline, rebuild indexes, show the status."""
 
 import os
+import sys
 import threading
 from collections.abc import Collection
 from pathlib import Path
@@ -93,7 +94,13 @@ def run(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     spark = LazySpark(settings)
     try:
-        pipeline = make_pipeline(settings, opened.fs, spark, clock, compact)
+        problems: list[str] = []
+
+        def note(text: str, is_problem: bool) -> None:
+            print(f"topics: {text}", file=sys.stderr)
+            problems.extend([text] if is_problem else ())
+
+        pipeline = make_pipeline(settings, opened.fs, spark, clock, compact, on_note=note)
         before = pipeline.status.records
         with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
             task = bar.add_task("archiving", total=None)
@@ -103,7 +110,7 @@ def run(
         spark.close()
         opened.lock.release()
     show(pipeline.status, pipeline.status.records - before)
-    return 1 if pipeline.status.quarantined else 0
+    return 1 if pipeline.status.quarantined or problems else 0
 
 
 def _open_run(settings: Settings, given: Collection[str], reconfigure: Collection[str]) -> "PipelineRun":

@@ -16,8 +16,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from topics.log.catalog import CatalogTopic
-from topics.model.seq_ranges import SeqRange, covers, difference, union
-from topics.spark.archive.archive_state import ArchivedTopic, ArchiveState, Dropped, Event, Expired, Masked, Removed
+from topics.model.seq_ranges import Ranges, SeqRange, covers, difference, intersection, union
+from topics.spark.archive.archive_state import (
+    ArchivedTopic,
+    ArchiveState,
+    Dropped,
+    Event,
+    Expired,
+    Masked,
+    Removed,
+    Uncovered,
+)
 from topics.spark.archive.data_files import ArchiveFile, Mask, Run, folder_of
 from topics.spark.segment_reader import SEQ_MAX, SegmentRef, has_elapsed
 
@@ -140,14 +149,14 @@ def uncovered(topic: CatalogTopic, known: Sequence[SeqRange]) -> list[SegmentRef
     for segment in topic.segments:
         first = max(segment.first_seq, topic.earliest)
         if first <= segment.last_seq and not covers(known, first, segment.last_seq):
-            missing = difference([(first, segment.last_seq)], known)
-            refs.append(
+            # Several where a file was lost and its neighbours were not.
+            refs += [
                 SegmentRef(
                     topic.name, topic.topic_id, topic.epoch, segment.first_seq, segment.count, segment.text_bytes,
-                    segment.cold, missing[0][0], missing[-1][1], 0, SEQ_MAX,
-                    deleted_from=_deleted_from(topic, missing[0][0], known, before),
+                    segment.cold, begin, end, 0, SEQ_MAX, deleted_from=_deleted_from(topic, begin, known, before),
                 )
-            )  # fmt: skip
+                for begin, end in difference([(first, segment.last_seq)], known)
+            ]  # fmt: skip
         before = segment.last_seq
     return refs
 
@@ -164,6 +173,55 @@ def _deleted_from(topic: CatalogTopic, first: int, known: Sequence[SeqRange], be
         return first
     lost = max([last for _, last in topic.lost if last < first], default=0)
     return min(max(edge, topic.evict_floor - 1, lost) + 1, first)
+
+
+class MissingFiles(msgspec.Struct, frozen=True):
+    """Live files that are gone from the archive."""
+
+    rebuilt: list[str]
+    """Those whose records the log has: they are copied again."""
+    lost: list[str]
+    """Those with records that the log no longer has. They stay in the ledger, so that they can be put back."""
+    events: list[Event]
+
+    def __str__(self) -> str:
+        files = [*self.rebuilt, *self.lost]
+        told = f"{len(files)} file(s) of the archive are missing, such as {files[0]}"
+        if self.rebuilt:
+            told += f"; {len(self.rebuilt)} are rebuilt from the log"
+        if self.lost:
+            told += f"; {len(self.lost)} have records that the log no longer has: put them back from a copy"
+        return told
+
+
+def missing_files(
+    paths: Iterable[str], state: ArchiveState, topics: Mapping[int, CatalogTopic], give_up: bool = False
+) -> MissingFiles:
+    """What becomes of missing files. With `give_up` the archive also forgets those that the log cannot rebuild."""
+    rebuilt: list[str] = []
+    lost: list[str] = []
+    again: dict[int, list[SeqRange]] = {}
+    for path in sorted(paths):
+        file = state.files[path]
+        whole = all(not _gone_from_log(run, state, topics) for run in file.runs)
+        (rebuilt if whole else lost).append(path)
+        if whole or give_up:
+            for run in file.runs:
+                if run.topic_id in state.topics:
+                    again.setdefault(run.topic_id, []).append((run.first_seq, run.last_seq))
+    gone = [*rebuilt, *(lost if give_up else ())]
+    events: list[Event] = [Uncovered(topic_id, union(ranges)) for topic_id, ranges in again.items()]
+    return MissingFiles(rebuilt, lost, [Expired(gone), *events] if gone else [])
+
+
+def _gone_from_log(run: Run, state: ArchiveState, topics: Mapping[int, CatalogTopic]) -> Ranges:
+    """The seqs of a run that are shown, and that the log has lost or evicted."""
+    topic = topics.get(run.topic_id)
+    if run.topic_id not in state.topics or topic is None:
+        return []  # A dropped topic: nothing of it is shown.
+    gone = union([(1, topic.evict_floor - 1)] if topic.evict_floor > 1 else [], topic.lost)
+    shown = difference([(run.first_seq, run.last_seq)], state.hidden_in(run).ranges())
+    return intersection(shown, gone)
 
 
 def rewrites(state: ArchiveState, rules: ArchiveRules, now_ms: int, quarantined: Collection[str]) -> list[Rewrite]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from topics.model.seq_ranges import Ranges, SeqRange, intersection, union
+from topics.model.seq_ranges import Ranges, SeqRange, difference, intersection, union
 from topics.spark.archive.data_files import ArchiveFile, Mask, Run
 
 # Events of the archive. A commit is a list of events; the ledger stores commits, and both the pipeline and readers
@@ -56,6 +56,13 @@ class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
     paths: list[str]
 
 
+class Uncovered(msgspec.Struct, frozen=True, array_like=True, tag="uncovered"):
+    """Seqs whose file was lost are to be copied from the log again."""
+
+    topic_id: int
+    ranges: list[SeqRange]
+
+
 class Rewritten(msgspec.Struct, frozen=True, array_like=True, tag="rewritten"):
     """Files were replaced by others with the same records except deleted ones."""
 
@@ -78,7 +85,7 @@ class Owned(msgspec.Struct, frozen=True, array_like=True, tag="owned"):
     deletes_seen: int = NOT_RECORDED
 
 
-Event = Copied | Masked | Dropped | Expired | Rewritten | Removed | Owned
+Event = Copied | Masked | Dropped | Expired | Uncovered | Rewritten | Removed | Owned
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
@@ -178,6 +185,10 @@ class ArchiveState:
                 self._dropped(event, now_ms)
             case Expired():
                 self._trim(self._retire(event.paths, now_ms))
+            case Uncovered():
+                topic = self.topics[event.topic_id]
+                left = tuple(difference(topic.covered, event.ranges))
+                self.topics[event.topic_id] = msgspec.structs.replace(topic, covered=left)
             case Rewritten():
                 self._rewritten(event, now_ms)
             case Owned():

@@ -29,6 +29,7 @@ from topics.spark.archive.data_files import (
     folder_of,
     is_tagged,
     run_of,
+    tail_of,
 )
 from topics.spark.segment_reader import SegmentRef, bucket_of
 from topics.system.entropy import SystemEntropy
@@ -199,7 +200,7 @@ class _Files:
         finally:
             file.close()
         self._fs.sync_dir(f"{self._root}/{folder}")
-        return ArchiveFile(name, day, bucket, len(data), tuple(runs))
+        return ArchiveFile(name, day, bucket, len(data), tuple(runs), tail=tail_of(data))
 
 
 class Follower(Protocol):

@@ -19,16 +19,20 @@ to a file before it is sent to the task that reads it.
 import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from itertools import pairwise
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from xxhash import xxh3_64_intdigest
 
 from topics.log.fs import File, FileSystem
+from topics.log.layout import is_object_store
 from topics.log.object_store.tiered_fs import open_ranged
 from topics.model.seq_ranges import SeqRange
 from topics.spark.arrow_slices import FIELD_IDS, RECORD_SCHEMA
@@ -191,6 +195,9 @@ def chunks_of(masks: Mapping[int, Mask]) -> tuple[Ints, Ints, Ints]:
     return np.array(list(masks))[places], chunks - begins[places], flags
 
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 ARCHIVE_SCHEMA = pa.schema([field for field in RECORD_SCHEMA if field.name != "deleted"])
 """The columns of the files."""
 
@@ -202,6 +209,42 @@ _ROW_GROUP_ROWS = 128 * 1024
 _ROW_GROUP_BYTES = 16 * 1024 * 1024
 _DAY_US = 86_400_000_000
 _FIRST_DAY = date(1970, 1, 1)
+
+
+TAIL_BYTES = 64 * 1024
+
+
+def tail_of(data: bytes | memoryview) -> int:
+    """The checksum of the end of a file."""
+    return xxh3_64_intdigest(data[-TAIL_BYTES:])
+
+
+def problem_of(fs: FileSystem, path: str, size: int, tail: int = 0) -> str | None:
+    """Why a file is not the one that was written, by its length and its last bytes; None where it is."""
+    try:
+        file = open_ranged(fs, path)
+    except FileNotFoundError:
+        return f"{path} is missing"
+    try:
+        found = file.size()
+        if found != size:
+            return f"{path} has {found} bytes instead of {size}"
+        if tail and tail_of(file.read_at(max(size - TAIL_BYTES, 0), min(size, TAIL_BYTES))) != tail:
+            return f"{path} has another footer than the file that was written"
+    finally:
+        file.close()
+    return None
+
+
+_READERS = 16
+
+
+def in_parallel(work: Callable[[T], R], items: Sequence[T], place: str) -> list[R]:
+    """Results in order; with threads where the place is an object store, whose answers take long."""
+    if not is_object_store(place) or len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(_READERS, "topics-files") as pool:
+        return list(pool.map(work, items))
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):
@@ -228,6 +271,8 @@ class ArchiveFile(msgspec.Struct, frozen=True, array_like=True):
     """In the order in which they stand in the file."""
     hidden_ms: int = 0
     """Since when it has hidden rows; 0 when it has none."""
+    tail: int = 0
+    """XXH3-64 of its last `TAIL_BYTES`, which hold the Parquet footer; 0 for files of earlier versions."""
 
     @property
     def rows(self) -> int:

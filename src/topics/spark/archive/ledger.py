@@ -111,16 +111,16 @@ class ArchiveStore:
             if number < state.number or (kind == "commit" and number == state.number):
                 self._remove(self._ledger(kind, number))
 
-    def sweep(self, state: ArchiveState) -> int:
-        """Removes orphaned data files, which killed runs left. The caller must hold the pipeline lock."""
-        named = state.named()
-        removed = 0
-        for path in list(self._data_files("data")):
-            if path not in named:
-                # A task of a dead driver may be removing the same file.
-                self._remove(self.path_of(path))
-                removed += 1
-        return removed
+    def sweep(self, state: ArchiveState) -> set[str]:
+        """Removes orphaned data files, which killed runs left; returns the live files that are missing.
+
+        The caller must hold the pipeline lock.
+        """
+        named, found = state.named(), set(self._data_files("data"))
+        for path in sorted(found - named):
+            # A task of a dead driver may be removing the same file.
+            self._remove(self.path_of(path))
+        return state.files.keys() - found
 
     def remove_files(self, paths: Iterable[str]) -> None:
         """Removes files, and folders that are empty then."""

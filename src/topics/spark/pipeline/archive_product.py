@@ -1,6 +1,7 @@
 """Archive product: copies sealed segments into the archive, and rewrites archive files to merge or erase records."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -8,14 +9,32 @@ import pyarrow as pa
 from topics.log.catalog import CatalogTopic
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
-from topics.spark.archive.archive_plan import ArchiveRules, Rewrite, joined, next_due, reconcile, rewrites, uncovered
+from topics.spark.archive.archive_plan import (
+    ArchiveRules,
+    Rewrite,
+    joined,
+    missing_files,
+    next_due,
+    reconcile,
+    rewrites,
+    uncovered,
+)
 from topics.spark.archive.archive_state import ArchiveState, Copied, Event, Removed, Rewritten
 from topics.spark.archive.archive_writer import Follower, Outcome, SegmentCopier, rewrite
+from topics.spark.archive.data_files import ArchiveFile, in_parallel, problem_of
 from topics.spark.archive.ledger import ArchiveStore, deletes_seen, take_ownership
-from topics.spark.pipeline.products import CatalogView, Chore, CommitResult, QuarantinedSubjects, SegmentRequest
+from topics.spark.pipeline.products import (
+    CatalogView,
+    Chore,
+    CommitResult,
+    OutputMissingError,
+    QuarantinedSubjects,
+    SegmentRequest,
+)
 from topics.system.entropy import Entropy
 
 NAME = "archive"
+_log = logging.getLogger(__name__)
 
 
 class _TaskContext(msgspec.Struct, frozen=True):
@@ -51,8 +70,18 @@ class ArchiveProduct:
     name = NAME
 
     def __init__(
-        self, fs: FileSystem, root: str, rules: ArchiveRules, entropy: Entropy, table: Follower | None = None
+        self,
+        fs: FileSystem,
+        root: str,
+        rules: ArchiveRules,
+        entropy: Entropy,
+        table: Follower | None = None,
+        on_note: Callable[[str, bool], None] = lambda note, is_problem: None,
     ) -> None:
+        """`on_note` receives what an operator should know, and whether something is left to do about it."""
+        self._on_note = on_note
+        self._missing: set[str] = set()
+        self._fs = fs
         self._store = ArchiveStore(fs, root)
         self._rules = rules
         self._entropy = entropy
@@ -72,12 +101,26 @@ class ArchiveProduct:
         self._quarantined = quarantined
         self._begin(now_ms)
         self._commit(take_ownership(self.state, view.history, view.topics), now_ms)
+        self._handle_missing(view, now_ms)
         events = reconcile(view.topics, view.changed, view.number, self.state, self._rules, now_ms)
         self._commit([*events, *deletes_seen(self.state, view.changed)], now_ms)
         removed = [path for event in events if isinstance(event, Removed) for path in event.paths]
         if removed and self._table is not None:
             self._table.expire(now_ms)
         self._store.remove_files(removed)
+
+    def _handle_missing(self, view: CatalogView, now_ms: int) -> None:
+        """Has missing files rebuilt from the log where it has all of their records, and reports them."""
+        missing, self._missing = self._missing & self.state.files.keys(), set()
+        if not missing:
+            return
+        found = missing_files(missing, self.state, view.topics)
+        _log.error(
+            "files of the archive are missing",
+            extra={"files": len(missing), "rebuilt": len(found.rebuilt), "path": min(missing)},
+        )
+        self._on_note(str(found), bool(found.lost))
+        self._commit(found.events, now_ms)
 
     def missing_segments(self, topic: CatalogTopic) -> list[SegmentRequest]:
         known = self.state.topics.get(topic.topic_id)
@@ -93,8 +136,9 @@ class ArchiveProduct:
     def commit(self, outcomes: Sequence[bytes], now_ms: int) -> CommitResult:
         result, events = CommitResult(), []
         copied = Copied([], [])
-        for encoded in outcomes:
-            outcome = msgspec.msgpack.decode(encoded, type=Outcome)
+        made = [msgspec.msgpack.decode(encoded, type=Outcome) for encoded in outcomes]
+        self._check_files([file for outcome in made for file in outcome.files])
+        for outcome in made:
             if outcome.replaced:
                 files = [joined(file, outcome.replaced, self.state) for file in outcome.files]
                 events.append(Rewritten(outcome.replaced, files, outcome.applied))
@@ -107,6 +151,17 @@ class ArchiveProduct:
             result.segments += outcome.segments
         self._commit([*([copied] if copied.covered else []), *events], now_ms)
         return result
+
+    def _check_files(self, files: Sequence[ArchiveFile]) -> None:
+        """Raises OutputMissingError where a file is not as its task wrote it: the ledger must not name it."""
+        store = self._store
+
+        def problem(file: ArchiveFile) -> str | None:
+            return problem_of(self._fs, store.path_of(file.path), file.bytes, file.tail)
+
+        for found in in_parallel(problem, files, store.root):
+            if found is not None:
+                raise OutputMissingError(found)
 
     def due_ms(self) -> int | None:
         return next_due(self.state, self._rules, self._quarantined.subjects)
@@ -125,7 +180,7 @@ class ArchiveProduct:
         if self._table is not None:
             self._table.follow(self.state, (), now_ms)
         if not self._begun:
-            self._store.sweep(self.state)
+            self._missing = self._store.sweep(self.state)
             self._begun = True
 
     def _commit(self, events: Sequence[Event], now_ms: int) -> None:

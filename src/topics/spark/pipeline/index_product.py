@@ -11,6 +11,7 @@ from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.log.object_store.store import StoreUnavailable
 from topics.search.file_index.manifest import IndexFileEntry, IndexManifest, IndexStore, Retired
+from topics.spark.archive.data_files import problem_of
 from topics.spark.index_builds.index_plan import (
     IndexRules,
     Merge,
@@ -40,7 +41,14 @@ from topics.spark.index_builds.index_tasks import (
     move_file,
     rewrite_file,
 )
-from topics.spark.pipeline.products import CatalogView, Chore, CommitResult, QuarantinedSubjects, SegmentRequest
+from topics.spark.pipeline.products import (
+    CatalogView,
+    Chore,
+    CommitResult,
+    OutputMissingError,
+    QuarantinedSubjects,
+    SegmentRequest,
+)
 from topics.spark.pipeline.status import INDEX_PRODUCT
 from topics.system.entropy import Entropy
 
@@ -88,6 +96,7 @@ class IndexProduct:
     name = INDEX_PRODUCT
 
     def __init__(self, fs: FileSystem, layout: Layout, rules: IndexRules, entropy: Entropy) -> None:
+        self._fs = fs
         self._store = IndexStore(fs, layout)
         self._rules = rules
         self._entropy = entropy
@@ -240,6 +249,10 @@ class IndexProduct:
                 topic_id=topic_id, epoch=topic.epoch, topic=topic.name, generation=subject.generation,
                 plans={subject.generation: subject.plan},
             )  # fmt: skip
+        for file in (file for made in made_of_it for file in made.files):
+            problem = problem_of(self._fs, self._store.path(topic_id, file.name), file.bytes)
+            if problem is not None:
+                raise OutputMissingError(problem)
         for made in made_of_it:
             if made.generation == manifest.generation and made.epoch == manifest.epoch:
                 if made.moved:

@@ -59,6 +59,7 @@ def resolve(
     given: Collection[str],
     reconfigure: Collection[str] = (),
     files: Callable[[Settings], FileSystem] = files_of,
+    ask_archive: bool = True,
 ) -> Settings:
     """The settings with the recorded values in place of those that were not given.
 
@@ -77,6 +78,8 @@ def resolve(
         if record is None:
             _check_unrecorded(fs, settings, given, reconfigure)
             return settings
+    elif "archive_dir" not in reconfigure and ask_archive:
+        _check_there(layout, msgspec.structs.replace(settings, archive_dir=record.get("archive_dir")), files)
     conflicts, kept = {}, {}
     for name, value in record.items():
         if name in reconfigure:
@@ -102,8 +105,10 @@ def check_server(settings: Settings, given: Collection[str], reconfigure: Collec
 
     An object store is not asked, as it may be away when a server starts: the pipeline does it.
     """
-    if has_archive(settings) and (recorded(settings) is not None or not is_object_store(settings.archive_dir)):
-        found = resolve(settings, given, reconfigure)
+    record_there = recorded(settings) if has_archive(settings) else None
+    place = record_there.get("archive_dir") if record_there is not None else settings.archive_dir
+    if has_archive(settings) and (record_there is not None or not is_object_store(place)):
+        found = resolve(settings, given, reconfigure, ask_archive=not is_object_store(place))
         if reconfigure:
             record(found, files_of(found))
 
@@ -130,6 +135,22 @@ def names_of(text: str | None) -> list[str]:
         if name not in RECORDED:
             raise SettingsError(f"{name} is not a recorded setting. Accepted are {', '.join(RECORDED)}")
     return names
+
+
+def _check_there(layout: Layout, settings: Settings, files: Callable[[Settings], FileSystem]) -> None:
+    """Refuses to begin an archive in the place of one that is not there, such as a folder that is not mounted."""
+    root = archive_root(settings)
+    if _has_archived(layout) and not _names(files(settings), f"{root}/ledger"):
+        raise SettingsConflictError(
+            f"the archive of this data folder is not in {root}: mount it, or put it back. To begin a new one, add "
+            "--reconfigure archive_dir"
+        )
+
+
+def _has_archived(layout: Layout) -> bool:
+    """Whether an archive has confirmed deletes, so that a new one in its place would miss what only the old one has."""
+    acked = read_small(PosixFileSystem(), layout.pipeline_seen).strip()
+    return acked.isdigit() and int(acked) > 0
 
 
 def _place(settings: Settings) -> str | None:
@@ -186,8 +207,7 @@ def _check_unrecorded(fs: FileSystem, settings: Settings, given: Collection[str]
         found["archive_catalog"] = "archive_catalog is not set, and the archive's table is in a catalog"
     if settings.archive_typed is None and _names(fs, f"{root}/typed"):
         found["archive_typed"] = "archive_typed is not set, and the archive has typed tables"
-    acked = read_small(PosixFileSystem(), layout_of(settings).pipeline_seen).strip()
-    if "archive_dir" not in given and not _names(fs, f"{root}/ledger") and acked.isdigit() and int(acked):
+    if "archive_dir" not in given and not _names(fs, f"{root}/ledger") and _has_archived(layout_of(settings)):
         found["archive_dir"] = f"archive_dir is not set, and the archive of this folder is not in {root}"
     left = [name for name in found if name not in reconfigure]
     if left:

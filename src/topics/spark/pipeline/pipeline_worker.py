@@ -105,8 +105,12 @@ def make_pipeline(
     clock: Clock,
     compact: bool = False,
     frame: FrameRules | None = None,
+    on_note: Callable[[str, bool], None] = lambda note, is_problem: None,
 ) -> Pipeline:
-    """The pipeline with every product that the settings enable; `compact` erases all deleted records at once."""
+    """The pipeline with every product that the settings enable; `compact` erases all deleted records at once.
+
+    `on_note` receives what an operator should know, and whether something is left to do about it.
+    """
     layout = layout_of(settings)
     products: list[Product] = []
     if has_archive(settings):
@@ -118,7 +122,7 @@ def make_pipeline(
             file_bytes=settings.archive_file_bytes,
         )
         root = archive_root(settings)
-        archive = ArchiveProduct(fs, root, rules, SystemEntropy(), table_of(settings, fs, rules))
+        archive = ArchiveProduct(fs, root, rules, SystemEntropy(), table_of(settings, fs, rules), on_note)
         products.append(archive)
         patterns = typed_streams(settings)
         if patterns or any(typed_folders(fs, root)):
@@ -130,7 +134,8 @@ def make_pipeline(
     if settings.search_families == "auto":
         index_rules = IndexRules(erase_ms=0 if compact else settings.search_erase_ms)
         products.append(IndexProduct(fs, layout, index_rules, SystemEntropy()))
-    return Pipeline(fs, layout, products, executor, clock, frame, acks_deletes)
+    places = [layout.pipeline, *([archive_root(settings)] if has_archive(settings) else ())]
+    return Pipeline(fs, layout, products, executor, clock, frame, acks_deletes, places)
 
 
 def table_of(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> TableFollower:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from topics.log.catalog import Catalog, CatalogTopic
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
+from topics.model.errors import TopicsError
 from topics.spark.segment_reader import History, SegmentRef
 
 
@@ -39,6 +40,16 @@ class Chore(msgspec.Struct, frozen=True, array_like=True):
     work: bytes
     bytes: int
     """The approximate bytes it reads, by which chores are packed."""
+
+
+class OutputMissingError(TopicsError):
+    """A file that a task reported is not where this process looks for it, or is another one. It was not published."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"a task reported a file that is not there: {problem}. Every worker must see the data folder and the "
+            "archive under the same paths as the driver"
+        )
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):

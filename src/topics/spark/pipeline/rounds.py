@@ -15,10 +15,11 @@ import msgspec
 from topics.log.catalog import Catalog, Encoded, decode_since, read_catalog_bytes
 from topics.log.fs import FileSystem, read_small, read_whole, replace_file, write_small
 from topics.log.layout import RESTORED, Layout
+from topics.model.errors import TopicsError
 from topics.spark.archive.archive_plan import newest_delete
 from topics.spark.pipeline.jobs import JobFailedError, RoundJob
 from topics.spark.pipeline.products import CatalogView, CommitResult, Failure, Product, QuarantinedSubjects
-from topics.spark.pipeline.segment_scan import ChoreWork, Piece, PieceOutcome
+from topics.spark.pipeline.segment_scan import ChoreWork, Piece, PieceOutcome, nonce_path
 from topics.spark.pipeline.status import LastRun, ProductStatus, WorkerStatus, load_status, quarantine, save_status
 from topics.spark.pipeline.task_packing import FrameRules, TaskPacking, longest_first, packed
 from topics.spark.segment_reader import History, NoCatalogError
@@ -147,6 +148,10 @@ class ShortError(Exception):
     """A task ran out of disk, memory or descriptors, or a store did not answer. The round is tried again later."""
 
 
+class WorkerPlaceError(TopicsError):
+    """A worker does not see the folders of the driver under the same paths. What it would write would be lost."""
+
+
 class Executor(Protocol):
     def parallelism(self) -> int:
         """The number of tasks that run at the same time."""
@@ -178,8 +183,12 @@ class Pipeline:
         clock: Clock,
         rules: FrameRules | None = None,
         acks_deletes: bool = True,
+        places: Sequence[str] = (),
     ) -> None:
-        """`acks_deletes` is set where a product keeps copies that deletes must reach."""
+        """`acks_deletes` is set where a product keeps copies that deletes must reach. `places` are folders that tasks
+        must prove to see as this process does."""
+        self._places = list(places)
+        self._nonce = ""
         self._acks_deletes = acks_deletes
         self._fs = fs
         self._layout = layout
@@ -281,10 +290,29 @@ class Pipeline:
         self, active: dict[str, QuarantinedSubjects], chores: list[ChoreWork], rules: FrameRules
     ) -> list[Piece]:
         task_contexts = {product.name: product.task_context() for product in self._products if product.name in active}
-        blank = Piece(self._layout.root, self._layout.cold_root, task_contexts)
+        self._write_nonce()
+        blank = Piece(
+            self._layout.root, self._layout.cold_root, task_contexts, places=self._places, nonce=self._nonce
+        )  # fmt: skip
         cores = self._executor.parallelism()
         works = self._packing.works(active, rules.round_bytes)
         return longest_first(packed(works, chores, blank, rules.group_bytes, _TASKS_A_CORE * cores), cores)
+
+    def _write_nonce(self) -> None:
+        """Once a process, before its first job. In place, so that network file systems show it at the next open."""
+        if self._nonce or not self._places:
+            return
+        nonce = SystemEntropy().token(16).hex()
+        for place in self._places:
+            self._fs.make_dirs(place)
+            file = self._fs.open(nonce_path(place), create=True)
+            try:
+                file.truncate(0)
+                file.write_at(0, nonce.encode())
+                file.sync()
+            finally:
+                file.close()
+        self._nonce = nonce
 
     def _note_failed_job(self, error: JobFailedError) -> None:
         _log.warning("a pipeline job failed and is taken apart", extra={"error": str(error)})
@@ -324,6 +352,9 @@ class Pipeline:
             results[name].failures += failures
             self._quarantine(name, failures)
             failed[name] |= {(failure.topic_id, failure.topic) for failure in failures}
+        misplaced = [outcome.elsewhere for outcome in outcomes if outcome.elsewhere]
+        if misplaced:
+            self._failed_products.setdefault("", WorkerPlaceError(misplaced[0]))
         short = [outcome.short for outcome in outcomes if outcome.short]
         if short:
             self._failed_products.setdefault("", ShortError(short[0]))

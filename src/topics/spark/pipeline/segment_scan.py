@@ -1,13 +1,14 @@
 """Segment scan: the body of a Spark task, which reads segments once for all products and does chores."""
 
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topics.log.fs import FileSystem, is_passing
-from topics.log.layout import Layout
+from topics.log.fs import FileSystem, is_passing, read_small
+from topics.log.layout import Layout, is_object_store
 from topics.log.object_store.store import StoreUnavailable
 from topics.spark.pipeline.products import Chore, Failure, ProductTasks, SegmentRequest, Transform
 from topics.spark.segment_reader import SegmentGoneError, SegmentRef, read_segment
@@ -50,6 +51,9 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     task_contexts: dict[str, bytes]
     segments: list[SegmentWork] = []
     chores: list[ChoreWork] = []
+    places: list[str] = []
+    """Folders that a task must find the nonce in, to prove that its machine sees the same ones as the driver."""
+    nonce: str = ""
 
 
 class PieceOutcome(msgspec.Struct, array_like=True):
@@ -62,6 +66,8 @@ class PieceOutcome(msgspec.Struct, array_like=True):
     segments: int = 0
     short: str = ""
     """The resource that the machine ran out of before the piece was done; that is not a failure of the work."""
+    elsewhere: str = ""
+    """Why the task's machine does not see the same folders as the driver; nothing of the piece was done then."""
 
 
 class _ShortError(Exception):
@@ -86,6 +92,31 @@ def run_piece(fs: FileSystem, product_tasks: Mapping[str, ProductTasks], work: b
     return msgspec.msgpack.encode(_Task(fs, product_tasks, piece).done())
 
 
+def nonce_path(place: str) -> str:
+    return f"{place}/nonce"
+
+
+def elsewhere(fs: FileSystem, piece: Piece) -> str:
+    """Why this machine does not see the folders of the driver; empty where it does.
+
+    Without the proof, files written to a folder of the same name on another machine would count as archived.
+    """
+    wrong = [place for place in piece.places if read_small(fs, nonce_path(place)) != piece.nonce]
+    cold = piece.cold_root
+    if cold is not None and not is_object_store(cold) and _reads_cold(piece) and not fs.exists(f"{cold}/topics"):
+        wrong.append(cold)
+    if not wrong:
+        return ""
+    return (
+        f"the worker on {socket.gethostname()} does not see the same {' and '.join(wrong)} as the driver: mount it "
+        "there under the same path, or keep the archive in an object store"
+    )
+
+
+def _reads_cold(piece: Piece) -> bool:
+    return any(work.requests[0][1].ref.cold for work in piece.segments)
+
+
 class _Task:
     def __init__(self, fs: FileSystem, product_tasks: Mapping[str, ProductTasks], piece: Piece) -> None:
         self._fs = fs
@@ -97,6 +128,9 @@ class _Task:
         self._outcome = PieceOutcome()
 
     def done(self) -> PieceOutcome:
+        self._outcome.elsewhere = elsewhere(self._fs, self._piece)
+        if self._outcome.elsewhere:
+            return self._outcome
         try:
             self._all()
         except _ShortError as error:
@@ -131,6 +165,8 @@ class _Task:
         self._outcome.bytes += segment.text_bytes
         self._outcome.records += sum(batch.num_rows for batch in batches)
         for name, request in requests:
+            if (name, segment.topic_id) in self._failed:
+                continue
             try:
                 self._transform(name).take(request, within(batches, request.ref, segment.requests))
             except Exception as error:

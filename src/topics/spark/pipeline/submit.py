@@ -21,14 +21,20 @@ from topics.system.clock import SystemClock
 def main() -> int:
     settings = Settings.from_env(os.environ, {"archive": "1"})
     who, clock = f"spark-submit, process {os.getpid()}", SystemClock()
+    problems: list[str] = []
+
+    def note(text: str, is_problem: bool) -> None:
+        print(text, file=sys.stderr)
+        problems.extend([text] if is_problem else ())
+
     run = open_run(settings, Settings.given(os.environ), who, names_of(_arguments().reconfigure))
     try:
-        pipeline = make_pipeline(run.settings, run.fs, LazySpark(run.settings, under_submit=True), clock)
+        pipeline = make_pipeline(run.settings, run.fs, LazySpark(run.settings, under_submit=True), clock, on_note=note)
         run_until_idle(pipeline, run.settings, clock, threading.Event().wait, once=True)
     finally:
         run.lock.release()
     print(f"{pipeline.status.records} records archived so far, {pipeline.status.lag_segments} segments behind")
-    return 0
+    return 1 if problems else 0
 
 
 def _arguments() -> argparse.Namespace:

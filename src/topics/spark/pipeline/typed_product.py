@@ -15,7 +15,7 @@ from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.model.names import is_server_name
 from topics.spark.archive.archive_state import ArchiveState
-from topics.spark.archive.data_files import ArchiveFile
+from topics.spark.archive.data_files import ArchiveFile, problem_of
 from topics.spark.iceberg.typed_files import (
     Subject,
     TypedFileResult,
@@ -29,6 +29,7 @@ from topics.spark.pipeline.products import (
     CatalogView,
     Chore,
     CommitResult,
+    OutputMissingError,
     QuarantinedSubjects,
     SegmentRequest,
     Transform,
@@ -117,6 +118,9 @@ class TypedProduct:
         for encoded in outcomes:
             made = msgspec.msgpack.decode(encoded, type=TypedFileResult)
             if made.stream in tables:
+                problem = problem_of(self._fs, f"{self._root}/{made.stream}/{made.target}", made.bytes)
+                if problem is not None:
+                    raise OutputMissingError(problem)
                 tables[made.stream].made(made.target, made.bytes)
                 touched.add(made.stream)
         for folder in sorted(touched):
