@@ -402,6 +402,7 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("topics_records_live", "Live records of all topics.", stats.records_live)
     yield _gauge("topics_bytes_live", "Live payload bytes of all topics.", stats.bytes_live)
     yield _gauge("topics_tail_bytes", "Memory of records that are not in a segment yet.", stats.tail_bytes)
+    yield _gauge("topics_memory_kept_bytes", "Memory that counts against max_memory_bytes.", stats.memory_kept_bytes)
     yield _gauge(
         "topics_seal_backlog_bytes", "Payload waiting to be written to segment files.", stats.seal_backlog_bytes
     )

@@ -10,6 +10,7 @@ from topics.engine.apply import forget_old_keys, grant
 from topics.engine.coalesce import GROUP_MAX, AppendSource, Coalescer, DecodedAppends
 from topics.engine.core import EngineCore
 from topics.engine.idempotency import KeyedBlock, KeyMemory, KnownAppend
+from topics.engine.quotas import KEY_BYTES, memory_of
 from topics.engine.results import AppendDone, AppendResult, deduped
 from topics.engine.topic import Block, Topic, block_head
 from topics.engine.write_path import FrameDraft, LogOperation
@@ -25,7 +26,7 @@ from topics.model.errors import (
 )
 from topics.model.limits import Limits, clamp_delay_ms
 from topics.model.names import check_topic_name, is_server_name
-from topics.model.records import Batch, PlainRecords, Record, check_records, find_plain
+from topics.model.records import Batch, PlainRecords, Record, check_records, find_plain, payload_bytes
 from topics.model.topic_config import TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
 from topics.queues.queue_frames import encode_delay
 from topics.wire.preencoding import Preencoded, check_preencoded
@@ -161,7 +162,7 @@ class Appender:
         group = topic.coalesced
         if group is None:
             # Asked for the first of a group alone: what accepts it accepts the others of its block.
-            return not self._may_refuse() and self.coalescer.defer(topic, requests, source)
+            return not self._may_refuse(topic) and self.coalescer.defer(topic, requests, source)
         if group.source is not source or len(group.requests) + len(requests) > GROUP_MAX:
             # A group of decoded records stays open: by the way of `append` these share its block.
             return group.source is not None and self.coalescer.defer(topic, requests, source)
@@ -213,10 +214,12 @@ class Appender:
         by_key.update(dict.fromkeys(places, keyed))
         return keyed
 
-    def _may_refuse(self) -> bool:
-        """Whether anything besides its topic may refuse an append."""
+    def _may_refuse(self, topic: Topic) -> bool:
+        """Whether anything besides its rules may refuse an append to a topic."""
         core = self._core
-        return core.quiet or core.metered or self._admission.refusing or self._sealing.failures > 0
+        if core.quiet or core.metered or self._admission.refusing or self._sealing.failures > 0:
+            return True
+        return core.memory.pressed and core.memory.is_tight(topic)
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone, prepared: object = None) -> None:
         """Appends to `topic`, or to the one it makes where there is none of that name.
@@ -269,6 +272,9 @@ class Appender:
         if rules.rejects or core.metered:
             path.check_fits(topic, batch.records)
         key = batch.idempotency_key
+        if core.memory.pressed and (key is not None or batch.delay_ms or not rules.logged):
+            size = memory_of(len(batch.records), payload_bytes(batch.records)) if not rules.logged else 0
+            core.memory.check(topic, size + (KEY_BYTES if key is not None else 0))
         count = len(batch.records) if plain is None else len(plain.sizes)
         if count == 1 and batch.node is None and not batch.delay_ms and extension is None and ts is None:
             shared = (rules.plain if key is None else rules.keyed) and not core.metered and not core.quiet

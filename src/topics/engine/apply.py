@@ -71,6 +71,8 @@ class Applier:
         """How many seqs a topic may give out beyond the head that the disk knows (`engine.apply`)."""
         self.appended: Event[Topic] = Event()
         """A block was published (`engine.sealing`, `search.service.index_feed`)."""
+        self.kept: Event[Topic] = Event()
+        """What a topic keeps in memory changed (`engine.quotas`)."""
         self.cut_due: Event[Topic] = Event()
         """A topic's tail has to become segments (`engine.sealing`)."""
         self.deleted: Event[Topic, int, list[SeqRange]] = Event()
@@ -110,6 +112,8 @@ class Applier:
             if topic.parts is not None:
                 self.before_caps.emit(topic, block)
             self._enforce_caps(topic)
+        if block.key is not None or not config.durability.logged:
+            self.kept.emit(topic)
         for listener in self.appended.listeners:
             listener(topic)
 
@@ -164,6 +168,8 @@ class Applier:
             self._retention.advance_earliest(topic)
         if topic.parts is not None:
             self.deleted.emit(topic, before_seq, ranges)
+        if topic.kept_bytes:
+            self.kept.emit(topic)
         return removed
 
     def _tell_removed(self, topic: Topic, first: int, last: int) -> None:

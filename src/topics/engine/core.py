@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest
 from topics.engine.apply import Applier
 from topics.engine.background_jobs import Deferral
 from topics.engine.features import CrossShardGate, Features
-from topics.engine.quotas import Quotas, SortedNames, Totals
+from topics.engine.quotas import KeptMemory, Quotas, SortedNames, Totals
 from topics.engine.retention import Retention
 from topics.engine.scheduler import Scheduler
 from topics.engine.topic import RunReader, Segment, Topic
@@ -157,6 +157,9 @@ class EngineCore(EngineEvents):
         self.applier = Applier(self.reader, self.retention, self.reserve)
         self.path, self.quotas = WritePath(self), Quotas(self, options.limits)
         """The one way into the log."""
+        self.memory = KeptMemory(options.limits)
+        """Memory that topics keep, and its budgets."""
+        self.applier.kept.subscribe(self.memory.note)
         self.features, self.cross_shard_gate = Features(), CrossShardGate()
         self.shards: list[Shard] = []
         self.topics: dict[int, Topic] = {}
@@ -308,6 +311,7 @@ class EngineCore(EngineEvents):
         self.total_bytes -= topic.live_bytes
         self.retention.tail_bytes -= topic.tail_bytes
         self.totals.went(topic)
+        self.memory.forget(topic)
         self.dirty[topic.shard].discard(topic)
         self.dropped[topic.shard].append(topic.id)
         if topic.guard is not None:
@@ -321,6 +325,8 @@ class EngineCore(EngineEvents):
         self.totals.add(pager.by_class, pager.records)
         self.total_bytes = sum([topic.live_bytes for topic in topics]) + pager.bytes
         self.retention.tail_bytes = sum([topic.tail_bytes for topic in topics])
+        for topic in topics:
+            self.memory.note(topic)
 
     # Changes
 
@@ -368,6 +374,7 @@ class EngineCore(EngineEvents):
         if not self.retention.expire(topic, self.wall()):
             return
         self.before_change(topic)
+        self.memory.note(topic)
         self.total_bytes += topic.live_bytes - before
         if logged and topic.evict_floor > floor:
             self.path.note(topic, FrameKind.EVICT, encode_evict(topic.evict_floor, expired=True))

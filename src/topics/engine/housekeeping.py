@@ -234,6 +234,7 @@ class Housekeeper:
         for topic in topics:
             core.expire(topic)
             forget_old_keys(topic, now)
+            core.memory.note(topic)
             old = options.segment_max_age_ms and topic.tail and topic.tail[0].written < oldest
             if old and topic.config.durability.logged:
                 core.before_change(topic)

@@ -12,6 +12,7 @@ thousands of them may come in a second and all of a block are of the same age.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from xxhash import xxh3_64_digest
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from topics.engine.topic import Block
 
 DIGEST_BYTES = 8
+_BLOCK_BYTES = 500
+"""Memory of a block of keys besides the keys: the object, its numbers and a small dict."""
+_KEY_BYTES = 250
+"""Memory of a key besides its text: its places in two dicts."""
 
 
 class KnownAppend(NamedTuple):
@@ -89,6 +94,14 @@ class KeyedBlock:
     def names(self) -> Iterable[str]:
         return (self.keys,) if isinstance(self.keys, str) else self.keys
 
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of the keys and what is remembered of each, estimated."""
+        keys = self.keys
+        if isinstance(keys, str):
+            return _BLOCK_BYTES + _KEY_BYTES + getsizeof(keys)
+        return _BLOCK_BYTES + _KEY_BYTES * len(keys) + sum(map(getsizeof, keys))
+
     def find(self, key: str) -> KnownAppend:
         """The batch of one of the keys."""
         if isinstance(self.keys, str):
@@ -106,9 +119,11 @@ def _fragment(view: View, place: int) -> bytes:
 class KeyMemory(Mapping[str, KnownAppend]):
     """All keys of a topic; as a mapping those that are known, the oldest first."""
 
-    __slots__ = ("_blocks", "by_key")
+    __slots__ = ("_blocks", "by_key", "memory_bytes")
 
     def __init__(self) -> None:
+        self.memory_bytes = 0
+        """Memory of the keys that are known, estimated."""
         self.by_key: dict[str, KeyedBlock] = {}
         """Known keys, including those in flight."""
         self._blocks: deque[KeyedBlock] = deque()
@@ -141,6 +156,7 @@ class KeyMemory(Mapping[str, KnownAppend]):
         else:
             taken.known, taken.append = True, None
             self._blocks.append(taken)
+            self.memory_bytes += taken.memory_bytes
 
     def release(self, keys: Keys) -> None:
         """Forget keys whose append failed."""
@@ -157,6 +173,7 @@ class KeyMemory(Mapping[str, KnownAppend]):
     def _add(self, block: KeyedBlock) -> None:
         block.known = True
         self._blocks.append(block)
+        self.memory_bytes += block.memory_bytes
         if isinstance(block.keys, str):
             self.by_key[block.keys] = block
         else:
@@ -174,6 +191,7 @@ class KeyMemory(Mapping[str, KnownAppend]):
         blocks, by_key = self._blocks, self.by_key
         while blocks and blocks[0].written < oldest:
             block = blocks.popleft()
+            self.memory_bytes -= block.memory_bytes
             for key in block.names:
                 # A key that was used again after its window is a younger block's.
                 if by_key.get(key) is block:

@@ -3,8 +3,8 @@
 Names are counted, not writers, so that copies of routers, dead letters and commits of transactions count where they
 arrive. Keys with the same prefixes are one tenant. A key without prefixes is bounded by the limits of the server.
 
-Usage is not maintained continuously. The bytes of a tenant are counted when it seems to be at its limit, and not again
-for a while, so that a client that is refused repeatedly costs little.
+The live bytes of a tenant are counted when it seems to be at its limit, and not again for a while, so that a client
+that is refused repeatedly costs little. Memory is counted continuously (`KeptMemory`).
 
 Sorted topic names and totals, for a million topics.
 
@@ -20,6 +20,7 @@ from sortedcontainers import SortedList
 from topics.engine.topic import Topic
 from topics.model.errors import RecordTooLargeError, ThrottledError, TopicFullError, TopicsError
 from topics.model.limits import Limits
+from topics.model.records import ROW_BYTES
 from topics.model.topic_config import Durability, TopicConfig, TopicType
 from topics.queues.leases import InFlight
 
@@ -150,7 +151,7 @@ _COUNTED_TOPICS_MS = 100
 class Tenant:
     """Names that begin alike."""
 
-    __slots__ = ("counted_at", "prefixes", "topics", "used_bytes")
+    __slots__ = ("counted_at", "kept_bytes", "prefixes", "topics", "used_bytes")
 
     def __init__(self, prefixes: Iterable[str]) -> None:
         given = sorted(set(prefixes))
@@ -162,6 +163,8 @@ class Tenant:
         """No less than there is: what was counted, and all that was let in since."""
         self.topics = 0
         self.counted_at: int | None = None
+        self.kept_bytes = 0
+        """Memory that its topics keep (`KeptMemory`)."""
 
 
 class Quotas:
@@ -176,6 +179,7 @@ class Quotas:
         self._tenants = list(distinct.values())
         limits = self._limits
         self._core.metered = bool(limits.max_total_bytes or (limits.max_bytes_per_key and self._tenants))
+        self._core.memory.set_tenants(self._tenants)
 
     def check_topics(self, *names: str) -> None:
         """Raises ThrottledError unless topics of these names may be created."""
@@ -242,6 +246,133 @@ class Quotas:
                 coming -= 1
                 found += topic.name.startswith(tenant.prefixes)
         return there + found
+
+
+# Memory that topics keep for as long as they hold something, beyond what the log and the tails bound by themselves.
+#
+# | kept | by |
+# |---|---|
+# | records of ephemeral topics | `engine.record_runs.Block` |
+# | idempotency keys within their window | `engine.idempotency.KeyMemory` |
+# | producers, and schemas with their lenses | `streams.stream_state.StreamState` |
+# | jobs with a history: leased, delayed, returned | `queues.leases.LeaseTable` |
+#
+# `KeptMemory` counts it by topic, by tenant and in total, each time one of them changed, so that a decision costs a
+# comparison. What would go beyond a budget is refused; nothing is evicted, because all of it was promised.
+
+_BLOCK_BYTES = 450
+"""A block in memory besides its records: the object, its numbers, and the heads of two byte strings."""
+KEY_BYTES = 1_000
+"""An idempotency key and what is remembered of it, before it is known how long it is."""
+_TIGHT_SHARE = 8
+"""Within the last eighth of a budget every write is checked by itself."""
+
+
+class KeptMemory:
+    def __init__(self, limits: Limits) -> None:
+        self._most, self._most_per_key = limits.max_memory_bytes, limits.max_memory_bytes_per_key
+        self._tenants: list[Tenant] = []
+        self._owners: dict[int, tuple[Tenant, ...]] = {}
+        """The tenants of each topic that keeps memory, by its id."""
+        self._topics: dict[int, Topic] = {}
+        self.total_bytes = 0
+        self.pressed = False
+        """Whether any budget is nearly used up."""
+
+    def set_tenants(self, tenants: Sequence[Tenant]) -> None:
+        self._tenants = list(tenants)
+        topics, self._topics, self._owners, self.total_bytes = self._topics, {}, {}, 0
+        for topic in topics.values():
+            topic.kept_bytes = 0
+            self.note(topic)
+        self._look()
+
+    def note(self, topic: Topic) -> None:
+        """Count what a topic keeps now. Called after each change of it."""
+        if topic.closing:
+            self.forget(topic)
+            return
+        kept = kept_bytes(topic)
+        grown = kept - topic.kept_bytes
+        if not grown:
+            return
+        topic.kept_bytes = kept
+        if topic.id not in self._owners:
+            self._topics[topic.id] = topic
+            name = topic.name
+            self._owners[topic.id] = tuple([one for one in self._tenants if name.startswith(one.prefixes)])
+        self._add(topic, grown)
+        if not kept:
+            del self._owners[topic.id], self._topics[topic.id]
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is not in memory any more."""
+        if topic.kept_bytes:
+            self._add(topic, -topic.kept_bytes)
+            topic.kept_bytes = 0
+            del self._owners[topic.id], self._topics[topic.id]
+
+    def _add(self, topic: Topic, size: int) -> None:
+        self.total_bytes += size
+        for tenant in self._owners[topic.id]:
+            tenant.kept_bytes += size
+        if self.pressed or self._is_tight(topic):
+            self._look()
+
+    def _look(self) -> None:
+        self.pressed = _is_tight(self.total_bytes, self._most) or any(
+            [_is_tight(tenant.kept_bytes, self._most_per_key) for tenant in self._tenants]
+        )
+
+    def is_tight(self, topic: Topic) -> bool:
+        """Whether writes to a topic have to be checked one by one."""
+        return self.pressed and self._is_tight(topic)
+
+    def _is_tight(self, topic: Topic) -> bool:
+        return _is_tight(self.total_bytes, self._most) or any(
+            [_is_tight(tenant.kept_bytes, self._most_per_key) for tenant in self._tenants_of(topic)]
+        )
+
+    def check(self, topic: Topic, size: int) -> None:
+        """Raise ThrottledError unless a topic may keep so many bytes more."""
+        if not self.pressed or self.room(topic) >= size:
+            return
+        # Records may have gone by themselves since it was counted.
+        self.note(topic)
+        if self._most and self.total_bytes + size > self._most:
+            raise ThrottledError.over_cap("max_memory_bytes", self._most)
+        if self.room(topic) < size:
+            raise ThrottledError.over_cap("max_memory_bytes_per_key", self._most_per_key)
+
+    def room(self, topic: Topic) -> float:
+        """How many bytes a topic may keep more."""
+        rooms = [self._most - self.total_bytes if self._most else float("inf")]
+        if self._most_per_key:
+            rooms += [self._most_per_key - tenant.kept_bytes for tenant in self._tenants_of(topic)]
+        return min(rooms)
+
+    def _tenants_of(self, topic: Topic) -> Sequence[Tenant]:
+        known = self._owners.get(topic.id)
+        return [one for one in self._tenants if topic.name.startswith(one.prefixes)] if known is None else known
+
+
+def _is_tight(used: int, most: int) -> bool:
+    return bool(most) and used > most - most // _TIGHT_SHARE
+
+
+def kept_bytes(topic: Topic) -> int:
+    """The memory that a topic keeps, estimated from counts."""
+    kept = topic.keys.memory_bytes if topic.keys is not None else 0
+    if not topic.config.durability.logged:
+        kept += topic.tail_bytes + _BLOCK_BYTES * len(topic.tail)
+    if topic.parts is not None:
+        kept += sum([getattr(part, "memory_bytes", 0) for part in topic.parts.values()])
+    return kept
+
+
+def memory_of(records: int, size: int) -> int:
+    """The memory that records take as one block, before it is made."""
+    return _BLOCK_BYTES + size + 3 * ROW_BYTES * records
 
 
 def fits_into(quotas: Quotas, topic: Topic, sizes: Iterable[int]) -> int:

@@ -41,6 +41,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     records_live: int
     bytes_live: int
     tail_bytes: int
+    memory_kept_bytes: int
+    """What counts against `max_memory_bytes` (`engine.quotas.KeptMemory`)."""
     """Payload and index of unsealed records held in memory."""
     seal_backlog_bytes: int
     seal_failures: int
@@ -98,6 +100,7 @@ def collect_stats(
         records_live=totals.records,
         bytes_live=core.total_bytes,
         tail_bytes=core.retention.tail_bytes,
+        memory_kept_bytes=core.memory.total_bytes,
         seal_backlog_bytes=sealer.backlog_bytes,
         seal_failures=sealer.failures,
         routers=len(routers),

@@ -537,10 +537,10 @@ class Topic:
     __slots__ = (
         "__weakref__", "_closing", "_created", "_guard", "_staged_config", "cap_floor", "capture_due", "ceiling",
         "ceiling_staged", "coalesced", "config", "created_ts", "earliest", "epoch", "evict_floor", "evicting", "head",
-        "id", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts", "live_bytes", "live_count",
-        "lost", "name", "next_base", "origin", "paged_out_by", "parts", "reserve", "reserved_at", "rules", "segments",
-        "shard", "staged_bytes", "staged_count", "staged_head", "staged_ts", "sync_inflight", "tags", "tail",
-        "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
+        "id", "kept_bytes", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts", "live_bytes",
+        "live_count", "lost", "name", "next_base", "origin", "paged_out_by", "parts", "reserve", "reserved_at",
+        "rules", "segments", "shard", "staged_bytes", "staged_count", "staged_head", "staged_ts", "sync_inflight",
+        "tags", "tail", "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
     )  # fmt: skip
 
     def __init__(
@@ -584,6 +584,8 @@ class Topic:
         """Whether such a decision is on its way."""
         self.lost: list[LostRange] | None = None
         self.keys: KeyMemory | None = None
+        self.kept_bytes = 0
+        """What it counts for in the memory budgets (`engine.quotas.KeptMemory`)."""
         self.coalesced: Any = None
         """Single records that wait for the end of the tick (`engine.coalesce`); None while there are none."""
         self.tags: object | None = None

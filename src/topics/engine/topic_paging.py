@@ -35,6 +35,7 @@ from weakref import WeakValueDictionary
 
 from topics.engine.apply import Applier, load_block, load_state
 from topics.engine.features import Features
+from topics.engine.quotas import KeptMemory
 from topics.engine.retention import Retention
 from topics.engine.topic import Block, RunReader, Topic
 from topics.log.frame import Frame, FrameKind, decode_block, read_body
@@ -195,6 +196,7 @@ class PagerView(Protocol):
     applier: Applier
     reader: RunReader
     retention: Retention
+    memory: KeptMemory
 
     def shard_number(self, topic_id: int) -> int: ...
 
@@ -323,6 +325,7 @@ class TopicPager:
         view.topics[topic_id] = topic
         view.directory.add(topic)
         view.retention.tail_bytes += topic.tail_bytes
+        view.memory.note(topic)
         topic.last_read_ts = topic.last_consumed_ts = max(topic.last_read_ts, self._read_at.pop(topic_id, 0))
 
     def peek(self, name: str) -> Topic:
@@ -401,6 +404,7 @@ class TopicPager:
             return False
         del view.topics[topic_id]
         view.directory.discard(topic)
+        view.memory.forget(topic)
         view.retention.tail_bytes -= topic.tail_bytes
         self.names[topic.name] = topic_id
         self._held[topic_id] = topic

@@ -52,6 +52,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_routers_per_key: int = 5_000
     max_bytes_per_key: int = 0
 
+    max_memory_bytes: int = 384 * MIB
+    """Memory kept for all topics (`engine.quotas.KeptMemory`); 0 is unlimited. Leaves room in a machine of 2 GB."""
+    max_memory_bytes_per_key: int = 192 * MIB
+    """The same under the prefixes of one key; 0 is unlimited. Half of all there may be."""
+
     max_batch_records: int = 10_000
     max_record_bytes: int = MIB
     """`data` and `meta` of one record together, as they were sent."""

@@ -270,6 +270,16 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_bytes_per_key: Annotated[int, _number("Most live bytes under the prefixes of one key; 0 is no limit.")] = (
         _LIMITS.max_bytes_per_key
     )
+    max_memory_bytes: Annotated[
+        int,
+        _number(
+            "Most memory for ephemeral records, idempotency keys, producers, schemas and jobs with a history; "
+            "0 is no limit."
+        ),
+    ] = _LIMITS.max_memory_bytes
+    max_memory_bytes_per_key: Annotated[int, _number("The same under the prefixes of one key; 0 is no limit.")] = (
+        _LIMITS.max_memory_bytes_per_key
+    )
     max_batch_records: Annotated[int, _number("Most records of one append.", 1)] = _LIMITS.max_batch_records
     max_record_bytes: Annotated[int, _number("Most bytes of one record.", 1)] = _LIMITS.max_record_bytes
     awake_us: Annotated[

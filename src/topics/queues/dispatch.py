@@ -279,6 +279,7 @@ class Dispatcher:
         else:
             for leases in granted:
                 book.claim(leases)
+            self._core.memory.note(topic)
         if doomed:
             book.leave_unleased(doomed)
         ready = queue.counters[0]
@@ -338,6 +339,7 @@ class Dispatcher:
         def claimed(timing: CommitTiming) -> None:
             # Without those that were deleted while this was on its way.
             book.claim([lease for lease in leases if lease.seq in book.moving])
+            self._core.memory.note(queue.jobs.topic)
             self._cut(queue, demand, leases, cut, ready, timing)
 
         def failed(error: TopicsError) -> None:

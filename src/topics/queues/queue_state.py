@@ -386,6 +386,10 @@ class Worker:
             self._ended(error)
 
 
+JOB_BYTES = 400
+"""Memory of a job that was leased, delayed or returned: its lease, and its places in dicts and heaps."""
+
+
 class Queue:
     """Everything the engine knows of a queue besides its records."""
 
@@ -403,6 +407,12 @@ class Queue:
         self.scheduled = False
         self.alarm: Alarm | None = None
         """For the next moment at which time alone changes anything; set only while there are workers."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of jobs with a history, estimated."""
+        book = self.book
+        return JOB_BYTES * (len(book.leases) + len(book.leaving) + len(book.delayed) + len(book.delivered))
 
     @property
     def counters(self) -> tuple[int, int]:
@@ -541,6 +551,7 @@ class QueueFeature:
     def delay(self, topic: Topic, first: int, last: int, ready_at: int) -> None:
         """Holds jobs back that were just appended."""
         queue_of(topic, self._core).book.delay(range(first, last + 1), ready_at)
+        self._core.memory.note(topic)
 
     def _gone(self, topic: Topic) -> None:
         queue = find_queue(topic)

@@ -57,7 +57,17 @@ from topics.queues.leases import (
     parse_lease_id,
 )
 from topics.queues.queue_frames import LeaseEvent, encode_lease_change
-from topics.queues.queue_state import Alarms, PollClaim, Queue, QueueFeature, Worker, find_queue, queue_of, ranges_of
+from topics.queues.queue_state import (
+    JOB_BYTES,
+    Alarms,
+    PollClaim,
+    Queue,
+    QueueFeature,
+    Worker,
+    find_queue,
+    queue_of,
+    ranges_of,
+)
 
 # Acknowledgements: jobs that are done are deleted. Those of one queue that come in the same tick are one delete.
 #
@@ -215,6 +225,7 @@ class Queues:
         self._check_node(request.node)
         self._core.check_accepting()
         demand = PollClaim(request.node, self._core.limits.clamp_claim(request.max), request.lease_ms, done)
+        self._core.memory.check(queue.jobs.topic, JOB_BYTES * demand.wanted)
         self._dispatcher.claim(queue, demand)
         return demand.cancel
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import msgspec
 
 from topics.engine.core import EngineCore
-from topics.engine.quotas import fits_into, records_that_fit
+from topics.engine.quotas import fits_into, memory_of, records_that_fit
 from topics.engine.read import match_text
 from topics.engine.retention import lost_from
 from topics.engine.topic import Block, Run, RunReader, Segment, Topic, live_ranges
-from topics.model.errors import BatchTooLargeError, TopicsError
+from topics.model.errors import BatchTooLargeError, ThrottledError, TopicsError
 from topics.model.records import ROW_WORDS
 from topics.model.router_rules import TagMatch
 from topics.routers.forwarding import Load, absent
@@ -202,7 +202,7 @@ class Packer:
 
     def takes_all(self, dest: Topic) -> bool:
         """Whether a destination takes whatever comes, so that nobody has to see what fits."""
-        return dest.rules.takes_all and not self._core.metered
+        return dest.rules.takes_all and not self._core.metered and not self._core.memory.pressed
 
     def admitted(self, dest: Topic, load: Load) -> Load | TopicsError:
         """A load as its destination takes it: all of it, or what stands before the first record that it does not take.
@@ -232,6 +232,11 @@ class Packer:
         if core.metered and taken:
             within = fits_into(core.quotas, dest, copies.sizes[:taken])
             taken, refused = (taken, refused) if within == taken else (within, core.quotas.over_bytes())
+        if core.memory.pressed and taken and not dest.rules.logged:
+            try:
+                core.memory.check(dest, memory_of(taken, sum(copies.sizes[:taken])))
+            except ThrottledError as error:
+                taken, refused = 0, error
         if refused is None:
             return load
         return load.first(taken) if taken else refused

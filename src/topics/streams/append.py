@@ -34,6 +34,7 @@ from topics.streams.entry_encoding import Content, bytes_records, check_entries,
 from topics.streams.stream_frames import Producer, StreamMark, encode_mark
 from topics.streams.stream_state import (
     JSON_TYPE,
+    PRODUCER_BYTES,
     Position,
     StreamFeature,
     StreamState,
@@ -162,6 +163,8 @@ class _MarkExtension:
     def applied(self, topic: Topic) -> None:
         self._state.apply(self._mark)
         self._state.unstage(None)
+        if self._mark.producer is not None:
+            self._feature.kept(topic)
         if self._mark.close:
             self._feature.tell("closed", topic)
 
@@ -237,9 +240,12 @@ class StreamAppender:
         producer = request.producer
         if producer is not None:
             state = state or self._feature.state(topic)
-            if judge(state.producer(producer.id), producer) is Verdict.DUPLICATE:
+            known = state.producer(producer.id)
+            if judge(known, producer) is Verdict.DUPLICATE:
                 self._answer_duplicate(topic, state, producer, done)
                 return
+            if known is None:
+                self._feature.check_memory(topic, PRODUCER_BYTES)
         if request.seq is not None:
             state = state or self._feature.state(topic)
             last = state.staged.last_seq if state.staged is not None else state.last_seq

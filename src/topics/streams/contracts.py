@@ -18,7 +18,7 @@ from topics.schema.contract import Contract, decide_profile, parse_profile_updat
 from topics.schema.registry import SchemaUpdate, decide_update, parse_update
 from topics.streams.chunked_validation import REASON, Description
 from topics.streams.entry_encoding import is_json
-from topics.streams.stream_state import JSON_TYPE, StreamChange, check_visible, stream_of
+from topics.streams.stream_state import CONTRACT_FACTOR, JSON_TYPE, StreamChange, check_visible, stream_of
 
 ContractDone = Callable[[Contract | TopicsError], None]
 _NOTHING = Contract()
@@ -78,6 +78,8 @@ class Contracts:
         content_type = known.content_type if known is not None else JSON_TYPE
         place = Place(name, topic.staged_head == 0, topic.staged_head, is_json(content_type))
         description = Description(decide(held.contract if held is not None else _NOTHING, place))
+        if held is None or len(description.raw) > len(held.raw):
+            self._feature.check_memory(topic, CONTRACT_FACTOR * len(description.raw))
         self._feature.renew(topic)
         # Only now: a topic whose update is refused does not become a stream.
         state = self._feature.state(topic)
@@ -86,6 +88,7 @@ class Contracts:
         def applied(timing: CommitTiming) -> None:
             state.description = description
             state.unstage(None)
+            self._feature.kept(topic)
             self._feature.tell(change, topic)
             done(description.contract)
 

@@ -61,6 +61,11 @@ PART = PART_NAME
 PRODUCERS_MAX = 10_000
 """Maximum producers of a stream; beyond it the least recently used one is forgotten."""
 
+PRODUCER_BYTES = 450
+"""Memory of a producer, with an id of usual length twice: as a key and in its state."""
+CONTRACT_FACTOR = 4
+"""Memory of a contract for each byte of its documents: as they are logged, and decoded."""
+
 JSON_TYPE = "application/json"
 _RENEWAL_STEPS = 16
 _RENEWAL_MIN_MS = 1_000
@@ -133,6 +138,12 @@ class StreamState:
             return self.expires_ms
         # Its creation was its first renewal, and counts no longer than any: the clock may have run ahead then.
         return max(self.renewed_ms + self.grace_ms, topic.last_write_ts) + self.ttl_s * 1000
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of producers and of the contract, estimated. What is compiled of it has a budget of its own."""
+        producers = PRODUCER_BYTES * len(self.producers) if self.producers is not None else 0
+        return producers + (CONTRACT_FACTOR * len(self.description.raw) if self.description is not None else 0)
 
     def renewal_step_ms(self) -> int:
         """How far logged renewals may lag: a read must not cost a frame each time."""
@@ -365,6 +376,14 @@ class StreamFeature:
 
     def tell(self, change: StreamChange, topic: Topic) -> None:
         self.changed.emit(change, topic)
+
+    def kept(self, topic: Topic) -> None:
+        """Count the memory of a stream whose producers or contract changed."""
+        self._core.memory.note(topic)
+
+    def check_memory(self, topic: Topic, size: int) -> None:
+        """Raise ThrottledError unless a stream may keep so many bytes more in memory."""
+        self._core.memory.check(topic, size)
 
     def watch_deadline(self, topic: Topic) -> None:
         at = self._look_at(topic)

@@ -1,12 +1,35 @@
 """What may lie under the prefixes of one key."""
 
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+
 import pytest
 
-from tests.unit.conftest import append, ask_append, delete, drop, flush, hold, killed, open_engine, put, topic
+from tests.unit.conftest import (
+    EPHEMERAL,
+    MEMORY,
+    append,
+    ask_append,
+    delete,
+    drop,
+    flush,
+    hold,
+    killed,
+    open_engine,
+    put,
+    topic,
+)
+from tests.unit.streams.conftest import append as append_entry
+from tests.unit.streams.conftest import create
 from topics.engine.engine import Engine
-from topics.engine.quotas import SortedNames, Tenant, fits_into
+from topics.engine.quotas import SortedNames, Tenant, fits_into, kept_bytes
 from topics.model.errors import ThrottledError
 from topics.model.limits import Limits
+from topics.model.topic_config import TopicType
+from topics.queues.leases import ClaimRequest
+from topics.streams.stream_frames import Producer
+from topics.streams.streams import inline_streams
 from topics.testing import FakeDisk, ManualClock
 
 
@@ -117,3 +140,165 @@ def test_routers_of_a_tenant_have_a_limit() -> None:
         quotas.check_router("a:r", ["a:1", "a:2"])
     assert over(refused) == "max_routers_per_key"
     quotas.check_router("r", ["a:1", "a:2"])
+
+
+# Memory that topics keep.
+
+LIMIT = 20_000
+
+
+def budgeted(disk: FakeDisk | None = None) -> Engine:
+    return limited(disk=disk, max_memory_bytes=2 * LIMIT, max_memory_bytes_per_key=LIMIT)
+
+
+def fill(engine: Engine, name: str, keyed: bool = False, payload: str = "x" * 100) -> tuple[object, int]:
+    """Appends until it is refused: the limit that was met, and how many there are."""
+    for number in range(1_000):
+        try:
+            append(engine, name, payload, **({"key": f"key {number}"} if keyed else {}))
+        except ThrottledError as error:
+            return error.detail["limit"], number
+    raise AssertionError("nothing was refused")
+
+
+def test_ephemeral_records_of_a_tenant_have_a_budget_and_others_do_not_feel_it() -> None:
+    engine = budgeted()
+    put(engine, "a:1", durability=EPHEMERAL)
+    put(engine, "a:2", durability=EPHEMERAL)
+    put(engine, "z", durability=EPHEMERAL)
+    assert fill(engine, "a:1")[0] == "max_memory_bytes_per_key"
+    with pytest.raises(ThrottledError):
+        append(engine, "a:2", "x" * 100)
+    assert engine.core.memory.total_bytes <= LIMIT
+    append(engine, "a:logged", "x" * 100)
+    append(engine, "z", "x" * 100)
+    delete(engine, "a:1", before_seq=10)
+    append(engine, "a:2", "x" * 100)
+
+
+def test_the_whole_server_has_a_memory_budget() -> None:
+    engine = budgeted()
+    put(engine, "z", durability=EPHEMERAL)
+    assert fill(engine, "z")[0] == "max_memory_bytes"
+    drop(engine, "z")
+    assert engine.core.memory.total_bytes == 0
+    assert not engine.core.memory.pressed
+    put(engine, "z", durability=EPHEMERAL)
+    append(engine, "z", 1)
+
+
+def test_an_ephemeral_topic_with_a_cap_is_never_refused() -> None:
+    engine = budgeted()
+    put(engine, "a:1", durability=EPHEMERAL, cap_records=5)
+    for _ in range(500):
+        append(engine, "a:1", "x" * 100)
+
+
+def test_idempotency_keys_count_and_known_ones_are_answered_when_the_budget_is_used_up() -> None:
+    engine = budgeted()
+    append(engine, "a:1", 0)
+    limit, count = fill(engine, "a:1", keyed=True)
+    assert limit == "max_memory_bytes_per_key"
+    assert count < 40
+    assert append(engine, "a:1", "x" * 100, key="key 0").deduped
+    append(engine, "a:1", "x" * 100)
+
+
+def test_keys_that_grew_old_make_room() -> None:
+    clock = ManualClock()
+    engine = limited(clock, max_memory_bytes_per_key=LIMIT)
+    append(engine, "a:1", 0)
+    fill(engine, "a:1", keyed=True)
+    clock.advance(10 * 24 * 3_600_000)
+    engine.housekeeper.tick()
+    append(engine, "a:1", 1, key="another")
+
+
+def test_memory_is_counted_again_after_a_restart() -> None:
+    disk = FakeDisk()
+    engine = budgeted(disk)
+    append(engine, "a:1", 0)
+    fill(engine, "a:1", keyed=True)
+    kept = engine.core.memory.total_bytes
+    again = budgeted(killed(disk))
+    assert again.core.memory.total_bytes == kept
+    with pytest.raises(ThrottledError):
+        append(again, "a:1", 1, key="another")
+
+
+def test_requests_that_are_decoded_together_are_taken_one_by_one_near_the_budget() -> None:
+    engine = budgeted()
+    put(engine, "a:1", durability=EPHEMERAL)
+    fill(engine, "a:1")
+    assert not engine._appender.append_requests("a:1", [object()], NoSource())  # type: ignore[arg-type]
+
+
+class NoSource:
+    """Requests that nobody may decode."""
+
+    def decode(self, requests: Sequence[object]) -> None:
+        raise AssertionError("the requests were taken")
+
+    handle_each = answer = decode
+
+
+def test_producers_and_schemas_count() -> None:
+    engine = budgeted()
+    streams = inline_streams(engine)
+    create(streams, "a:s", "application/json")
+    with pytest.raises(ThrottledError) as refused:
+        for number in range(1_000):
+            append_entry(streams, "a:s", b"1", "application/json", producer=Producer(f"p{number}", 0, 0))
+    assert over(refused) == "max_memory_bytes_per_key"
+    append_entry(streams, "a:s", b"1", "application/json", producer=Producer("p0", 0, 1))
+    answers: list[object] = []
+    create(streams, "a:t", "application/json")
+    with pytest.raises(ThrottledError):
+        streams.update_schema("a:t", b'{"schema":{"enum":["%b"]}}' % (b"x" * 10_000), answers.append)
+    create(streams, "z", "application/json")
+    streams.update_schema("z", b'{"schema":{}}', answers.append)
+    assert len(answers) == 1
+
+
+def test_jobs_with_a_history_count() -> None:
+    engine = budgeted()
+    put(engine, "a:q", type=TopicType.QUEUE)
+    append(engine, "a:q", *range(1_000))
+    answers: list[object] = []
+    with pytest.raises(ThrottledError) as refused:
+        for _ in range(100):
+            engine.queues.claim("a:q", ClaimRequest(node="w", max=10), answers.append)
+    assert over(refused) == "max_memory_bytes_per_key"
+    delete(engine, "a:q", before_seq=900)
+    engine.queues.claim("a:q", ClaimRequest(node="w", max=10), answers.append)
+
+
+def test_the_count_of_kept_memory_is_what_a_recount_says(seed: int) -> None:
+    dice, clock = random.Random(seed), ManualClock()
+    engine = limited(clock, max_memory_bytes=LIMIT, max_memory_bytes_per_key=LIMIT // 2)
+    names = ["a:1", "a:2", "b:1", "c:1", "z"]
+    for name in names:
+        put(engine, name, durability=EPHEMERAL if dice.random() < 0.5 else MEMORY, cap_records=dice.choice([0, 7]))
+    for number in range(600):
+        name, act = dice.choice(names), dice.random()
+        if act < 0.8:
+            key = {"key": f"{number}"} if dice.random() < 0.5 else {}
+            with suppress(ThrottledError):
+                append(engine, name, "x" * dice.randint(0, 200), **key)
+        elif act < 0.9:
+            delete(engine, name, before_seq=max(topic(engine, name).head - dice.randint(0, 5), 1))
+        elif act < 0.95:
+            clock.advance(dice.randint(0, 48 * 3_600_000))
+        else:
+            drop(engine, name)
+            put(engine, name, durability=EPHEMERAL if dice.random() < 0.5 else MEMORY)
+        if dice.random() < 0.05:
+            engine.core.quotas.set_tenants(dice.sample([("a:",), ("a:", "b:"), ("c:",)], 2))
+    memory = engine.core.memory
+    for one in engine.core.topics.values():
+        memory.note(one)
+    assert memory.total_bytes == sum([kept_bytes(one) for one in engine.core.topics.values()])
+    assert memory.total_bytes <= LIMIT
+    for tenant in memory._tenants:
+        concerned = [one for one in engine.core.topics.values() if one.name.startswith(tenant.prefixes)]
+        assert tenant.kept_bytes == sum(map(kept_bytes, concerned))
