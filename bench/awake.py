@@ -77,9 +77,12 @@ def main() -> None:
         server = replace(OURS["disk"], launch=launch(awake_us))
         with running(server, cores[0] if apart else None) as target:
             for rate in RATES:
-                wanted = f"{rate:,} a second" if rate else "as fast as it can"
+                requested = f"{rate:,} a second" if rate else "as fast as it can"
                 rows.append(
-                    [f"`awake_us` {awake_us}, {wanted}", *measure(target.address, target.pid, rate, arguments.seconds)]
+                    [
+                        f"`awake_us` {awake_us}, {requested}",
+                        *measure(target.address, target.pid, rate, arguments.seconds),
+                    ]
                 )
     sheet = Sheet(Console())
     sheet.paragraph(f"Measured with `python -m bench.awake` on {machine({'topics': __version__})}.")

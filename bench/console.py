@@ -176,8 +176,8 @@ def _watch(browser: Browser, server: StreamsServer, seconds: float, figures: Fig
 
 
 def _now(session: CDPSession, server: StreamsServer, sent: list[int]) -> dict[str, float]:
-    told = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
-    return {"at": time.monotonic(), "sent": sent[0], "page": told["TaskDuration"], "server": server.cpu_s()}
+    reported = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+    return {"at": time.monotonic(), "sent": sent[0], "page": reported["TaskDuration"], "server": server.cpu_s()}
 
 
 def _write(address: str, stop: threading.Event, sent: list[int]) -> None:

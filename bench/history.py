@@ -270,9 +270,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the report into bench/results/history.md")
     arguments = parser.parse_args()
     end_with_servers("bench-history")
-    wanted = [("flights", size) for size in arguments.sizes] + [("webhooks", size) for size in arguments.texts]
+    requested = [("flights", size) for size in arguments.sizes] + [("webhooks", size) for size in arguments.texts]
     runs = []
-    for name, size in wanted:
+    for name, size in requested:
         folder = Path(tempfile.mkdtemp(prefix="topics-bench-history-"))
         try:
             run = Bench(folder, LOADS[name], size).run()

@@ -114,7 +114,7 @@ def _turn(checkout: Path, data: Path, load: str) -> dict[str, tuple[float, int]]
     command = [sys.executable, "-m", "bench.history_cost", "--data", str(data), "--load", load]
     env = {**os.environ, "PYTHONPATH": f"{checkout / 'src'}:{_HERE}"}
     found: dict[str, Any] = json.loads(subprocess.run(command, env=env, check=True, capture_output=True).stdout)
-    return {name: (milliseconds, told) for name, (milliseconds, told) in found.items()}
+    return {name: (milliseconds, reported) for name, (milliseconds, reported) in found.items()}
 
 
 def report(sides: Sequence[Sequence[dict[str, tuple[float, int]]]], names: Sequence[str]) -> str:

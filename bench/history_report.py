@@ -91,13 +91,13 @@ def _questions(run: Run) -> list[str]:
         if question.warm_ms[1][0] > (_AIM_ROLLUP_MS if question.name.startswith("rollup") else _AIM_P50_MS)
         or question.warm_ms[1][1] > _AIM_P99_MS
     ]
-    told = f"not met by: {', '.join(missed)}" if missed else "met by all"
+    reported = f"not met by: {', '.join(missed)}" if missed else "met by all"
     aim = f"p50 under {_AIM_P50_MS} ms and p99 under {_AIM_P99_MS} ms for one client, rollups under {_AIM_ROLLUP_MS} ms"
     new = (
         "What a search finds in files that never change is remembered, so that a question asked again costs less. New "
         "pages are the same questions for 61 pages of 20 to 80 hits, each asked for once."
     )
-    return [*lines, "", f"The aim ({aim}) is {told}. {new}", ""]
+    return [*lines, "", f"The aim ({aim}) is {reported}. {new}", ""]
 
 
 def _costs(run: Run) -> list[str]:

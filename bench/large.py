@@ -132,7 +132,7 @@ class Bench:
                         for key in keys if number % 2 else reversed(keys):
                             found[key].append(self._measure(targets[key], kind, int(size_mb * MB)))
                     for key in keys:
-                        print(told(f"{kind} of {size_mb:g} MB, {key}", found[key]), flush=True)
+                        print(reported(f"{kind} of {size_mb:g} MB, {key}", found[key]), flush=True)
                     rows[f"{kind} of {size_mb:g} MB"] = found
         return rows
 
@@ -206,7 +206,7 @@ def _row(title: str, sides: Sides) -> list[str]:
     ]  # fmt: skip
 
 
-def told(title: str, found: list[Found]) -> str:
+def reported(title: str, found: list[Found]) -> str:
     """A line while it runs."""
     everyone = together(found)
     return (

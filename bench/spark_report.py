@@ -241,9 +241,9 @@ class SparkReport(Sheet):
         self.table("Aims", ["aim", "wanted", "measured", ""], rows)
 
 
-def _at_least(name: str, value: float, wanted: float, digits: int) -> list[str]:
-    verdict = "met" if value >= wanted else "missed"
-    return [name, f"at least {wanted:,.{digits}f}", f"{value:,.{digits}f}", verdict]
+def _at_least(name: str, value: float, requested: float, digits: int) -> list[str]:
+    verdict = "met" if value >= requested else "missed"
+    return [name, f"at least {requested:,.{digits}f}", f"{value:,.{digits}f}", verdict]
 
 
 def _number(tries: list[float]) -> float:

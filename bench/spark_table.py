@@ -54,8 +54,8 @@ def table_cost(root: Path, files: int) -> TableCost:
     table = _table(root)
     found.first = seconds(lambda: table.follow({one.path: one for one in known}, now, whole=True))
     table = _table(root)
-    wanted = {one.path: one for one in known}
-    found.opened = seconds(lambda: table.follow(wanted, now, whole=True))
+    requested = {one.path: one for one in known}
+    found.opened = seconds(lambda: table.follow(requested, now, whole=True))
     for number in range(COMMITS):
         now += ROUND_MS
         first = files + number * FILES_A_COMMIT

@@ -122,8 +122,8 @@ class StreamsReport(Sheet):
         weighed = [(f"{size.streams:,} created", size.bytes_each) for size in results.sizes]
         weighed += [(f"{start.streams:,} {start.how} and started", start.bytes_each) for start in results.starts]
         for name, each in weighed:
-            wanted = f"under {BYTES_A_STREAM_MAX:,} B"
-            rows.append([f"memory a stream, {name}", wanted, f"{each:,.0f} B", _verdict(each < BYTES_A_STREAM_MAX)])
+            requested = f"under {BYTES_A_STREAM_MAX:,} B"
+            rows.append([f"memory a stream, {name}", requested, f"{each:,.0f} B", _verdict(each < BYTES_A_STREAM_MAX)])
         self.table("Aims", ["aim", "wanted", "measured", ""], rows)
 
 

@@ -92,8 +92,8 @@ class Server:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        told = json.loads(self._process.stdout.readline())
-        return told["longest_ms"], told["seen"]
+        reported = json.loads(self._process.stdout.readline())
+        return reported["longest_ms"], reported["seen"]
 
     def end(self) -> None:
         self._process.send_signal(signal.SIGTERM)
@@ -288,8 +288,8 @@ def claimed(server: Server, place: str) -> Act:
 
 def acked(server: Server, place: str) -> Act:
     claimed(server, place)
-    told = json.loads(server.ask("POST", f"/v0/topics/{place}/claim", {"max": 1000, "node": "n"})[1])
-    seqs = [job["$seq"] for job in told["claimed"]]
+    reported = json.loads(server.ask("POST", f"/v0/topics/{place}/claim", {"max": 1000, "node": "n"})[1])
+    seqs = [job["$seq"] for job in reported["claimed"]]
     return lambda: server.ask("POST", f"/v0/topics/{place}/ack", {"node": "n", "seqs": seqs})
 
 

@@ -91,8 +91,8 @@ class HiveMetastore:
             try:
                 socket.create_connection(("127.0.0.1", self._port), timeout=10).close()
             except OSError:
-                told = self._folder / "metastore.log"
-                assert self._process is not None and self._process.poll() is None, told.read_text(encoding="utf-8")
+                reported = self._folder / "metastore.log"
+                assert self._process is not None and self._process.poll() is None, reported.read_text(encoding="utf-8")
                 assert time.monotonic() < give_up, "the metastore does not answer"
                 time.sleep(0.2)
             else:

@@ -75,10 +75,12 @@ _COLUMNS = ["topic", "epoch", "seq", "ts", "node", "tag", "meta", "data", "conte
 
 def read_by_all(root: str, home: Path, environment: Mapping[str, str] | None = None) -> list[Row]:
     """All rows of the table at a place, in the order of topic, epoch and seq: every reader must see the same."""
-    told = [json.loads(line) for line in run_reading(_READ, home, [root], environment).splitlines()]
-    assert [one["reader"] for one in told] == list(READERS)
-    assert all(one["columns"] == _COLUMNS for one in told)
-    first, *others = [sorted((row[0], row[1], row[2], row[3] // 1000, *row[4:]) for row in one["rows"]) for one in told]
+    reported = [json.loads(line) for line in run_reading(_READ, home, [root], environment).splitlines()]
+    assert [one["reader"] for one in reported] == list(READERS)
+    assert all(one["columns"] == _COLUMNS for one in reported)
+    first, *others = [
+        sorted((row[0], row[1], row[2], row[3] // 1000, *row[4:]) for row in one["rows"]) for one in reported
+    ]
     for reader, rows in zip(READERS[1:], others, strict=True):
         assert rows == first, f"{reader} sees something else than {READERS[0]}"
     return first
@@ -86,10 +88,10 @@ def read_by_all(root: str, home: Path, environment: Mapping[str, str] | None = N
 
 def read_typed_by_all(root: str, home: Path, environment: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
     """All rows of the table of a stream, in their order, moments in microseconds: every reader must see the same."""
-    told = [json.loads(line) for line in run_reading(_READ_TYPED, home, [root], environment).splitlines()]
-    assert [one["reader"] for one in told] == list(READERS)
-    rows: list[dict[str, Any]] = told[0]["rows"]
-    for one in told[1:]:
+    reported = [json.loads(line) for line in run_reading(_READ_TYPED, home, [root], environment).splitlines()]
+    assert [one["reader"] for one in reported] == list(READERS)
+    rows: list[dict[str, Any]] = reported[0]["rows"]
+    for one in reported[1:]:
         assert one["rows"] == rows, f"{one['reader']} sees something else than {READERS[0]}"
     return rows
 

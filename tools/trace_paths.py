@@ -165,7 +165,7 @@ class Server:
             return False
 
     def recovery(self) -> Traced:
-        return Traced(self._known(self._tell("recovery", self._sockets()[:1])), frozenset())
+        return Traced(self._known(self._report("recovery", self._sockets()[:1])), frozenset())
 
     def trace(self, request: Callable[[], object]) -> Traced:
         """The files that a request crosses once everything is warm."""
@@ -174,11 +174,11 @@ class Server:
         counts: tuple[Counter[str], Counter[str]] = Counter(), Counter()
         for _ in range(_REPETITIONS):
             sockets = self._sockets()
-            self._tell("start", sockets)
+            self._report("start", sockets)
             request()
             time.sleep(_BEHIND_S)
-            counts[0].update(self._known(self._tell("stop", sockets[:1])))
-            counts[1].update(self._known(self._tell("stop", sockets[1:])))
+            counts[0].update(self._known(self._report("stop", sockets[:1])))
+            counts[1].update(self._known(self._report("stop", sockets[1:])))
         usual = [frozenset(path for path, count in one.items() if count > _REPETITIONS // 2) for one in counts]
         return Traced(*usual)
 
@@ -188,7 +188,7 @@ class Server:
         own = self._control / str(self._process.pid)
         return [own, *(path for path in self._control.iterdir() if path != own)]
 
-    def _tell(self, command: str, sockets: Sequence[Path]) -> list[str]:
+    def _report(self, command: str, sockets: Sequence[Path]) -> list[str]:
         found: list[str] = []
         for path in sockets:
             with socket.socket(socket.AF_UNIX) as connection:

@@ -62,14 +62,14 @@ def run(*command: str) -> str:
 
 
 def _install() -> None:
-    stamp, wanted = HOME / "node_modules" / ".installed", (HOME / "package.json").read_text()
-    if stamp.exists() and stamp.read_text() == wanted:
+    stamp, requested = HOME / "node_modules" / ".installed", (HOME / "package.json").read_text()
+    if stamp.exists() and stamp.read_text() == requested:
         return
     try:
         run("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock")
     except RuntimeError as error:
         raise NodeMissing(f"the packages that build the TypeScript client cannot be installed: {error}") from error
-    stamp.write_text(wanted)
+    stamp.write_text(requested)
 
 
 def _link_for_tests() -> None:

@@ -247,10 +247,10 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, entropy: Entrop
     api.probe_auth = _is_on(settings.probe_auth)
     api.tracing = tracing
     if settings.tracing == "export" and tracing is not None:
-        api.route_counters.tell(tracing.answered)
+        api.route_counters.subscribe(tracing.answered)
     access_log = AccessLog(_trusted_proxies(settings))
     if _is_on(settings.access_log):
-        api.route_counters.tell(access_log.answered)
+        api.route_counters.subscribe(access_log.answered)
     api.browsers = _browser_rules(settings, with_keys=not keys.is_open)
     ops.api = api
     http = ops.http = HttpServer(api, _http_limits(settings), clock)
@@ -289,9 +289,9 @@ async def serve(
 
 
 def _http_limits(settings: Settings) -> HttpLimits:
-    wanted = settings.max_connections
-    allowed = connections_within(raise_limit(wanted + FILES), wanted)
-    if allowed < wanted:
+    requested = settings.max_connections
+    allowed = connections_within(raise_limit(requested + FILES), requested)
+    if allowed < requested:
         _logger.warning("the limit on file descriptors allows fewer connections", extra={"connections_max": allowed})
     return HttpLimits(
         body_bytes=settings.max_body_bytes,
@@ -527,9 +527,9 @@ def pipeline_answer(supervisor: Supervisor, unlisted: Unlisted, now_ms: int) -> 
             lag_bytes=status.lag_bytes + unlisted.bytes,
             lag_ms=max(status.lag_ms, now_ms - unlisted.oldest_ts, 0),
         )
-    told = {**msgspec.structs.asdict(status), "state": supervisor.state, "reason": supervisor.reason}
-    inner = {name: msgspec.to_builtins(told[name]) for name in ("last_run", "quarantined", "products", "worker")}
-    return msgspec.convert({**told, **inner, "restarts": supervisor.restarts}, PipelineAnswer)
+    reported = {**msgspec.structs.asdict(status), "state": supervisor.state, "reason": supervisor.reason}
+    inner = {name: msgspec.to_builtins(reported[name]) for name in ("last_run", "quarantined", "products", "worker")}
+    return msgspec.convert({**reported, **inner, "restarts": supervisor.restarts}, PipelineAnswer)
 
 
 def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) -> asyncio.Future[Engine]:

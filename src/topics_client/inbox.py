@@ -109,13 +109,13 @@ class Inbox:
             self.cursors[topic] = to_seq
         self.received[topic] = to_seq
 
-    def tombstone(self, told: TombstoneMessage) -> None:
-        self._waiting.append((TopicGap(told.topic, told.to_gap()), told.cursor))
-        self.received[told.topic] = told.cursor
-        if told.reason == "recreated":
+    def tombstone(self, reported: TombstoneMessage) -> None:
+        self._waiting.append((TopicGap(reported.topic, reported.to_gap()), reported.cursor))
+        self.received[reported.topic] = reported.cursor
+        if reported.reason == "recreated":
             # The server may have found out within a session, and then the new epoch is not known.
-            known, said = self._epochs.get(told.topic), self._told_epochs.get(told.topic)
-            self._epochs[told.topic] = None if said == known else said
+            known, said = self._epochs.get(reported.topic), self._told_epochs.get(reported.topic)
+            self._epochs[reported.topic] = None if said == known else said
 
     def caught_up(self, topic: str, head_seq: int) -> None:
         self._waiting.append((CaughtUp(topic, head_seq), head_seq))

@@ -74,7 +74,7 @@ class Request(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     """Makes the answer of a response where that is more than its body as JSON."""
     repeatable: bool = True
     """Whether it may be sent again when nobody knows if it was carried out."""
-    wants_key: bool = False
+    needs_key: bool = False
     """An append without an idempotency key. Once the client gives it one, it is repeatable, too."""
     patient: bool = True
     """Whether the client tries again when the server cannot take it now; a probe wants to know about now."""
@@ -189,7 +189,7 @@ def append_many(
         body=encode_values(given_only(given)),
         answer=Appended,
         repeatable=idempotency_key is not None,
-        wants_key=idempotency_key is None,
+        needs_key=idempotency_key is None,
     )
 
 

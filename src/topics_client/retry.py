@@ -101,7 +101,7 @@ class Attempts(Generic[A]):
             headers = session.lines_with(request.headers)
         elif body is not None:
             headers += _JSON_LINE
-        if request.wants_key and options.idempotent_appends:
+        if request.needs_key and options.idempotent_appends:
             assert body is not None
             # In the body, and not as a header: a server knows a head again that is the same every time.
             body = _KEY_FIELDS % new_key(session.entropy) + body[1:]

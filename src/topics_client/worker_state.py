@@ -97,8 +97,8 @@ def worker(
     )  # fmt: skip
 
 
-Settled = Acked | Nacked
-Settlement = tuple[Request[Settled], list[Job]]
+AckOutcome = Acked | Nacked
+PendingAck = tuple[Request[AckOutcome], list[Job]]
 
 
 class WorkerState:
@@ -139,20 +139,20 @@ class WorkerState:
         delay_ms = max(int(error.delay_s * 1000), 0) if isinstance(error, RetryJob) else usual
         self._failed.setdefault(delay_ms, []).append(job)
 
-    def settlement(self) -> list[Settlement]:
+    def settlement(self) -> list[PendingAck]:
         """What has to be sent about jobs that have ended, and which jobs each of it is about."""
-        topic, found = self._plan.topic, list[Settlement]()
+        topic, found = self._plan.topic, list[PendingAck]()
         done, self._done = self._done, []
         failed, self._failed = self._failed, {}
         if done:
             acks = ack(topic, self.node, _seqs(done), lease_ids=_ids(done))
-            found.append((cast(Request[Settled], acks), done))
+            found.append((cast(Request[AckOutcome], acks), done))
         for delay_ms, jobs in failed.items():
             nacks = nack(topic, self.node, _seqs(jobs), delay_ms=delay_ms, lease_ids=_ids(jobs))
-            found.append((cast(Request[Settled], nacks), jobs))
+            found.append((cast(Request[AckOutcome], nacks), jobs))
         return found
 
-    def settled(self, jobs: Sequence[Job], outcome: Settled | ClientError) -> None:
+    def settled(self, jobs: Sequence[Job], outcome: AckOutcome | ClientError) -> None:
         """The server was told, or could not be: then the leases end by themselves, and the jobs come again."""
         for job in jobs:
             self._held.pop(job.seq, None)

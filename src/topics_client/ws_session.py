@@ -94,7 +94,7 @@ class WsSession:
         path, _, query = append.target.partition("?")
         fields: dict[str, object] = {"topic": unquote(path.rpartition("/")[2]), "return_seqs": not query}
         repeatable = append.repeatable
-        if append.wants_key and self._idempotent:
+        if append.needs_key and self._idempotent:
             fields["idempotency_key"] = new_key(self._entropy).decode()
             fields["idempotency_check"] = True
             repeatable = True

@@ -74,10 +74,10 @@ def test_a_page_survives_a_restart_without_loss_or_repeat(tmp_path: Path, kill: 
             append(live, 19, 19)
             page.wait_for_function("seen.length >= 19")
             assert page.evaluate("seen") == list(range(1, 20))
-            told = page.evaluate("told")
-    assert told.count("session gone") == 2
-    assert "tombstone" not in told
-    assert ("told 503" in told) != kill
+            reported = page.evaluate("told")
+    assert reported.count("session gone") == 2
+    assert "tombstone" not in reported
+    assert ("told 503" in reported) != kill
 
 
 def test_a_page_whose_stream_is_taken_over_comes_back_by_itself(tmp_path: Path) -> None:

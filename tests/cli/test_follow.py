@@ -29,7 +29,7 @@ class Follower:
     def line(self) -> str:
         return self._out.get(timeout=PATIENCE_S).decode().rstrip("\n")
 
-    def told(self) -> str:
+    def reported(self) -> str:
         return self._err.get(timeout=PATIENCE_S).decode().rstrip("\n")
 
 
@@ -56,9 +56,9 @@ def test_a_follower_survives_restarts_and_kills(tmp_path: Path) -> None:
             assert follower.line() == "1"
             for number, end in ((2, server.stop), (3, server.kill)):
                 end()
-                assert "the server is away" in follower.told()
+                assert "the server is away" in follower.reported()
                 server.start()
-                assert follower.told() == "topics: the server is back"
+                assert follower.reported() == "topics: the server is back"
                 client.append("orders", number)
                 assert follower.line() == str(number)
             assert follower.process.poll() is None
@@ -73,7 +73,7 @@ def test_a_follower_tells_what_was_lost(tmp_path: Path) -> None:
             # One batch of which only the end is left when anybody can read it.
             client.append_many("log", [2, 3, 4, 5, 6])
             assert json.loads(follower.line()) == {"type": "lost", "gap_from": 2, "gap_to": 4, "reason": "cap"}
-            assert follower.told() == "topics: log: the records 2 to 4 are lost (cap)"
+            assert follower.reported() == "topics: log: the records 2 to 4 are lost (cap)"
             assert [json.loads(follower.line())["data"] for _ in range(2)] == [5, 6]
 
 
@@ -84,11 +84,11 @@ def test_a_topic_that_is_deleted_ends_it(tmp_path: Path) -> None:
         with following("tail", "log", "-f", env=env) as follower:
             assert [follower.line() for _ in range(3)] == ["1", "2", "3"]
             server.stop()
-            assert "the server is away" in follower.told()
+            assert "the server is away" in follower.reported()
             server.start()
             client.delete_topic("log")
-            assert follower.told() == "topics: the server is back"
-            assert "does not exist" in follower.told()
+            assert follower.reported() == "topics: the server is back"
+            assert "does not exist" in follower.reported()
             assert follower.process.wait(PATIENCE_S) == 1
 
 
@@ -98,15 +98,17 @@ def test_a_topic_that_was_made_again_while_it_waited_is_told_and_read_from_its_b
         with following("tail", "log", "-f", env=environment(tmp_path, server.url)) as follower:
             assert [follower.line() for _ in range(3)] == ["1", "2", "3"]
             server.stop()
-            assert "the server is away" in follower.told()
+            assert "the server is away" in follower.reported()
             # It comes back to a topic that is longer than the one it knows.
             follower.process.send_signal(signal.SIGSTOP)
             server.start()
             client.delete_topic("log")
             client.append_many("log", [4, 5, 6, 7, 8])
             follower.process.send_signal(signal.SIGCONT)
-            assert follower.told() == "topics: the server is back"
-            assert follower.told() == "topics: log was deleted and created again: reading continues at its beginning"
+            assert follower.reported() == "topics: the server is back"
+            assert (
+                follower.reported() == "topics: log was deleted and created again: reading continues at its beginning"
+            )
             assert [follower.line() for _ in range(5)] == ["4", "5", "6", "7", "8"]
 
 
@@ -125,9 +127,9 @@ def test_a_stream_is_followed_through_a_restart_until_it_is_closed(tmp_path: Pat
         with following("stream", "tail", "chat", "--offset", "-1", env=env) as follower:
             assert follower.line() == "1"
             server.stop()
-            assert "the server is away" in follower.told()
+            assert "the server is away" in follower.reported()
             server.start()
-            assert follower.told() == "topics: the server is back"
+            assert follower.reported() == "topics: the server is back"
             stream("append", "chat", "2", "--close")
             assert follower.line() == "2"
             assert follower.process.wait(PATIENCE_S) == 0

@@ -82,12 +82,12 @@ def test_the_wheel_has_what_belongs_to_it(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         [metadata] = [name for name in names if name.endswith(".dist-info/METADATA")]
-        told = archive.read(metadata).decode()
+        reported = archive.read(metadata).decode()
         [entries] = [name for name in names if name.endswith("entry_points.txt")]
         assert "topics = topics.cli:main" in archive.read(entries).decode()
-    assert "License-Expression: MIT\n" in told
-    assert f"Version: {__version__}\n" in told
-    assert set(re.findall(r"^Provides-Extra: (\w+)$", told, re.MULTILINE)) == {"spark", "connect", "otel"}
+    assert "License-Expression: MIT\n" in reported
+    assert f"Version: {__version__}\n" in reported
+    assert set(re.findall(r"^Provides-Extra: (\w+)$", reported, re.MULTILINE)) == {"spark", "connect", "otel"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert {"topics/py.typed", "topics/spark/log4j2.properties"} <= set(names)
     source = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}

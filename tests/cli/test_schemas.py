@@ -54,8 +54,8 @@ def test_a_schema_from_its_first_version_to_the_next(env: dict[str, str], client
     assert run("schema", "evolve", *evolution, *key, env=env).out == "a/sales has version 2 from entry 5 on\n"
     assert lines(run("stream", "read", "a/sales", "--key", "b1", env=env).out) == [{"id": 1, "customer": "b1"}]
     assert run("stream", "keys", "a/sales", "--after", "b2", env=env).out == "b3\nb4\n"
-    told = lines(run("schema", "show", "a/sales", "-o", "json", env=env).out)[0]
-    assert (told["currentVersion"], told["routingKey"]) == (2, {"jsonPointer": "/customer", "required": True})
+    reported = lines(run("schema", "show", "a/sales", "-o", "json", env=env).out)[0]
+    assert (reported["currentVersion"], reported["routingKey"]) == (2, {"jsonPointer": "/customer", "required": True})
     assert lines(run("schema", "show", "a/sales", "--version", "1", env=env).out) == [V1]
     assert run("schema", "set", "a/sales", "--routing-key", "none", env=env).out == "changed a/sales\n"
     # Entries of two versions ago are shown through both lenses.
@@ -107,9 +107,9 @@ def test_what_is_left_out_is_told_beside_the_hits(env: dict[str, str], client: C
         client.append_stream("many", [{"ms": n, "service": "x"} for n in range(1203)])
     few = run("search", "many", "--limit", "2", "--total", "--explain", "--sort", "ms:desc", env=env)
     assert lines(few.out) == [{"ms": 1202, "service": "x"}, {"ms": 1201, "service": "x"}]
-    told = few.err.splitlines()
-    assert told[0] == "topics: 1203 hits in all" and told[-1] == "topics: there are more: use --limit or --all"
-    assert "sorted by ms:desc, offset:desc" in told[1]
+    reported = few.err.splitlines()
+    assert reported[0] == "topics: 1203 hits in all" and reported[-1] == "topics: there are more: use --limit or --all"
+    assert "sorted by ms:desc, offset:desc" in reported[1]
     done = run("search", "many", "--all", "--sort", "ms:asc", "--field", "ms", env=env)
     assert [one["ms"] for one in lines(done.out)] == list(range(1203)) and done.err == ""
     done = run("search", "many", "-n", "600", "--field", "ms", env=env)
@@ -161,15 +161,17 @@ def test_sums(env: dict[str, str], logs: str) -> None:
 
 
 def test_filters_of_streams(env: dict[str, str], client: Client, logs: str) -> None:
-    wanted = [one for one in LOGS if one["service"] == "b" and one["ms"] > 50]
-    assert lines(run("stream", "read", logs, "--filter", "service:b ms:>50", env=env).out) == wanted
-    assert lines(run("stream", "read", logs, "--since", "1h", "--filter", "-service:a ms:>50", env=env).out) == wanted
+    requested = [one for one in LOGS if one["service"] == "b" and one["ms"] > 50]
+    assert lines(run("stream", "read", logs, "--filter", "service:b ms:>50", env=env).out) == requested
+    assert (
+        lines(run("stream", "read", logs, "--since", "1h", "--filter", "-service:a ms:>50", env=env).out) == requested
+    )
     assert run("stream", "read", logs, "--since", "2999-01-01T00:00:00Z", env=env).out == ""
     client.put_stream("closed")
     client.update_schema("closed", schema={"type": "object"}, search=SEARCH)
     client.append_stream("closed", LOGS, close=True)
     tailed = run("stream", "tail", "closed", "--offset", "-1", "--filter", "service:b ms:>50", env=env)
-    assert lines(tailed.out) == wanted
+    assert lines(tailed.out) == requested
 
 
 def test_a_terminal_gets_a_table_in_its_width(env: dict[str, str], logs: str) -> None:

@@ -163,10 +163,10 @@ def test_usage_error_is_one_line_and_an_exit_code(
     command: str, code: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(command.split()) == code
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("topics: ") and told.err.count("\n") == 1
-    assert text in told.err
+    reported = capsys.readouterr()
+    assert reported.out == ""
+    assert reported.err.startswith("topics: ") and reported.err.count("\n") == 1
+    assert text in reported.err
 
 
 def test_no_mistake_has_changed_anything(client: Client) -> None:

@@ -43,9 +43,9 @@ def require_node() -> Path:
 
 def _install(npm: str, stamp: Path) -> None:
     (HOME / "package.json").write_text('{"private": true, "type": "module"}')
-    wanted = [f"{name}@{version}" for name, version in PACKAGES.items()]
+    requested = [f"{name}@{version}" for name, version in PACKAGES.items()]
     done = subprocess.run(
-        [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--save-exact", *wanted],
+        [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--save-exact", *requested],
         cwd=HOME, capture_output=True, text=True, timeout=_INSTALL_S, check=False,
     )  # fmt: skip
     if done.returncode:

@@ -171,7 +171,7 @@ class TopicDump(NamedTuple):
     live: dict[int, Kept]
     lost: list[tuple[int, int, str]]
     keys: dict[str, tuple[int, int, int]]
-    told: list[tuple[int, int, str]]
+    reported: list[tuple[int, int, str]]
     """The tombstones a reader meets on its way from the beginning to the head."""
     created_ts: int
     last_ts: int
@@ -200,7 +200,7 @@ def dump(engine: Engine) -> Dump:
 
 
 def _dump_topic(engine: Engine, name: str) -> TopicDump:
-    live, told = read_all(engine, name)
+    live, reported = read_all(engine, name)
     info, topic = engine.info(name), engine.core.existing(name)
     oldest = engine.core.wall() - topic.config.idempotency_window_ms
     return TopicDump(
@@ -209,26 +209,26 @@ def _dump_topic(engine: Engine, name: str) -> TopicDump:
         [(lost.from_seq, lost.to_seq, lost.reason.value) for lost in topic.lost or ()],
         # A key past its window is forgotten when somebody looks, which a dump is not allowed to depend on.
         {key: known[:3] for key, known in (topic.keys or {}).items() if known[2] >= oldest},
-        told, topic.created_ts, topic.last_ts, topic.last_write_ts,
+        reported, topic.created_ts, topic.last_ts, topic.last_write_ts,
     )  # fmt: skip
 
 
 def read_all(engine: Engine, name: str) -> tuple[dict[int, Kept], list[tuple[int, int, str]]]:
     """Every record and every tombstone between the beginning and the head, a few records at a time."""
     live: dict[int, Kept] = {}
-    told: list[tuple[int, int, str]] = []
+    reported: list[tuple[int, int, str]] = []
     cursor = 0
     while True:
         result = engine.read_now(name, ReadRequest(from_seq=cursor, limit=7, include_tags=True))
         if result.tombstone is not None:
-            told.append((result.tombstone.gap_from, result.tombstone.gap_to, result.tombstone.reason.value))
+            reported.append((result.tombstone.gap_from, result.tombstone.gap_to, result.tombstone.reason.value))
         for record in result.records():
             seq, ts, tag = record["$seq"], record["$ts"], record.get("$tag")
             assert isinstance(seq, int) and isinstance(ts, int) and (tag is None or isinstance(tag, str))
             live[seq] = Kept(record["data"], tag, ts, logged=True)
         if result.next_from_seq <= cursor:
             assert result.caught_up, f"a reader of {name} is stuck at {cursor}, the head is {result.head_seq}"
-            return live, told
+            return live, reported
         cursor = result.next_from_seq
 
 

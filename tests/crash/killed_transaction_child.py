@@ -51,7 +51,7 @@ async def asked(ask: Callable[[Callable[[object], None]], None], kind: type[T]) 
 async def write(engine: Engine, run: int, writer: int) -> None:
     """Commits one step after the other; a step has a record or more for each of some topics."""
     transactions, name = engine.transactions, f"writer-{writer}"
-    known = transactions.book.known.get(name)
+    known = transactions.table.known.get(name)
     sequence = known.sequence if known is not None else 0
     while True:
         sequence += 1

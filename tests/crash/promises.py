@@ -97,8 +97,8 @@ def loss_is_told(evidence: Evidence) -> Iterator[str]:
     Class memory is left out after a power cut: it promises nothing. Nobody is told of what is still there.
     """
     for name, topic, timeline in evidence.existing():
-        told = {seq for first, last, _ in topic.told for seq in range(first, last + 1)}
-        if lies := sorted(told & set(topic.live)):
+        reported = {seq for first, last, _ in topic.reported for seq in range(first, last + 1)}
+        if lies := sorted(reported & set(topic.live)):
             yield f"{name}: {lies} are there and told to be lost"
         states = evidence.everything[name]
         for place, operation in enumerate(timeline.operations):
@@ -109,9 +109,9 @@ def loss_is_told(evidence: Evidence) -> Iterator[str]:
             if after.config.durability is Durability.MEMORY and evidence.power:
                 continue
             # A head that fell back, as class ephemeral allows, is told to whoever was further on already.
-            silent = _in_every(states[place + 1 :]).keys() - topic.live.keys() - told
+            silent = _in_every(states[place + 1 :]).keys() - topic.live.keys() - reported
             if silent := {seq for seq in silent if seq <= topic.head}:
-                yield f"{name}: records {sorted(silent)} are lost and nobody is told; told are {topic.told}"
+                yield f"{name}: records {sorted(silent)} are lost and nobody is told; told are {topic.reported}"
 
 
 def floors_do_not_move_back(evidence: Evidence) -> Iterator[str]:

@@ -79,5 +79,5 @@ def examine(world: QueueWorld, disk: FakeDisk, ending: Ending) -> Iterator[str]:
 def _changes(what: str, before: Dump, world: QueueWorld, disk: FakeDisk, restarted: bool) -> Iterator[str]:
     world.start(disk, restarted=restarted)
     after = look(world.engine)
-    if (before.jobs, before.counters, before.told) != (after.jobs, after.counters, after.told):
+    if (before.jobs, before.counters, before.reported) != (after.jobs, after.counters, after.reported):
         yield f"{what} after recovery changes {before} to {after}"

@@ -77,17 +77,17 @@ class Dump:
     jobs: dict[int, list[Sight]]
     """Every place where a value was found."""
     counters: tuple[int, int, int, int]
-    told: dict[str, list[tuple[int, int, str]]]
+    reported: dict[str, list[tuple[int, int, str]]]
     heads: dict[str, int]
 
 
 def look(engine: Engine) -> Dump:
     jobs: dict[int, list[Sight]] = {}
-    told, heads = {}, {}
+    reported, heads = {}, {}
     for name in (QUEUE, DEAD):
         if name not in engine.core.names:
             continue
-        live, told[name] = read_all(engine, name)
+        live, reported[name] = read_all(engine, name)
         topic = engine.core.existing(name)
         heads[name] = topic.head
         queue = find_queue(topic) if name == QUEUE else None
@@ -96,18 +96,18 @@ def look(engine: Engine) -> Dump:
             jobs.setdefault(kept.value, []).append(_sight(engine, name, seq, queue))
     counters = engine.queues.counters(QUEUE) if QUEUE in engine.core.names else None
     found = (counters.ready, counters.in_flight, counters.delayed, counters.dead_lettered) if counters else (0, 0, 0, 0)
-    return Dump(jobs, found, told, heads)
+    return Dump(jobs, found, reported, heads)
 
 
 def _sight(engine: Engine, name: str, seq: int, queue: object) -> Sight:
     if queue is None:
         return Sight(name, seq)
     engine.queues.counters(name)  # Lets time do its work first.
-    book = queue.book  # type: ignore[attr-defined]
-    lease = book.leases.get(seq) or book.leaving.get(seq)
+    table = queue.table  # type: ignore[attr-defined]
+    lease = table.leases.get(seq) or table.leaving.get(seq)
     if lease is not None:
         return Sight(name, seq, lease.node, lease.deadline, lease.deliveries)
-    return Sight(name, seq, "", book.delayed.get(seq, 0), book.delivered.get(seq, 0))
+    return Sight(name, seq, "", table.delayed.get(seq, 0), table.delivered.get(seq, 0))
 
 
 class QueueWorld:
@@ -186,7 +186,7 @@ class QueueWorld:
         only: dict[int, Change] = dict.fromkeys(values, change)
         self._do(lambda done: self.engine.append(QUEUE, batch, done), _nothing, only)
 
-    def claim(self, node: str, wanted: int) -> list[int]:
+    def claim(self, node: str, requested: int) -> list[int]:
         deadline = self.clock.now_ms() + LEASE_MS
 
         def change(sight: Sight) -> set[Sight]:
@@ -196,7 +196,7 @@ class QueueWorld:
             return {leased, *(Sight(DEAD, seq) for seq in range(1, 40))}
 
         answer = self._do(
-            lambda done: self.engine.queues.claim(QUEUE, ClaimRequest(node=node, max=wanted), done), change
+            lambda done: self.engine.queues.claim(QUEUE, ClaimRequest(node=node, max=requested), done), change
         )
         return [job.seq for job in answer.jobs] if isinstance(answer, ClaimResult) else []
 
@@ -226,11 +226,11 @@ class QueueWorld:
         request = ExtendRequest(node=node, seqs=seqs, lease_ms=lease_ms)
         self._do(lambda done: self.engine.queues.extend(QUEUE, request, done), change)
 
-    def redrive(self, wanted: int) -> None:
+    def redrive(self, requested: int) -> None:
         def change(sight: Sight) -> set[Sight]:
             return {Sight(QUEUE, seq) for seq in range(1, 40)} if sight.where == DEAD else set()
 
-        self._do(lambda done: self.engine.queues.redrive(QUEUE, RedriveRequest(max=wanted), done), change)
+        self._do(lambda done: self.engine.queues.redrive(QUEUE, RedriveRequest(max=requested), done), change)
 
     def pass_time(self, ms: int) -> None:
         self.clock.advance(ms)

@@ -291,8 +291,8 @@ def undelivered(world: RouterWorld, once: dict[int, set[object]]) -> Iterator[st
         there = {kept.value for kept in read_all(engine, dest.name)[0].values()}
         once_there = once.get(dest.id, set()) | set(world.published.get(dest.id, {}).values())
         for seq, kept in read_all(engine, router.source.name)[0].items():
-            wanted = router.rules.filter is None or router.rules.filter.matches(kept.tag)
-            if wanted and kept.value not in there and kept.value not in once_there:
+            requested = router.rules.filter is None or router.rules.filter.matches(kept.tag)
+            if requested and kept.value not in there and kept.value not in once_there:
                 yield f"{router.name}: {seq}, {kept.value}, never arrived"
 
 

@@ -132,7 +132,7 @@ def fail_at(scenario: Scenario, options: EngineOptions, plan: FaultPlan) -> Fail
 
 
 def plans(
-    scenario: Scenario, options: EngineOptions, wanted: Callable[[FaultPlan, str], bool] = lambda plan, path: True
+    scenario: Scenario, options: EngineOptions, requested: Callable[[FaultPlan, str], bool] = lambda plan, path: True
 ) -> Iterator[FaultPlan]:
     """Every call of a scenario failing in every way, once and for good; only what is wanted, if that is said."""
     trace = fail_at(scenario, options, NO_FAULTS).fs.trace
@@ -141,7 +141,7 @@ def plans(
             if fault is Fault.SHORT and operation != "write":
                 continue  # Anything but a write fails then as it does with EIO.
             for plan in _ways(call, fault, operation):
-                if wanted(plan, path):
+                if requested(plan, path):
                     yield plan
 
 
@@ -168,10 +168,10 @@ def _ways(call: int, fault: Fault, operation: str) -> Iterator[FaultPlan]:
 def sweep_faults(
     scenario: Scenario,
     options: EngineOptions = SMALL,
-    wanted: Callable[[FaultPlan, str], bool] = lambda plan, path: True,
+    requested: Callable[[FaultPlan, str], bool] = lambda plan, path: True,
 ) -> Iterator[str]:
     """Every promise that a failing call of a scenario breaks, while the engine runs on and after it ended."""
-    for plan in plans(scenario, options, wanted):
+    for plan in plans(scenario, options, requested):
         failure = fail_at(scenario, options, plan)
         assert failure.fs.failed, "up to the call that fails, every run is the same"
         where = f"{plan} {failure.fs.trace[(plan.call or 1) - 1]}"

@@ -166,7 +166,7 @@ def test_a_write_that_met_a_shortage_is_as_if_it_had_never_been_and_writing_goes
     after = World(disk.crash(Survival.NOTHING), world.options, world.clock)
     after.start(restarted=True)
     assert sorted(dump(after.engine)["one"].live) == [1, 2, 3, 4]
-    assert dump(after.engine)["one"].told == [], "nothing was lost, and nobody is told otherwise"
+    assert dump(after.engine)["one"].reported == [], "nothing was lost, and nobody is told otherwise"
 
 
 @pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.ENOMEM, Fault.EINTR], ids=lambda fault: str(fault.name))

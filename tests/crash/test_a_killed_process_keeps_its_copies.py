@@ -35,17 +35,17 @@ class Oracle:
         self.even: set[str] = set()
 
     def learn(self, line: bytes) -> None:
-        told = msgspec.json.decode(line)
-        if "seen" in told:
-            seen = self.seen[told["topic"]]
-            for seq, value in told["seen"]:
+        reported = msgspec.json.decode(line)
+        if "seen" in reported:
+            seen = self.seen[reported["topic"]]
+            for seq, value in reported["seen"]:
                 # A seq is given out once, over all lives of the process.
-                assert seen.setdefault(seq, value) == value, (told["topic"], seq, value, seen[seq])
-        elif "deleted_below" in told:
-            self.deleted_below = max(self.deleted_below, told["deleted_below"])
-        elif "written" in told:
-            self.written[told["topic"]].update(told["written"])
-            self.even.update(told["written"] if told["even"] else ())
+                assert seen.setdefault(seq, value) == value, (reported["topic"], seq, value, seen[seq])
+        elif "deleted_below" in reported:
+            self.deleted_below = max(self.deleted_below, reported["deleted_below"])
+        elif "written" in reported:
+            self.written[reported["topic"]].update(reported["written"])
+            self.even.update(reported["written"] if reported["even"] else ())
 
 
 def live_and_die(folder: Path, run: int, chance: random.Random, oracle: Oracle) -> None:

@@ -36,25 +36,25 @@ def live_and_die(folder: Path, run: int, last: int) -> set[Step]:
     # Should it hang, this ends it and the test fails for want of lines.
     guard = threading.Timer(120.0, child.kill)
     guard.start()
-    told: set[Step] = set()
+    reported: set[Step] = set()
     try:
         for line in child.stdout:
             if not line.endswith(b"\n"):
                 break
             answer = msgspec.json.decode(line)
-            told.add((answer["writer"], answer["sequence"]))
-            if len(told) == last:
+            reported.add((answer["writer"], answer["sequence"]))
+            if len(reported) == last:
                 child.kill()
-        assert len(told) >= last, f"the child ended by itself after {len(told)} commits"
+        assert len(reported) >= last, f"the child ended by itself after {len(reported)} commits"
     finally:
         guard.cancel()
         child.kill()
         child.wait()
         child.stdout.close()
-    return told
+    return reported
 
 
-def check(folder: Path, told: set[Step]) -> None:
+def check(folder: Path, reported: set[Step]) -> None:
     options = msgspec.convert({"data_dir": str(folder), **child_program.OPTIONS}, EngineOptions)
     engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     found: dict[Step, list[tuple[str, str]]] = {}
@@ -69,17 +69,17 @@ def check(folder: Path, told: set[Step]) -> None:
                     number, place, rest = value.split("/", 2)
                     found.setdefault((int(number), int(place)), []).append((topic, rest))
             cursor, caught_up = read.next_from_seq, read.caught_up
-    assert told <= found.keys()
+    assert reported <= found.keys()
     for (writer, sequence), records in found.items():
         runs = {rest.split("/")[0] for _, rest in records}
         assert len(runs) == 1, (writer, sequence, "is there twice", records)
         places, count = 1 + (writer + sequence) % len(child_program.TOPICS), 1 + sequence % 3
-        wanted = [
+        requested = [
             (child_program.TOPICS[(writer + place) % len(child_program.TOPICS)], f"{min(runs)}/{place}/{number}")
             for place in range(places)
             for number in range(count)
         ]
-        assert sorted(records) == sorted(wanted), (writer, sequence)
+        assert sorted(records) == sorted(requested), (writer, sequence)
     for writer in range(child_program.WRITERS):
         sequences = [sequence for other, sequence in found if other == writer]
         assert sorted(sequences) == list(range(1, len(sequences) + 1))
@@ -89,7 +89,7 @@ def check(folder: Path, told: set[Step]) -> None:
 @pytest.mark.parametrize("runs", [4, pytest.param(25, marks=pytest.mark.slow)])
 def test_a_killed_process_keeps_transactions_whole(tmp_path: Path, seed: int, runs: int) -> None:
     chance = random.Random(seed)
-    told: set[Step] = set()
+    reported: set[Step] = set()
     for run in range(runs):
-        told |= live_and_die(tmp_path / "data", run, chance.choice((1, 5, 40, 200)))
-        check(tmp_path / "data", told)
+        reported |= live_and_die(tmp_path / "data", run, chance.choice((1, 5, 40, 200)))
+        check(tmp_path / "data", reported)

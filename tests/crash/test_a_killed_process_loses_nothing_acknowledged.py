@@ -37,21 +37,21 @@ class Oracle:
         """For each run and writer, its last acknowledged batch; a writer waits for one before it sends the next."""
 
     def learn(self, line: bytes) -> None:
-        told = msgspec.json.decode(line)
-        if "ready" in told:
+        reported = msgspec.json.decode(line)
+        if "ready" in reported:
             return
-        topic = told["topic"]
-        if "deleted" in told:
-            self.deleted[topic].add(told["deleted"])
+        topic = reported["topic"]
+        if "deleted" in reported:
+            self.deleted[topic].add(reported["deleted"])
             return
-        for seq, value in enumerate(told["values"], told["first"]):
+        for seq, value in enumerate(reported["values"], reported["first"]):
             # A seq is given out once, over all lives of the process.
             assert seq not in self.records[topic], (topic, seq)
             self.records[topic][seq] = value
-        run, writer, number, _ = told["values"][0].split("/")
+        run, writer, number, _ = reported["values"][0].split("/")
         self.numbers[run, writer] = int(number)
-        if told["key"] is not None:
-            self.keys[topic] = (told["key"], told["first"])
+        if reported["key"] is not None:
+            self.keys[topic] = (reported["key"], reported["first"])
 
 
 def live_and_die(folder: Path, run: int, chance: random.Random, oracle: Oracle) -> None:

@@ -126,12 +126,12 @@ def test_burying_and_redriving_wait_for_the_end_of_a_shortage(fault: Fault) -> N
         life.refused.clear()
         life.settle()
         assert not life.refused, f"{where}: refused after the shortage: {life.refused}"
-        wanted = Counter(life.appended)
-        assert values(life.engine, JOBS) + values(life.engine, DEAD) == wanted, where
-        assert values(life.engine, DEAD) == wanted, f"{where}: what was delivered too often is buried"
+        requested = Counter(life.appended)
+        assert values(life.engine, JOBS) + values(life.engine, DEAD) == requested, where
+        assert values(life.engine, DEAD) == requested, f"{where}: what was delivered too often is buried"
         outcome = life.redrive()
-        assert isinstance(outcome, RedriveResult) or not wanted, f"{where}: {outcome}"
-        assert (values(life.engine, JOBS), values(life.engine, DEAD)) == (wanted, Counter()), where
+        assert isinstance(outcome, RedriveResult) or not requested, f"{where}: {outcome}"
+        assert (values(life.engine, JOBS), values(life.engine, DEAD)) == (requested, Counter()), where
         found = Engine.recover(disk.crash(Survival.NOTHING), OPTIONS, life.clock, SeededEntropy(1), boot_id="another")
-        assert (values(found, JOBS), values(found, DEAD)) == (wanted, Counter()), f"{where}: after a power cut"
+        assert (values(found, JOBS), values(found, DEAD)) == (requested, Counter()), f"{where}: after a power cut"
     assert met > 3, "the shortages met somebody"

@@ -135,7 +135,7 @@ def test_a_damaged_frame_that_was_only_written_stops_the_start_unless_the_machin
         found = dump(after.engine)
         assert sorted(found["sure"].live) == [1, 2]
         assert sorted(found["quick"].live) == [1, 2]
-        ((first, last, reason),) = found["quick"].told
+        ((first, last, reason),) = found["quick"].reported
         assert first == 3 and last >= 4 and reason == "crash"
 
 
@@ -405,5 +405,5 @@ def test_every_byte_of_a_segment_is_guarded(stored: World) -> None:
 def test_damage_in_one_topic_does_not_concern_the_others(stored: World) -> None:
     stored.append("other", 3, durability="fsync")
     engine = damaged(stored, SEGMENT + ".idx", 50)
-    live, told = read_all(engine, "other")
-    assert sorted(live) == [1, 2, 3] and not told
+    live, reported = read_all(engine, "other")
+    assert sorted(live) == [1, 2, 3] and not reported

@@ -64,16 +64,16 @@ def test_a_damaged_frame_stops_the_start_and_is_mended(kind: FrameKind) -> None:
     report = mend(disk)
     assert report.after is not None and report.after.sound, report.after
     engine = open_engine(disk)
-    told = {(loss.topic, loss.from_seq, loss.to_seq) for loss in report.losses}
+    reported = {(loss.topic, loss.from_seq, loss.to_seq) for loss in report.losses}
     if kind is FrameKind.TXN_COMMIT:
         # Without it nobody can say whether its records ever counted: they are told as lost, in every topic.
-        assert {("a", 2, 3), ("b", 2, 2)} <= told
+        assert {("a", 2, 3), ("b", 2, 2)} <= reported
     elif kind is FrameKind.TXN_APPEND:
-        assert ("a", 2, 3) in told or ("b", 2, 2) in told
+        assert ("a", 2, 3) in reported or ("b", 2, 2) in reported
     for name, own in (("a", [1, 2]), ("b", [3])):
         found = values(engine, name) + values(engine, name, 1 + len(own))
         assert values(engine, name, 1 + len(own)) == ["behind", "last"]
-        assert all(value in found for value in own) or any(topic == name for topic, *_ in told), name
+        assert all(value in found for value in own) or any(topic == name for topic, *_ in reported), name
     begin(engine, "w")
     stage(engine, "a", "new", ref=ref("w"))
     assert commit(engine, ref("w")).records == 1

@@ -118,8 +118,10 @@ def test_no_flipped_byte_loses_anything_in_silence(step: int) -> None:
         report = mend(disk)
         assert report.after is not None and report.after.sound, (offset, report)
         streams = open_streams(disk)
-        told = {loss.topic for loss in report.losses}
+        reported = {loss.topic for loss in report.losses}
         for name, text in (("f", "<0><1><2><3><4><5>own"), ("b", "123")):
             topic = streams.engine.core.directory.find(name)
             found = read(streams, name)[0] if topic is not None else ""
-            assert found == text or told or report.actions, f"byte {offset}: {name} is {found!r} and nothing is said"
+            assert found == text or reported or report.actions, (
+                f"byte {offset}: {name} is {found!r} and nothing is said"
+            )

@@ -112,7 +112,7 @@ def check(disk: FakeDisk, report: RepairReport, may_bring_back: bool) -> None:
                 assert any(loss.from_seq <= seq <= loss.to_seq for loss in losses), (
                     f"{before.name}/{seq} is not reported"
                 )
-                assert now.told(seq, LossReason.CORRUPT), f"{before.name}/{seq} is not told"
+                assert now.reported(seq, LossReason.CORRUPT), f"{before.name}/{seq} is not told"
         if not losses and not may_bring_back:
             assert gaps(now) == gaps(before)
         back = now.records.keys() - before.records.keys()
@@ -271,7 +271,7 @@ def wrecked() -> FakeDisk:
     return disk
 
 
-def told(disk: FakeDisk) -> dict[int, list[tuple[int, int, LossReason]]]:
+def reported(disk: FakeDisk) -> dict[int, list[tuple[int, int, LossReason]]]:
     return {i: gaps(shown) for i, shown in show(disk).items()}
 
 
@@ -283,7 +283,7 @@ def same_outcome(disk: FakeDisk, expected: FakeDisk) -> None:
     assert not any(path.startswith("/data/repair") for path in files(disk))
     now, then = show(disk), show(expected)
     assert {i: shown.records for i, shown in now.items()} == {i: shown.records for i, shown in then.items()}
-    assert told(disk) == told(expected)
+    assert reported(disk) == reported(expected)
     assert kept_aside(disk) == kept_aside(expected)
 
 
@@ -365,5 +365,5 @@ def test_a_delete_whose_flag_was_erased_stays_and_what_may_be_meant_is_told(
     assert report.after is not None and report.after.sound
     (shown,) = show(disk).values()
     assert shown.records.keys() == {1, 2, 3, 4, 5, 6, 7} - gone
-    told = {seq for loss in report.losses for seq in range(loss.from_seq, loss.to_seq + 1)}
-    assert told == (gone if len(gone) > 1 else set())
+    reported = {seq for loss in report.losses for seq in range(loss.from_seq, loss.to_seq + 1)}
+    assert reported == (gone if len(gone) > 1 else set())

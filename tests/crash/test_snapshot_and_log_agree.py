@@ -56,7 +56,7 @@ def _without_reserve(topic: TopicDump) -> TopicDump:
     if not topic.config.durability.reserves_seqs:
         return topic
     # Where nothing is live, the first live seq and the ends of tombstones follow from the head.
-    return topic._replace(head=0, earliest=min(topic.live, default=0), told=[])
+    return topic._replace(head=0, earliest=min(topic.live, default=0), reported=[])
 
 
 def assert_same(scenario: Scenario, options: EngineOptions) -> None:

@@ -171,8 +171,10 @@ def evolving(player: Player) -> None:
 def test_a_schema_changes_exactly_where_its_answer_said() -> None:
     whole = Player(FakeDisk())
     evolving(whole)
-    told = [(change.stream, change.boundary) for change in whole.changed]
-    assert told == [("s", 0), ("s", 3), ("s", 6), ("s", 7), ("empty", 0), ("empty", 0)], "the test would prove nothing"
+    reported = [(change.stream, change.boundary) for change in whole.changed]
+    assert reported == [("s", 0), ("s", 3), ("s", 6), ("s", 7), ("empty", 0), ("empty", 0)], (
+        "the test would prove nothing"
+    )
     assert [sent.values[0] for sent in whole.sent if not sent.acked] == ['{"v1":99}']
     assert list(check_described(whole)) == []
     assert_none(broken_promises(evolving, check_described))

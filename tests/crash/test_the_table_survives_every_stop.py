@@ -49,13 +49,13 @@ def prepare(files: Files) -> tuple[Folder, Rows, Rows]:
         folder.append("orders", *[Record.of(value * 10 + n, tag=f"t{n}") for n in range(8)])
         folder.append("late", value)
         folder.seal()
-    wanted: Rows = {}
+    requested: Rows = {}
     for name in ("orders", "late"):
         epoch = folder.engine.core.directory.load(name).epoch
         for record in folder.diff(name):
-            wanted[name, epoch, int(str(record["$seq"]))] = str(record["data"])
-    assert len(wanted) == 48 - 8 - 3 + 2
-    return folder, before, wanted
+            requested[name, epoch, int(str(record["$seq"]))] = str(record["data"])
+    assert len(requested) == 48 - 8 - 3 + 2
+    return folder, before, requested
 
 
 @pytest.mark.parametrize("ending", range(4))
@@ -75,14 +75,14 @@ def test_a_stop_at_any_call_in_every_ending(survival: Survival) -> None:
 
 
 def sweep(survival: Survival, first: int, step: int, files: Files = on_disk) -> None:
-    folder, before, wanted = prepare(files)
+    folder, before, requested = prepare(files)
     start = folder.disk
     assert isinstance(start, FakeDisk)
     whole = start.clone()
     calls = whole.call_count
     run_shown(files(whole), folder, 11)
     calls = whole.call_count - calls
-    assert table_rows(files(whole)) == wanted
+    assert table_rows(files(whole)) == requested
     for call in range(first, calls + 1, step):
         disk = start.clone()
         disk.stop_before = disk.call_count + call
@@ -91,21 +91,21 @@ def sweep(survival: Survival, first: int, step: int, files: Files = on_disk) -> 
         after = files(disk.crash(survival, seed=call))
         for ahead in (False, True):
             shown = table_rows(after, ahead)
-            assert shown.items() <= {**before, **wanted}.items(), call
-            assert shown.keys() >= {key for key in before if key in wanted}, call
+            assert shown.items() <= {**before, **requested}.items(), call
+            assert shown.keys() >= {key for key in before if key in requested}, call
         run_shown(after, folder, 12 + call)
-        check(after, wanted)
+        check(after, requested)
 
 
-def check(fs: FileSystem, wanted: Rows) -> None:
+def check(fs: FileSystem, requested: Rows) -> None:
     """What readers see, by whichever way they come, is what the archive and the log say."""
-    assert table_rows(fs) == table_rows(fs, ahead=True) == wanted
-    assert archived(fs, "orders") == of_topic(wanted, "orders")
+    assert table_rows(fs) == table_rows(fs, ahead=True) == requested
+    assert archived(fs, "orders") == of_topic(requested, "orders")
 
 
 @pytest.mark.parametrize("call", range(3, 120, 10))
 def test_nothing_is_left_of_what_is_deleted_when_its_time_is_over(call: int) -> None:
-    folder, before, wanted = prepare(on_disk)
+    folder, before, requested = prepare(on_disk)
     disk = folder.disk
     assert isinstance(disk, FakeDisk)
     disk.stop_before = disk.call_count + call
@@ -118,13 +118,13 @@ def test_nothing_is_left_of_what_is_deleted_when_its_time_is_over(call: int) -> 
     assert isinstance(folder.clock, ManualClock)
     folder.clock.advance(RETIRED_MS)
     run_shown(after, folder, 13, deleted_share=0.0)
-    check(after, wanted)
+    check(after, requested)
     files = every_file(after)
     held = [payload for data in files.values() for payload in payloads(data)]
-    assert sorted(held) == sorted(wanted.values()) and set(before.values()) - set(wanted.values())
+    assert sorted(held) == sorted(requested.values()) and set(before.values()) - set(requested.values())
     table = read_table(after)
     assert table is not None and len(table.metadata.snapshots) == 1
-    assert rows_of(table) == wanted
+    assert rows_of(table) == requested
     # Nothing of a run that was killed, and nothing of a snapshot that is gone.
     assert len([path for path in files if path.endswith(".metadata.json")]) <= 2
     assert not [path for path in files if "/deletes/" in path]
@@ -142,7 +142,7 @@ def test_any_call_that_fails_is_made_good() -> None:
 
 def fail_calls(first: int, step: int) -> None:
     """The process goes on after each of them, with what it has in memory."""
-    folder, before, wanted = prepare(on_disk)
+    folder, before, requested = prepare(on_disk)
     start = folder.disk
     assert isinstance(start, FakeDisk)
     counted = FaultyFileSystem(start.clone(), FaultPlan(include_reads=True))
@@ -160,6 +160,6 @@ def fail_calls(first: int, step: int) -> None:
                 if not made.round():
                     break
             except OSError:
-                assert table_rows(disk).items() <= {**before, **wanted}.items(), call
+                assert table_rows(disk).items() <= {**before, **requested}.items(), call
         assert fs.failed == 1
-        assert table_rows(disk) == table_rows(disk, ahead=True) == wanted, call
+        assert table_rows(disk) == table_rows(disk, ahead=True) == requested, call

@@ -107,13 +107,13 @@ class Promises:
             maybe_gone[name] = max(maybe_gone.get(name, 0), before)
         for name, first, values, durability in self._appended:
             live = found[name].live
-            told = [range(begin, end + 1) for begin, end, _ in found[name].told]
+            reported = [range(begin, end + 1) for begin, end, _ in found[name].reported]
             for seq, value in enumerate(values, start=first):
                 if seq in live:
                     assert live[seq].value == value, (name, seq)
                 elif seq >= maybe_gone.get(name, 0):
                     assert power and durability is Durability.DISK, (name, seq, "is missing")
-                    assert any(seq in one for one in told), (name, seq, "is lost and nobody is told")
+                    assert any(seq in one for one in reported), (name, seq, "is lost and nobody is told")
                 assert seq <= found[name].head
         for name, before in self._deleted:
             if not power or found[name].config.durability is Durability.FSYNC:

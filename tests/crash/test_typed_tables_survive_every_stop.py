@@ -44,9 +44,9 @@ def prepare(files: Files) -> tuple[Described, Entries, Entries]:
     folder.delete("orders", tag="k8")
     folder.drop("gone")
     folder.checkpoint()
-    wanted = described.promoted("orders")
-    assert len(wanted) == 26 - 4 - 8
-    return described, before, wanted
+    requested = described.promoted("orders")
+    assert len(requested) == 26 - 4 - 8
+    return described, before, requested
 
 
 @pytest.mark.parametrize("ending", range(4))
@@ -65,14 +65,14 @@ def test_a_stop_at_any_call_in_every_ending(survival: Survival) -> None:
 
 
 def sweep(survival: Survival, first: int, step: int, files: Files = on_disk) -> None:
-    described, before, wanted = prepare(files)
+    described, before, requested = prepare(files)
     folder, start = described.folder, described.folder.disk
     assert isinstance(start, FakeDisk)
     whole = start.clone()
     calls = whole.call_count
     run_typed(files(whole), folder, 11, deleted_share=0.0)
     calls = whole.call_count - calls
-    assert typed_entries(files(whole), "orders") == wanted and typed_entries(files(whole), "gone") == {}
+    assert typed_entries(files(whole), "orders") == requested and typed_entries(files(whole), "gone") == {}
     for call in range(first, calls + 1, step):
         disk = start.clone()
         disk.stop_before = disk.call_count + call
@@ -81,16 +81,16 @@ def sweep(survival: Survival, first: int, step: int, files: Files = on_disk) -> 
         after = files(disk.crash(survival, seed=call))
         for ahead in (False, True):
             shown = typed_entries(after, "orders", ahead)
-            of_before = shown.items() <= before.items() and shown.keys() >= before.keys() & wanted.keys()
-            assert of_before or shown == wanted, call
+            of_before = shown.items() <= before.items() and shown.keys() >= before.keys() & requested.keys()
+            assert of_before or shown == requested, call
         run_typed(after, folder, 12 + call, deleted_share=0.0)
         for ahead in (False, True):
-            assert typed_entries(after, "orders", ahead) == wanted, call
+            assert typed_entries(after, "orders", ahead) == requested, call
 
 
 @pytest.mark.parametrize("call", range(9, 250, 80))
 def test_nothing_is_left_of_what_is_deleted_when_its_time_is_over(call: int) -> None:
-    described, _, wanted = prepare(on_disk)
+    described, _, requested = prepare(on_disk)
     folder = described.folder
     disk = folder.disk
     assert isinstance(disk, FakeDisk) and isinstance(folder.clock, ManualClock)
@@ -103,7 +103,7 @@ def test_nothing_is_left_of_what_is_deleted_when_its_time_is_over(call: int) -> 
     # A process each, as a supervised pipeline is started for what is due.
     for seed in (13, 14):
         run_typed(after, folder, seed, deleted_share=0.0)
-    assert typed_entries(after, "orders") == wanted
+    assert typed_entries(after, "orders") == requested
     files = every_file(after, f"{ROOT}/typed")
-    assert sorted(seq for data in files.values() for seq in seqs_in(data)) == sorted(wanted)
+    assert sorted(seq for data in files.values() for seq in seqs_in(data)) == sorted(requested)
     assert not [path for path in files if "/gone/" in path or "/deletes/" in path or path.endswith(".tmp")]

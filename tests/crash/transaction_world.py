@@ -130,11 +130,11 @@ class TransactionWorld(RouterWorld):
         for (name, sequence), attempts in list(self.attempts.items()):
             if not any(one.acked for one in attempts) and any(one.asked for one in attempts):
                 topics = {topic: len(some) for one in attempts for topic, some in one.values.items()}
-                known = self.engine.transactions.book.known.get(name)
+                known = self.engine.transactions.table.known.get(name)
                 if known is not None and known.sequence > sequence:
                     continue
                 self.begin(name, sequence)
-                if not self.engine.transactions.book.open.get(name):
+                if not self.engine.transactions.table.open.get(name):
                     continue  # The commit is there, although nobody was told.
                 for topic, count in topics.items():
                     self.stage(name, sequence, topic, count)

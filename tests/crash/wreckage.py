@@ -149,7 +149,7 @@ class Shown:
     records: dict[int, bytes] = field(default_factory=dict)
     tombstones: list[Tombstone] = field(default_factory=list)
 
-    def told(self, seq: int, reason: LossReason) -> bool:
+    def reported(self, seq: int, reason: LossReason) -> bool:
         return any(t.gap_from <= seq <= t.gap_to and t.reason is reason for t in self.tombstones)
 
 

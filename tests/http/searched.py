@@ -83,12 +83,12 @@ class Searched:
         for q, sort, is_meant in _QUESTIONS:
             answer = self._http.post(f"{self.path}/_search", json={"q": q, "sort": [sort], "size": 500})
             assert answer.status_code == 200, answer.text
-            told = answer.json()
-            found = [hit["source"] for hit in told["hits"]]
+            reported = answer.json()
+            found = [hit["source"] for hit in reported["hits"]]
             meant = sorted(
                 filter(is_meant, self._entries), key=lambda entry: entry["time"], reverse=sort == "time:desc"
             )
-            assert told["coverage"]["complete"]
+            assert reported["coverage"]["complete"]
             assert found == meant, q
         keys = self._http.get(f"{self.path}/_routing_keys?limit=500").json()["keys"]
         assert keys == sorted({entry["service"] for entry in self._entries})

@@ -115,16 +115,16 @@ class Reader:
             self.cursors[topic] = number
         self.world.happened["deliveries"] += len(records)
 
-    def tombstone(self, topic: str, told: dict[str, Any]) -> None:
-        if told["reason"] == "recreated":
+    def tombstone(self, topic: str, reported: dict[str, Any]) -> None:
+        if reported["reason"] == "recreated":
             assert topic in MORTAL
             self.instances[topic] = None
             self.cursors[topic] = 0
         else:
-            assert topic in LOSSY, told
-            assert told["gap_from"] == self.cursors[topic] + 1
-            self.cursors[topic] = told["gap_to"]
-        self.world.happened[f"tombstone {told['reason']}"] += 1
+            assert topic in LOSSY, reported
+            assert reported["gap_from"] == self.cursors[topic] + 1
+            self.cursors[topic] = reported["gap_to"]
+        self.world.happened[f"tombstone {reported['reason']}"] += 1
 
     async def maybe_nap(self, rng: random.Random, chance: float, lengths: list[float]) -> None:
         if rng.random() < chance and not self.world.over:

@@ -161,8 +161,8 @@ def test_a_server_under_load_is_restored_at_any_point(tmp_path: Path, seed: int)
         until = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment / 1000))}.{moment % 1000:03d}+00:00"
         # The client heard of what was logged up to then, and perhaps of a little less: answers take their time.
         heard = [sum(ms < moment - 1 for ms, _ in acked) for acked in writers.acked]
-        told = check(tmp_path / f"at{number}", place, ["--until", until], writers, at_least=[0, 0], answered=heard)
-        assert told["moment"] <= moment
+        reported = check(tmp_path / f"at{number}", place, ["--until", until], writers, at_least=[0, 0], answered=heard)
+        assert reported["moment"] <= moment
 
 
 def drill(folder: Path, place: Path) -> None:

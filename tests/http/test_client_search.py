@@ -231,12 +231,12 @@ def test_sums(caller: Caller) -> None:
         for bucket in found.buckets
         for group in bucket.groups
     }
-    wanted: dict[tuple[str, str], int] = {}
+    requested: dict[tuple[str, str], int] = {}
     for one in LOGS[:9]:
         place = (str(one["time"])[14:16], str(one["service"]))
         if place[0] < "02":
-            wanted[place] = wanted.get(place, 0) + 1
-    assert counted == wanted
+            requested[place] = requested.get(place, 0) + 1
+    assert counted == requested
     milliseconds = 1774432800000
     whole = caller.aggregate("shop/logs ü", "load", start=milliseconds, end=milliseconds + 60_000, interval="1m")
     assert whole.buckets[0].groups[0].measures["latency"]["max"] == 90

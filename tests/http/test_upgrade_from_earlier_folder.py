@@ -56,8 +56,8 @@ def tidied(value: Any, unlike: set[str]) -> Any:
     """The answer without the fields that differ between runs."""
     if isinstance(value, dict):
         # Of a search's coverage only completeness is compared.
-        told = {name: {"complete": one["complete"]} if name == "coverage" else one for name, one in value.items()}
-        return {name: tidied(one, unlike) for name, one in told.items() if name not in unlike}
+        reported = {name: {"complete": one["complete"]} if name == "coverage" else one for name, one in value.items()}
+        return {name: tidied(one, unlike) for name, one in reported.items() if name not in unlike}
     if isinstance(value, list):
         return [tidied(one, unlike) for one in value]
     return value
@@ -73,11 +73,11 @@ def ask(client: httpx.Client, request: dict[str, Any]) -> dict[str, Any]:
         for name, text in answer.headers.items()
         if (name in HEADERS or name.startswith(("stream-", "producer-"))) and name not in unlike
     }
-    told: dict[str, Any] = {"status": answer.status_code, "headers": dict(sorted(headers.items()))}
+    reported: dict[str, Any] = {"status": answer.status_code, "headers": dict(sorted(headers.items()))}
     is_json = answer.headers.get("content-type", "").startswith("application/json")
     if is_json and answer.content and "format=raw" not in request["path"]:
-        return told | {"json": tidied(answer.json(), unlike)}
-    return told | {"bytes": answer.content.decode("latin-1")}
+        return reported | {"json": tidied(answer.json(), unlike)}
+    return reported | {"bytes": answer.content.decode("latin-1")}
 
 
 def name_of(request: dict[str, Any]) -> str:

@@ -341,7 +341,7 @@ def _bury(site: Site) -> Answer:
 
 def _leaving(site: Site) -> bool:
     queue = find_queue(topic) if (topic := site.find(JOBS)) is not None else None
-    return queue is not None and bool(queue.book.leaving or queue.book.moving)
+    return queue is not None and bool(queue.lease_table.leaving or queue.lease_table.moving)
 
 
 def _bury_again(site: Site) -> Answer:
@@ -372,7 +372,7 @@ def _jobs(claimed: bool) -> Callable[[Site], None]:
 def _leases(site: Site) -> dict[int, int]:
     topic = site.find(JOBS)
     queue = find_queue(topic) if topic is not None else None
-    return {lease.seq: lease.deadline for lease in queue.book.leases.values()} if queue is not None else {}
+    return {lease.seq: lease.deadline for lease in queue.lease_table.leases.values()} if queue is not None else {}
 
 
 def _held(site: Site) -> list[int]:
@@ -407,7 +407,7 @@ def _begin_and_stage(site: Site) -> None:
 
 
 def _is_staged(site: Site) -> bool:
-    found: bool = site.look(lambda engine: bool(engine.transactions.book.open["t"].parts))
+    found: bool = site.look(lambda engine: bool(engine.transactions.table.open["t"].parts))
     return found
 
 

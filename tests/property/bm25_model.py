@@ -67,9 +67,9 @@ class Bm25:
             return self._present(
                 name, boost, lambda one: any(part in word for words in self._words(name, one) for word in words), entry
             )
-        wanted = str(canonical(field)(text))
+        requested = str(canonical(field)(text))
         return self._present(
-            name, boost, lambda one: any(wanted in value for value in comparable(one, name, self._config)), entry
+            name, boost, lambda one: any(requested in value for value in comparable(one, name, self._config)), entry
         )
 
     def _default(self, name: str, boost: float, value: Text, entry: Any) -> float:
@@ -93,10 +93,10 @@ class Bm25:
                 lambda one: any(found.startswith(stem) for found in comparable(one, name, self._config)),
                 entry,
             )
-        wanted = canonical(field)(text)
-        if wanted is None or not (field.exact or field.column):
+        requested = canonical(field)(text)
+        if requested is None or not (field.exact or field.column):
             return 0.0
-        return self._present(name, boost, lambda one: wanted in comparable(one, name, self._config), entry)
+        return self._present(name, boost, lambda one: requested in comparable(one, name, self._config), entry)
 
     def _text(self, name: str, value: Text, entry: Any, boost: float) -> float:
         words = unicode_word_v1(value.text)
@@ -119,12 +119,12 @@ class Bm25:
         return boost * idf * (f * (1.2 + 1)) / (f + 1.2 * (1 - 0.75 + 0.75 * length / average))
 
 
-def begun(wanted: str, text: list[str]) -> int:
-    return sum(word.startswith(wanted) for word in text)
+def begun(requested: str, text: list[str]) -> int:
+    return sum(word.startswith(requested) for word in text)
 
 
-def standing(wanted: str, text: list[str]) -> int:
-    return text.count(wanted)
+def standing(requested: str, text: list[str]) -> int:
+    return text.count(requested)
 
 
 def times(text: list[str], words: list[str]) -> int:

@@ -56,7 +56,7 @@ class QueueModel:
     def is_doomed(self, job: Job) -> bool:
         return bool(self.max_deliveries) and job.deliveries >= self.max_deliveries
 
-    def next_claim(self, wanted: int) -> tuple[list[int], list[int]] | None:
+    def next_claim(self, requested: int) -> tuple[list[int], list[int]] | None:
         """What a claim gets and what it finds delivered too often; None where the order is not told by the model."""
         ready = self.ready()
         if any(job.scheduled and not job.deliveries for job in ready):
@@ -64,7 +64,7 @@ class QueueModel:
         got: list[int] = []
         doomed: list[int] = []
         for job in [job for job in ready if job.deliveries] + [job for job in ready if not job.deliveries]:
-            if len(got) == wanted:
+            if len(got) == requested:
                 break
             (doomed if self.is_doomed(job) else got).append(job.seq)
         return sorted(got), doomed

@@ -53,18 +53,18 @@ def _check_records(topic: ModelTopic, request: ReadRequest, result: ReadResult, 
     upto = result.next_from_seq
     filtered = set(request.nodes) if topic.config.dedupe_node else set()
     looked_at = [record for record in topic.live if resumed < record.seq <= upto]
-    wanted = [record for record in looked_at if record.node is None or record.node not in filtered]
-    assert result.body == b",".join(record.json(request.include_tags, request.include_meta) for record in wanted)
-    assert result.count == len(wanted) == len(result.records())
+    requested = [record for record in looked_at if record.node is None or record.node not in filtered]
+    assert result.body == b",".join(record.json(request.include_tags, request.include_meta) for record in requested)
+    assert result.count == len(requested) == len(result.records())
     assert result.count <= result.scanned
     assert len(looked_at) <= request.limit
-    assert len(wanted) <= 1 or _size(wanted) <= request.max_bytes
+    assert len(requested) <= 1 or _size(requested) <= request.max_bytes
     if upto < topic.head and upto + 1 not in {first for first, _ in topic.lost} and len(looked_at) < request.limit:
         # It stopped although there was more and more was asked for: the next record must be what did not fit.
         following = next(record for record in topic.live if record.seq > upto)
         assert following.node is None or following.node not in filtered
-        assert wanted
-        assert _size([*wanted, following]) > request.max_bytes
+        assert requested
+        assert _size([*requested, following]) > request.max_bytes
 
 
 def _size(records: list[ModelRecord]) -> int:
@@ -74,7 +74,7 @@ def _size(records: list[ModelRecord]) -> int:
 def check_scan(topic: ModelTopic, read: Read, cursor: int, rng: Random) -> None:
     """Reads from a cursor until it has caught up. Every live record comes once, in order; every loss is told."""
     # A cursor from another life of the topic is told so, and then gets everything.
-    begin, seen, told = cursor if cursor <= topic.head else 0, [], []
+    begin, seen, reported = cursor if cursor <= topic.head else 0, [], []
     for _ in range(topic.head + len(topic.lost) + 2):
         request = ReadRequest(
             from_seq=cursor, limit=rng.choice([1, 3, 10, 1000]), include_tags=True,
@@ -84,7 +84,7 @@ def check_scan(topic: ModelTopic, read: Read, cursor: int, rng: Random) -> None:
         check_read(topic, request, result)
         seen += [record["$seq"] for record in result.records()]
         if result.tombstone is not None:
-            told.append((result.tombstone.gap_from, result.tombstone.gap_to))
+            reported.append((result.tombstone.gap_from, result.tombstone.gap_to))
         cursor = result.next_from_seq
         if result.caught_up:
             break
@@ -92,5 +92,5 @@ def check_scan(topic: ModelTopic, read: Read, cursor: int, rng: Random) -> None:
         raise AssertionError("a reader went on without ever catching up")
     assert seen == [record.seq for record in topic.live if record.seq > begin]
     lost = [record.seq for record in topic.records if record.fate in (Fate.EVICTED, Fate.LOST) and record.seq > begin]
-    silent = [seq for seq in lost if not any(first <= seq <= last for first, last in told)]
+    silent = [seq for seq in lost if not any(first <= seq <= last for first, last in reported)]
     assert not silent, f"records {silent} were lost and the reader was never told"

@@ -205,9 +205,9 @@ def _judge_clause(node: Clause, entry: Any, config: SearchConfig) -> float | Non
     if field.kind == "keyword" and op == "" and not node.value.quoted and text.endswith("*") and text != "*":
         stem: Any = canon(text[:-1])
         return 0.0 if any(value.startswith(stem) for value in values) else None
-    wanted: Any = canon(text)
+    requested: Any = canon(text)
     compare = {"": eq, "=": eq, ">": gt, ">=": ge, "<": lt, "<=": le}[op]
-    return 0.0 if any(compare(value, wanted) for value in values) else None
+    return 0.0 if any(compare(value, requested) for value in values) else None
 
 
 def _judge_text(name: str, value: Text, entry: Any, config: SearchConfig, boost: float) -> float | None:

@@ -129,12 +129,12 @@ def keep_the_law(rng: random.Random, prepare: Callable[[Engine], None], do: Doin
     covered = [moment for moment in states if moment not in unreachable]
     assert covered
     for number, moment in enumerate(rng.sample(covered, min(12, len(covered)))):
-        restored, told = restore(disk, at(disk, moment), f"back{number}", clock=clock)
-        assert told.moment <= moment
-        assert everything(restored) == states[moment], (moment, told)
+        restored, reported = restore(disk, at(disk, moment), f"back{number}", clock=clock)
+        assert reported.moment <= moment
+        assert everything(restored) == states[moment], (moment, reported)
     for number, moment in enumerate(rng.sample([*unreachable], min(4, len(unreachable)))):
-        restored, told = restore(disk, at(disk, moment), f"run{number}", clock=clock)
-        assert told.moment <= moment
-        assert everything(restored) == unreachable[moment], (moment, told)
+        restored, reported = restore(disk, at(disk, moment), f"run{number}", clock=clock)
+        assert reported.moment <= moment
+        assert everything(restored) == unreachable[moment], (moment, reported)
     newest, _ = restore(disk, clock=clock)
     assert everything(newest) == everything(engine)

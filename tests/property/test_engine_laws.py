@@ -423,11 +423,13 @@ class EngineLaws(RuleBasedStateMachine):
         if exact and topic.config.durability.logged:
             assert lost == topic.lost
         else:
-            told = {seq for first, last in lost for seq in range(first, last + 1)} | set(range(1, found.evict_floor))
+            reported = {seq for first, last in lost for seq in range(first, last + 1)} | set(
+                range(1, found.evict_floor)
+            )
             untold = {record.seq for record in gone} | {r.seq for r in topic.records if r.fate is Fate.EVICTED}
             untold |= {seq for first, last in topic.lost for seq in range(first, last + 1)}
-            assert untold <= told, f"records {sorted(untold - told)} vanished without a word"
-            assert not told & {record.seq for record in topic.live}
+            assert untold <= reported, f"records {sorted(untold - reported)} vanished without a word"
+            assert not reported & {record.seq for record in topic.live}
             assert floors[0] <= topic.cap_floor
             assert floors[1] <= topic.ttl_floor
             # What is below the floor here need not have been logged, so the floor may have been forgotten: marks begin

@@ -488,10 +488,10 @@ def test_fragments_are_the_records_they_were_made_of(drawn: tuple[list[ModelReco
 @effort(150)
 @given(views(), st.lists(spans, max_size=3), st.booleans(), st.booleans())
 def test_a_projection_is_what_encoding_again_would_give(
-    drawn: tuple[list[ModelRecord], View], wanted: list[tuple[int, int]], tags: bool, meta: bool
+    drawn: tuple[list[ModelRecord], View], requested: list[tuple[int, int]], tags: bool, meta: bool
 ) -> None:
     records, view = drawn
-    ranges = [span for span in (clip(span, view.count) for span in wanted) if span[0] < span[1]]
+    ranges = [span for span in (clip(span, view.count) for span in requested) if span[0] < span[1]]
     expected = [record.json(tags, meta) for lo, hi in ranges for record in records[lo:hi]]
     assert b",".join(project(view, ranges, tags, meta)) == b",".join(expected)
 
@@ -551,5 +551,5 @@ def test_seqs_become_ranges_and_nothing_else(seqs: list[int], below: int) -> Non
 def test_tags_are_matched_by_their_json_text(tag: str, pattern: str, prefix: bool, data: st.DataObject) -> None:
     pattern = data.draw(st.sampled_from([pattern, tag, tag[: len(tag) // 2]]))
     match = TagMatch(pattern, prefix)
-    text, wanted = msgspec.json.encode(tag), match_text(match)
-    assert (text.startswith(wanted) if prefix else text == wanted) == match.matches(tag)
+    text, requested = msgspec.json.encode(tag), match_text(match)
+    assert (text.startswith(requested) if prefix else text == requested) == match.matches(tag)

@@ -149,10 +149,10 @@ def test_index_files_add_up_what_a_scan_adds_up(case: Case, ways: Sequence[tuple
     for (node, *_), (first, last, is_minute, is_grouped) in zip(case.asked, ways, strict=True):
         if first == last:
             continue
-        wanted = dimensions[:2] if is_grouped else ()
-        ask = aggregation(case.config, node, wanted, (first, last), "1m" if is_minute else "1h")
+        requested = dimensions[:2] if is_grouped else ()
+        ask = aggregation(case.config, node, requested, (first, last), "1m" if is_minute else "1h")
         assert show(aggregate(parts, ask, plenty()).groups, ask) == show(aggregate([scan], ask, plenty()).groups, ask)
-        everything = aggregation(case.config, None, wanted, (first, last), ask.interval)
+        everything = aggregation(case.config, None, requested, (first, last), ask.interval)
         found = aggregate(parts, everything, plenty()).groups
         assert show(found, everything) == show(aggregate([scan], everything, plenty()).groups, everything)
 

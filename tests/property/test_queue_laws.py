@@ -110,12 +110,12 @@ class QueueLaws(RuleBasedStateMachine):
         while self.cap_records and len(self.model.jobs) > self.cap_records:
             self.gone.add(self.model.jobs.pop(min(self.model.jobs)).value)
 
-    @rule(node=st.sampled_from(NODES), wanted=COUNTS, lease_ms=st.none() | LEASES_MS)
-    def claim(self, node: str, wanted: int, lease_ms: int | None) -> None:
-        expected = self.model.next_claim(wanted)
+    @rule(node=st.sampled_from(NODES), requested=COUNTS, lease_ms=st.none() | LEASES_MS)
+    def claim(self, node: str, requested: int, lease_ms: int | None) -> None:
+        expected = self.model.next_claim(requested)
         buried = self.model.dead_lettered
         answers: list[ClaimResult | TopicsError] = []
-        self.engine.queues.claim("jobs", ClaimRequest(node=node, max=wanted, lease_ms=lease_ms), answers.append)
+        self.engine.queues.claim("jobs", ClaimRequest(node=node, max=requested, lease_ms=lease_ms), answers.append)
         result = answers[0]
         assert isinstance(result, ClaimResult)
         self.deliver(node, result.jobs)
@@ -125,14 +125,14 @@ class QueueLaws(RuleBasedStateMachine):
         if expected is not None:
             assert seqs == expected[0]
             assert self.model.dead_lettered - buried == len(expected[1])
-        assert len(seqs) == wanted or not [job for job in self.model.ready() if not self.model.is_doomed(job)]
+        assert len(seqs) == requested or not [job for job in self.model.ready() if not self.model.is_doomed(job)]
 
     def deliver(self, node: str, jobs: list[ClaimedJob]) -> None:
         for job in jobs:
-            told = msgspec.json.decode(job.fragment)
-            assert told["$seq"] == job.seq and told["meta"] == {"v": told["data"]}
-            assert (told["lease_id"], told["deadline"]) == (job.lease_id, job.deadline)
-            self.model.deliver(job.seq, node, job.lease_id, job.deadline, told["deliveries"], told["data"])
+            reported = msgspec.json.decode(job.fragment)
+            assert reported["$seq"] == job.seq and reported["meta"] == {"v": reported["data"]}
+            assert (reported["lease_id"], reported["deadline"]) == (job.lease_id, job.deadline)
+            self.model.deliver(job.seq, node, job.lease_id, job.deadline, reported["deliveries"], reported["data"])
 
     @rule(data=st.data(), node=st.sampled_from(NODES), fenced=st.booleans())
     def ack(self, data: st.DataObject, node: str, fenced: bool) -> None:
@@ -217,16 +217,16 @@ class QueueLaws(RuleBasedStateMachine):
         self.engine.delete_records("jobs", DeleteSelector(before, None), _ignore)
 
     @precondition(lambda self: self.model.dead)
-    @rule(wanted=st.integers(1, 3))
-    def redrive(self, wanted: int) -> None:
-        expected = sorted(self.model.dead)[:wanted]
+    @rule(requested=st.integers(1, 3))
+    def redrive(self, requested: int) -> None:
+        expected = sorted(self.model.dead)[:requested]
         topic = self.engine.core.existing("jobs")
         for place, dead_seq in enumerate(expected):
             value = self.model.dead.pop(dead_seq)[0]
             self.model.append(topic.staged_head + 1 + place, [value], 0)
         self.evict()
         answers: list[RedriveResult | TopicsError] = []
-        self.engine.queues.redrive("jobs", RedriveRequest(max=wanted), answers.append)
+        self.engine.queues.redrive("jobs", RedriveRequest(max=requested), answers.append)
         assert isinstance(answers[0], RedriveResult) and answers[0].moved == len(expected)
 
     # Workers that are pushed to
@@ -315,7 +315,7 @@ class QueueLaws(RuleBasedStateMachine):
 
     @invariant()
     def no_worker_waits_while_there_are_jobs(self) -> None:
-        if any(worker.wanted for worker in getattr(self, "workers", ())):
+        if any(worker.requested for worker in getattr(self, "workers", ())):
             assert not self.model.ready()
 
 

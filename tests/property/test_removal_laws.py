@@ -56,9 +56,9 @@ class Life:
         self.heard: set[int] = set()
         self.seen = 0
         """What the archive has taken over, up to which catalog."""
-        self.told: set[int] = set()
+        self.reported: set[int] = set()
         """What the last catalog told besides."""
-        self.looked_at = 0, self.told
+        self.looked_at = 0, self.reported
 
     def step(self, kind: str) -> None:
         getattr(self, kind)()
@@ -125,20 +125,20 @@ class Life:
         if entry is None:
             return
         self.named |= {seq for one in entry.segments for seq in range(one.first_seq, one.last_seq + 1)}
-        told: set[int] = set()
+        reported: set[int] = set()
         for removal in entry.removals:
             assert removal.number <= catalog.head.number
             assert removal.ranges == union(removal.ranges), "in order, and apart"
             if removal.number > self.seen:
-                told |= {seq for first, last in removal.ranges for seq in range(first, last + 1)}
-        assert self.owed <= self.heard | told, "a delete is not told, or no longer, and was never heard of"
-        assert not told & self.live, "a live record was told as deleted"
-        assert not told & self.evicted, "a record that only the archive has was told as deleted"
-        self.told = told
+                reported |= {seq for first, last in removal.ranges for seq in range(first, last + 1)}
+        assert self.owed <= self.heard | reported, "a delete is not told, or no longer, and was never heard of"
+        assert not reported & self.live, "a live record was told as deleted"
+        assert not reported & self.evicted, "a record that only the archive has was told as deleted"
+        self.reported = reported
 
     def look(self) -> None:
         """A round of the archive begins with the last catalog; there may be others when it ends."""
-        self.looked_at = self.engine.checkpointer.number, self.told
+        self.looked_at = self.engine.checkpointer.number, self.reported
 
     def confirm(self) -> None:
         """The archive has taken over what it saw at its last look, and says so."""

@@ -150,19 +150,19 @@ def test_a_topic_is_served_within_as_many_rounds_as_others_stood_before_it(
     given: list[int | None], late: int, after: int, step_ms: int
 ) -> None:
     """Everyone who is served gets in line again at once: a flood that never ends. Each tick serves exactly one."""
-    clock, ticks, told = ManualClock(), list[Run](), list[Topic]()
+    clock, ticks, reported = ManualClock(), list[Run](), list[Topic]()
     scheduler = Scheduler(clock.now_ms, clock.monotonic, ticks.append)
 
     def enlist(topic: Topic) -> None:
-        topic.waiters = [lambda: told.append(topic)] + [lambda: None] * (DELIVERIES_A_TICK - 1)
+        topic.waiters = [lambda: reported.append(topic)] + [lambda: None] * (DELIVERIES_A_TICK - 1)
         scheduler.add(topic)
 
     def tick() -> None:
         clock.advance(step_ms)
-        before = len(told)
+        before = len(reported)
         ticks.pop()()
-        assert len(told) == before + 1
-        enlist(told[-1])
+        assert len(reported) == before + 1
+        enlist(reported[-1])
 
     flood = [a_topic(number, priority) for number, priority in enumerate(given)]
     for topic in flood:
@@ -171,8 +171,8 @@ def test_a_topic_is_served_within_as_many_rounds_as_others_stood_before_it(
         tick()
     newcomer, ahead = a_topic(len(flood), late), scheduler.waiting
     enlist(newcomer)
-    begun = len(told)
-    while newcomer not in told[begun:]:
+    begun = len(reported)
+    while newcomer not in reported[begun:]:
         tick()
         # One round for each that stood before it, the one it came in, and one each time age moves it to another band.
-        assert len(told) - begun <= ROUND * (ahead + 1 + len(BAND_TURNS))
+        assert len(reported) - begun <= ROUND * (ahead + 1 + len(BAND_TURNS))

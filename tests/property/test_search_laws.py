@@ -285,8 +285,8 @@ def test_an_aggregation_is_a_group_by(
     interval: str,
     removed: set[int],
 ) -> None:
-    config, values, node, wanted = case
-    group_by = tuple(name for name in wanted if name)
+    config, values, node, requested = case
+    group_by = tuple(name for name in requested if name)
     ask = aggregation(config, node, group_by, edges, interval)
     sums = aggregate(split(values, cuts, config, removed), ask, plenty())
     assert sums.coverage.complete
@@ -302,12 +302,12 @@ def test_an_aggregation_is_a_group_by(
 def test_an_aggregation_that_nobody_declared_is_a_group_by(
     case: tuple[SearchConfig, list[Any], Node | None, list[str]], cuts: list[Cut], interval: str | None, bounded: bool
 ) -> None:
-    config, values, node, wanted = case
+    config, values, node, requested = case
     if not config.fields["num"].column:
         return
     body = {
         "q": "" if node is None else print_query(node),
-        "group_by": [name for name in wanted if name],
+        "group_by": [name for name in requested if name],
         "measures": {"count": {"kind": "count"}, "num": {"kind": "summary", "field": "n", "histogram": "log2_v1"}},
         **({"interval": interval} if interval else {}),
         **({"from": 0, "to": 60_001} if bounded else {}),

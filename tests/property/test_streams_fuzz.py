@@ -80,10 +80,10 @@ def _listed(server: LiveServer) -> dict[str, dict[str, Any]]:
 
 def _told_untrue(server: LiveServer, listed: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """The last word of the registry on streams that do not stand like that."""
-    last = {told["stream"]: told for told in _told(server)}
+    last = {reported["stream"]: reported for reported in _told(server)}
     # Nothing is known of one with an end, which may come to it between two questions.
-    lasting = [told for name, told in last.items() if (listed.get(name) or told)["expires_at"] is None]
-    return [told for told in lasting if (told["stream"] in listed) != (told["event"] != "deleted")]
+    lasting = [reported for name, reported in last.items() if (listed.get(name) or reported)["expires_at"] is None]
+    return [reported for reported in lasting if (reported["stream"] in listed) != (reported["event"] != "deleted")]
 
 
 def _told(server: LiveServer) -> list[dict[str, Any]]:
@@ -118,11 +118,11 @@ def ask(server: LiveServer, asked: Asked, folder: str, seen: str) -> Answer:
         response = HTTPResponse(line, method=asked.method)
         try:
             response.begin()
-            told = {name.lower(): value for name, value in response.getheaders()}
+            reported = {name.lower(): value for name, value in response.getheaders()}
             # A stream may hold what looks like events, but then its answer has a length.
-            events = told.get("content-type") == "text/event-stream" and "content-length" not in told
+            events = reported.get("content-type") == "text/event-stream" and "content-length" not in reported
             body = _first_event(response) if events else response.read()
-            return Answer(response.status, told, body)
+            return Answer(response.status, reported, body)
         finally:
             response.close()
 
@@ -146,11 +146,11 @@ def complaints(asked: Asked, answer: Answer) -> Iterator[str]:
         yield "an answer that lets browsers guess"
     if answer.status >= 400 and asked.method != "HEAD":
         yield from _refusal_complaints(asked, answer)
-    told = answer.headers.get("stream-next-offset")
-    if told is not None and not _OFFSET.fullmatch(told):
+    reported = answer.headers.get("stream-next-offset")
+    if reported is not None and not _OFFSET.fullmatch(reported):
         yield "an offset that is none"
     speaks_of_a_stream = re.fullmatch(r"/v1/stream/\{\}/(a|b|c/d)", asked.path)
-    if speaks_of_a_stream and asked.method in ("PUT", "POST", "HEAD") and answer.status in SERVED and told is None:
+    if speaks_of_a_stream and asked.method in ("PUT", "POST", "HEAD") and answer.status in SERVED and reported is None:
         yield "no offset"
 
 
@@ -180,8 +180,8 @@ def state(server: LiveServer, folder: str) -> dict[str, tuple[str, ...]]:
     for name in NAMES:
         answer = ask(server, Asked("HEAD", f"/v1/stream/{{}}/{name}"), folder, "")
         assert answer.status in (200, 404, 410), answer
-        told = ("stream-next-offset", "stream-closed", "stream-ttl", "content-type")
-        found[name] = tuple(answer.headers.get(header, "") for header in told) if answer.status == 200 else ()
+        reported = ("stream-next-offset", "stream-closed", "stream-ttl", "content-type")
+        found[name] = tuple(answer.headers.get(header, "") for header in reported) if answer.status == 200 else ()
     return found
 
 

@@ -106,15 +106,15 @@ class Life:
         getattr(self, self.rng.choice(STEPS))()
         for name, expected in self.model.topics.items():
             assert values(self.engine, name) == expected, name
-        core, book = self.engine.core, self.engine.transactions.book
+        core, table = self.engine.core, self.engine.transactions.table
         assert core.staged_bytes == 0
         assert core.total_bytes == sum(topic.live_bytes for topic in all_topics(self.engine))
-        for entry in book.open.values():
+        for entry in table.open.values():
             assert entry.records == sum(part.count for part in entry.parts.values())
-        staged = sum(entry.records for entry in book.open.values())
+        staged = sum(entry.records for entry in table.open.values())
         books = core.directory.find("__ds/transactions")
         assert staged == (books.live_count if books is not None else 0)
-        assert {name: entry.sequence for name, entry in book.open.items()} == {
+        assert {name: entry.sequence for name, entry in table.open.items()} == {
             name: current[0] for name, current in self.model.open.items()
         }
 
@@ -129,15 +129,15 @@ class Life:
         sequence = self.model.known.get(name, 0) + self.rng.randrange(-1, 3)
         return name, max(sequence, 0), f"attempt-{self.rng.randrange(4)}"
 
-    def _told(self, answers: Answers, wanted: str) -> None:
+    def _told(self, answers: Answers, requested: str) -> None:
         (answer,) = answers
         if isinstance(answer, TopicsError):
-            told = answer.code
+            reported = answer.code
         elif isinstance(answer, TransactionResult):
-            told = "deduped" if answer.deduped else answer.state
+            reported = "deduped" if answer.deduped else answer.state
         else:
-            told = ""
-        assert told == wanted
+            reported = ""
+        assert reported == requested
 
     def begin(self) -> None:
         name, sequence, attempt = self._whom()
@@ -168,9 +168,9 @@ class Life:
             parts = self.rng.sample(known, self.rng.randrange(len(known) + 1))
             parts += ["part-9"] if self.rng.random() < 0.1 else []
         ref = TransactionRef(id=name, sequence=sequence, attempt=attempt)
-        wanted = self.model.commit(name, sequence, attempt, parts)
-        if wanted != "committed":
-            self._told(_asked(lambda done: self.engine.transactions.commit(ref, parts, _anywhere, done)), wanted)
+        requested = self.model.commit(name, sequence, attempt, parts)
+        if requested != "committed":
+            self._told(_asked(lambda done: self.engine.transactions.commit(ref, parts, _anywhere, done)), requested)
             return
         # Others write while it is on its way: they come behind it, or before it where it waits for its next round.
         hold(self.engine)
@@ -181,7 +181,7 @@ class Life:
             for shard in self.engine.core.shards:
                 shard.committer.flush()  # type: ignore[attr-defined]
         flush(self.engine)
-        self._told(answers, wanted)
+        self._told(answers, requested)
         assert len(behind) == 1
         self.model.topics[topic].append(value)
         # Rounds let it in between; what is there, and in which order each wrote, is the same.

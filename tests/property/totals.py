@@ -39,7 +39,7 @@ def check_totals(engine: Engine) -> None:
     assert stats.records_live == sum(topic.live_count for topic in topics)
     assert stats.bytes_live == sum(topic.live_bytes for topic in topics)
     queues = [queue for topic in topics if (queue := find_queue(topic)) is not None]
-    assert engine.queues.in_flight() == sum(queue.book.in_flight for queue in queues)
+    assert engine.queues.in_flight() == sum(queue.lease_table.in_flight for queue in queues)
 
 
 def _check_topic(engine: Engine, topic: Topic) -> None:

@@ -51,8 +51,8 @@ def _check(disk: FakeDisk, clock: ManualClock, story: Story, place: BackupPlace,
                 if answer.caught_up:
                     break
                 answer = engine.read_now(log.name, ReadRequest(from_seq=answer.next_from_seq, limit=1000))
-            wanted = {s.seq: v for v, s in log.sent.items() if s.fate is Fate.ACKED and s.seq <= answer.head_seq}
-            wrong = [seq for seq, value in wanted.items() if found.get(seq, value) != value]
-            missing = [seq for seq in wanted if seq not in found and seq >= log.maybe_deleted_below]
+            requested = {s.seq: v for v, s in log.sent.items() if s.fate is Fate.ACKED and s.seq <= answer.head_seq}
+            wrong = [seq for seq, value in requested.items() if found.get(seq, value) != value]
+            missing = [seq for seq in requested if seq not in found and seq >= log.maybe_deleted_below]
             if wrong or missing:
                 raise Broken(f"backup {target.base.number}: {log.name} has {wrong[:3]} otherwise, {missing[:3]} not")

@@ -62,10 +62,10 @@ def _said(answer: Response) -> str:
     """The part of an answer that time does not change."""
     if not answer.content.startswith(b"{"):
         return answer.content[:60].decode(errors="replace")
-    told = json.loads(answer.content)
+    reported = json.loads(answer.content)
     for name in ("performance", "uptime_ms"):
-        told.pop(name, None)
-    return json.dumps(told)[:160]
+        reported.pop(name, None)
+    return json.dumps(reported)[:160]
 
 
 async def write(caller: Caller, topic: LogTruth, numbers: Callable[[], int], luck: Random) -> None:
@@ -290,11 +290,11 @@ async def write_typed(caller: Caller, stream: TypedTruth, numbers: Callable[[], 
 
 async def update_schema(caller: Caller, stream: TypedTruth) -> None:
     """Makes the next version, in which a member has another name."""
-    wanted = stream.version + 1
-    stream.newest = max(stream.newest, wanted)
-    answer = await caller.ask("POST", f"/v1/stream/{stream.name}/_schema", schema_update(stream.name, wanted))
+    requested = stream.version + 1
+    stream.newest = max(stream.newest, requested)
+    answer = await caller.ask("POST", f"/v1/stream/{stream.name}/_schema", schema_update(stream.name, requested))
     if answer.is_success:
-        stream.version = max(stream.version, wanted)
+        stream.version = max(stream.version, requested)
     elif answer.status == 409:
         # It was made by a request that nobody answered.
         shown = await caller.ask("GET", f"/v1/stream/{stream.name}/_schema")

@@ -133,7 +133,7 @@ class LogTruth:
         values = [value for _, value in scan.records]
         if len(set(values)) < len(values):
             raise Broken(f"{self.name}: a value is there twice: {sorted(v for v in values if values.count(v) > 1)[:5]}")
-        found, told = dict(scan.records), _Ranges([(first, last) for first, last, _ in scan.gaps])
+        found, reported = dict(scan.records), _Ranges([(first, last) for first, last, _ in scan.gaps])
         reasons = {reason for _, _, reason in scan.gaps}
         allowed = {"crash", "mixed"} if self.may_have_lost else set()
         allowed |= {"cap", "mixed"} if self.cap else set()
@@ -142,7 +142,7 @@ class LogTruth:
         for value, sent in self.sent.items():
             if sent.fate is not Fate.ACKED or sent.seq in found or sent.seq < self.maybe_deleted_below:
                 continue
-            if sent.seq not in told:
+            if sent.seq not in reported:
                 raise Broken(f"{self.name}: {value} was acknowledged as {sent.seq}, is not there, and nobody says so")
 
     def _is_at(self, seq: int, value: int) -> None:

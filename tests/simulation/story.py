@@ -42,7 +42,7 @@ class Story:
 
     async def prepare(self, caller: Caller, healthy: bool) -> None:
         """Makes what is not there yet. A server on a failing disk may refuse."""
-        wanted: list[tuple[str, Any]] = [
+        requested: list[tuple[str, Any]] = [
             *((f"/v0/topics/{log.name}", {"durability": log.durability}) for log in self.logs if not log.cap),
             *((f"/v0/topics/{log.name}", {"durability": log.durability}) for log in self.quiet),
             (f"/v0/topics/{CAPPED}", {"cap_records": 30}),
@@ -51,7 +51,7 @@ class Story:
             (f"/v1/stream/{STREAM}", b""),
             (f"/v1/stream/{TYPED}", b""),
         ]
-        for target, body in wanted:
+        for target, body in requested:
             answer = await caller.ask("PUT", target, body)
             self.stream.created |= answer.is_success and target.endswith(STREAM)
             self.queue_made |= answer.is_success and target.endswith(JOBS)

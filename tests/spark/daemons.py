@@ -58,7 +58,7 @@ class Daemon:
                 start_new_session=True,
             )
 
-    def told(self, pattern: re.Pattern[str]) -> re.Match[str]:
+    def reported(self, pattern: re.Pattern[str]) -> re.Match[str]:
         give_up = time.monotonic() + _PATIENCE_S
         while True:
             text = self._log.read_text(errors="replace")

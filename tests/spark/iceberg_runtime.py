@@ -51,5 +51,5 @@ def read_by_spark(root: str, folder: Path, spark_home: Path) -> list[Row]:
     [runtime] = set(re.findall(r"org\.apache\.iceberg:iceberg-spark-runtime[\w.:-]+", read("docs/spark.md")))
     code = begin_with(spark_home) + _READ.format(runtime=runtime, root=root)
     environment = environment_of(spark_home, folder)
-    told = run_reading(code, folder, environment=environment, patience_s=_PATIENCE_S)
-    return sorted(tuple(row) for row in json.loads(told.splitlines()[-1]))
+    reported = run_reading(code, folder, environment=environment, patience_s=_PATIENCE_S)
+    return sorted(tuple(row) for row in json.loads(reported.splitlines()[-1]))

@@ -51,7 +51,7 @@ def started(tmp_path: Path, within: Sequence[str] = ()) -> Iterator[str]:
                 "0",
             )
         )
-        address = master.told(_MASTER)[1]
+        address = master.reported(_MASTER)[1]
         daemons.enter_context(
             Daemon(
                 tmp_path, "worker", "spark-class", f"{deploy}.worker.Worker", address, "--host", "127.0.0.1",
@@ -59,7 +59,7 @@ def started(tmp_path: Path, within: Sequence[str] = ()) -> Iterator[str]:
                 within=within,
             )
         )  # fmt: skip
-        master.told(_REGISTERED)
+        master.reported(_REGISTERED)
         yield address
 
 
@@ -153,8 +153,8 @@ def test_the_pipeline_and_the_connector_run_on_a_cluster(cluster: str, tmp_path:
         rows = {seq: data for seq, *_, data in of_diff(client, "orders")}
         fill_indexed(server.url, folder / "data")
 
-        told = run(_CLI, tmp_path, cluster, "pipeline", "run", "--data-dir", str(folder / "data"))
-        assert re.search(r"\d+ records archived", told)
+        reported = run(_CLI, tmp_path, cluster, "pipeline", "run", "--data-dir", str(folder / "data"))
+        assert re.search(r"\d+ records archived", reported)
         check_indexed(server.url, folder / "data")
         store = ArchiveStore(PosixFileSystem(), str(folder / "data" / "archive"))
         state = store.load()

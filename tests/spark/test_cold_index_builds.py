@@ -194,8 +194,8 @@ def test_index_files_in_an_object_store_answer_from_a_bounded_cache(
         server.stop()
         assert main(["verify", str(cold.data), "--cold-dir", url]) == 0
         assert "families" not in capsys.readouterr().out
-    for told in tmp_path.glob("port-*"):
-        told.unlink()  # Another server is to tell its port there.
+    for reported in tmp_path.glob("port-*"):
+        reported.unlink()  # Another server is to tell its port there.
     with LiveServer(tmp_path, **COLD, cold_dir=url, search_cache_bytes="100") as server:
         assert answers(server) == (expected(), 0)
         assert fetches(server) == {}

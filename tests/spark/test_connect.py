@@ -42,7 +42,7 @@ def connect(tmp_path: Path) -> Iterator[str]:
         tmp_path, "connect", "spark-submit", "--master", "local[2]", "--driver-memory", "1g", *given,
         "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal",
     ) as server:  # fmt: skip
-        yield f"sc://{server.told(_STARTED)[1]}"
+        yield f"sc://{server.reported(_STARTED)[1]}"
 
 
 _JOBS = """

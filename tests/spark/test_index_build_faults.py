@@ -50,7 +50,7 @@ def server(planted: Planted, tmp_path: Path) -> Iterator[LiveServer]:
     wait_until(lambda: not processes_of(tmp_path), "nothing is left of the pipeline")
 
 
-def told(server: LiveServer) -> dict[str, Any]:
+def reported(server: LiveServer) -> dict[str, Any]:
     return dict(httpx.get(server.url + "/v0/pipeline").json())
 
 
@@ -112,20 +112,20 @@ def test_a_build_that_is_killed_comes_back_and_finishes(server: LiveServer, plan
             [worker] = processes_of(tmp_path)
             java = java_of(worker)
             os.kill(java if whom == "java" else worker, signal.SIGKILL)
-            wait_until(lambda restarts=restarts: told(server)["restarts"] >= restarts, "it is noticed")  # type: ignore[misc]
+            wait_until(lambda restarts=restarts: reported(server)["restarts"] >= restarts, "it is noticed")  # type: ignore[misc]
             work_on(stream)
             wait_until(lambda java=java: is_gone(java), "nothing is left of its Java")  # type: ignore[misc]
             wait_until(lambda: not planted.is_held(), "nothing is left of its tasks")
-            assert told(server)["failures"] >= restarts
-            assert told(server)["error"] is not None
+            assert reported(server)["failures"] >= restarts
+            assert reported(server)["error"] is not None
             assert stream.held_up()["reason"] == FAILING
             assert stream.held_up()["attempts"] >= restarts
-        assert "SIGKILL" in told(server)["error"]
+        assert "SIGKILL" in reported(server)["error"]
         planted.lift("hold")
         wait_until(lambda: stream.indexed_segments() >= 1, "it comes back and finishes")
         work_on(stream)
-        wait_until(lambda: told(server)["error"] is None, "all is well")
-        assert (told(server)["failures"], stream.held_up()) == (0, {})
+        wait_until(lambda: reported(server)["error"] is None, "all is well")
+        assert (reported(server)["failures"], stream.held_up()) == (0, {})
         wait_until(lambda: indexed(data) == {"logs": sealed_to(data, "logs")}, "all is indexed")
         stream.check()
 
@@ -144,10 +144,10 @@ def test_streams_whose_tasks_run_out_of_memory_are_quarantined(
         planted.lift("hold")
         wait_until(lambda: good.indexed_segments() >= 1, "the others are built")
         # What is told of a product is counted when the round ends in which they are found.
-        wait_until(lambda: [one["quarantined"] for one in told(server)["products"]] == [2], "two are left out")
+        wait_until(lambda: [one["quarantined"] for one in reported(server)["products"]] == [2], "two are left out")
         for stream in streams:
             work_on(stream)
-        quarantined = {one["topic"]: one for one in told(server)["quarantined"]}
+        quarantined = {one["topic"]: one for one in reported(server)["quarantined"]}
         assert quarantined.keys() == {"greedy", "deadly"}
         assert quarantined["greedy"]["reason"].startswith("MemoryError")
         for stream in (greedy, deadly):
@@ -155,7 +155,7 @@ def test_streams_whose_tasks_run_out_of_memory_are_quarantined(
             assert held["attempts"] >= 1 and held["retry_at"] is not None
             assert stream.indexed_segments() == 0
         assert good.held_up() == {}
-        [families] = told(server)["products"]
+        [families] = reported(server)["products"]
         assert (families["product"], families["quarantined"]) == ("families", 2)
         assert families["failures"] >= 2
         assert metric(server, "topics_pipeline_quarantined_topics") == 2
@@ -165,7 +165,7 @@ def test_streams_whose_tasks_run_out_of_memory_are_quarantined(
         for stream in (greedy, deadly):
             wait_until(lambda stream=stream: stream.indexed_segments() >= 1, "it is built")  # type: ignore[misc]
             work_on(stream)
-        wait_until(lambda: not told(server)["quarantined"], "nobody is left out any more")
+        wait_until(lambda: not reported(server)["quarantined"], "nobody is left out any more")
         assert greedy.held_up() == deadly.held_up() == {}
 
 
@@ -200,10 +200,10 @@ def test_a_build_without_room_publishes_nothing_and_is_done_when_there_is_some(t
         balloon.write_bytes(bytes((1 << 20) - _PAGE_BYTES))
         with Searched(server.url, "logs") as stream:
             fill(data, stream)
-            wait_until(lambda: told(server)["error"] is not None, "a round has failed")
+            wait_until(lambda: reported(server)["error"] is not None, "a round has failed")
             work_on(stream)
-            assert "No space left" in told(server)["error"]
-            assert told(server)["quarantined"] == []
+            assert "No space left" in reported(server)["error"]
+            assert reported(server)["quarantined"] == []
             assert stream.held_up()["reason"] == FAILING
             assert metric(server, "topics_pipeline_failures") >= 1
             assert stream.indexed_segments() == 0
@@ -211,7 +211,7 @@ def test_a_build_without_room_publishes_nothing_and_is_done_when_there_is_some(t
             wait_until(lambda: indexed(seen) == {}, "nothing is left of it")
             balloon.unlink()
             wait_until(lambda: stream.indexed_segments() >= 1, "it is built")
-            wait_until(lambda: told(server)["error"] is None, "all is well")
+            wait_until(lambda: reported(server)["error"] is None, "all is well")
             work_on(stream)
             assert stream.held_up() == {}
             wait_until(lambda: indexed(seen) == {"logs": sealed_to(data, "logs")}, "all is indexed")

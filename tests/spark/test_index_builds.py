@@ -112,9 +112,9 @@ class Stream:
         for body in QUESTIONS:
             answer = self._http.post(f"{self.path}/_search", json=body)
             assert answer.status_code == 200, answer.text
-            told = answer.json()
-            assert told["coverage"]["complete"]
-            found[json.dumps(body)] = (told["hits"], told["total"], told["next_search_after"])
+            reported = answer.json()
+            assert reported["coverage"]["complete"]
+            found[json.dumps(body)] = (reported["hits"], reported["total"], reported["next_search_after"])
         for body in AGGREGATES:
             answer = self._http.post(f"{self.path}/_aggregate", json=body)
             assert answer.status_code == 200, answer.text
@@ -275,8 +275,8 @@ def test_a_server_makes_them_by_itself(tmp_path: Path) -> None:
         stream.create()
         stream.append(0, 120)
         wait_until(lambda: stream.coverage(QUESTIONS[2])["indexed_segments"] >= 1, "companions are asked")
-        told = httpx.get(server.url + "/v0/pipeline").json()
-        assert (told["failures"], told["restarts"]) == (0, 0)
+        reported = httpx.get(server.url + "/v0/pipeline").json()
+        assert (reported["failures"], reported["restarts"]) == (0, 0)
         stream.close()
         server.stop()
 
@@ -298,7 +298,7 @@ def test_many_small_streams_and_a_large_one_are_one_job_a_round(
     assert made.round()
     [first] = jobs_of(spark) - jobs
     assert re.fullmatch(
-        r"topics pipeline round 1: families of 25 topics, 0 chores, \d MB in \d+ tasks", told(spark, first)
+        r"topics pipeline round 1: families of 25 topics, 0 chores, \d MB in \d+ tasks", reported(spark, first)
     )
     store = IndexStore(PosixFileSystem(), Layout(str(data)))
     manifests = [store.load(topic_id) for topic_id in store.topic_ids()]
@@ -311,7 +311,7 @@ def test_many_small_streams_and_a_large_one_are_one_job_a_round(
     jobs = jobs_of(spark)
     assert made.round()
     [second] = jobs_of(spark) - jobs
-    assert re.match(r"topics pipeline round 2: families of 1 topics, [1-9]", told(spark, second))
+    assert re.match(r"topics pipeline round 2: families of 1 topics, [1-9]", reported(spark, second))
     for stream in streams.values():
         stream.close()
 
@@ -320,6 +320,6 @@ def jobs_of(spark: SparkSession) -> set[int]:
     return set(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
 
 
-def told(spark: SparkSession, job: int) -> str:
+def reported(spark: SparkSession, job: int) -> str:
     """The description of a job, as Spark's pages show it."""
     return str(spark.sparkContext._jsc.sc().statusStore().job(job).description().get())

@@ -57,7 +57,7 @@ class World:
             client.delete("events", before_seq=60)
             client.append_many("events", [{"later": n} for n in range(100)])
             checkpointed(client, data)
-            self.wanted = of(sealed(client, data))
+            self.requested = of(sealed(client, data))
 
     def keep(self) -> None:
         """Remembers it as it is now; whoever else writes to the folder is gone."""
@@ -106,7 +106,7 @@ def world(tmp_path: Path) -> World:
 def sweep(world: World, read: Read, begin: float, step: int, heals: int) -> None:
     """`begin` is a share of the calls: where the first kill is. After each kill of some is looked what follows it."""
     calls, seen = world.calls(), set()
-    assert calls > 40 and world.before != world.wanted
+    assert calls > 40 and world.before != world.requested
     kills = range(round(calls * begin), calls, step)
     for number, call in enumerate(kills):
         world.kill(call)
@@ -115,17 +115,17 @@ def sweep(world: World, read: Read, begin: float, step: int, heals: int) -> None
         seen.add(len(found))
         if number % heals == 0 or call == kills[-1]:
             world.go_on()
-            assert of(read(world.root)) == world.wanted, f"a round after a kill at call {call} of {calls}"
+            assert of(read(world.root)) == world.requested, f"a round after a kill at call {call} of {calls}"
     assert len(seen) > 1, "every kill came before the commit, or behind it"
 
 
 def check(world: World, found: list[Row], when: str) -> None:
     """It is a whole version: what is deleted of a topic is there, or not, all of it."""
-    before, wanted, rows = set(world.before), set(world.wanted), set(of(found))
+    before, requested, rows = set(world.before), set(world.requested), set(of(found))
     assert len(found) == len(set(found)), f"a row is there twice {when}"
-    assert before & wanted <= rows <= before | wanted, when
-    for topic in {row[0] for row in before - wanted}:
-        deleted = {row for row in before - wanted if row[0] == topic}
+    assert before & requested <= rows <= before | requested, when
+    for topic in {row[0] for row in before - requested}:
+        deleted = {row for row in before - requested if row[0] == topic}
         assert deleted <= rows or not deleted & rows, f"half of what is deleted of {topic} is there {when}"
 
 

@@ -171,11 +171,11 @@ def test_a_server_keeps_the_pipeline_by_itself(spark: SparkSession, tmp_path: Pa
             assert status(server)["state"] == "idle"
             fill(client, tmp_path, "orders")
             wait_until(lambda: status(server)["records"] != 0, "the pipeline has archived something")
-            told = status(server)
-            assert told["state"] == "running"
-            assert told["failures"] == told["restarts"] == 0
+            reported = status(server)
+            assert reported["state"] == "running"
+            assert reported["failures"] == reported["restarts"] == 0
             metrics = client.metrics()
-            assert metrics["topics_pipeline_records_total"] == told["records"]
+            assert metrics["topics_pipeline_records_total"] == reported["records"]
             assert metrics["topics_pipeline_running"] == 1
             assert (
                 archived(spark, tmp_path, "orders").items() <= {s: d for s, *_, d in of_diff(client, "orders")}.items()

@@ -77,11 +77,11 @@ def test_run_that_is_told_otherwise_is_refused_by_name_and_changes_nothing(
     assert run(monkeypatch, archive_retention_ms="0") == 0
     before = sorted(path for path in folder.rglob("*") if path.is_file())
     assert run(monkeypatch, archive_retention_ms="1", archive_dir=str(folder / "other")) == 2
-    told = capsys.readouterr().err
-    assert "archive_dir" in told
-    assert "archive_retention_ms is 1, and 0 is recorded" in told
-    assert "--reconfigure archive_dir,archive_retention_ms" in told
-    assert "Traceback" not in told
+    reported = capsys.readouterr().err
+    assert "archive_dir" in reported
+    assert "archive_retention_ms is 1, and 0 is recorded" in reported
+    assert "--reconfigure archive_dir,archive_retention_ms" in reported
+    assert "Traceback" not in reported
     assert sorted(path for path in folder.rglob("*") if path.is_file()) == before
     assert tabled(folder / "data/archive") == 40
 
@@ -117,8 +117,8 @@ def test_archive_without_a_record_is_not_emptied_by_a_run_that_lacks_its_setting
     for record in ("data/pipeline/settings.json", "data/archive/settings.json"):
         (folder / record).unlink()
     assert run(monkeypatch) == 2
-    told = capsys.readouterr().err
-    assert "TOPICS_ARCHIVE_CATALOG, TOPICS_ARCHIVE_TYPED" in told
+    reported = capsys.readouterr().err
+    assert "TOPICS_ARCHIVE_CATALOG, TOPICS_ARCHIVE_TYPED" in reported
     assert lake.load_table("kept.records").scan().to_arrow().num_rows == 40
     shutil.rmtree(folder / "data/archive")
     assert run(monkeypatch) == 2

@@ -64,9 +64,9 @@ def test_duckdb_reads_it_in_three_lines(archive: Path, tmp_path: Path) -> None:
 query = "SELECT DISTINCT hex({bytes_of}) FROM iceberg_scan('{SHOWN}') WHERE content_type <> 'application/json'"
 print(duckdb.sql(query).fetchall())
 """
-    told = run_reading(INSTALL_EXTENSIONS + code_of("duckdb", SHOWN) + more, tmp_path)
-    assert re.search(r"orders\W+90\b", told) and re.search(r"images\W+7\b", told)
-    assert "[('000102FF',)]" in told
+    reported = run_reading(INSTALL_EXTENSIONS + code_of("duckdb", SHOWN) + more, tmp_path)
+    assert re.search(r"orders\W+90\b", reported) and re.search(r"images\W+7\b", reported)
+    assert "[('000102FF',)]" in reported
 
 
 def test_polars_reads_it_in_three_lines(archive: Path, tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_polars_reads_it_in_three_lines(archive: Path, tmp_path: Path) -> None:
 images = pl.scan_iceberg("{SHOWN}").filter(pl.col("content_type") != "application/json")
 print(orders.collect().height, images.select({bytes_of}).unique().collect().rows())
 """
-    told = run_reading(code_of("polars") + more, tmp_path)
-    assert told.endswith("90 [(b'\\x00\\x01\\x02\\xff',)]\n")
+    reported = run_reading(code_of("polars") + more, tmp_path)
+    assert reported.endswith("90 [(b'\\x00\\x01\\x02\\xff',)]\n")
 
 
 def test_the_lines_about_typed_tables_run(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_the_lines_about_typed_tables_run(tmp_path: Path) -> None:
     described.append("orders", *[{"id": n, "total": n / 2, "at": "2026-03-01T10:20:00Z"} for n in range(20)])
     described.folder.seal()
     make_archive(Settings(data_dir=str(tmp_path / "topics-data"), archive="1", archive_typed="orders"))
-    told = run_reading(code_of("polars", "typed/orders"), tmp_path)
-    assert "shape: (9, 3)" in told and "2026-03-01 10:20:00 UTC" in told
+    reported = run_reading(code_of("polars", "typed/orders"), tmp_path)
+    assert "shape: (9, 3)" in reported and "2026-03-01 10:20:00 UTC" in reported
 
 
 @pytest.mark.slow
@@ -127,9 +127,9 @@ print(json.dumps([sorted(row.seq for row in table.select("seq").collect()) for t
         }
         environment = {**s3.environment, **environment_of(spark_home, tmp_path, "local[2]", **conf)}
         begin = begin_with(spark_home)
-        told = run_reading(begin + code + more, tmp_path, environment=environment, patience_s=900)
+        reported = run_reading(begin + code + more, tmp_path, environment=environment, patience_s=900)
     kept = [n + 1 for n in range(100) if n % 10 != 3]
-    assert json.loads(told.splitlines()[-1]) == [kept, kept]
+    assert json.loads(reported.splitlines()[-1]) == [kept, kept]
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ print(json.dumps([rows, [row.bytes for row in images]]))
 """
     environment = environment_of(spark_home, tmp_path)
     code = begin_with(spark_home) + code_of("pyspark") + more
-    told = run_reading(code.replace(SHOWN, str(archive)), tmp_path, environment=environment, patience_s=900)
-    rows, images = json.loads(told.splitlines()[-1])
+    reported = run_reading(code.replace(SHOWN, str(archive)), tmp_path, environment=environment, patience_s=900)
+    rows, images = json.loads(reported.splitlines()[-1])
     expected = [["images", seq] for seq in range(1, 8)] + [["orders", n + 1] for n in range(100) if n % 10 != 3]
     assert (rows, images) == (expected, ["000102FF"])

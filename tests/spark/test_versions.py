@@ -48,24 +48,24 @@ def test_the_connector_and_the_pipeline_run_on_it(pins: Path, tmp_path: Path) ->
         describe(server.url, "described")
         wait_until(lambda: sealed_to(tmp_path / "data", "orders") >= 200, "the records are sealed")
         wait_until(lambda: sealed_to(tmp_path / "data", "described") >= 50, "the entries are sealed")
-        told = run(overlay, server.url, str(tmp_path / "data"))
-        assert told["version"].startswith(pins.stem.removeprefix("spark-") + ".")
-        assert told["http"] == told["auto"] == list(range(1, 202))
-        assert set(range(1, 201)) <= set(told["segments"])
-        assert told["quarantined"] == []
-        assert set(range(1, 201)) <= set(told["archived"]) <= set(range(1, 202))
-        check_columns(told["typed"])
+        reported = run(overlay, server.url, str(tmp_path / "data"))
+        assert reported["version"].startswith(pins.stem.removeprefix("spark-") + ".")
+        assert reported["http"] == reported["auto"] == list(range(1, 202))
+        assert set(range(1, 201)) <= set(reported["segments"])
+        assert reported["quarantined"] == []
+        assert set(range(1, 201)) <= set(reported["archived"]) <= set(range(1, 202))
+        check_columns(reported["typed"])
         copied = sorted(json.loads(data)["n"] for *_, data in of_diff(client, "copy"))
         assert copied == list(range(201))
         assert [data for *_, data in of_diff(client, "written")] == ["1", "2"]
 
 
-def check_columns(told: dict[str, Any]) -> None:
-    assert told["http"] == told["auto"] == IN_COLUMNS
-    assert told["segments"][:50] == IN_COLUMNS[:50]
-    assert told["chosen"] == [[total, number] for _, number, total, *_ in IN_COLUMNS]
-    assert "the schema of described has changed since this was loaded" in told["refused"]
-    assert told["streamed"] == [*IN_COLUMNS, LATER]
+def check_columns(reported: dict[str, Any]) -> None:
+    assert reported["http"] == reported["auto"] == IN_COLUMNS
+    assert reported["segments"][:50] == IN_COLUMNS[:50]
+    assert reported["chosen"] == [[total, number] for _, number, total, *_ in IN_COLUMNS]
+    assert "the schema of described has changed since this was loaded" in reported["refused"]
+    assert reported["streamed"] == [*IN_COLUMNS, LATER]
 
 
 def run(overlay: Path, url: str, data: str) -> dict[str, Any]:

@@ -30,17 +30,17 @@ from topics.system.clock import SystemClock
 def main(url: str, data: str) -> None:
     spark = open_session(SparkOptions(app_name="version", memory="512m"))
     spark.dataSource.register(TopicsDataSource)
-    told: dict[str, object] = {"version": pyspark.__version__}
+    reported: dict[str, object] = {"version": pyspark.__version__}
     for mode in ("http", "auto", "segments"):
         rows = spark.read.format("topics").options(url=url, topic="orders", path=data, mode=mode).load()
-        told[mode] = sorted(row.seq for row in rows.select("seq").collect())
+        reported[mode] = sorted(row.seq for row in rows.select("seq").collect())
     pipeline = make_pipeline(
         Settings(data_dir=data, archive="1"), PosixFileSystem(), SparkExecutor(spark), SystemClock()
     )
     while pipeline.round():
         pass
-    told["quarantined"] = [one.reason for one in pipeline.status.quarantined]
-    told["archived"] = sorted(row.seq for row in archived_records(spark, f"{data}/archive", "orders").collect())
+    reported["quarantined"] = [one.reason for one in pipeline.status.quarantined]
+    reported["archived"] = sorted(row.seq for row in archived_records(spark, f"{data}/archive", "orders").collect())
     stream = spark.readStream.format("topics").options(url=url, topic="orders", startingOffsets="earliest").load()
     with tempfile.TemporaryDirectory() as checkpoint:
         for _ in range(2):
@@ -53,10 +53,10 @@ def main(url: str, data: str) -> None:
                 .trigger(availableNow=True)
             )
             copying.start().awaitTermination()
-    told["typed"] = in_columns(spark, url, data)
+    reported["typed"] = in_columns(spark, url, data)
     frame = spark.createDataFrame([("1",), ("2",)], "data string")
     frame.write.format("topics").options(url=url, topic="written").mode("append").save()
-    print(json.dumps(told))
+    print(json.dumps(reported))
     spark.stop()
 
 
@@ -64,11 +64,11 @@ def in_columns(spark: SparkSession, url: str, data: str) -> dict[str, object]:
     """The members of a stream's entries as columns: in each way to read, those alone that were chosen, and through a
     change of the schema."""
     options = {"url": url, "topic": "described", "path": data, "typed": "true", "startingOffsets": "earliest"}
-    told: dict[str, object] = {}
+    reported: dict[str, object] = {}
     for mode in ("http", "auto", "segments"):
-        told[mode] = _rows(spark.read.format("topics").options(**options, mode=mode).load())
+        reported[mode] = _rows(spark.read.format("topics").options(**options, mode=mode).load())
     chosen = spark.read.format("topics").schema("total double, id bigint").options(**options).load()
-    told["chosen"] = [[row.total, row.id] for row in chosen.orderBy("id").collect()]
+    reported["chosen"] = [[row.total, row.id] for row in chosen.orderBy("id").collect()]
     streamed: list[list[object]] = []
     with tempfile.TemporaryDirectory() as checkpoint:
 
@@ -87,10 +87,10 @@ def in_columns(spark: SparkSession, url: str, data: str) -> dict[str, object]:
         try:
             loaded.start().awaitTermination()
         except StreamingQueryException as error:
-            told["refused"] = str(error)
+            reported["refused"] = str(error)
         copying().start().awaitTermination()
-    told["streamed"] = streamed
-    return told
+    reported["streamed"] = streamed
+    return reported
 
 
 def _rows(frame: DataFrame) -> list[list[object]]:

@@ -66,11 +66,11 @@ def checkpointed(client: Client, folder: Path) -> None:
         catalog = read_catalog(PosixFileSystem(), Layout(str(folder)))
         return catalog.head.number if catalog is not None else 0
 
-    wanted = number() + 2
+    requested = number() + 2
 
     def reached() -> bool:
         client.append("checkpointed", 0)  # Without any writes there would be no checkpoint.
-        return number() >= wanted
+        return number() >= requested
 
     wait_until(reached, "two checkpoints were taken")
 

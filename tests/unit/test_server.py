@@ -137,7 +137,7 @@ def test_a_life(tmp_path: Path, engine: FakeEngine) -> None:
         assert greeted == [(tmp_path / "port").read_text()]
         for path in ("/v0/ready", "/readyz"):
             status, body = await probe(path)
-            told = {
+            reported = {
                 "status": "ready",
                 "wal_replay_complete": True,
                 "topics": 1,
@@ -145,7 +145,7 @@ def test_a_life(tmp_path: Path, engine: FakeEngine) -> None:
                 "disk_full": False,
                 "backup_lag_ms": None,
             }
-            assert (status, body) == (200, told)
+            assert (status, body) == (200, reported)
         assert (await probe("/nowhere"))[0] == 404
 
         stop.set()

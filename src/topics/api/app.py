@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
-from topics.api.auth import ANYONE, Key, KeyRing, Scope, told_to
+from topics.api.auth import ANYONE, Key, KeyRing, Scope, error_for
 from topics.api.cors import BrowserRules, is_preflight, preflight
 from topics.api.error_responses import (
     MethodNotAllowedError,
@@ -28,7 +28,7 @@ from topics.api.request_batching import BatchedProtocol, BatchingBackoff, Reques
 from topics.api.request_logs import Audit, RouteCounters
 from topics.api.tracing import Tracing
 from topics.engine.engine import Engine
-from topics.http.exchange import Exchange, Gather, OneRequest
+from topics.http.exchange import BatchHandler, Exchange, OneRequest
 from topics.http.messages import Fault, HttpError, Refusal, RequestHead
 from topics.model.errors import (
     InvalidRequestError,
@@ -85,7 +85,7 @@ class Call(msgspec.Struct, eq=False):
     """Told the status of the answer, where calls are noted."""
     on_done: Callable[[], None] | None = None
     """Stops counting this request, answered or not."""
-    _gone: Callable[[], None] | None = None
+    _on_disconnect: Callable[[], None] | None = None
     _query: dict[str, str] | None = None
 
     @property
@@ -100,9 +100,9 @@ class Call(msgspec.Struct, eq=False):
             self._query = parse_query(self.exchange.head.query)
         return self._query
 
-    def room(self, wanted: int) -> int:
+    def room(self, requested: int) -> int:
         """How many bytes of what is wanted the answer may have."""
-        return min(wanted, self.exchange.room(self.key.output_account))
+        return min(requested, self.exchange.room(self.key.output_account))
 
     def flag(self, name: str, default: bool) -> bool:
         """A boolean of the query; anything that is none counts as not given."""
@@ -131,35 +131,35 @@ class Call(msgspec.Struct, eq=False):
         return (self.seconds() - self.exchange.started) * 1000.0
 
     def refuse(self, error: TopicsError) -> None:
-        status, body = refusal_of(told_to(self.key, error), self.exchange.head.path, self.spent_ms())
+        status, body = refusal_of(error_for(self.key, error), self.exchange.head.path, self.spent_ms())
         self.finish(status, body, error_headers(error))
 
-    def on_gone(self, callback: Callable[[], None]) -> None:
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
         """Calls back if the client goes away before it is answered."""
-        self._gone = callback
-        self.exchange.on_gone(self._lost)
+        self._on_disconnect = callback
+        self.exchange.on_disconnect(self._lost)
 
-    def forget_gone(self) -> None:
+    def forget_disconnect(self) -> None:
         """Cancel the notification about a client that disconnects."""
-        self._gone = None
+        self._on_disconnect = None
         self._let_go()
 
-    def close_books_with(self, callback: Callable[[], None]) -> None:
+    def set_on_done(self, callback: Callable[[], None]) -> None:
         """Calls back once, when the request is answered or its client is gone."""
         self.on_done = callback
-        self.exchange.on_gone(self._lost)
+        self.exchange.on_disconnect(self._lost)
 
     def detach(self) -> Exchange:
         """The exchange, to become a stream or a WebSocket. It is a connection from now on and no longer a request, so
         it is no longer counted."""
         self._count_out()
-        self._gone = None
+        self._on_disconnect = None
         return self.exchange
 
     def _lost(self) -> None:
         self._count_out()
-        if self._gone is not None:
-            self._gone()
+        if self._on_disconnect is not None:
+            self._on_disconnect()
 
     def _count_out(self) -> None:
         if self.on_done is not None:
@@ -169,8 +169,8 @@ class Call(msgspec.Struct, eq=False):
 
     def _let_go(self) -> None:
         # The exchange and this hold each other for as long as it has something to call here.
-        if self._gone is None and self.on_done is None:
-            self.exchange.gone_callback = None
+        if self._on_disconnect is None and self.on_done is None:
+            self.exchange.disconnect_callback = None
 
     def finish(
         self,
@@ -181,8 +181,8 @@ class Call(msgspec.Struct, eq=False):
     ) -> None:
         if self.on_done is not None:
             self._count_out()
-        if self._gone is not None:
-            self.forget_gone()
+        if self._on_disconnect is not None:
+            self.forget_disconnect()
         if self.audited is not None:
             self.audited(status)
         self.exchange.respond(status, body, content_type, headers)
@@ -429,7 +429,7 @@ class Api:
         passing = match.version is None  # type: ignore[attr-defined]
         return OneRequest(limit) if passing else limit
 
-    def gatherer(self, head: RequestHead) -> Gather | None:
+    def batch_handler(self, head: RequestHead) -> BatchHandler | None:
         match = match_of(head)
         if match.batcher is None or self._engine is None:
             return None
@@ -466,7 +466,7 @@ class Api:
         if found is None:
             counted = 0 if self._keys.is_open else self._inflight_max
             protocol = route.batching(self._clock.monotonic)
-            found = self._batchers[route.handler] = RequestBatcher(protocol, counted, self._handle_alone)
+            found = self._batchers[route.handler] = RequestBatcher(protocol, counted, self._handle_single)
         return found
 
     def handle(self, exchange: Exchange) -> None:
@@ -474,9 +474,9 @@ class Api:
         match: Match = exchange.head.context  # type: ignore[assignment]
         engine = self._engine
         if match.batcher is None or engine is None or not match.batcher.takes(exchange, engine, match):
-            self._handle_alone(exchange)
+            self._handle_single(exchange)
 
-    def _handle_alone(self, exchange: Exchange) -> None:
+    def _handle_single(self, exchange: Exchange) -> None:
         match: Match = exchange.head.context  # type: ignore[assignment]
         engine = self._engine
         route = match.route
@@ -547,7 +547,7 @@ class Api:
         def count_out() -> None:
             key.inflight -= 1
 
-        call.close_books_with(count_out)
+        call.set_on_done(count_out)
 
     def _refusal(self, error: TopicsError, path: str) -> Refusal:
         status, body = refusal_of(error, path)

@@ -323,7 +323,7 @@ def check_found(key: Key, names: Iterable[str], what: str) -> None:
         raise ForbiddenError(f"{what} is outside of the key's prefixes", name=None)
 
 
-def told_to(key: Key, error: TopicsError) -> TopicsError:
+def error_for(key: Key, error: TopicsError) -> TopicsError:
     """An error as this key may read it: names outside of its prefixes become null, and are not in the sentence."""
     if not key.prefixes:
         return error

@@ -15,7 +15,7 @@ from topics.api.auth import Key
 from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult
-from topics.http.exchange import Exchange, Gather
+from topics.http.exchange import BatchHandler, Exchange
 from topics.http.messages import RequestHead
 from topics.model.errors import TopicsError
 
@@ -92,7 +92,7 @@ class RequestBatcher:
         self.fits = protocol.fits
         self.decode = protocol.decode
 
-    def for_head(self, engine: Engine, match: RequestMatch) -> Gather:
+    def for_head(self, engine: Engine, match: RequestMatch) -> BatchHandler:
         """Batches requests with one head: takes all that it is given, with the length of each body, or none."""
         protocol, topic, key, most = self._protocol, match.topic, match.key, self._inflight_max
         bytes_max, streams, backoff = protocol.body_bytes_max, protocol.streams, match.backoff

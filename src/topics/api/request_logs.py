@@ -19,7 +19,7 @@ import msgspec
 from topics.api.auth import ANYONE, Key, Scope
 from topics.api.tracing import trace_of
 from topics.http.exchange import Exchange
-from topics.http.messages import Headers, RequestCounter, RequestHead, Told
+from topics.http.messages import Headers, RequestCounter, RequestHead, ResponseListener
 
 WAITING_MAX = 10_000
 _MODE = 0o600
@@ -281,26 +281,26 @@ class RouteCounters:
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
-        self._told: Told | None = None
+        self._listener: ResponseListener | None = None
         self._by_route: dict[tuple[str, str], RequestCounter] = {}
 
-    def tell(self, told: Told) -> None:
-        """From now on `told` is told of every answer, behind those who are already. Before the first request."""
-        before = self._told
+    def subscribe(self, listener: ResponseListener) -> None:
+        """From now on `listener` is told of every answer, behind those who are already. Before the first request."""
+        before = self._listener
         if before is None:
-            self._told = told
+            self._listener = listener
             return
 
         def both(exchange: Exchange, status: int, spent_s: float) -> None:
             before(exchange, status, spent_s)
-            told(exchange, status, spent_s)
+            listener(exchange, status, spent_s)
 
-        self._told = both
+        self._listener = both
 
     def of(self, method: str, path: str) -> RequestCounter:
         known = self._by_route.get((method, path))
         if known is None:
-            known = self._by_route[method, path] = RequestCounter(self._seconds, self._told)
+            known = self._by_route[method, path] = RequestCounter(self._seconds, self._listener)
         return known
 
     @property

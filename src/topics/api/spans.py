@@ -42,9 +42,12 @@ class Span:
         """`end_ns` is when it ends, where that is known already."""
         self._span = span
         self._end_ns = end_ns
-        told = span.get_span_context()
+        reported = span.get_span_context()
         self.context = TraceContext(
-            f"{told.trace_id:032x}", f"{told.span_id:016x}", told.trace_flags.sampled, told.trace_state.to_header()
+            f"{reported.trace_id:032x}",
+            f"{reported.span_id:016x}",
+            reported.trace_flags.sampled,
+            reported.trace_state.to_header(),
         )
 
     def end(self, status: int | None, error: str = "") -> None:

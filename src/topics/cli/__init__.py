@@ -202,10 +202,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except Exception as error:
-        told = explained(error, given[0] if given else "")
-        if told is None:
+        reported = explained(error, given[0] if given else "")
+        if reported is None:
             raise
-        sentence, code = told
+        sentence, code = reported
         print(f"topics: {one_line(sentence)}", file=sys.stderr)
         return code
     return result if isinstance(result, int) else 0

@@ -241,7 +241,7 @@ def restore(
     place = open_place(at, lineage)
     clock, fs = SystemClock(), PosixFileSystem()
     moment = None if until is None else moment_ms(until, "--until", clock.now_ms())
-    wanted = RequestedTopics(topic or (), prefix or (), _renaming(rename))
+    requested = RequestedTopics(topic or (), prefix or (), _renaming(rename))
     layout = Layout(folder.rstrip("/") or "/")
     make_private(layout.root)
     with progress("restoring") as (on_total, on_bytes):
@@ -249,16 +249,16 @@ def restore(
         target = _target(place, backup, moment, seq)
         on_total(sum(kept.size for kept in (*target.base.files(), *target.log)))
         try:
-            job.copy(target, wanted)
+            job.copy(target, requested)
         except DamagedBackupError:
             # Nothing was written yet. A running server may have replaced the newest log meanwhile.
             again = _target(place, backup, moment, seq)
             if again == target:
                 raise
             target = again
-            job.copy(target, wanted)
+            job.copy(target, requested)
         options = EngineOptions(data_dir=layout.root, wal_shards=len(target.base.positions) or 1)
-        restored = job.finish(target, wanted, gap, options, clock, SystemEntropy())
+        restored = job.finish(target, requested, gap, options, clock, SystemEntropy())
     if output == "json":
         json_line(restored)
         return 0

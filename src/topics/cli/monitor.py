@@ -180,7 +180,7 @@ def view_of(before: Look, now: Look, prefix: str, sort: Sort) -> View:
 
 def _server(metrics: dict[str, Any], rate: Any) -> list[tuple[str, str]]:
     level = min(int(number(metrics, "topics_throttle_level")), len(_LEVELS) - 1)
-    told = [
+    reported = [
         ("topics", f"{number(metrics, 'topics_topics'):.0f}"),
         ("requests/s", f"{rate('topics_http_requests_total'):.0f}"),
         ("written/s", shown_bytes(rate("topics_wal_bytes_written_total"))),
@@ -195,8 +195,8 @@ def _server(metrics: dict[str, Any], rate: Any) -> list[tuple[str, str]]:
         ("SEALING FAILS", "topics_seal_failures"),
     ):
         if number(metrics, metric):
-            told.append((name, f"{number(metrics, metric):.0f}"))
-    return told
+            reported.append((name, f"{number(metrics, metric):.0f}"))
+    return reported
 
 
 def top(

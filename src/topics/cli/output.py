@@ -195,7 +195,7 @@ class LostLine(msgspec.Struct, tag="lost", tag_field="type"):
         return cls(gap.gap_from, gap.gap_to, gap.reason)
 
 
-def told(topic: str, gap: Gap) -> str:
+def describe_gap(topic: str, gap: Gap) -> str:
     """The message for a gap."""
     if gap.reason == "recreated":
         return f"{topic} was deleted and created again: reading continues at its beginning"
@@ -221,7 +221,7 @@ def interruptible_reads() -> Iterator[Callable[[int], bytes]]:
     """A blocking read that a signal interrupts: a Ctrl-C between the interpreter's last check for signals and the read
     would otherwise be noticed only when input arrives.
     """
-    heard, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    heard, reported = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def read(descriptor: int) -> bytes:
         ready: list[int] = []
@@ -232,7 +232,7 @@ def interruptible_reads() -> Iterator[Callable[[int], bytes]]:
         return os.read(descriptor, _CHUNK_BYTES)
 
     try:
-        before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        before = signal.set_wakeup_fd(reported, warn_on_full_buffer=False)
     except ValueError:  # Only the main thread receives signals.
         before = None
     try:
@@ -241,7 +241,7 @@ def interruptible_reads() -> Iterator[Callable[[int], bytes]]:
         if before is not None:
             signal.set_wakeup_fd(before)
         os.close(heard)
-        os.close(told)
+        os.close(reported)
 
 
 def read_lines(descriptor: int) -> Iterator[list[tuple[int, bytes]]]:

@@ -159,8 +159,13 @@ def claim(
         if output == "raw":
             raw_line(job.raw)
         else:
-            told = {"seq": job.seq, "lease_id": job.lease_id, "deadline": job.deadline, "deliveries": job.deliveries}
-            json_line({**told, "tag": job.tag, "meta": job.meta, "data": msgspec.Raw(job.raw)})
+            reported = {
+                "seq": job.seq,
+                "lease_id": job.lease_id,
+                "deadline": job.deadline,
+                "deliveries": job.deliveries,
+            }
+            json_line({**reported, "tag": job.tag, "meta": job.meta, "data": msgspec.Raw(job.raw)})
     return 0
 
 

@@ -54,9 +54,9 @@ def show(router: str, /, *, output: Output = "table", server: Server = HERE) -> 
     elif output == "raw":
         line(str(state.lag))
     else:
-        told = msgspec.to_builtins(state)
-        told.pop("performance", None)
-        fields((name.replace("_", " "), "none" if value is None else value) for name, value in told.items())
+        reported = msgspec.to_builtins(state)
+        reported.pop("performance", None)
+        fields((name.replace("_", " "), "none" if value is None else value) for name, value in reported.items())
     return 0
 
 

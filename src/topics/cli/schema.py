@@ -135,7 +135,7 @@ def lens_of(text: str, source: int) -> Any:
     return Lens(source, found) if isinstance(found, list) else found
 
 
-def told(name: str, registry: StreamSchema) -> str:
+def describe_schema(name: str, registry: StreamSchema) -> str:
     """The message about a new version."""
     return f"{name} has version {registry.current_version} from entry {registry.boundaries[-1].offset} on"
 
@@ -174,7 +174,10 @@ def set_(
             )
         registry = client.update_schema(stream, **given)
     print_result(
-        registry, output, f"changed {name}" if schema is None else told(name, registry), str(registry.current_version)
+        registry,
+        output,
+        f"changed {name}" if schema is None else describe_schema(name, registry),
+        str(registry.current_version),
     )
     return 0
 
@@ -206,7 +209,7 @@ def evolve(
     with connected(server) as client:
         way = lens_of(lens, client.get_schema(stream).current_version)
         registry = client.update_schema(stream, schema=found, lens=way, **given)
-    print_result(registry, output, told(name, registry), str(registry.current_version))
+    print_result(registry, output, describe_schema(name, registry), str(registry.current_version))
     return 0
 
 
@@ -254,10 +257,10 @@ def preview(
     return 0
 
 
-def _through(client: Client, stream: str, told: StreamSchema, body: bytes, last: int) -> list[Shown]:
+def _through(client: Client, stream: str, reported: StreamSchema, body: bytes, last: int) -> list[Shown]:
     """The newest entries before and after; raises the errors of the server."""
     state = client.get_topic(stream, touch=False, streams=True)
-    now = _registry(told)
+    now = _registry(reported)
     then = decide_update(now, parse_update(body), stream=stream.strip("/"), empty=False, next_seq=state.head_seq)
     if not last or not state.count:
         return []
@@ -272,15 +275,15 @@ def _through(client: Client, stream: str, told: StreamSchema, body: bytes, last:
     ]
 
 
-def _registry(told: StreamSchema) -> Registry:
+def _registry(reported: StreamSchema) -> Registry:
     return Registry(
         tuple(
             Version(
-                encode(told.schemas[one.version]),
-                encode(told.lenses[one.version - 1]) if one.version > 1 else None,
+                encode(reported.schemas[one.version]),
+                encode(reported.lenses[one.version - 1]) if one.version > 1 else None,
                 one.offset,
             )
-            for one in told.boundaries
+            for one in reported.boundaries
         )
     )
 

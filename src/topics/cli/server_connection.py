@@ -199,7 +199,7 @@ def unreachable(url: str, error: Exception) -> UnreachableError:
 
 # Waiting for a restarted server while following a topic or stream.
 
-TOLD_AFTER_S = 1.0
+PROGRESS_AFTER_S = 1.0
 """How long a server may be unavailable before a message is printed."""
 _LOOK_AGAIN_S = 0.2
 

@@ -27,7 +27,7 @@ from topics.cli.output import (
     raw_line,
     read_lines,
 )
-from topics.cli.server_connection import HERE, PATIENT_S, TOLD_AFTER_S, Server, connected, wait_for
+from topics.cli.server_connection import HERE, PATIENT_S, PROGRESS_AFTER_S, Server, connected, wait_for
 from topics.cli.topic_options import Since, moment_of
 from topics.system.clock import SystemClock
 from topics_client import Client, ConnectionFailed, OffsetGone, RetryLater, StreamDetails, StreamPage, StreamProfile
@@ -297,7 +297,7 @@ def tail(
 
 def _follow(client: Client, name: str, offset: str, key: str | None, filter: str | None) -> None:
     while True:
-        pages = client.tail_stream(name, offset, key=key, filter=filter, live="long-poll", deadline_s=TOLD_AFTER_S)
+        pages = client.tail_stream(name, offset, key=key, filter=filter, live="long-poll", deadline_s=PROGRESS_AFTER_S)
         try:
             for page in pages:
                 print_page(page)

@@ -24,7 +24,7 @@ from topics.cli.output import (
     print_table,
     read_lines,
 )
-from topics.cli.server_connection import HERE, PATIENT_S, QUICK_S, TOLD_AFTER_S, Server, connected, wait_for
+from topics.cli.server_connection import HERE, PATIENT_S, PROGRESS_AFTER_S, QUICK_S, Server, connected, wait_for
 from topics.cli.topic_options import (
     Filter,
     From,
@@ -288,14 +288,14 @@ def read(
     """
     if limit is not None and limit < 1:
         raise UsageError(f"--limit is {limit}; accepted is a whole number of at least 1")
-    wanted = meant(tag, filter)
-    printer = Printer(topic, output, wanted.matches)
+    requested = meant(tag, filter)
+    printer = Printer(topic, output, requested.matches)
     with connected(server) as client:
-        cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms(), wanted)
+        cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms(), requested)
         # No page larger than the number of printed records.
-        page = limit if limit is not None and wanted.matches is None and limit < 1000 else 1000
+        page = limit if limit is not None and requested.matches is None and limit < 1000 else 1000
         for item in client.follow(
-            topic, cursor, wait_ms=0, include_tags=True, limit=page, deadline_s=QUICK_S, filter=wanted.query
+            topic, cursor, wait_ms=0, include_tags=True, limit=page, deadline_s=QUICK_S, filter=requested.query
         ):
             printer.take(item)
             if printer.count == limit:
@@ -335,15 +335,15 @@ def tail(
     """
     if from_ is None and since is None and last is None:
         last = _LAST
-    wanted = meant(tag, filter)
-    printer = Printer(topic, output, wanted.matches)
+    requested = meant(tag, filter)
+    printer = Printer(topic, output, requested.matches)
     with connected(server) as client:
-        cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms(), wanted)
+        cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms(), requested)
         if follow:
-            _follow(client, topic, cursor, printer, wanted.query)
+            _follow(client, topic, cursor, printer, requested.query)
         else:
             for item in client.follow(
-                topic, cursor, wait_ms=0, include_tags=True, deadline_s=QUICK_S, filter=wanted.query
+                topic, cursor, wait_ms=0, include_tags=True, deadline_s=QUICK_S, filter=requested.query
             ):
                 printer.take(item)
     return 0
@@ -352,7 +352,9 @@ def tail(
 def _follow(client: Client, topic: str, cursor: int, printer: Printer, query: str | None) -> None:
     epoch: int | None = None
     while True:
-        follower = client.follow(topic, cursor, epoch=epoch, include_tags=True, deadline_s=TOLD_AFTER_S, filter=query)
+        follower = client.follow(
+            topic, cursor, epoch=epoch, include_tags=True, deadline_s=PROGRESS_AFTER_S, filter=query
+        )
         try:
             for item in follower:
                 printer.take(item)

@@ -18,13 +18,13 @@ from topics.cli.output import (
     Line,
     LostLine,
     cut,
+    describe_gap,
     is_colourful,
     json_line,
     line,
     note,
     printable,
     raw_line,
-    told,
     width,
 )
 from topics.model.topic_config import DEFAULT_CONFIG, TopicConfigPatch
@@ -176,15 +176,15 @@ def _condition(text: str) -> Matches:
     if not sign or not all(steps):
         raise UsageError(f"--filter is {text!r}; accepted is a member and its value, such as status=paid")
     try:
-        wanted = msgspec.json.decode(value)
+        requested = msgspec.json.decode(value)
     except msgspec.DecodeError:
         # Text needs no quotes, which the shell would remove.
-        wanted = value
+        requested = value
 
     def holds(record: Record) -> bool:
         found = _member(_data(record), steps)
         # In JSON true and 1 differ, in Python they are equal.
-        return (found == wanted and isinstance(found, bool) == isinstance(wanted, bool)) is not negative
+        return (found == requested and isinstance(found, bool) == isinstance(requested, bool)) is not negative
 
     return holds
 
@@ -230,7 +230,7 @@ def cursor_of(
     since: str | None,
     last: int | None,
     now_ms: int,
-    wanted: Meant,
+    requested: Meant,
 ) -> int:
     """The cursor to start after; --last counts matching records only."""
     if sum(given is not None for given in (from_seq, since, last)) > 1:
@@ -240,7 +240,7 @@ def cursor_of(
     if since is not None:
         return client.seek(topic, since=moment_of(since, now_ms))
     if last is not None:
-        return client.seek(topic, last=last, matches=wanted.matches, filter=wanted.query)
+        return client.seek(topic, last=last, matches=requested.matches, filter=requested.query)
     return 0
 
 
@@ -286,7 +286,7 @@ class Printer:
     def gap(self, gap: Gap) -> None:
         if self._form == "json":
             json_line(LostLine.of(gap))
-        note(told(self._topic, gap))
+        note(describe_gap(self._topic, gap))
 
     def _row(self, record: Record) -> None:
         seq, moment = f"{record.seq:>6}", shown_time(record.ts)

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from topics.cli.arguments import counted, has_spark, need_spark, shown_bytes
 from topics.cli.failures import CommandError, UsageError
-from topics.cli.output import BATCH_BYTES, BATCH_RECORDS, Line, encode, line, note, read_lines, told
+from topics.cli.output import BATCH_BYTES, BATCH_RECORDS, Line, describe_gap, encode, line, note, read_lines
 from topics.cli.server_connection import HERE, PATIENT_S, Server, connected, resolve
 from topics.log.layout import absolute, check_place
 from topics.model.settings import Settings
@@ -172,8 +172,8 @@ def _write(client: Client, topic: str, file: IO[bytes], skip_lost: bool) -> int:
     for item in client.follow(topic, wait_ms=0, include_tags=True):
         if isinstance(item, Gap):
             if not skip_lost:
-                raise CommandError(f"{told(topic, item)}: --skip-lost continues after them")
-            note(told(topic, item))
+                raise CommandError(f"{describe_gap(topic, item)}: --skip-lost continues after them")
+            note(describe_gap(topic, item))
             continue
         if item.seq > head:
             break

@@ -338,8 +338,8 @@ class Appender:
         """The topic this write creates; it gets its name only when it is staged."""
         core, patch = self._core, batch.config
         config = resolve_config(patch or TopicConfigPatch(), name, None)
-        wanted = config.auto_create if batch.create is None else batch.create
-        if not wanted:
+        requested = config.auto_create if batch.create is None else batch.create
+        if not requested:
             raise TopicNotFoundError(name)
         check_topic_name(name)
         return make_topic(core, name, config)

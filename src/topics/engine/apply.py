@@ -157,12 +157,12 @@ class Applier:
         """Removes records for good; how many of them were live."""
         removed = 0
         if before_seq:
-            self._tell_removed(topic, topic.earliest, before_seq - 1)
+            self._notify_removed(topic, topic.earliest, before_seq - 1)
             removed = self._retention.remove_front(topic, before_seq)[0]
         if topic.origin is not None:
             topic.origin.delete_below(before_seq)
         for first, last in ranges:
-            self._tell_removed(topic, first, last)
+            self._notify_removed(topic, first, last)
             removed += self._mark(topic, first, last)
         if ranges:
             self._retention.advance_earliest(topic)
@@ -172,7 +172,7 @@ class Applier:
             self.kept.emit(topic)
         return removed
 
-    def _tell_removed(self, topic: Topic, first: int, last: int) -> None:
+    def _notify_removed(self, topic: Topic, first: int, last: int) -> None:
         self.removed.emit(topic, first, last)
 
     def evict(self, topic: Topic, floor: int) -> None:

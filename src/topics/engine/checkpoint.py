@@ -209,10 +209,10 @@ class ChainWeight:
     def is_mostly_dead(self) -> bool:
         return sum(self.sizes) > 2 * self.live_bytes
 
-    def found(self, size: int, told: int, live: int) -> None:
+    def found(self, size: int, reported: int, live: int) -> None:
         """A snapshot, older than those before, tells of so many topics, of some as the first."""
         self.sizes.insert(0, size)
-        self.live_bytes += size * live // told if told else 0
+        self.live_bytes += size * live // reported if reported else 0
         self.live_topics += live
 
     def rewritten(self, size: int, topics: int) -> None:

@@ -198,15 +198,15 @@ class Coalescer:
 
 def _answer_each(dones: list[AppendDone], outcome: AppendResult | TopicsError) -> None:
     """Tells each callback the outcome of its own record of the block."""
-    told = outcome
+    reported = outcome
     for number, done in enumerate(dones):
         if isinstance(outcome, AppendResult):
             seq = outcome.first_seq + number
-            told = AppendResult(
+            reported = AppendResult(
                 outcome.topic, seq, seq, seq, wal_append_ms=outcome.wal_append_ms, fsync_ms=outcome.fsync_ms
             )
         try:
-            done(told)
+            done(reported)
         except Exception:
             # One caller's broken callback must not keep the answers of the others.
             _log.exception("a commit callback failed")

@@ -59,7 +59,7 @@ class EngineEvents:
 # | `steady` | the monotonic clock, counted on from the wall time of the start | leases, delays, alarms, intervals |
 #
 # A duration that began is over when that much time has passed, whatever happens to the clock on the wall meanwhile.
-# What is told of its end, in an answer or in the log, is wall time: `told`. What the log says of it is taken up after a
+# Its end is reported in answers and in the log as wall time (`wall_time`). What the log says of it is taken up after a
 # restart by `resumed`: the wall clock tells how long nobody was there, but no duration becomes longer by it than it
 # was.
 
@@ -101,7 +101,7 @@ class EngineTime:
         self._moment = ended + 1
         return ended
 
-    def told(self, moment: int) -> int:
+    def wall_time(self, moment: int) -> int:
         """A steady moment as the clock on the wall would have it now; the same as before while that runs evenly."""
         ahead = self.wall() - self.steady()
         if abs(ahead - self._ahead) > _JITTER_MS:
@@ -110,7 +110,7 @@ class EngineTime:
 
     def ending(self, moment: int) -> Ending:
         """A steady moment as the log has it."""
-        return Ending(self.told(moment), max(moment - self.steady(), 0))
+        return Ending(self.wall_time(moment), max(moment - self.steady(), 0))
 
     def resumed(self, ending: Ending) -> int:
         """The steady moment of an end that another process told; one that came meanwhile stays in the past."""
@@ -282,7 +282,7 @@ class EngineCore(EngineEvents):
         self.topics[topic.id] = topic
         self.directory.add(topic)
         self.names.add(topic.name)
-        self.totals.came(topic)
+        self.totals.topic_added(topic)
         self.topic_added.emit(topic)
 
     def rename(self, topic: Topic, name: str) -> None:
@@ -310,7 +310,7 @@ class EngineCore(EngineEvents):
         self.names.discard(topic.name)
         self.total_bytes -= topic.live_bytes
         self.retention.tail_bytes -= topic.tail_bytes
-        self.totals.went(topic)
+        self.totals.topic_removed(topic)
         self.memory.forget(topic)
         self.dirty[topic.shard].discard(topic)
         self.dropped[topic.shard].append(topic.id)

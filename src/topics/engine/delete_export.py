@@ -10,7 +10,7 @@ While no pipeline runs nothing is forgotten. To tell more than was deleted would
 good, also those that are nowhere else any more, and to tell less would keep what somebody wanted gone. So what is kept
 then grows with the deletes (docs/decisions/0047), and three things keep it small:
 
-* Ranges are kept encoded, in at most `TOLD_MAX` lists a topic: of all neighbours but the newest, the smallest two are
+* Ranges are kept encoded, in at most `EXPORTED_MAX` lists: of all neighbours but the newest, the smallest two are
   joined when there is one more.
 * Two ranges with nothing between them that an archive may hold are one, once there are many (`harmless_between`).
 * Somebody is told when it becomes much all the same.
@@ -37,7 +37,7 @@ from topics.log.snapshot_files import (
 from topics.model.names import is_server_name
 from topics.model.seq_ranges import Ranges, union
 
-TOLD_MAX = 16
+EXPORTED_MAX = 16
 MUCH_BYTES = 1024 * 1024
 """Encoded ranges of a topic, about a hundred thousand, of which somebody is told; and again at twice as many."""
 
@@ -47,10 +47,10 @@ _log = logging.getLogger(__name__)
 class TopicDeletes:
     """A topic's part: what catalogs have told, and what the next one will."""
 
-    __slots__ = ("fresh", "much_bytes", "told")
+    __slots__ = ("exported", "fresh", "much_bytes")
 
-    def __init__(self, told: list[PackedRemoval]) -> None:
-        self.told = told
+    def __init__(self, exported: list[PackedRemoval]) -> None:
+        self.exported = exported
         """Oldest first."""
         self.fresh: Ranges = []
         self.much_bytes = MUCH_BYTES
@@ -67,8 +67,8 @@ class DeleteExport:
         self._reader = core.reader
         self._layout = core.layout
         self._checkpointer = checkpointer
-        self._wanted = core.options.track_removals
-        self.on = self._wanted or fs.exists(core.layout.pipeline_seen)
+        self._enabled = core.options.track_removals
+        self.on = self._enabled or fs.exists(core.layout.pipeline_seen)
         """Also where an archive was kept once: what it holds must not outlive a delete."""
         self.confirmed = self._read_confirmed()
         core.features.add(self)
@@ -82,14 +82,14 @@ class DeleteExport:
     def save(self, topic: Topic) -> bytes:
         part = (topic.parts or {})[self.name]
         assert isinstance(part, TopicDeletes)
-        part.told = [removal for removal in part.told if removal[0] > self.confirmed]
+        part.exported = [removal for removal in part.exported if removal[0] > self.confirmed]
         if part.fresh:
             # Saving is being captured for the checkpoint on its way, whose catalog is the first to tell it.
             ranges = joined(topic, self._reader, part.fresh)
-            part.told.append((self._checkpointer.number + 1, pack(ranges)))
+            part.exported.append((self._checkpointer.number + 1, pack(ranges)))
             part.fresh = []
-            self._join_lists(topic, part.told)
-        encoded = encode_removals(part.told)
+            self._join_lists(topic, part.exported)
+        encoded = encode_removals(part.exported)
         if len(encoded) > part.much_bytes:
             part.much_bytes = 2 * len(encoded)
             _log.warning("many deletes wait for an archive", extra={"topic": topic.name, "bytes": len(encoded)})
@@ -104,7 +104,7 @@ class DeleteExport:
         return False
 
     def reconcile(self) -> None:
-        if self.on and not self._wanted:
+        if self.on and not self._enabled:
             _log.warning("deletes are kept for an archive that is turned off", extra={"folder": self._layout.pipeline})
 
     def _removed(self, topic: Topic, first: int, last: int) -> None:
@@ -126,18 +126,18 @@ class DeleteExport:
         else:
             part.fresh = union(part.fresh, [(first, last)])
 
-    def _join_lists(self, topic: Topic, told: list[PackedRemoval]) -> None:
+    def _join_lists(self, topic: Topic, exported: list[PackedRemoval]) -> None:
         """Joined deletes are told again to an archive that has heard of the older ones, which changes nothing there.
 
         The smallest neighbours, so that a long list is not taken apart at every checkpoint; and not the newest, which
         would then never be confirmed.
         """
-        while len(told) > TOLD_MAX:
-            sizes = [packed_bytes(ranges) for _, ranges in told]
-            place = min(range(len(told) - 2), key=lambda at: sizes[at] + sizes[at + 1])
-            (_, older), (number, newer) = told[place : place + 2]
+        while len(exported) > EXPORTED_MAX:
+            sizes = [packed_bytes(ranges) for _, ranges in exported]
+            place = min(range(len(exported) - 2), key=lambda at: sizes[at] + sizes[at + 1])
+            (_, older), (number, newer) = exported[place : place + 2]
             ranges = joined(topic, self._reader, union(unpack(older), unpack(newer)))
-            told[place : place + 2] = [(number, pack(ranges))]
+            exported[place : place + 2] = [(number, pack(ranges))]
 
     def _published(self) -> None:
         """Runs off the loop behind each checkpoint: one small read."""

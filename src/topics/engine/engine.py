@@ -517,10 +517,10 @@ class Engine(EngineView):
         prefix: str = "",
         after: str = "",
         limit: int = 100,
-        wanted: Callable[[RouterInfo], bool] = lambda info: True,
+        requested: Callable[[RouterInfo], bool] = lambda info: True,
     ) -> list[RouterInfo]:
         """Routers in the order of their names, those behind `after`."""
-        return self.routing.listed(prefix, after, limit, wanted)
+        return self.routing.listed(prefix, after, limit, requested)
 
     def read(self, name: str, request: ReadRequest, done: Callable[[ReadResult | TopicsError], None]) -> None:
         """Reads from a cursor; answers at once unless the cold folder has to be asked."""
@@ -569,8 +569,8 @@ class Engine(EngineView):
 
     def watch_topic(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
         """Calls back once after the next change of a topic at hand; returns a function that takes the wish back."""
-        topic.tell_next(woken)
-        return lambda: topic.tell_no_more(woken)
+        topic.notify_on_change(woken)
+        return lambda: topic.cancel_notify(woken)
 
     def when_durable(self, topic: Topic, done: Callable[[int], None]) -> None:
         """Tells the topic's head as it is now, once everything up to it is on the disk; it may do so before it returns.

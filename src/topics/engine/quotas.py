@@ -109,11 +109,11 @@ class Totals:
         self.in_flight = InFlight()
         """Jobs leased to workers; the lease tables maintain it."""
 
-    def came(self, topic: Topic) -> None:
+    def topic_added(self, topic: Topic) -> None:
         self._count(topic.config, 1)
         self.records += topic.live_count
 
-    def went(self, topic: Topic) -> None:
+    def topic_removed(self, topic: Topic) -> None:
         self._count(topic.config, -1)
         self.records -= topic.live_count
 
@@ -217,13 +217,13 @@ class Quotas:
     def over_bytes(self) -> ThrottledError:
         return ThrottledError.over_cap("max_bytes_per_key", self._limits.max_bytes_per_key)
 
-    def _room(self, tenant: Tenant, most: int, wanted: int = 0) -> int:
+    def _room(self, tenant: Tenant, most: int, requested: int = 0) -> int:
         """The remaining quota of a tenant, recounted where that could change the decision."""
         now = self._core.steady()
         known = tenant.counted_at
         wait_ms = max(_RECOUNT_MS, tenant.topics // _COUNTED_TOPICS_MS)
         # Half of the room is far enough away from the limit for a number that only grows.
-        if known is None or (tenant.used_bytes + wanted > most // 2 and now - known >= wait_ms):
+        if known is None or (tenant.used_bytes + requested > most // 2 and now - known >= wait_ms):
             topics = [self._core.pager.peek(name) for name in self._names(tenant)]
             tenant.topics = len(topics)
             tenant.used_bytes = sum([topic.live_bytes + topic.staged_bytes for topic in topics])

@@ -141,17 +141,17 @@ def _plan_own(topic: Topic, request: ReadRequest, reader: RunReader | None) -> R
             # Where nothing is live before it, the first live record lies behind it: that must not carry a reader over.
             start = min(start, end + 1)
             break
-    wanted, runs = request.limit, []
+    requested, runs = request.limit, []
     for run in topic.runs_from(start):
         if run.first_seq > end:
             break
-        if wanted <= 0:
+        if requested <= 0:
             # What is not planned is not passed over, also when a delete meanwhile leaves less than was wanted.
             end = run.first_seq - 1
             break
         runs.append(run)
         # The first run may begin before the cursor, so only whole runs count towards what is wanted.
-        wanted -= run.live if run.first_seq >= start else 0
+        requested -= run.live if run.first_seq >= start else 0
     suffixes = tuple(map(node_suffix, request.nodes)) if topic.config.dedupe_node else ()
     earliest = topic.earliest if topic.origin is None else first_readable(topic)
     return ReadPlan(
@@ -268,7 +268,7 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
     """Cuts the answer out of the runs. Touches nothing that changes, so any thread may do it."""
     request = plan.request
     pieces: list[bytes | memoryview] = []
-    count, scanned, room, wanted = 0, 0, request.max_bytes, request.limit
+    count, scanned, room, requested = 0, 0, request.max_bytes, request.limit
     # A lost range may stand between the cursor and the first live record: the reader stops before it, to be told.
     cursor = min(plan.start - 1, plan.end)
     for run in plan.runs:
@@ -276,7 +276,7 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
         hi = min(plan.end + 1 - run.first_seq, run.count)
         before = len(pieces)
         try:
-            taken, kept, size, stop = _read_run(plan, reader, run, lo, hi, wanted, room, not count, pieces)
+            taken, kept, size, stop = _read_run(plan, reader, run, lo, hi, requested, room, not count, pieces)
         except RetryLaterError:
             # Return local records; the next read starts with the remote ones.
             del pieces[before:]
@@ -291,13 +291,13 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
                 break
             if damage.first <= lo:
                 raise corrupt_error(plan, run, damage) from damage
-            taken, kept, size, stop = _read_run(plan, reader, run, lo, damage.first, wanted, room, True, pieces)
+            taken, kept, size, stop = _read_run(plan, reader, run, lo, damage.first, requested, room, True, pieces)
         count += kept
         room -= size
-        wanted -= taken
+        requested -= taken
         scanned += stop - lo
         cursor = run.first_seq + stop - 1
-        if stop < hi or wanted <= 0:
+        if stop < hi or requested <= 0:
             break
     else:
         cursor = max(cursor, plan.end)
@@ -308,11 +308,11 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
 
 
 def _read_run(
-    plan: ReadPlan, reader: RunReader, run: Run, lo: int, hi: int, wanted: int, room: int, first: bool,
+    plan: ReadPlan, reader: RunReader, run: Run, lo: int, hi: int, requested: int, room: int, first: bool,
     pieces: list[bytes | memoryview],
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """Reads from one run: how many live records it looked at, delivered, their bytes, and the index it stopped at."""
-    window, taken, stop = _window(live_ranges(reader.flags(plan.topic_id, run), lo, hi), wanted, hi)
+    window, taken, stop = _window(live_ranges(reader.flags(plan.topic_id, run), lo, hi), requested, hi)
     kept = size = 0
     request = plan.request
     for begin, end in window:
@@ -335,15 +335,15 @@ def _read_run(
     return taken, kept, size, stop
 
 
-def _window(ranges: list[Range], wanted: int, hi: int) -> tuple[list[Range], int, int]:
-    """The first `wanted` live records: their ranges, their number, and the index behind what was looked at."""
+def _window(ranges: list[Range], requested: int, hi: int) -> tuple[list[Range], int, int]:
+    """The first `requested` live records: their ranges, their number, and the index behind what was looked at."""
     window: list[Range] = []
     taken = 0
     for begin, end in ranges:
-        if end - begin >= wanted - taken:
-            stop = begin + wanted - taken
+        if end - begin >= requested - taken:
+            stop = begin + requested - taken
             window.append((begin, stop))
-            return window, wanted, stop
+            return window, requested, stop
         window.append((begin, end))
         taken += end - begin
     return window, taken, hi
@@ -401,7 +401,7 @@ def _first_run(topic: Topic, since_ms: int) -> Run | None:
     return tail[place] if place < len(tail) else None
 
 
-def seek_last(topic: Topic, reader: RunReader, wanted: int) -> int | None:
+def seek_last(topic: Topic, reader: RunReader, requested: int) -> int | None:
     """The seq before the last so many live records; None where there are not so many."""
     hidden = topic.origin.hidden_below() if topic.origin is not None else 0
     for at, bottom, last in chain_of(topic):
@@ -412,9 +412,9 @@ def seek_last(topic: Topic, reader: RunReader, wanted: int) -> int | None:
                 continue
             flags = reader.flags(at.id, run)
             for begin, end in reversed(live_ranges(flags, low - run.first_seq, high + 1 - run.first_seq)):
-                if end - begin >= wanted:
-                    return run.first_seq + end - wanted - 1
-                wanted -= end - begin
+                if end - begin >= requested:
+                    return run.first_seq + end - requested - 1
+                requested -= end - begin
     return None
 
 

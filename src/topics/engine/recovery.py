@@ -223,18 +223,18 @@ class Recovery:
         # The newest first, so that a topic is read once, and may be left where it is for as long as nobody asks.
         for number in reversed(self.chain):
             file = self._open_snapshot(number)
-            found, told, before = file.directories(), 0, self._known
+            found, reported, before = file.directories(), 0, self._known
             for at, end, directory in found:
                 for offset, size in directory.others:
                     self._load_topic(file.topic(offset, size), gone)
                 doubtful += self._leave(number, at, end, directory, gone)
-                told += len(directory.others) + len(directory.ids)
+                reported += len(directory.others) + len(directory.ids)
             for stored in file.walk() if not found else ():
                 self._load_topic(stored, gone)
-                told += 1
+                reported += 1
             head = file.head()
             gone.update(head.dropped)
-            self.weight.found(file.size, told, self._known - before)
+            self.weight.found(file.size, reported, self._known - before)
             self.dropped += head.dropped if head.chain else []
             if not found:
                 self._core.pager.places.files.pop(number)

@@ -265,17 +265,17 @@ class Scheduler:
         fresh, self._fresh = self._fresh, []
         if len(fresh) > 1:
             fresh = self._in_rounds(fresh)
-        begun, told = self._seconds(), 0
+        begun, reported = self._seconds(), 0
         self.backlog = 0
         seconds = self._seconds
         for number, topic in enumerate(fresh):
-            if told >= DELIVERIES_A_TICK or seconds() - begun >= TICK_S:
+            if reported >= DELIVERIES_A_TICK or seconds() - begun >= TICK_S:
                 self._fresh = fresh[number:] + self._fresh
                 self._place_fresh(self._now_ms())
                 self.backlog = len(fresh) - number
                 self._arm()
                 return
-            told += self._serve(topic, 0)
+            reported += self._serve(topic, 0)
 
     def _in_rounds(self, fresh: list[Topic]) -> list[Topic]:
         """The same in the order in which rounds serve them. Of topics that a thousand routers copy into, most have the
@@ -308,8 +308,8 @@ class Scheduler:
         self._age(now_ms)
         begun = self._seconds()
         gated = self._window_s > 0.0 and begun < self._gate_s
-        told, below_top = 0, False
-        while told < DELIVERIES_A_TICK and self._seconds() - begun < TICK_S:
+        reported, below_top = 0, False
+        while reported < DELIVERIES_A_TICK and self._seconds() - begun < TICK_S:
             topic = self._next(gated)
             if topic is None:
                 break
@@ -317,7 +317,7 @@ class Scheduler:
             assert place is not None
             self._sizes[place.band] -= 1
             below_top = below_top or place.band != TOP
-            told += self._serve(topic, now_ms - place.since_ms)
+            reported += self._serve(topic, now_ms - place.since_ms)
         self.backlog = self._servable(gated)
         if below_top and self._window_s and not self.backlog:
             # Only once everyone was served: a backlog gathers changes by itself, and a distance would let it grow.
@@ -419,9 +419,9 @@ class Scheduler:
         if self.deferring and not place.put_off:
             place.put_off = True
             self.deferred_total += 1
-            for told in self.topic_put_off.listeners:
+            for reported in self.topic_put_off.listeners:
                 try:
-                    told(topic)
+                    reported(topic)
                 except Exception:
                     _log.exception("a watcher failed")
 

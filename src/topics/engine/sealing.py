@@ -102,7 +102,7 @@ class Sealer:
 
     def listed(self) -> None:
         """The catalog was published: it names every segment that its checkpoint synced."""
-        self._unlisted = [pair for pair in self._unlisted if not pair[1].synced and self._wanted(*pair)]
+        self._unlisted = [pair for pair in self._unlisted if not pair[1].synced and self._is_needed(*pair)]
 
     def unlisted(self) -> Unlisted:
         """Segments that are sealed, or about to be, and not in the catalog."""
@@ -129,7 +129,7 @@ class Sealer:
         """Calls back when the segment that is being written is, or could not be."""
         self._watching.append(then)
 
-    def _tell_written(self) -> None:
+    def _notify_written(self) -> None:
         watching, self._watching = self._watching, []
         for then in watching:
             then()
@@ -143,7 +143,7 @@ class Sealer:
         failure: object = None
         while self._waiting:
             topic, segment, flags = self._waiting[0]
-            if segment.named or self._wanted(topic, segment):
+            if segment.named or self._is_needed(topic, segment):
                 try:
                     yield OffLoop(partial(self._write, topic, segment, flags))
                 except OSError as error:
@@ -158,12 +158,12 @@ class Sealer:
             self.backlog_bytes -= _memory(segment)
             if self._behind_bytes <= _BACKLOG_BYTES // 2:
                 self._hold_back(False)
-            self._tell_written()
+            self._notify_written()
         self._running = False
         if failure is not None:
             self.failures += 1
             self._hold_back(False)
-            self._tell_written()
+            self._notify_written()
             _log.error("a segment could not be written; it stays in memory", extra={"error": str(failure)})
         elif self._waiting:
             self.resume()
@@ -174,14 +174,14 @@ class Sealer:
         for then in idle:
             then(failure)
 
-    def _wanted(self, topic: Topic, segment: Segment) -> bool:
+    def _is_needed(self, topic: Topic, segment: Segment) -> bool:
         return self._core.exists(topic) and topic.has_segment(segment)
 
     def _write(self, topic: Topic, segment: Segment, flags: bytes) -> None:
         self._core.store.write(_draft(topic, segment, flags))
 
     def _written(self, topic: Topic, segment: Segment) -> None:
-        if not self._wanted(topic, segment):
+        if not self._is_needed(topic, segment):
             # It lost its last live record, or its topic was deleted, while it was being written.
             self._core.trash.append(SegmentKey(topic.id, segment.first_seq))
         elif not segment.flag_changes:

@@ -535,12 +535,56 @@ class Pager(Protocol):
 
 class Topic:
     __slots__ = (
-        "__weakref__", "_closing", "_created", "_guard", "_staged_config", "cap_floor", "capture_due", "ceiling",
-        "ceiling_staged", "coalesced", "config", "created_ts", "earliest", "epoch", "evict_floor", "evicting", "head",
-        "id", "kept_bytes", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts", "live_bytes",
-        "live_count", "lost", "name", "next_base", "origin", "paged_out_by", "parts", "reserve", "reserved_at",
-        "rules", "segments", "shard", "staged_bytes", "staged_count", "staged_head", "staged_ts", "sync_inflight",
-        "tags", "tail", "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
+        "__weakref__",
+        "_closing",
+        "_created",
+        "_guard",
+        "_staged_config",
+        "cap_floor",
+        "capture_due",
+        "ceiling",
+        "ceiling_staged",
+        "coalesced",
+        "config",
+        "created_ts",
+        "deletion_waiters",
+        "earliest",
+        "epoch",
+        "evict_floor",
+        "evicting",
+        "head",
+        "id",
+        "kept_bytes",
+        "keys",
+        "last_consumed_ts",
+        "last_read_ts",
+        "last_ts",
+        "last_write_ts",
+        "live_bytes",
+        "live_count",
+        "lost",
+        "name",
+        "next_base",
+        "origin",
+        "paged_out_by",
+        "parts",
+        "reserve",
+        "reserved_at",
+        "rules",
+        "segments",
+        "shard",
+        "staged_bytes",
+        "staged_count",
+        "staged_head",
+        "staged_ts",
+        "sync_inflight",
+        "tags",
+        "tail",
+        "tail_bytes",
+        "tail_count",
+        "ttl_floor",
+        "unlogged",
+        "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -596,7 +640,7 @@ class Topic:
         """The write rules of the topic, including changes in flight."""
         self.origin: Inheritance | None = None
         self.waiters: list[Callable[[], None]] | None = None
-        self.when_gone: list[Callable[[], None]] | None = None
+        self.deletion_waiters: list[Callable[[], None]] | None = None
         """Operations that came while the topic was being deleted; they concern the next one of its name."""
         self.last_write_ts = self.last_read_ts = self.last_consumed_ts = 0
 
@@ -654,7 +698,7 @@ class Topic:
     def next_seq(self) -> int:
         return self.head + 1
 
-    def tell_next(self, woken: Callable[[], None]) -> None:
+    def notify_on_change(self, woken: Callable[[], None]) -> None:
         """Calls back once after the next change."""
         if self.paged_out_by is not None:
             self.paged_out_by.restore(self)
@@ -663,17 +707,17 @@ class Topic:
         else:
             self.waiters.append(woken)
 
-    def tell_no_more(self, woken: Callable[[], None]) -> None:
+    def cancel_notify(self, woken: Callable[[], None]) -> None:
         """Takes that wish back, where it is still to be fulfilled."""
         if self.waiters is not None and woken in self.waiters:
             self.waiters.remove(woken)
 
-    def tell_when_gone(self, again: Callable[[], None]) -> None:
+    def notify_on_delete(self, again: Callable[[], None]) -> None:
         """Calls back once the topic is deleted, or was not after all."""
-        if self.when_gone is None:
-            self.when_gone = []
+        if self.deletion_waiters is None:
+            self.deletion_waiters = []
         # Not a new list each time: tens of thousands may wait for one deletion.
-        self.when_gone.append(again)
+        self.deletion_waiters.append(again)
 
     def runs_from(self, seq: int) -> Iterator[Run]:
         """The runs that hold `seq` or anything behind it, in order."""

@@ -74,7 +74,7 @@ class Drop(LogOperation):
 
     def _retry_others(self) -> None:
         # Before the answer is given: a client that hears it goes on with its next requests, which came after these.
-        waiting, self.topic.when_gone = self.topic.when_gone, None
+        waiting, self.topic.deletion_waiters = self.topic.deletion_waiters, None
         for retry in waiting or ():
             retry()
 
@@ -155,7 +155,7 @@ def wait_for_drop(
         except TopicsError as error:
             done(error)
 
-    topic.tell_when_gone(again)
+    topic.notify_on_delete(again)
     return True
 
 
@@ -165,7 +165,7 @@ def wait_while_in_motion(
     """Puts off what needs the topic to be there or not to be there, while it is being created or deleted. Raises where
     nothing can be logged."""
     if topic.closing:
-        topic.tell_when_gone(again)
+        topic.notify_on_delete(again)
     elif not topic.created:
         core.path.check(topic)
         # Without a frame: it waits until everything before it is through.

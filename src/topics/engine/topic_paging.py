@@ -16,7 +16,7 @@ checkpoint captures, sealing and relocation jobs. None of them has to say so. Th
 object that it paged out, an identity map, and
 
 - `page_in` returns that object while anything still holds it;
-- a holder that uses it makes it resident again: `EngineCore.before_change`, `EngineCore.exists` and `Topic.tell_next`
+- its next use makes it resident again: `EngineCore.before_change`, `EngineCore.exists` and `Topic.notify_on_change`
   call `TopicPager.restore`. Until then the object is what the snapshot has, so reading from it is right as well.
 
 A pin count was the alternative. It is a convention that all of these holders would have to keep, and a forgotten pin
@@ -398,7 +398,8 @@ class TopicPager:
             return False
         idle = not (
             topic.capture_due or topic.closing or topic.evicting or topic.sync_inflight or topic.waiters
-            or topic.when_gone or topic.staged_count or topic.coalesced is not None or topic_id in self.destinations
+            or topic.deletion_waiters or topic.staged_count or topic.coalesced is not None
+            or topic_id in self.destinations
         )  # fmt: skip
         if not idle or self.entry(topic) is None or view.directory.resident.get(topic.name) is not topic:
             return False

@@ -236,7 +236,7 @@ class Channel(Protocol):
 class Exchange(msgspec.Struct, eq=False):
     """A complete request that wants one answer: `respond`, `start_stream` or `upgrade`, once, on the loop's thread.
 
-    When the client goes away first, `on_gone` tells, and an answer that still comes is dropped without a word. A
+    When the client goes away first, `on_disconnect` tells, and an answer that still comes is dropped without a word. A
     client that only closes its sending side counts as gone for those who asked to be told, as nothing tells it from
     one that went away; it still gets the answers of the others.
     """
@@ -258,9 +258,9 @@ class Exchange(msgspec.Struct, eq=False):
     # How long it is, while it waits for them.
     held_bytes: int = 0
     answered: bool = False
-    wants_continue: bool = False
+    expects_continue: bool = False
     stream: Stream | None = None
-    gone_callback: Callable[[], None] | None = None
+    disconnect_callback: Callable[[], None] | None = None
 
     @property
     def peer(self) -> str:
@@ -380,7 +380,7 @@ class Exchange(msgspec.Struct, eq=False):
         line = connection_line(self.head.http_version, keep=self.keep)
         payload = channel.renderer.stream_head(status, self._headers(headers), line, chunked=chunked)
         self.answered = True
-        self.gone_callback = None
+        self.disconnect_callback = None
         channel.open_stream(self, payload, stream)
         return stream
 
@@ -396,13 +396,13 @@ class Exchange(msgspec.Struct, eq=False):
             self.head.counter.count(self, 101)
         self.answered = True
         self.channel = None
-        self.gone_callback = None
+        self.disconnect_callback = None
         return channel.hand_over(self)
 
-    def on_gone(self, callback: Callable[[], None]) -> None:
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
         """`callback` is called once, if the client goes away before it is answered."""
         if self.channel is not None:
-            self.gone_callback = callback
+            self.disconnect_callback = callback
         elif not self.answered:
             callback()
 
@@ -415,7 +415,7 @@ class Exchange(msgspec.Struct, eq=False):
         self.large_body = None
         if self.stream is not None:
             self.stream.lose()
-        callback, self.gone_callback = self.gone_callback, None
+        callback, self.disconnect_callback = self.disconnect_callback, None
         if callback is not None and not self.answered:
             try:
                 callback()
@@ -457,7 +457,7 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
 
     One that cannot be answered does not keep the answers of the others.
     """
-    counter, head, told, others = exchanges[0].head.counter, b"", -1, 0
+    counter, head, reported, others = exchanges[0].head.counter, b"", -1, 0
     each = counter if counter is not None and not counter.mask else None
     run: list[Exchange] = []
     answers: list[bytes] = []
@@ -472,9 +472,9 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
                 others += 1
                 exchange.respond(200, body)
                 continue
-            if nbytes != told:
+            if nbytes != reported:
                 # Most are as long as the one before.
-                head, told = channel.renderer.prefix(200, "application/json") + LENGTH_LINES[nbytes], nbytes
+                head, reported = channel.renderer.prefix(200, "application/json") + LENGTH_LINES[nbytes], nbytes
             if each is not None:
                 each.count(exchange, 200)
             exchange.answered = True
@@ -531,8 +531,8 @@ def for_origin(origin: str, headers: Sequence[tuple[str, str]]) -> Sequence[tupl
     if not origin:
         return others
     # Answers never depend on cookies, so that a wildcard may stand for all headers.
-    told = (("access-control-allow-origin", origin), ("access-control-expose-headers", "*"))
-    return [*others, *told] if origin == "*" else [*others, *told, ("vary", "origin")]
+    reported = (("access-control-allow-origin", origin), ("access-control-expose-headers", "*"))
+    return [*others, *reported] if origin == "*" else [*others, *reported, ("vary", "origin")]
 
 
 def _gzipped(answer: Answer, compressed: bytes) -> Answer:
@@ -548,8 +548,8 @@ class OneRequest(int):
     """A limit that holds for one request, and says nothing of the next one with the same head."""
 
 
-Gather = Callable[[Sequence[Exchange], int], bool]
-"""See `Application.gatherer`."""
+BatchHandler = Callable[[Sequence[Exchange], int], bool]
+"""See `Application.batch_handler`."""
 
 
 class Application(Protocol):
@@ -574,7 +574,7 @@ class Application(Protocol):
         """Takes a complete request. It may be answered before this returns or at any time later."""
         ...
 
-    def gatherer(self, head: RequestHead) -> Gather | None:
+    def batch_handler(self, head: RequestHead) -> BatchHandler | None:
         """What takes requests with this head, which is admitted, in fewer steps than `handle`; None where nothing does.
         It is given some that came together, with the length that their bodies have, and takes all of them or none,
         which are then for `handle`. It holds for as long as the head is admitted."""

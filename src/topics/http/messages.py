@@ -242,19 +242,19 @@ _EACH = 1024
 _ONE_IN = 16
 _STATUSES = 600
 
-Told = Callable[["Exchange", int, float], None]
+ResponseListener = Callable[["Exchange", int, float], None]
 """Told of an answer that was looked at: its exchange, its status, and the seconds it took."""
 
 
 class RequestCounter:
     """The answers of one route."""
 
-    __slots__ = ("_seconds", "_told", "buckets", "by_status", "looked", "mask", "spent_s")
+    __slots__ = ("_listener", "_seconds", "buckets", "by_status", "looked", "mask", "spent_s")
 
-    def __init__(self, seconds: Callable[[], float], told: Told | None = None) -> None:
-        """`told` is told of every answer, which then are all looked at."""
+    def __init__(self, seconds: Callable[[], float], listener: ResponseListener | None = None) -> None:
+        """`listener` is told of every answer, which then are all looked at."""
         self._seconds = seconds
-        self._told = told
+        self._listener = listener
         self.by_status = [0] * _STATUSES
         self.mask = 0
         """An answer is looked at where its number has none of these bits."""
@@ -280,8 +280,8 @@ class RequestCounter:
         self.looked += 1
         self.spent_s += spent_s
         self.buckets[bisect_left(BOUNDS_S, spent_s)] += 1
-        if self._told is not None:
-            self._told(exchange, status, spent_s)
+        if self._listener is not None:
+            self._listener(exchange, status, spent_s)
         elif self.looked == _EACH:
             self.mask = _ONE_IN - 1
 

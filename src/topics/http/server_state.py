@@ -46,7 +46,7 @@ class AdaptiveSpin:
     """`defer` runs a function in the loop's next turn, which then does not sleep; `said` counts what clients say, in
     whatever measure; `window_s` of 0 is never awake."""
 
-    __slots__ = ("_credit", "_defer", "_heard", "_last", "_looked", "_said", "_seconds", "_window_s", "awake", "busy")
+    __slots__ = ("_credit", "_defer", "_heard", "_last", "_looked", "_said", "_seconds", "_window_s", "busy", "polling")
 
     def __init__(self, defer: Defer, seconds: Callable[[], float], said: Callable[[], int], window_s: float) -> None:
         self._defer = defer
@@ -58,7 +58,7 @@ class AdaptiveSpin:
         """When a client was last heard, or the loop was done with what it said."""
         self._looked = 0.0
         # Without a window it counts as awake for ever and never asks for a turn.
-        self.awake = window_s <= 0
+        self.polling = window_s <= 0
         self._heard = 0
         self.busy: list[Callable[[], bool]] = []
         """Each tells whether somebody else is at work on what was asked."""
@@ -69,7 +69,7 @@ class AdaptiveSpin:
         soon, self._last = now - self._last < self._window_s, now
         self._learn(soon)
         if self._credit >= _CREDIT_NEEDED:
-            self.awake = True
+            self.polling = True
             self._looked = now
             self._heard = self._said()
             self._defer(self._look)
@@ -100,11 +100,11 @@ class AdaptiveSpin:
             # The time that the loop itself needs is not time in which a client was silent.
             self._last = now
         elif now - self._last >= self._window_s:
-            self.awake = False
+            self.polling = False
             self._learn(False)
             return
         if any([busy() for busy in self.busy]):
-            self.awake = False
+            self.polling = False
         else:
             self._defer(self._look)
 

@@ -52,7 +52,7 @@ class Stream:
     then the stream counts as full. All of it is for the loop's thread.
     """
 
-    __slots__ = ("_channel", "_chunked", "_closed", "_drained", "_gone", "_held", "_last", "_lost", "_muted")
+    __slots__ = ("_channel", "_chunked", "_closed", "_drained", "_held", "_last", "_lost", "_muted", "_on_disconnect")
 
     def __init__(self, *, chunked: bool, muted: bool) -> None:
         self._channel: StreamChannel | None = None
@@ -64,7 +64,7 @@ class Stream:
         self._last = False
         self._lost = False
         self._drained: Callable[[], None] | None = None
-        self._gone: Callable[[], None] | None = None
+        self._on_disconnect: Callable[[], None] | None = None
 
     @classmethod
     def lost(cls) -> "Stream":
@@ -103,7 +103,7 @@ class Stream:
     @property
     def chunk_writer(self) -> Callable[[bytes], bool] | None:
         """What `write_chunk` comes to while the stream is open and its turn has come: for those who write to thousands
-        of streams, and stop when `on_gone` tells them."""
+        of streams, and stop when `on_disconnect` tells them."""
         channel = self._channel
         return None if channel is None or self._closed or self._muted or not self._chunked else channel.write
 
@@ -122,12 +122,12 @@ class Stream:
         """`callback` is called whenever a full stream can take more."""
         self._drained = callback
 
-    def on_gone(self, callback: Callable[[], None]) -> None:
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
         """`callback` is called once, if the client goes away before `close`."""
         if self._lost:
             callback()
         else:
-            self._gone = callback
+            self._on_disconnect = callback
 
     @property
     def chunked(self) -> bool:
@@ -173,7 +173,7 @@ class Stream:
         self._channel = None
         self._held = []
         self._drained = None
-        callback, self._gone = self._gone, None
+        callback, self._on_disconnect = self._on_disconnect, None
         self._lost = True
         if callback is not None and not self._closed:
             self._closed = True
@@ -184,7 +184,7 @@ class Stream:
         held, self._held = b"".join(self._held), []
         if held:
             channel.write(held)
-        self._channel = self._drained = self._gone = None
+        self._channel = self._drained = self._on_disconnect = None
         channel.end_stream(last=self._last)
 
 

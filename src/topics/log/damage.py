@@ -107,7 +107,7 @@ class Member:
             elif found.kind is FrameKind.TOPIC:
                 span.append(found)
             elif found.kind is FrameKind.DIRECTORY:
-                if not self.findings and not _tells(found, span, self._buffer):
+                if not self.findings and not _proves_damage(found, span, self._buffer):
                     self._damaged("a directory does not tell what is in the snapshot", found.start, found.end)
                 span = []
             elif found.kind is FrameKind.SNAPSHOT_END:
@@ -157,7 +157,7 @@ class Member:
             yield current
 
 
-def _tells(frame: Frame, span: list[Frame], buffer: memoryview) -> bool:
+def _proves_damage(frame: Frame, span: list[Frame], buffer: memoryview) -> bool:
     """Whether a directory says of the topics before it what their frames say: a start takes its word for it."""
     try:
         said = decode_directory(frame.body)

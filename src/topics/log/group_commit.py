@@ -59,10 +59,10 @@ COMPANY = 4
 COMPANY_TICKS = 2
 COMPANY_S = 0.0003
 
-LONE_GROUPS = 8
+SINGLE_CALLER_GROUPS = 8
 """So many groups in a row, each of a single caller while nobody else was heard, make a lone client."""
 LOOP_SYNC_S = 0.001
-LONE_SYNC_S = 0.002
+SINGLE_CALLER_SYNC_S = 0.002
 """The loop syncs by itself where that takes no longer than this, in the mean; for a lone client on somewhat slower
 disks, too, as it keeps only those waiting who follow."""
 LOOP_SYNC_SHARE = 0.1
@@ -173,8 +173,8 @@ class InlineSyncPolicy:
         if self._wary:
             self._wary -= 1
             return False
-        if self._streak > LONE_GROUPS:
-            return self._mean_s <= (LOOP_SYNC_S if wide else LONE_SYNC_S)
+        if self._streak > SINGLE_CALLER_GROUPS:
+            return self._mean_s <= (LOOP_SYNC_S if wide else SINGLE_CALLER_SYNC_S)
         return not wide and callers < COMPANY and self._mean_s <= min(self._saved_s, LOOP_SYNC_S)
 
 
@@ -296,7 +296,7 @@ class Shard:
         self._queue_bytes_max = queue_bytes_max
         self.coalesced: deque[PutOff] = deque()
         """Appends deferred to the end of the tick (`engine.coalesce`)."""
-        self.gathered: Callable[[], None] | None = None
+        self.stage_pending: Callable[[], None] | None = None
         """Stages what appends may come before (`queues.queues`); None while there is nothing."""
         self.after_heal: dict[object, Callable[[], None]] = {}
         """Callbacks for when the shard takes writes again after a shortage, by subject."""
@@ -313,9 +313,9 @@ class Shard:
     def stage_coalesced(self) -> None:
         """Has staged what was put off to the end of the tick."""
         self._stage_records()
-        gathered, self.gathered = self.gathered, None
-        if gathered is not None:
-            gathered()
+        stage_pending, self.stage_pending = self.stage_pending, None
+        if stage_pending is not None:
+            stage_pending()
 
     def _stage_records(self) -> None:
         coalesced = self.coalesced
@@ -341,7 +341,7 @@ class Shard:
         """
         if self.coalesced:
             self._stage_records()
-        if self.gathered is not None and not overtakes:
+        if self.stage_pending is not None and not overtakes:
             self.stage_coalesced()
         if self.writer.poison is not None:
             raise self.writer.poison

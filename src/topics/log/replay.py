@@ -145,8 +145,8 @@ class ShardReader:
         unexplained = self._same_boot or bool(later) or isinstance(found, Frame)
         if unexplained or max(frame.synced for frame in behind) >= expected:
             end = behind[0].start if behind and behind[0].start > offset else len(buffer)
-            told = "with valid frames behind it" if behind else "in a file that was finished"
-            finding = Finding(wal_file(self._folder, number), f"{what}, {told}", byte_range=(offset, end))
+            reported = "with valid frames behind it" if behind else "in a file that was finished"
+            finding = Finding(wal_file(self._folder, number), f"{what}, {reported}", byte_range=(offset, end))
             resume = self._place_of(behind[0], buffer, number, later) if behind else (later[0], 0)
             raise LogDamaged(finding, resume)
         return Tear(number, offset, what, len(behind))

@@ -309,7 +309,7 @@ class DiskRoom(Room):
             if self.short is None:
                 self.short = DiskFullError()
                 self.shortages += 1
-                _log.error("the disk is full: only what makes room is taken until there is some", extra=self._told())
+                _log.error("the disk is full: only what makes room is taken until there is some", extra=self._details())
             self._give_up()
 
     def begin(self) -> None:
@@ -324,7 +324,7 @@ class DiskRoom(Room):
                 return False
             if self.short is not None:
                 self.short = None
-                _log.warning("the disk has room again: everything is taken", extra=self._told())
+                _log.warning("the disk has room again: everything is taken", extra=self._details())
             return True
 
     def _reserve(self, nbytes: int) -> bool:
@@ -358,7 +358,7 @@ class DiskRoom(Room):
             finally:
                 file.close()
 
-    def _told(self) -> dict[str, object]:
+    def _details(self) -> dict[str, object]:
         return {"reserve_bytes": self._reserve_bytes}
 
 

@@ -268,7 +268,7 @@ class AppendBody(Batch, frozen=True, kw_only=True, gc=False):
     """Records to append, in order."""
 
 
-def lone_record(batch: Batch) -> Record | None:
+def single_record(batch: Batch) -> Record | None:
     """The record of a batch that has no other and asks for nothing more, except perhaps for a key, or for a topic in
     case there is none: those of one tick may share a block (`engine.coalesce`)."""
     if (

@@ -208,7 +208,7 @@ class DeadLetters:
         if not seqs or not self._core.exists(topic):
             return
         if name is None:
-            queue.book.stay(seqs, self._core.steady())
+            queue.lease_table.stay(seqs, self._core.steady())
             return
         dest = self._core.directory.find(name)
         if dest is None or name in self._creating:
@@ -223,10 +223,10 @@ class DeadLetters:
 
         where, reader = plan_cut(topic, seqs), self._core.reader
         if where.cold:
-            self._background(lambda: _take_apart(where, seqs, reader), cut)
+            self._background(lambda: _split_records(where, seqs, reader), cut)
             return
         try:
-            found = _take_apart(where, seqs, reader)
+            found = _split_records(where, seqs, reader)
         except TopicsError as error:
             cut(error)
         else:
@@ -258,7 +258,7 @@ class DeadLetters:
             self._bury_part(topic, queue, dest, part)
 
     def _bury_part(self, topic: Topic, queue: Queue, dest: Topic, part: Found) -> None:
-        delivered = queue.book.delivered
+        delivered = queue.lease_table.delivered
         seqs = [seq for seq, _ in part]
         records = [_record(parts, stamp(parts.meta, topic.name, delivered.get(seq, 0), seq)) for seq, parts in part]
 
@@ -283,7 +283,7 @@ class DeadLetters:
             "jobs could not be moved to the dead letter topic and are tried again",
             extra={"topic": topic.name, "jobs": len(seqs), "error": error.message},
         )
-        queue.book.stay(seqs, self._core.steady() + _RETRY_MS)
+        queue.lease_table.stay(seqs, self._core.steady() + _RETRY_MS)
 
     # And back
 
@@ -298,20 +298,20 @@ class DeadLetters:
         core.check_accepting()
         source = core.existing(name)
         core.expire(source)
-        wanted, busy = core.limits.clamp_claim(request.max), self._busy(source)
+        requested, busy = core.limits.clamp_claim(request.max), self._busy(source)
         runs, earliest, head = list(source.runs_from(source.earliest)), source.earliest, source.head
 
         def found(outcome: object) -> None:
             try:
                 if not isinstance(outcome, list):
                     raise _as_error(outcome)
-                self._redrive_found(topic, source, outcome, wanted, done)
+                self._redrive_found(topic, source, outcome, requested, done)
             except TopicsError as error:
                 done(error)
 
         # Off the loop: it may have to look at every record of the source to find this queue's.
         self._background(
-            lambda: _find(source.name, source.id, runs, core.reader, earliest, head, topic.name, wanted, busy), found
+            lambda: _find(source.name, source.id, runs, core.reader, earliest, head, topic.name, requested, busy), found
         )
 
     def _busy(self, source: Topic) -> frozenset[int]:
@@ -319,10 +319,12 @@ class DeadLetters:
         moving, queue = self._moving.get(source.id, set()), find_queue(source)
         if queue is None:
             return frozenset(moving)
-        book = queue.book
-        return frozenset((*moving, *book.leases, *book.leaving, *book.moving, *book.delayed))
+        lease_table = queue.lease_table
+        return frozenset(
+            (*moving, *lease_table.leases, *lease_table.leaving, *lease_table.moving, *lease_table.delayed)
+        )
 
-    def _redrive_found(self, topic: Topic, source: Topic, found: Found, wanted: int, done: RedriveDone) -> None:
+    def _redrive_found(self, topic: Topic, source: Topic, found: Found, requested: int, done: RedriveDone) -> None:
         core = self._core
         for each in (topic, source):
             if not core.exists(each):
@@ -334,7 +336,7 @@ class DeadLetters:
             done(RedriveResult(topic.name, source.name, 0, 0, 0, bool(found)))
             return
         part = _portions(there)[0]
-        more = len(found) == wanted or len(part) < len(found)
+        more = len(found) == requested or len(part) < len(found)
         seqs = [seq for seq, _ in part]
         records = []
         for _, parts in part:
@@ -356,13 +358,13 @@ class DeadLetters:
         self._moving.setdefault(source.id, set()).update(seqs)
         if source.config.type is TopicType.QUEUE:
             # Also where nothing happened in it yet: from now on nobody can claim them there.
-            queue_of(source, self._core).book.leave_unleased(seqs)
+            queue_of(source, self._core).lease_table.leave_unleased(seqs)
         self._mover.move(Move(source, seqs, topic, records, MoveReason.REDRIVE, moved))
 
     def _let_go(self, source: Topic, seqs: list[int], failed: bool) -> None:
         queue = find_queue(source)
         if failed and queue is not None:
-            queue.book.stay(seqs, self._core.steady())
+            queue.lease_table.stay(seqs, self._core.steady())
         moving, jobs = self._moving[source.id], TopicJobs(source, self._core.reader)
         # What has arrived elsewhere and could not leave must not be sent a second time.
         moving.difference_update(seqs if failed else [seq for seq in seqs if not jobs.is_live(seq)])
@@ -388,7 +390,7 @@ def _portions(found: Found) -> list[Found]:
     return portions
 
 
-def _take_apart(cut: Cut, seqs: Sequence[int], reader: RunReader) -> Found:
+def _split_records(cut: Cut, seqs: Sequence[int], reader: RunReader) -> Found:
     parts: list[RecordParts] = []
     for run, lo, hi in cut.slices:
         try:
@@ -400,7 +402,7 @@ def _take_apart(cut: Cut, seqs: Sequence[int], reader: RunReader) -> Found:
 
 
 def _find(
-    name: str, topic_id: int, runs: list[Run], reader: RunReader, earliest: int, head: int, queue: str, wanted: int,
+    name: str, topic_id: int, runs: list[Run], reader: RunReader, earliest: int, head: int, queue: str, requested: int,
     busy: frozenset[int],
 ) -> Found:  # fmt: skip
     """The oldest dead letters of a queue. Touches nothing that changes, so any thread may do it."""
@@ -419,7 +421,7 @@ def _find(
                         provenance = read_provenance(parts.meta)
                         if provenance is not None and provenance.source == queue:
                             found.append((seq, parts))
-                            if len(found) == wanted:
+                            if len(found) == requested:
                                 return found
         except SegmentDamaged as damage:
             raise CorruptSegmentError(name, run.first_seq, run.last_seq) from damage

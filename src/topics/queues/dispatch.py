@@ -37,20 +37,20 @@ from topics.queues.queue_state import (
 # Dividing what there is among those who want it: evenly, and in proportion to how much each asked for. Pure.
 
 
-def shares(available: int, wanted: Sequence[int]) -> list[int]:
+def shares(available: int, requested: Sequence[int]) -> list[int]:
     """How many each gets. Nobody gets more than asked for, and nothing is left while anybody wants more.
 
     Where there is too little, each gets the part that corresponds to what it asked for. What is left over by rounding
     goes to those who lost most by it, one each; of equals, to those who came first.
     """
-    total = sum(wanted)
+    total = sum(requested)
     if available >= total:
-        return list(wanted)
+        return list(requested)
     if not available:
-        return [0] * len(wanted)
-    given = [available * wish // total for wish in wanted]
+        return [0] * len(requested)
+    given = [available * wish // total for wish in requested]
     left = available - sum(given)
-    by_remainder = sorted(range(len(wanted)), key=lambda place: -(available * wanted[place] % total))
+    by_remainder = sorted(range(len(requested)), key=lambda place: -(available * requested[place] % total))
     for place in by_remainder[:left]:
         given[place] += 1
     return given
@@ -108,12 +108,12 @@ class Dispatcher:
 
     def refresh(self, queue: Queue) -> int:
         """Lets time do its work on a queue; returns the time."""
-        core, topic, book = self._core, queue.jobs.topic, queue.book
+        core, topic, lease_table = self._core, queue.jobs.topic, queue.lease_table
         if topic.config.ttl_ms:
             core.expire(topic)
-        lost = book.forget_below(topic.evict_floor)
+        lost = lease_table.forget_below(topic.evict_floor)
         now = core.steady()
-        if book.sweep(now) or lost:
+        if lease_table.sweep(now) or lost:
             self.schedule(queue)
         return now
 
@@ -150,18 +150,20 @@ class Dispatcher:
         undone: Callable[[TopicsError], None] = lambda error: None,
     ) -> None:
         """Gives jobs back; the caller has called `check`."""
-        seqs, book = [lease.seq for lease in leases], queue.book
+        seqs, lease_table = [lease.seq for lease in leases], queue.lease_table
         if self._logs(queue.jobs.topic):
-            book.leave(leases)
+            lease_table.leave(leases)
 
         def applied(timing: CommitTiming) -> None:
             # Without those that were deleted while this was on its way.
-            book.release([seq for seq in seqs if seq in book.leaving or seq in book.leases], ready_at)
+            lease_table.release(
+                [seq for seq in seqs if seq in lease_table.leaving or seq in lease_table.leases], ready_at
+            )
             then(timing)
             self.schedule(queue)
 
         def failed(error: TopicsError) -> None:
-            book.stay(seqs, 0)
+            lease_table.stay(seqs, 0)
             undone(error)
 
         ending = self._core.time.ending(ready_at) if ready_at else Ending(0, 0)
@@ -195,7 +197,7 @@ class Dispatcher:
         self._wait(queue)
 
     def _hungry(self, queue: Queue) -> list[Worker]:
-        return [worker for worker in queue.workers if worker.wanted > 0]
+        return [worker for worker in queue.workers if worker.requested > 0]
 
     def _serve_workers(self, queue: Queue, cohort: Sequence[Demand]) -> None:
         """Serves a cohort with workers in it: what goes wrong is told to claims, and passes or ends a worker."""
@@ -221,7 +223,7 @@ class Dispatcher:
     def _close_window(self, queue: Queue) -> None:
         queue.window = None
         waiting, queue.waiting = queue.waiting, []
-        claims = [claim for claim in waiting if claim.wanted]
+        claims = [claim for claim in waiting if claim.requested]
         topic = queue.jobs.topic
         if not self._core.exists(topic):
             _refuse(claims, TopicNotFoundError(topic.name))
@@ -239,8 +241,8 @@ class Dispatcher:
         topic = queue.jobs.topic
         if not queue.watching and self._hungry(queue):
             queue.watching = True
-            topic.tell_next(lambda: self._changed(queue))
-        moment = queue.book.next_change()
+            topic.notify_on_change(lambda: self._changed(queue))
+        moment = queue.lease_table.next_change()
         if queue.alarm is not None and queue.alarm.action is not None:
             if moment is not None and queue.alarm.due <= moment:
                 return
@@ -262,26 +264,26 @@ class Dispatcher:
     # Serving
 
     def _serve(self, queue: Queue, cohort: Sequence[Demand]) -> None:
-        core, topic, book = self._core, queue.jobs.topic, queue.book
+        core, topic, lease_table = self._core, queue.jobs.topic, queue.lease_table
         if core.closed:
             raise ShuttingDownError()
         self.check(queue)
         now = self.refresh(queue)
-        wanted = self._wanted(topic, cohort)
+        requested = self._requested_counts(topic, cohort)
         config = topic.config
         bound = config.max_deliveries if config.dead_letter is not None else 0
-        jobs, doomed = book.take(sum(wanted), queue.jobs, bound)
+        jobs, doomed = lease_table.take(sum(requested), queue.jobs, bound)
         # A cohort of one, which is almost every one there is, needs no dividing.
-        hands = [jobs] if len(cohort) == 1 else deal(jobs, shares(len(jobs), wanted))
+        hands = [jobs] if len(cohort) == 1 else deal(jobs, shares(len(jobs), requested))
         granted = [self._leases(queue, demand, hand, now) for demand, hand in zip(cohort, hands, strict=True)]
         if leases_are_logged(topic):
-            book.leave_unleased(jobs)
+            lease_table.leave_unleased(jobs)
         else:
             for leases in granted:
-                book.claim(leases)
+                lease_table.claim(leases)
             self._core.memory.note(topic)
         if doomed:
-            book.leave_unleased(doomed)
+            lease_table.leave_unleased(doomed)
         ready = queue.counters[0]
         damaged, queue.jobs.damaged = queue.jobs.damaged, None
         for demand, leases in zip(cohort, granted, strict=True):
@@ -293,27 +295,27 @@ class Dispatcher:
             self._bury(topic, queue, doomed)
             self.schedule(queue)
 
-    def _wanted(self, topic: Topic, cohort: Sequence[Demand]) -> list[int]:
+    def _requested_counts(self, topic: Topic, cohort: Sequence[Demand]) -> list[int]:
         """How many jobs each gets at most. Large ones are pushed some at a time: all that a worker does not read is
         held in memory, and while it is behind it gets no more."""
-        wanted = [demand.wanted for demand in cohort]
-        if sum(wanted) * topic.live_bytes <= _PUSH_BYTES * topic.live_count:
-            return wanted
+        requested = [demand.requested for demand in cohort]
+        if sum(requested) * topic.live_bytes <= _PUSH_BYTES * topic.live_count:
+            return requested
         pushed = max(_PUSH_BYTES * topic.live_count // topic.live_bytes, 1)
         claimed = max(_CLAIM_BYTES * topic.live_count // topic.live_bytes, 1)
         for place, demand in enumerate(cohort):
-            if isinstance(demand, Worker) and wanted[place] > pushed:
-                wanted[place] = pushed
+            if isinstance(demand, Worker) and requested[place] > pushed:
+                requested[place] = pushed
                 demand.in_portions = True
-            wanted[place] = min(wanted[place], claimed)
-        return wanted
+            requested[place] = min(requested[place], claimed)
+        return requested
 
     def _leases(self, queue: Queue, demand: Demand, hand: list[int], now: int) -> list[Lease]:
         """The leases by which somebody is to get some jobs."""
         if not hand:
             return []
         lease_ms = queue.jobs.topic.config.lease_ms if demand.lease_ms is None else clamp_lease_ms(demand.lease_ms)
-        count, delivered, deadline = len(hand), queue.book.delivered, now + lease_ms
+        count, delivered, deadline = len(hand), queue.lease_table.delivered, now + lease_ms
         # Random, so that nobody can speak for a lease that was never given to them.
         tokens = unpack(f"<{count}Q", self._core.entropy.token(8 * count))
         holder = demand if isinstance(demand, Worker) else None
@@ -326,7 +328,7 @@ class Dispatcher:
         return leases
 
     def _hand_over(self, queue: Queue, demand: Demand, leases: list[Lease], ready: int) -> None:
-        topic, book = queue.jobs.topic, queue.book
+        topic, lease_table = queue.jobs.topic, queue.lease_table
         self._core.consumed(topic)
         if not leases:
             demand.deliver(topic.name, [], ready, AT_ONCE)
@@ -338,12 +340,12 @@ class Dispatcher:
 
         def claimed(timing: CommitTiming) -> None:
             # Without those that were deleted while this was on its way.
-            book.claim([lease for lease in leases if lease.seq in book.moving])
+            lease_table.claim([lease for lease in leases if lease.seq in lease_table.moving])
             self._core.memory.note(queue.jobs.topic)
             self._cut(queue, demand, leases, cut, ready, timing)
 
         def failed(error: TopicsError) -> None:
-            book.withdraw(leases)
+            lease_table.withdraw(leases)
             demand.refuse(error)
 
         self.change(
@@ -380,7 +382,7 @@ class Dispatcher:
         if not isinstance(outcome, list):
             self._unreadable(queue, demand, leases, outcome)
         elif not demand.deliver(
-            queue.jobs.topic.name, claimed_jobs(leases, outcome, self._core.time.told), ready, timing
+            queue.jobs.topic.name, claimed_jobs(leases, outcome, self._core.time.wall_time), ready, timing
         ):
             self.give_back(queue, leases)
 
@@ -399,7 +401,7 @@ class Dispatcher:
 
     def give_back(self, queue: Queue, leases: Sequence[Lease], ready_at: int = 0) -> None:
         """Releases those leases that still hold, without anybody waiting for it."""
-        held = [lease for lease in leases if queue.book.leases.get(lease.seq) is lease]
+        held = [lease for lease in leases if queue.lease_table.leases.get(lease.seq) is lease]
         core, topic = self._core, queue.jobs.topic
         if not held or core.closed or not core.exists(topic):
             return

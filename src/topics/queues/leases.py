@@ -44,8 +44,8 @@ class JobLog(Protocol):
         """Whether the record is still there."""
         ...
 
-    def live_from(self, seq: int, wanted: int) -> tuple[list[int], int]:
-        """Up to `wanted` live seqs from `seq` on, ascending, and the seq to go on from; none when there are no more."""
+    def live_from(self, seq: int, requested: int) -> tuple[list[int], int]:
+        """Up to `requested` live seqs from `seq` on, ascending, and the seq to go on from; none at the end."""
         ...
 
 
@@ -186,7 +186,7 @@ class LeaseTable:
 
     # Claiming
 
-    def take(self, wanted: int, log: JobLog, max_deliveries: int) -> Taken:
+    def take(self, requested: int, log: JobLog, max_deliveries: int) -> Taken:
         """Jobs that may be handed out, those that were freed first; `max_deliveries` of 0 is without a bound.
 
         Whatever is returned is out of the free list and behind the cursor: it must be granted, moved or put back.
@@ -194,7 +194,7 @@ class LeaseTable:
         jobs: list[int] = []
         doomed: list[int] = []
         free, delivered = self._free, self.delivered
-        while free and len(jobs) < wanted and len(doomed) < _DOOMED_MAX:
+        while free and len(jobs) < requested and len(doomed) < _DOOMED_MAX:
             seq = heappop(free)
             if seq in self.leaving or seq in self.moving:
                 continue
@@ -205,8 +205,8 @@ class LeaseTable:
             else:
                 jobs.append(seq)
         freed = len(jobs)
-        while len(jobs) < wanted:
-            fresh, self.cursor = log.live_from(self.cursor, wanted - len(jobs))
+        while len(jobs) < requested:
+            fresh, self.cursor = log.live_from(self.cursor, requested - len(jobs))
             if not fresh:
                 break
             if self.delayed or self.leaving or self.moving or fresh[0] < self._known_below:

@@ -73,11 +73,11 @@ class TopicJobs:
             return True
         return flags is None or flags[seq - run.first_seq] != DELETED
 
-    def live_from(self, seq: int, wanted: int) -> tuple[list[int], int]:
+    def live_from(self, seq: int, requested: int) -> tuple[list[int], int]:
         topic = self.topic
         found: list[int] = []
         seq = max(seq, topic.earliest)
-        while wanted:
+        while requested:
             run = topic.run_from(seq)
             if run is None:
                 return found, max(seq, topic.head + 1)
@@ -89,12 +89,12 @@ class TopicJobs:
                 seq = first + run.count
                 continue
             lo = first_live(flags, max(seq - first, 0), run.count)
-            hi = min(run.count, lo + wanted)
+            hi = min(run.count, lo + requested)
             if flags is not None and lo < hi:
                 end = flags.find(_DELETED, lo, hi)
                 hi = end if end >= 0 else hi
             found += range(first + lo, first + hi)
-            wanted -= hi - lo
+            requested -= hi - lo
             seq = first + hi
         return found, seq
 
@@ -169,12 +169,14 @@ def _within(damaged: Range, lo: int, hi: int) -> Range:
     return (first, last) if first <= last else (lo, hi - 1)
 
 
-def claimed_jobs(leases: Sequence[Lease], fragments: Sequence[bytes], told: Callable[[int], int]) -> list[ClaimedJob]:
+def claimed_jobs(
+    leases: Sequence[Lease], fragments: Sequence[bytes], reported: Callable[[int], int]
+) -> list[ClaimedJob]:
     """The jobs as their worker gets them: the stored fragment with the lease put before its closing brace.
 
-    All leases end at the same moment, which `told` makes one of the clock on the wall.
+    All leases end at the same moment, which `reported` makes one of the clock on the wall.
     """
-    deadline = told(leases[0].deadline)
+    deadline = reported(leases[0].deadline)
     return [
         ClaimedJob(
             lease.seq, lease.token, deadline, lease.deliveries,
@@ -269,7 +271,7 @@ class Demand(Protocol):
     lease_ms: int | None
 
     @property
-    def wanted(self) -> int:
+    def requested(self) -> int:
         """How many jobs it would take now."""
         ...
 
@@ -283,11 +285,11 @@ class Demand(Protocol):
 class PollClaim:
     """A claim that is answered once."""
 
-    __slots__ = ("_done", "lease_ms", "node", "wanted")
+    __slots__ = ("_done", "lease_ms", "node", "requested")
 
-    def __init__(self, node: str, wanted: int, lease_ms: int | None, done: ClaimDone) -> None:
+    def __init__(self, node: str, requested: int, lease_ms: int | None, done: ClaimDone) -> None:
         self.node = node
-        self.wanted = wanted
+        self.requested = requested
         self.lease_ms = lease_ms
         self._done: ClaimDone | None = done
 
@@ -304,7 +306,7 @@ class PollClaim:
     def cancel(self) -> None:
         """Nobody waits for the answer any more. What was not handed out yet is not; the rest goes back at once."""
         self._done = None
-        self.wanted = 0
+        self.requested = 0
 
 
 class Worker:
@@ -343,7 +345,7 @@ class Worker:
         self._close = close
 
     @property
-    def wanted(self) -> int:
+    def requested(self) -> int:
         return 0 if self.paused or self.closed else self.max - len(self.held)
 
     def pause(self) -> None:
@@ -393,10 +395,10 @@ JOB_BYTES = 400
 class Queue:
     """Everything the engine knows of a queue besides its records."""
 
-    __slots__ = ("alarm", "book", "jobs", "scheduled", "waiting", "watching", "window", "workers")
+    __slots__ = ("alarm", "jobs", "lease_table", "scheduled", "waiting", "watching", "window", "workers")
 
     def __init__(self, topic: Topic, core: EngineCore) -> None:
-        self.book = LeaseTable(core.totals.in_flight)
+        self.lease_table = LeaseTable(core.totals.in_flight)
         self.jobs = TopicJobs(topic, core.reader)
         self.waiting: list[PollClaim] = []
         """Claims gathered by the open window."""
@@ -411,13 +413,15 @@ class Queue:
     @property
     def memory_bytes(self) -> int:
         """The memory of jobs with a history, estimated."""
-        book = self.book
-        return JOB_BYTES * (len(book.leases) + len(book.leaving) + len(book.delayed) + len(book.delivered))
+        lease_table = self.lease_table
+        return JOB_BYTES * (
+            len(lease_table.leases) + len(lease_table.leaving) + len(lease_table.delayed) + len(lease_table.delivered)
+        )
 
     @property
     def counters(self) -> tuple[int, int]:
         """Jobs that are ready, and jobs in flight."""
-        return self.book.ready(self.jobs.topic.live_count), self.book.in_flight
+        return self.lease_table.ready(self.jobs.topic.live_count), self.lease_table.in_flight
 
 
 def find_queue(topic: Topic) -> Queue | None:
@@ -454,7 +458,7 @@ class QueueFeature:
         self.freed: Event[Queue] = Event()
         """Workers of a queue may have lost jobs that they held (`queues.dispatch`)."""
         core.applier.deleted.subscribe(self._deleted)
-        core.topic_removed.subscribe(self._gone)
+        core.topic_removed.subscribe(self._topic_deleted)
 
     # Recovery
 
@@ -473,14 +477,14 @@ class QueueFeature:
 
     def _replay_lease(self, topic: Topic, frame: Frame) -> None:
         event, ending, node, claims, seqs = decode_lease(frame.body)
-        book = queue_of(topic, self._core).book
+        lease_table = queue_of(topic, self._core).lease_table
         time = self._core.time.resumed(ending) if ending.time else 0
         if event is LeaseEvent.CLAIMED:
-            book.claim([Lease(seq, node, token, time, deliveries) for seq, token, deliveries in claims])
+            lease_table.claim([Lease(seq, node, token, time, deliveries) for seq, token, deliveries in claims])
         elif event is LeaseEvent.EXTENDED:
-            book.extend(seqs, time)
+            lease_table.extend(seqs, time)
         else:
-            book.release(seqs, time)
+            lease_table.release(seqs, time)
 
     def may_page_out(self, topic: Topic) -> bool:
         return False
@@ -499,8 +503,8 @@ class QueueFeature:
         for topic in core.topics.values():
             queue = find_queue(topic)
             if queue is not None:
-                queue.book.rebuild(queue.jobs.is_live)
-                in_flight += queue.book.in_flight
+                queue.lease_table.rebuild(queue.jobs.is_live)
+                in_flight += queue.lease_table.in_flight
         # Queues that the log deletes further on may have been counted on the way here.
         core.totals.in_flight.total = in_flight
 
@@ -511,9 +515,9 @@ class QueueFeature:
         if queue is None or topic.config.type is not TopicType.QUEUE:
             return b""
         part = _durable_part(queue) if leases_are_logged(topic) else _plain_part(queue)
-        return encode_part(self._told(part)) if part != QueuePart() else b""
+        return encode_part(self._with_wall_times(part)) if part != QueuePart() else b""
 
-    def _told(self, part: QueuePart) -> QueuePart:
+    def _with_wall_times(self, part: QueuePart) -> QueuePart:
         """Every moment as the clock on the wall has it, and what that clock says now."""
         time = self._core.time
         ahead = time.wall() - time.steady()
@@ -527,17 +531,17 @@ class QueueFeature:
 
     def load(self, topic: Topic, part: bytes) -> None:
         saved = decode_part(part)
-        book = queue_of(topic, self._core).book
-        book.dead_lettered = saved.dead_lettered
-        book.delayed = {seq: self._resumed(ready_at, saved) for seq, ready_at in saved.delayed}
-        book.delivered = dict(saved.delivered)
+        lease_table = queue_of(topic, self._core).lease_table
+        lease_table.dead_lettered = saved.dead_lettered
+        lease_table.delayed = {seq: self._resumed(ready_at, saved) for seq, ready_at in saved.delayed}
+        lease_table.delivered = dict(saved.delivered)
         for lease in saved.leases:
             deadline = self._resumed(lease.deadline, saved)
-            book.leases[lease.seq] = Lease(lease.seq, lease.node, lease.token, deadline, lease.deliveries)
+            lease_table.leases[lease.seq] = Lease(lease.seq, lease.node, lease.token, deadline, lease.deliveries)
 
-    def _resumed(self, told: int, part: QueuePart) -> int:
-        lasts_ms = max(told - part.told_ms, 0) if part.told_ms else None
-        return self._core.time.resumed(Ending(told, lasts_ms))
+    def _resumed(self, reported: int, part: QueuePart) -> int:
+        lasts_ms = max(reported - part.told_ms, 0) if part.told_ms else None
+        return self._core.time.resumed(Ending(reported, lasts_ms))
 
     # Shared with live operations
 
@@ -545,23 +549,23 @@ class QueueFeature:
         """Takes records away that are in another topic now."""
         removed = self._core.applier.delete(topic, 0, ranges)
         if reason is MoveReason.DEAD_LETTER and removed:
-            queue_of(topic, self._core).book.dead_lettered += removed
+            queue_of(topic, self._core).lease_table.dead_lettered += removed
         return removed
 
     def delay(self, topic: Topic, first: int, last: int, ready_at: int) -> None:
         """Holds jobs back that were just appended."""
-        queue_of(topic, self._core).book.delay(range(first, last + 1), ready_at)
+        queue_of(topic, self._core).lease_table.delay(range(first, last + 1), ready_at)
         self._core.memory.note(topic)
 
-    def _gone(self, topic: Topic) -> None:
+    def _topic_deleted(self, topic: Topic) -> None:
         queue = find_queue(topic)
         if queue is not None:
-            queue.book.uncount()
+            queue.lease_table.uncount()
 
     def _deleted(self, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> None:
         queue = find_queue(topic)
         if queue is not None:
-            queue.book.forget(before_seq, ranges)
+            queue.lease_table.forget(before_seq, ranges)
             if queue.workers:
                 self.freed.emit(queue)
 
@@ -573,14 +577,16 @@ def leases_are_logged(topic: Topic) -> bool:
 
 
 def _durable_part(queue: Queue) -> QueuePart:
-    book = queue.book
+    lease_table = queue.lease_table
     # What is leaving has not left: until its frame is in the log, the lease holds.
-    leases = chain(book.leases.values(), book.leaving.values())
+    leases = chain(lease_table.leases.values(), lease_table.leaving.values())
     states = [LeaseState(lease.seq, lease.node, lease.token, lease.deadline, lease.deliveries) for lease in leases]
-    return QueuePart(book.dead_lettered, list(book.delayed.items()), states, list(book.delivered.items()))
+    return QueuePart(
+        lease_table.dead_lettered, list(lease_table.delayed.items()), states, list(lease_table.delivered.items())
+    )
 
 
 def _plain_part(queue: Queue) -> QueuePart:
-    book = queue.book
-    appended = [(seq, ready_at) for seq, ready_at in book.delayed.items() if seq not in book.delivered]
-    return QueuePart(book.dead_lettered, appended)
+    lease_table = queue.lease_table
+    appended = [(seq, ready_at) for seq, ready_at in lease_table.delayed.items() if seq not in lease_table.delivered]
+    return QueuePart(lease_table.dead_lettered, appended)

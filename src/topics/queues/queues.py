@@ -112,14 +112,14 @@ class Acks(LogOperation):
         self.path.engine.applier.delete(topic, 0, self._ranges)
         ready, in_flight = self._queue.counters
         for leases, skipped, done in self._asked:
-            _tell(done, AckResult(topic.name, len(leases), skipped, ready, in_flight, *timing))
+            _notify(done, AckResult(topic.name, len(leases), skipped, ready, in_flight, *timing))
         if self._queue.workers:
             self._schedule(self._queue)
 
     def undo(self, error: TopicsError) -> None:
         for leases, _, done in self._asked:
-            self._queue.book.stay([lease.seq for lease in leases], 0)
-            _tell(done, error)
+            self._queue.lease_table.stay([lease.seq for lease in leases], 0)
+            _notify(done, error)
 
 
 class _Group:
@@ -143,7 +143,7 @@ class Acknowledger:
     def acknowledge(self, queue: Queue, asked: Asked) -> None:
         """Sends an acknowledgement on its way, by itself or with the others of this tick. Its leases hold, and whatever
         refuses it was asked."""
-        queue.book.leave(asked.leases)
+        queue.lease_table.leave(asked.leases)
         topic = queue.jobs.topic
         shard = self._core.shards[topic.shard]
         if not shard.committer.coalesces or not self._may_wait(topic):
@@ -157,8 +157,8 @@ class Acknowledger:
         if group.jobs >= _JOBS_MAX:
             del self._groups[queue]
             self._log(group.asked, queue)
-        elif shard.gathered is None:
-            shard.gathered = partial(self._log_all, topic.shard)
+        elif shard.stage_pending is None:
+            shard.stage_pending = partial(self._log_all, topic.shard)
             shard.committer.expect()
 
     def _may_wait(self, topic: Topic) -> bool:
@@ -177,7 +177,7 @@ class Acknowledger:
         self._core.path.log(Acks(self._core, queue, asked, self._schedule))
 
 
-def _tell(done: AckDone, outcome: AckResult | TopicsError) -> None:
+def _notify(done: AckDone, outcome: AckResult | TopicsError) -> None:
     try:
         done(outcome)
     except Exception:
@@ -225,7 +225,7 @@ class Queues:
         self._check_node(request.node)
         self._core.check_accepting()
         demand = PollClaim(request.node, self._core.limits.clamp_claim(request.max), request.lease_ms, done)
-        self._core.memory.check(queue.jobs.topic, JOB_BYTES * demand.wanted)
+        self._core.memory.check(queue.jobs.topic, JOB_BYTES * demand.requested)
         self._dispatcher.claim(queue, demand)
         return demand.cancel
 
@@ -238,7 +238,7 @@ class Queues:
         if core.path.logs_removals(topic):
             core.path.check(topic, patient=True, frees=True, overtakes=True)
         self._dispatcher.refresh(queue)
-        leases, skipped = queue.book.held(request.node, request.seqs, tokens)
+        leases, skipped = queue.lease_table.held(request.node, request.seqs, tokens)
         if not leases:
             done(AckResult(name, 0, skipped, *queue.counters))
             return
@@ -251,7 +251,7 @@ class Queues:
         self._core.check_accepting()
         self._dispatcher.check(queue)
         now = self._dispatcher.refresh(queue)
-        leases, skipped = queue.book.held(request.node, request.seqs, tokens)
+        leases, skipped = queue.lease_table.held(request.node, request.seqs, tokens)
 
         def answer(timing: CommitTiming) -> None:
             done(NackResult(name, len(leases), skipped, *queue.counters, *timing))
@@ -270,14 +270,14 @@ class Queues:
         self._dispatcher.check(queue)
         time = self._core.time
         deadline = self._dispatcher.refresh(queue) + clamp_lease_ms(request.lease_ms)
-        leases, skipped = queue.book.held(request.node, request.seqs, tokens)
+        leases, skipped = queue.lease_table.held(request.node, request.seqs, tokens)
         seqs = [lease.seq for lease in leases]
 
         def extended(timing: CommitTiming) -> None:
             # One may have ended while this was on its way.
-            held = [lease.seq for lease in queue.book.extend(seqs, deadline)]
+            held = [lease.seq for lease in queue.lease_table.extend(seqs, deadline)]
             lost = skipped + [seq for seq in seqs if seq not in held] if len(held) < len(seqs) else skipped
-            done(ExtendResult(name, len(held), lost, dict.fromkeys(held, time.told(deadline)), *timing))
+            done(ExtendResult(name, len(held), lost, dict.fromkeys(held, time.wall_time(deadline)), *timing))
 
         if not leases:
             extended(AT_ONCE)
@@ -340,8 +340,10 @@ class Queues:
         if queue is None:
             return QueueCounters(topic.live_count, 0, 0, 0)
         self._dispatcher.refresh(queue)
-        book = queue.book
-        return QueueCounters(book.ready(topic.live_count), book.in_flight, book.held_back, book.dead_lettered)
+        lease_table = queue.lease_table
+        return QueueCounters(
+            lease_table.ready(topic.live_count), lease_table.in_flight, lease_table.held_back, lease_table.dead_lettered
+        )
 
     def in_flight(self) -> int:
         """Leases over all queues, without looking at the time: for gauges."""
@@ -355,12 +357,12 @@ class Queues:
             return LeasePage(name, [], None)
         self._dispatcher.refresh(queue)
         limit = min(max(limit, 1), _PAGE_MAX)
-        leases = queue.book.leases
+        leases = queue.lease_table.leases
         behind = (seq for seq, lease in leases.items() if seq > after and (node is None or lease.node == node))
         seqs = nsmallest(limit + 1, behind)
         page = [leases[seq] for seq in seqs[:limit]]
-        told = self._core.time.told
-        infos = [LeaseInfo(lease.seq, lease.node, told(lease.deadline), lease.deliveries) for lease in page]
+        reported = self._core.time.wall_time
+        infos = [LeaseInfo(lease.seq, lease.node, reported(lease.deadline), lease.deliveries) for lease in page]
         return LeasePage(name, infos, infos[-1].seq if len(seqs) > limit else None)
 
     # Helpers

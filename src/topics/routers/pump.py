@@ -141,7 +141,7 @@ class Pump:
                 self.watch(source)
                 self.rouse(source)
 
-        source.tell_next(woken)
+        source.notify_on_change(woken)
 
     def rouse(self, source: Topic) -> None:
         """Every router of a source may have something to do."""
@@ -439,7 +439,7 @@ class Pump:
         self.stuck.add(router)
         if not router.listening:
             router.listening = True
-            dest.tell_next(lambda: self._unblocked(router))
+            dest.notify_on_change(lambda: self._unblocked(router))
 
     def _unblocked(self, router: Router) -> None:
         router.listening = False

@@ -301,7 +301,7 @@ class RouterController:
         again: Begin = lambda: self._try(lambda: self._remove(name, finish), finish)  # noqa: E731
         source = router.source
         if source.closing:
-            source.tell_when_gone(again)
+            source.notify_on_delete(again)
             return
         # Not yet, or not any more, should this be the second attempt and be refused.
         router.closing = False

@@ -56,12 +56,12 @@ def java_home(env: Mapping[str, str] | None = None, shims: Path | None = None) -
 def java_version(home: Path) -> int:
     """The major version of the Java in a folder; 0 where there is none."""
     try:
-        told = subprocess.run(
+        reported = subprocess.run(
             [str(home / "bin" / "java"), "-version"], capture_output=True, text=True, timeout=60, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    match = _VERSION.search(told.stderr)
+    match = _VERSION.search(reported.stderr)
     if match is None:
         return 0
     # Java 8 has the version 1.8.

@@ -198,7 +198,7 @@ def open_segment(fs: FileSystem, layout: Layout, ref: SegmentRef) -> SegmentSlic
         except ValueError as error:
             raise SegmentDamagedError(f"{path}: {error}") from error
         return slicer
-    raise _gone(fs, layout, ref)
+    raise _missing_segment_error(fs, layout, ref)
 
 
 def read_segment(
@@ -215,7 +215,7 @@ def read_segment(
             raise SegmentDamagedError(f"{path}: {error}") from error
 
 
-def _gone(fs: FileSystem, layout: Layout, ref: SegmentRef) -> Exception:
+def _missing_segment_error(fs: FileSystem, layout: Layout, ref: SegmentRef) -> Exception:
     path = layout.segment(ref.topic_id, ref.first_seq, ref.cold)
     topic = load_catalog(fs, layout).by_id().get(ref.topic_id)
     for segment in topic.segments if topic is not None else ():

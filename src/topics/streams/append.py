@@ -166,7 +166,7 @@ class _MarkExtension:
         if self._mark.producer is not None:
             self._feature.kept(topic)
         if self._mark.close:
-            self._feature.tell("closed", topic)
+            self._feature.emit_change("closed", topic)
 
     def undone(self, topic: Topic, error: TopicsError) -> None:
         self._state.unstage(error)
@@ -322,7 +322,7 @@ class StreamAppender:
         def applied(timing: CommitTiming) -> None:
             state.apply(mark)
             state.unstage(None)
-            self._feature.tell("closed", topic)
+            self._feature.emit_change("closed", topic)
             done(Appended(tail_offset(topic), False, True, request.producer))
 
         def failed(error: TopicsError) -> None:

@@ -89,7 +89,7 @@ class Contracts:
             state.description = description
             state.unstage(None)
             self._feature.kept(topic)
-            self._feature.tell(change, topic)
+            self._feature.emit_change(change, topic)
             done(description.contract)
 
         def failed(error: TopicsError) -> None:

@@ -388,9 +388,9 @@ class StreamInvalidation:
             done(self._outcome(kind, stale=True))
             return None
         if self.journal.is_touched(keys, since) or self._unseen(request, since):
-            self._tell(done, kind, touched=True)
+            self._notify(done, kind, touched=True)
             return None
-        waiter = Waiter(keys, lambda: self._tell(done, kind, touched=not self.over))
+        waiter = Waiter(keys, lambda: self._notify(done, kind, touched=not self.over))
         self.journal.join(waiter)
 
         def end() -> Outcome:
@@ -469,7 +469,7 @@ class StreamInvalidation:
         begun = [self.templates.begun(template_id) for template_id in request.templates]
         return since < max(begun, default=0) and self.journal.is_touched(frozenset((ANYTHING,)), since)
 
-    def _tell(self, done: Callable[[Outcome], None], kind: str, touched: bool) -> None:
+    def _notify(self, done: Callable[[Outcome], None], kind: str, touched: bool) -> None:
         self.counters.waits_touched += touched
         self.counters.waits_stale += not touched
         done(self._outcome(kind, touched=touched, stale=not touched))
@@ -608,7 +608,7 @@ class InvalidationService:
         self._around = Surroundings(read, watch, later, touch_settings, engine.wall, engine.steady)
         self._streams: dict[Topic, StreamInvalidation] = {}
         self._sweeping: Callable[[], None] | None = None
-        engine.topic_removed.subscribe(self._gone)
+        engine.topic_removed.subscribe(self._topic_deleted)
 
     def __iter__(self) -> Iterator[StreamInvalidation]:
         """The touches that somebody asked for."""
@@ -631,7 +631,7 @@ class InvalidationService:
                 self._sweeping = self._later(_SWEEP_S, self._sweep)
         return known
 
-    def _gone(self, topic: Topic) -> None:
+    def _topic_deleted(self, topic: Topic) -> None:
         touch = self._streams.pop(topic, None)
         if touch is not None:
             touch.end()

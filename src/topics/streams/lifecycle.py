@@ -109,17 +109,17 @@ def _values(source: Topic, counter: int, sub_offset: int) -> int:
 
 def _beginning(engine: Engine, source: Topic, asked: Position, sub_offset: int) -> tuple[bytes, str | None]:
     """The bytes of the entry at a position, up to the sub-offset, and its key."""
-    wanted, reader = asked.in_block + sub_offset, engine.reader
+    requested, reader = asked.in_block + sub_offset, engine.reader
     # Only that entry, which may be deleted. A read may stop before a character that would be cut.
     spec = ReadSpec(
-        position=Position(asked.counter), as_json=False, max_records=1, max_bytes=wanted + CHARACTER_MORE,
+        position=Position(asked.counter), as_json=False, max_records=1, max_bytes=requested + CHARACTER_MORE,
         up_to=asked.counter + 1,
     )  # fmt: skip
     plan = plan_read(source, spec.request())
     found = cutter(spec)(plan, reader)
-    if len(found.body) < wanted:
+    if len(found.body) < requested:
         raise _refusal(f"the entry behind the offset has {max(len(found.body) - asked.in_block, 0)} bytes")
-    return found.body[:wanted], _key_of(plan, reader)
+    return found.body[:requested], _key_of(plan, reader)
 
 
 def _key_of(plan: ReadPlan, reader: RunReader) -> str | None:
@@ -386,7 +386,7 @@ class Lifecycle:
             done(Created(describe(topic), False))
             return
         # Another creation is in flight; its outcome decides.
-        topic.tell_next(lambda: self._again(topic.name, request, done))
+        topic.notify_on_change(lambda: self._again(topic.name, request, done))
 
     def _again(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
         try:

@@ -127,7 +127,7 @@ class _Cut:
         self._more = 0
         """Entries beyond one for each piece."""
         self._size = 0
-        self._wanted = spec.max_records
+        self._remaining = spec.max_records
         self._in_block = 0
         """Bytes of the entry after the cursor that are delivered, if the read ends inside one."""
         self._key = None if spec.key is None else _encode(spec.key)
@@ -137,7 +137,7 @@ class _Cut:
         cursor = min(plan.start - 1, plan.end)
         for run in plan.runs:
             lo, hi = max(plan.start - run.first_seq, 0), min(plan.end + 1 - run.first_seq, run.count)
-            before = (len(self._pieces), self._more, self._size, self._wanted, self._in_block)
+            before = (len(self._pieces), self._more, self._size, self._remaining, self._in_block)
             try:
                 stop = self._take_run(run, lo, hi)
             except RetryLaterError:
@@ -155,7 +155,7 @@ class _Cut:
                     raise corrupt_error(plan, run, damage) from damage
                 stop = self._take_run(run, lo, damage.first)
             cursor = run.first_seq + stop - 1
-            if stop < hi or self._wanted <= 0:
+            if stop < hi or self._remaining <= 0:
                 break
         else:
             cursor = max(cursor, plan.end)
@@ -164,10 +164,10 @@ class _Cut:
         promoted_to = self._promoter.current_version if self._promoter is not None and self._promoted else 0
         return StreamSlice(body, len(self._pieces) + self._more, position, plan.head, plan.tombstone, promoted_to)
 
-    def _take_back(self, count: int, more: int, size: int, wanted: int, in_block: int) -> None:
+    def _take_back(self, count: int, more: int, size: int, requested: int, in_block: int) -> None:
         """Discard what was taken of a run that failed; the cursor is still before it."""
         del self._pieces[count:]
-        self._more, self._size, self._wanted, self._in_block = more, size, wanted, in_block
+        self._more, self._size, self._remaining, self._in_block = more, size, requested, in_block
 
     def _take_run(self, run: Run, lo: int, hi: int) -> int:
         """Take what fits from a run; returns the index after the last examined entry."""
@@ -175,10 +175,10 @@ class _Cut:
             return hi
         for begin, end in live_ranges(self._reader.flags(self._plan.topic_id, run), lo, hi):
             # Verify checksums only of the part that can be delivered.
-            most = end if self._key is not None else min(end, begin + self._wanted)
+            most = end if self._key is not None else min(end, begin + self._remaining)
             for view, view_lo, view_hi, offset in self._reader.views(self._plan.topic_id, run, begin, most):
                 stop = self._take_view(run, view, view_lo, view_hi, offset)
-                if stop < view_hi or self._wanted <= 0:
+                if stop < view_hi or self._remaining <= 0:
                     return offset + stop
         return hi
 
@@ -192,7 +192,7 @@ class _Cut:
         if self._promoter is not None and first_entry + lo < self._promoter.current_from:
             older = min(self._promoter.current_from - first_entry, hi)
             stop = self._take_older(self._promoter, view, lo, older, first_entry)
-            if stop < older or self._wanted <= 0:
+            if stop < older or self._remaining <= 0:
                 return stop
             lo = older
             if lo == hi:
@@ -207,14 +207,14 @@ class _Cut:
         else:
             self._pieces += data_parts(view, lo, stop)
         self._size += view.start(stop) - view.start(lo)
-        self._wanted -= stop - lo
+        self._remaining -= stop - lo
         return stop
 
     def _take_older(self, promoter: Promoter, view: View, lo: int, hi: int, first_entry: int) -> int:
         """Take entries of earlier versions, many at once while there is room."""
-        while lo < hi and self._wanted > 0:
+        while lo < hi and self._remaining > 0:
             version = promoter.version_of(first_entry + lo)
-            stop = min(hi, lo + self._wanted, lo + _TOGETHER)
+            stop = min(hi, lo + self._remaining, lo + _TOGETHER)
             if version:
                 stop = min(stop, promoter.last_of(version) + 1 - first_entry)
             parts = data_parts(view, lo, stop) if version and stop - lo > 1 else ()
@@ -227,7 +227,7 @@ class _Cut:
                 self._pieces.append(memoryview(promoted))
                 self._more += stop - lo - 1
                 self._size += len(promoted)
-                self._wanted -= stop - lo
+                self._remaining -= stop - lo
                 self._promoted = True
             lo = stop
         return lo
@@ -247,7 +247,7 @@ class _Cut:
         """Take single entries; returns the index after the last examined one."""
         text, promoter, place = memoryview(view.text), self._promoter, self._spec.position
         for index in indexes:
-            if self._wanted <= 0:
+            if self._remaining <= 0:
                 return index
             begin, end = data_span(view, index)
             data = text[begin:end]
@@ -261,14 +261,14 @@ class _Cut:
             stop = entry.size
             if entry.size - skip > room:
                 if self._pieces:
-                    self._wanted = 0
+                    self._remaining = 0
                     return index
                 if not self._spec.as_json:
                     stop = self._in_block = _cut_place(entry, skip, skip + room)
             self._pieces.append(entry.part(skip, stop))
             self._size += stop - skip
-            self._wanted -= 1
+            self._remaining -= 1
             if stop < entry.size:
-                self._wanted = 0
+                self._remaining = 0
                 return index
         return hi

@@ -374,7 +374,7 @@ class StreamFeature:
         """A topic's stream state, which a topic of /v0 gets when it is first needed: its records are JSON."""
         return stream_of(topic) or self.adopt(topic, StreamPart(JSON_TYPE))
 
-    def tell(self, change: StreamChange, topic: Topic) -> None:
+    def emit_change(self, change: StreamChange, topic: Topic) -> None:
         self.changed.emit(change, topic)
 
     def kept(self, topic: Topic) -> None:
@@ -525,7 +525,7 @@ class StreamFeature:
 
         def retired(timing: CommitTiming) -> None:
             state.retired, state.retiring = True, False
-            self.tell("deleted", topic)
+            self.emit_change("deleted", topic)
             # For everyone but its forks it is deleted, and its routers go with it.
             done(DropResult(topic.name, True, core.remove_routers(topic)))
             if not state.refs:

@@ -287,9 +287,11 @@ def _within(prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:
     if not allowed:
         yield prefix
         return
-    wanted = sorted({max(prefix, one, key=len) for one in allowed if one.startswith(prefix) or prefix.startswith(one)})
+    requested = sorted(
+        {max(prefix, one, key=len) for one in allowed if one.startswith(prefix) or prefix.startswith(one)}
+    )
     last: str | None = None
-    for one in wanted:
+    for one in requested:
         if last is None or not one.startswith(last):
             yield one
             last = one

@@ -91,12 +91,12 @@ FILES = 1024
 """For mapped segments (two each), the log, files being written, webhooks, and the interpreter."""
 
 
-def raise_limit(wanted: int) -> int:
-    """Raises the limit of the process to `wanted` as far as the system allows; returns the new limit."""
+def raise_limit(requested: int) -> int:
+    """Raises the limit of the process to `requested` as far as the system allows; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return wanted
-    target = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        return requested
+    target = requested if hard == resource.RLIM_INFINITY else min(requested, hard)
     if target > soft:
         # A system may have lower limits than the hard limit; then the limit stays unchanged.
         with contextlib.suppress(OSError, ValueError):
@@ -105,9 +105,9 @@ def raise_limit(wanted: int) -> int:
     return soft
 
 
-def connections_within(limit: int, wanted: int) -> int:
+def connections_within(limit: int, requested: int) -> int:
     """The number of connections under a limit: all but the reserved descriptors, and half of a small limit."""
-    return max(min(wanted, limit - min(FILES, limit // 2)), 1)
+    return max(min(requested, limit - min(FILES, limit // 2)), 1)
 
 
 def forget_variable(name: str) -> None:

@@ -189,7 +189,7 @@ class ModelTopic:
             if ttl and now - record.written > ttl:
                 record.fate = Fate.EVICTED
                 self.ttl_floor = record.seq + 1
-        self._told_by_the_floor()
+        self._forget_below_floor()
         for key in self.keys.values():
             key.certain = key.certain and now - key.ts <= self.config.idempotency_window_ms
 
@@ -253,9 +253,9 @@ class ModelTopic:
             oldest = self.live[0]
             oldest.fate = Fate.EVICTED
             self.cap_floor = oldest.seq + 1
-        self._told_by_the_floor()
+        self._forget_below_floor()
 
-    def _told_by_the_floor(self) -> None:
+    def _forget_below_floor(self) -> None:
         self.lost = [gap for gap in self.lost if gap[1] >= self.evict_floor]
 
 

@@ -43,7 +43,7 @@ _BLOCK_RECORDS = 4096
 """Small parts become one block, up to so many records."""
 
 
-def gather(core: EngineCore, log_topic: Topic, parts: Sequence[PartState]) -> Iterator[Copies]:
+def collect_copies(core: EngineCore, log_topic: Topic, parts: Sequence[PartState]) -> Iterator[Copies]:
     """The records of some parts, in their order."""
     slices: list[RecordSlice] = []
     count = 0
@@ -156,7 +156,7 @@ class _Decision(LogOperation):
         self._committed = committed
 
     def apply(self, timing: CommitTiming) -> None:
-        self._feature.drop(self.topic, self._feature.book.commit(self._committed))
+        self._feature.drop(self.topic, self._feature.table.commit(self._committed))
 
     def undo(self, error: TopicsError) -> None:
         """The transaction is still open."""
@@ -280,7 +280,7 @@ class Commit:
         for name, some in _by_topic(parts).items():
             topic = self._topics[name]
             path.check(topic, patient=True)
-            for copies in gather(core, self._log_topic, some):
+            for copies in collect_copies(core, self._log_topic, some):
                 loads.append((topic, copies if topic.guard is None else self._admitted(topic, copies)))
         path.check(self._log_topic, patient=True)
         return loads

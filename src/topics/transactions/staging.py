@@ -79,7 +79,7 @@ class _Stage:
     def applied(self, topic: Topic) -> None:
         self._entry.expect(-1, -self._count, -self._size)
         feature = self._feature
-        feature.drop(topic, feature.book.stage(self._staged, self._first_seq, self._count, self._size))
+        feature.drop(topic, feature.table.stage(self._staged, self._first_seq, self._count, self._size))
 
     def undone(self, topic: Topic, error: TopicsError) -> None:
         self._entry.expect(-1, -self._count, -self._size)
@@ -89,22 +89,22 @@ class Stager:
     def __init__(self, core: EngineCore, feature: TransactionFeature, write: Write) -> None:
         self._core = core
         self._feature = feature
-        self._book = feature.book
+        self._table = feature.table
         self._write = write
 
     # Beginning
 
     def begin(self, request: BeginRequest, permit: Permit, done: TransactionDone) -> None:
-        core, book = self._core, self._book
+        core, table = self._core, self._table
         core.check_accepting()
         check_name("id", request.id)
         if request.attempt is not None:
             check_name("attempt", request.attempt)
-        known = book.known.get(request.name)
+        known = table.known.get(request.name)
         if known is not None and known.sequence >= request.sequence:
             done(self.answer_known(known, request.sequence, permit))
             return
-        entry = book.open.get(request.name)
+        entry = table.open.get(request.name)
         if entry is not None:
             check_owner(entry, request.owner)
             if entry.committing is not None:
@@ -130,23 +130,23 @@ class Stager:
         begun = Begun(request.name, request.sequence, attempt, request.owner, timeout_ms, core.wall())
 
         def begin(timing: CommitTiming) -> None:
-            self._feature.drop(topic, self._book.begin(begun))
-            entry = self._book.open[request.name]
+            self._feature.drop(topic, self._table.begin(begun))
+            entry = self._table.open[request.name]
             self._touch(entry)
             done(self.describe(entry))
 
         self._log(topic, FrameKind.TXN_BEGIN, begun, begin, done)
 
     def _check_room(self, request: BeginRequest) -> None:
-        limits, book = self._core.limits, self._book
-        if limits.max_transactions and book.open_of(request.owner) >= limits.max_transactions:
+        limits, table = self._core.limits, self._table
+        if limits.max_transactions and table.open_of(request.owner) >= limits.max_transactions:
             raise ThrottledError.over_cap("max_transactions", limits.max_transactions)
-        if request.name not in book.known:
-            ids = len(book.known.keys() | book.open.keys())
-            if ids >= limits.max_transaction_ids or book.known_bytes > _KNOWN_BYTES_MAX:
+        if request.name not in table.known:
+            ids = len(table.known.keys() | table.open.keys())
+            if ids >= limits.max_transaction_ids or table.known_bytes > _KNOWN_BYTES_MAX:
                 raise ThrottledError.over_cap("max_transaction_ids", limits.max_transaction_ids)
             most = limits.max_transaction_ids_per_key
-            if most and request.tenant and book.ids_of(request.tenant) >= most:
+            if most and request.tenant and table.ids_of(request.tenant) >= most:
                 raise ThrottledError.over_cap("max_transaction_ids_per_key", most)
 
     # Staging
@@ -201,7 +201,7 @@ class Stager:
         grown = size - (old.size if old else 0)
         if entry.bytes + entry.inflight_bytes + grown > limits.max_transaction_bytes:
             raise TransactionTooLargeError("bytes", limits.max_transaction_bytes)
-        if limits.max_staged_bytes and self._book.staged_bytes(entry.owner) + grown > limits.max_staged_bytes:
+        if limits.max_staged_bytes and self._table.staged_bytes(entry.owner) + grown > limits.max_staged_bytes:
             raise ThrottledError.over_cap("max_staged_bytes", limits.max_staged_bytes)
 
     def _postponed(self, request: StageRequest, count: int, size: int, done: StageDone, prepared: object) -> bool:
@@ -255,7 +255,7 @@ class Stager:
         ended = Ended(entry.id, entry.sequence, entry.attempt)
 
         def end(timing: CommitTiming) -> None:
-            self._feature.drop(topic, self._book.end(ended))
+            self._feature.drop(topic, self._table.end(ended))
             done(TransactionResult(id=shown(entry.id), sequence=entry.sequence, state="aborted", attempt=entry.attempt))
 
         self._log(topic, FrameKind.TXN_END, ended, end, done)
@@ -275,8 +275,8 @@ class Stager:
         """The open transaction that is meant."""
         if not is_topic_name(ref.id):
             raise TransactionNotFoundError(ref.id)
-        entry = self._book.open.get(ref.name)
-        known = self._book.known.get(ref.name)
+        entry = self._table.open.get(ref.name)
+        known = self._table.known.get(ref.name)
         if entry is None:
             if known is not None and ref.sequence <= known.sequence:
                 raise TransactionSequenceError(ref.id, ref.sequence, known.sequence)
@@ -289,7 +289,7 @@ class Stager:
     def describe(self, entry: OpenTransaction) -> TransactionResult:
         return TransactionResult(
             id=shown(entry.id), sequence=entry.sequence, state="open", attempt=entry.attempt, parts=len(entry.parts),
-            records=entry.records, bytes=entry.bytes, expires_ts=self._core.time.told(entry.deadline),
+            records=entry.records, bytes=entry.bytes, expires_ts=self._core.time.wall_time(entry.deadline),
         )  # fmt: skip
 
     def answer_known(self, known: KnownState, sequence: int, permit: Permit) -> TransactionResult:

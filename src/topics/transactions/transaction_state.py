@@ -42,7 +42,7 @@ from topics.transactions.transaction_frames import (
 )
 
 SeqRange = tuple[int, int]
-Told = Callable[..., None]
+Done = Callable[..., None]
 
 _ENTRY_BYTES = 64
 
@@ -73,7 +73,7 @@ class OpenTransaction:
         """Parts that are on their way to the log."""
         self.inflight_records = 0
         self.inflight_bytes = 0
-        self.committing: list[Told] | None = None
+        self.committing: list[Done] | None = None
         """While a commit is on its way: everyone who waits for it."""
 
     def expect(self, parts: int, records: int, size: int) -> None:
@@ -199,7 +199,7 @@ class TransactionFeature:
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
-        self.book = TransactionTable()
+        self.table = TransactionTable()
         self._topic: Topic | None = None
         self._waiting: list[Callable[[Topic | TopicsError], None]] | None = None
         core.features.add(self)
@@ -208,24 +208,24 @@ class TransactionFeature:
 
     def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
         if frame.kind is FrameKind.TXN_BEGIN:
-            ranges = self.book.begin(decode_begun(frame.body))
+            ranges = self.table.begin(decode_begun(frame.body))
         elif frame.kind is FrameKind.TXN_STAGE:
             # The records themselves were appended by whoever reads the log.
             staged, body = decode_stage(frame.body)
             block = decode_block(body)
-            ranges = self.book.stage(staged, block.first_seq, block.count, block.payload_bytes)
+            ranges = self.table.stage(staged, block.first_seq, block.count, block.payload_bytes)
         elif frame.kind is FrameKind.TXN_END:
-            ranges = self.book.end(decode_ended(frame.body))
+            ranges = self.table.end(decode_ended(frame.body))
         else:
-            ranges = self.book.commit(decode_committed(frame.body))
+            ranges = self.table.commit(decode_committed(frame.body))
         self._adopt(topic)
         self.drop(topic, ranges)
 
     def save(self, topic: Topic) -> bytes:
-        return encode_mark(self.book.part())
+        return encode_mark(self.table.part())
 
     def load(self, topic: Topic, part: bytes) -> None:
-        self.book.load(decode_part(part))
+        self.table.load(decode_part(part))
         self._adopt(topic)
 
     def may_page_out(self, topic: Topic) -> bool:
@@ -235,14 +235,14 @@ class TransactionFeature:
         topic = self._core.directory.find(TOPIC_NAME)
         if topic is not None:
             self._adopt(topic)
-        for entry in self.book.open.values():
+        for entry in self.table.open.values():
             entry.deadline = self._core.time.resumed(Ending(entry.touched_ms + entry.timeout_ms, entry.timeout_ms))
 
     def _adopt(self, topic: Topic) -> None:
         self._topic = topic
         topic.guard = topic.guard or SystemTopic()
         if not topic.parts or PART_NAME not in topic.parts:
-            topic.parts = {**(topic.parts or {}), PART_NAME: self.book}
+            topic.parts = {**(topic.parts or {}), PART_NAME: self.table}
 
     # Shared with live operations
 

@@ -36,7 +36,7 @@ class Transactions:
     def __init__(self, core: EngineCore, write: Write, put_topic: PutTopic) -> None:
         self._core = core
         self._feature = TransactionFeature(core)
-        self.book = self._feature.book
+        self.table = self._feature.table
         self._stager = Stager(core, self._feature, write)
         self._put_topic = put_topic
         self._queue: deque[tuple[OpenTransaction, list[PartState]]] = deque()
@@ -68,32 +68,32 @@ class Transactions:
         if not is_topic_name(transaction_id):
             raise TransactionNotFoundError(transaction_id)
         name = scoped(tenant, transaction_id)
-        entry = self.book.open.get(name)
+        entry = self.table.open.get(name)
         if entry is not None:
             check_owner(entry, owner)
             return self._stager.describe(entry)
-        known = self.book.known.get(name)
+        known = self.table.known.get(name)
         if known is None:
             raise TransactionNotFoundError(transaction_id)
         return self._stager.answer_known(known, known.sequence, permit)
 
     def tick(self) -> None:
         """Ends what is abandoned, and forgets what is old."""
-        core, book, now = self._core, self.book, self._core.steady()
+        core, table, now = self._core, self.table, self._core.steady()
         topic = self._feature.topic
         if core.closed or topic is None:
             return
-        for entry in list(book.open.values()):
+        for entry in list(table.open.values()):
             idle = entry.committing is None and not entry.inflight
             if idle and now >= entry.deadline and core.path.takes_notes(topic):
                 self.aborts += 1
                 self._stager.end(entry, lambda outcome: None)
         oldest = core.wall() - core.limits.transaction_retention_ms
-        old = [known.id for known in book.known.values() if known.now_ms < oldest]
+        old = [known.id for known in table.known.values() if known.now_ms < oldest]
         if old:
             core.before_change(topic)
         for transaction_id in old:
-            book.forget(transaction_id)
+            table.forget(transaction_id)
 
     # Committing
 
@@ -103,7 +103,7 @@ class Transactions:
         Whoever comes again with a sequence that is committed is told so, and nothing changes.
         """
         self._core.check_accepting()
-        known = self.book.known.get(ref.name) if is_topic_name(ref.id) else None
+        known = self.table.known.get(ref.name) if is_topic_name(ref.id) else None
         if known is not None and known.sequence >= ref.sequence:
             done(self._stager.answer_known(known, ref.sequence, permit))
             return
@@ -121,11 +121,11 @@ class Transactions:
         entry.committing = [done]
         self._make(firsts, entry, chosen)
 
-    def _make(self, wanted: list[PartState], entry: OpenTransaction, parts: list[PartState]) -> None:
-        """Makes the topics that are missing, one after the other, then commits. `wanted` has the first part of each
+    def _make(self, requested: list[PartState], entry: OpenTransaction, parts: list[PartState]) -> None:
+        """Makes the topics that are missing, one after the other, then commits. `requested` has the first part of each
         topic that was not looked at yet: who else makes one meanwhile gives it its config."""
         core = self._core
-        again, failed = partial(self._make, wanted, entry, parts), partial(self._answer, entry)
+        again, failed = partial(self._make, requested, entry, parts), partial(self._answer, entry)
 
         def made(outcome: PutResult | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
@@ -134,15 +134,15 @@ class Transactions:
                 again()
 
         try:
-            while wanted:
-                part = wanted[-1]
+            while requested:
+                part = requested[-1]
                 topic = core.directory.find(part.topic)
                 if topic is None:
                     self._put_topic(part.topic, _config_of(part), made)
                     return
                 if wait_while_in_motion(core, topic, again, failed):
                     return
-                wanted.pop()
+                requested.pop()
         except TopicsError as error:
             failed(error)
             return
@@ -181,11 +181,11 @@ class Transactions:
 def _choose(entry: OpenTransaction, names: Sequence[str] | None) -> list[PartState]:
     if names is None:
         return list(entry.parts.values())
-    wanted = dict.fromkeys(names)
-    missing = [name for name in wanted if name not in entry.parts]
+    requested = dict.fromkeys(names)
+    missing = [name for name in requested if name not in entry.parts]
     if missing:
         raise TransactionIncompleteError(shown(entry.id), missing)
-    return [entry.parts[name] for name in wanted]
+    return [entry.parts[name] for name in requested]
 
 
 def _config_of(part: PartState) -> TopicConfigPatch:

@@ -202,7 +202,7 @@ def render(copies: Copies, first_seq: int, ts: int, base: int) -> Fragments:
         return Fragments(text, ROW.pack(base, copies.metas[0], last & 0xFFFF, head), copies.sizes[0], copies.traits)
     digits = len(str(first_seq))
     if len(str(first_seq + count - 1)) != digits:
-        return _render_apart(copies, first_seq, ts, base, 10**digits - first_seq)
+        return _render_separately(copies, first_seq, ts, base, 10**digits - first_seq)
     arguments: list[object] = [None] * (2 * count)
     arguments[0::2] = range(first_seq, first_seq + count)
     arguments[1::2] = copies.rests
@@ -216,7 +216,7 @@ def render(copies: Copies, first_seq: int, ts: int, base: int) -> Fragments:
     return Fragments(text, rows.tobytes(), sum(copies.sizes), copies.traits)
 
 
-def _render_apart(copies: Copies, first_seq: int, ts: int, base: int, before: int) -> Fragments:
+def _render_separately(copies: Copies, first_seq: int, ts: int, base: int, before: int) -> Fragments:
     """Where the seqs become longer by a digit: one half at a time."""
     start = copies.offsets[before]
     behind = Copies(
@@ -233,8 +233,8 @@ def _render_apart(copies: Copies, first_seq: int, ts: int, base: int, before: in
 def filtered(slices: Sequence[RecordSlice], passes: Iterable[int]) -> list[RecordSlice]:
     """The slices without everything but the seqs that pass, which are ascending."""
     kept: list[RecordSlice] = []
-    wanted = iter(passes)
-    seq = next(wanted, None)
+    requested = iter(passes)
+    seq = next(requested, None)
     for slice_ in slices:
         view, origin = slice_.view, slice_.origin
         while seq is not None and seq <= slice_.last_seq:
@@ -243,7 +243,7 @@ def filtered(slices: Sequence[RecordSlice], passes: Iterable[int]) -> list[Recor
                 kept[-1] = RecordSlice(view, kept[-1].lo, index + 1, origin)
             else:
                 kept.append(RecordSlice(view, index, index + 1, origin))
-            seq = next(wanted, None)
+            seq = next(requested, None)
     return kept
 
 

@@ -19,7 +19,7 @@ Task = asyncio.Task[None]
 
 __all__ = [
     "Bell", "Condition", "Connection", "Crew", "Flag", "Future", "Interrupted", "Interruption", "Lock",
-    "Slots", "Task", "WebSocket", "connect", "dial", "join", "new_future", "outcome_of", "settle", "sleep",
+    "Slots", "Task", "WebSocket", "connect", "dial", "join", "new_future", "outcome_of", "resolve_future", "sleep",
     "spawn", "stopped_by_signal",
 ]  # fmt: skip
 
@@ -32,8 +32,8 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._came: list[bytes] = []
-        self._came_bytes = 0
+        self._received: list[bytes] = []
+        self._received_bytes = 0
         self._ended = False
         self._error: Exception | None = None
         self._reader: asyncio.Future[None] | None = None
@@ -49,18 +49,18 @@ class Connection(asyncio.Protocol):
 
     async def read(self, timeout_s: float) -> bytes:
         """What came; nothing at all is the end."""
-        if not self._came and not self._ended:
+        if not self._received and not self._ended:
             self._reader = self._loop.create_future()
             await self._wait(self._reader, timeout_s)
-        if not self._came:
+        if not self._received:
             if self._error is not None:
                 raise self._error
             return b""
-        data = self._came[0] if len(self._came) == 1 else b"".join(self._came)
-        self._came.clear()
-        if self._came_bytes > _BUFFER_BYTES_MAX and self._transport is not None:
+        data = self._received[0] if len(self._received) == 1 else b"".join(self._received)
+        self._received.clear()
+        if self._received_bytes > _BUFFER_BYTES_MAX and self._transport is not None:
             self._transport.resume_reading()
-        self._came_bytes = 0
+        self._received_bytes = 0
         return data
 
     async def start_tls(self, context: ssl.SSLContext, name: str, timeout_s: float) -> None:
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_usable(self) -> bool:
         """Whether a request may be tried on it: nothing came since the last answer, also no end."""
-        return not (self._ended or self._came) and self._loop is asyncio.get_running_loop()
+        return not (self._ended or self._received) and self._loop is asyncio.get_running_loop()
 
     def close(self) -> None:
         if self._transport is not None and not self._loop.is_closed():
@@ -98,9 +98,9 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._came.append(data)
-        self._came_bytes += len(data)
-        if self._came_bytes > _BUFFER_BYTES_MAX and self._transport is not None:
+        self._received.append(data)
+        self._received_bytes += len(data)
+        if self._received_bytes > _BUFFER_BYTES_MAX and self._transport is not None:
             self._transport.pause_reading()
         _wake(self._reader)
 
@@ -195,11 +195,11 @@ class Interruption:
 
     def __init__(self) -> None:
         self._timeout: asyncio.Timeout | None = None
-        self._came = False
+        self._received = False
 
     def trigger(self) -> bool:
         """Ends the block, and returns whether anybody was in it."""
-        self._came = True
+        self._received = True
         if self._timeout is None:
             return False
         if not self._timeout.expired():
@@ -218,7 +218,7 @@ class Interruption:
         try:
             await timeout.__aexit__(kind, error, trace)
         except TimeoutError:
-            return self._came
+            return self._received
         return False
 
 
@@ -261,7 +261,7 @@ def new_future() -> "Future[Any]":
     return asyncio.get_running_loop().create_future()
 
 
-def settle(future: "Future[Any]", outcome: object) -> None:
+def resolve_future(future: "Future[Any]", outcome: object) -> None:
     if future.done():
         return
     if isinstance(outcome, ClientError):

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 from websockets.exceptions import ConnectionClosed
 
-from topics_client._async.net import Condition, Flag, Lock, Task, dial, join, new_future, outcome_of, settle, spawn
+from topics_client._async.net import (
+    Condition,
+    Flag,
+    Lock,
+    Task,
+    dial,
+    join,
+    new_future,
+    outcome_of,
+    resolve_future,
+    spawn,
+)
 from topics_client.answers import Appended
 from topics_client.errors import ClientError, ConnectionFailed, RetryLater
 from topics_client.inbox import LiveItem
@@ -164,7 +175,7 @@ class AsyncSocket(AsyncIterator[LiveItem]):
             if self._reader is None:
                 await self._start()
             async with self._changed:
-                text = make(lambda outcome: settle(future, outcome))
+                text = make(lambda outcome: resolve_future(future, outcome))
                 connection = self._connection
             if connection is not None:
                 await self._send(connection, text)

@@ -7,7 +7,7 @@ from topics_client._async.net import Bell, Crew, Flag, Interrupted, Lock, join, 
 from topics_client.errors import ClientClosed, ClientError
 from topics_client.requests import A, Request
 from topics_client.retry import may_try_again
-from topics_client.worker_state import Idling, RetryJob, Settled, WorkerPlan, WorkerState
+from topics_client.worker_state import AckOutcome, Idling, RetryJob, WorkerPlan, WorkerState
 from topics_protocol.records import Job
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class AsyncWorker:
         self._room = Bell()
         # Guards the state, and what is said of it: jobs end beside each other.
         self._lock = Lock()
-        self._settling = False
+        self._sending_outcomes = False
 
     @property
     def node(self) -> str:
@@ -125,23 +125,23 @@ class AsyncWorker:
                 self._state.succeeded(job)
             else:
                 self._state.failed(job, error)
-        await self._settle()
+        await self._send_outcomes()
 
-    async def _settle(self) -> None:
+    async def _send_outcomes(self) -> None:
         """Tells the server of jobs that have ended. One does it for all that end meanwhile."""
         async with self._lock:
-            if self._settling:
+            if self._sending_outcomes:
                 return
-            self._settling = True
+            self._sending_outcomes = True
         try:
             while True:
                 async with self._lock:
                     todo = self._state.settlement()
                     if not todo:
-                        self._settling = False
+                        self._sending_outcomes = False
                         return
                 for request, jobs in todo:
-                    outcome: Settled | ClientError
+                    outcome: AckOutcome | ClientError
                     try:
                         outcome = await self._client.send(request)
                     except ClientError as error:
@@ -150,7 +150,7 @@ class AsyncWorker:
                         self._state.settled(jobs, outcome)
                     self._room.ring()
         except BaseException:
-            self._settling = False
+            self._sending_outcomes = False
             raise
 
     async def _keep(self, over: Flag) -> None:

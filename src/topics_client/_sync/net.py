@@ -26,7 +26,7 @@ Task = threading.Thread
 
 __all__ = [
     "Bell", "Condition", "Connection", "Crew", "Flag", "Future", "Interrupted", "Interruption", "Lock",
-    "Slots", "Task", "WebSocket", "connect", "dial", "join", "new_future", "outcome_of", "settle", "sleep",
+    "Slots", "Task", "WebSocket", "connect", "dial", "join", "new_future", "outcome_of", "resolve_future", "sleep",
     "spawn", "stopped_by_signal",
 ]  # fmt: skip
 
@@ -194,7 +194,7 @@ def new_future() -> "Future[Any]":
     return Future()
 
 
-def settle(future: "Future[Any]", outcome: object) -> None:
+def resolve_future(future: "Future[Any]", outcome: object) -> None:
     if future.done():
         return
     if isinstance(outcome, ClientError):

@@ -106,14 +106,15 @@ class StreamTail:
             if event.name == "data":
                 self._data = base64.b64decode(event.data) if self._is_base64 else event.data
             elif event.name == "control":
-                told = msgspec.json.decode(event.data, type=_Control)
+                reported = msgspec.json.decode(event.data, type=_Control)
                 self._progress = True
                 data, self._data = self._data or b"", None
                 self._take(
                     StreamPage(
                         name=self._name, content_type=self._content_type, content=data,
-                        next_offset=told.stream_next_offset, up_to_date=told.up_to_date, closed=told.stream_closed,
-                        gap=told.stream_gap,
+                        next_offset=reported.stream_next_offset,
+                        up_to_date=reported.up_to_date, closed=reported.stream_closed,
+                        gap=reported.stream_gap,
                     )
                 )  # fmt: skip
         except ValueError as problem:

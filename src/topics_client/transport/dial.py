@@ -53,9 +53,9 @@ def dial_errors(session: Session) -> Iterator[None]:
     try:
         yield
     except InvalidStatus as error:
-        told = error.response
-        headers = {name.lower(): value for name, value in told.headers.raw_items()}
-        response = Response(told.status_code, told.reason_phrase, headers, bytes(told.body or b""))
+        reported = error.response
+        headers = {name.lower(): value for name, value in reported.headers.raw_items()}
+        response = Response(reported.status_code, reported.reason_phrase, headers, bytes(reported.body or b""))
         raise response_error(response, session.clock) from error
     except (OSError, EOFError, WebSocketException) as error:
         what = str(error) or type(error).__name__

@@ -160,8 +160,8 @@ def test_a_key_that_was_used_for_something_else_is_told_or_refused(
         [{"data": {"a": 1}}], [{**written[0], "node": "n"}], written * 2, [{**written[0], "data": {"a": 2}}],
     ]  # fmt: skip
     for other in others:
-        told = send(other).json()
-        assert (told["deduped"], told["differs"], told["seqs"]) == (True, True, [1])
+        reported = send(other).json()
+        assert (reported["deduped"], reported["differs"], reported["seqs"]) == (True, True, [1])
         detail = refused(send(other, idempotency_check=True), 409, "idempotency_conflict")
         assert detail == {"topic": name, "first_seq": 1, "last_seq": 1}
     assert api.get(f"/v0/topics/{name}").json()["count"] == 1

@@ -169,9 +169,9 @@ def test_a_refusal_can_be_read_too(keyed: LiveServer) -> None:
 def token_of(api: httpx.Client, ttl_ms: int = 60_000, key: str = "all") -> str:
     answer = api.post("/v0/tokens", json={"ttl_ms": ttl_ms}, headers={"authorization": f"Bearer {key}"})
     assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store"), answer.text
-    told = answer.json()
-    assert set(told) == {"token", "expires_ms", "performance"}
-    return str(told["token"])
+    reported = answer.json()
+    assert set(reported) == {"token", "expires_ms", "performance"}
+    return str(reported["token"])
 
 
 def test_a_token_opens_every_kind_of_stream(keyed: LiveServer, keyed_api: httpx.Client) -> None:

@@ -120,8 +120,13 @@ def test_a_diff_with_an_epoch_is_never_taken_for_one_of_another_topic(
     append(*range(5))
     for cursor in (0, 1, 5, 2**64 - 1):
         read = diff(from_seq=cursor, epoch=epoch, limit=3)
-        told = read["tombstone"]
-        assert (told["reason"], told["gap_from"], told["gap_to"], told["head_seq"]) == ("recreated", 1, 5, 5)
+        reported = read["tombstone"]
+        assert (reported["reason"], reported["gap_from"], reported["gap_to"], reported["head_seq"]) == (
+            "recreated",
+            1,
+            5,
+            5,
+        )
         assert (seqs(read), read["next_from_seq"]) == ([1, 2, 3], 3)
         assert read["epoch"] != epoch
     # Without its epoch the cursor fits the new topic as well as the old one.

@@ -117,14 +117,14 @@ class Sender:
 
 def shown(replies: list[Reply]) -> list[tuple[int, Any]]:
     """What was answered, without what differs from one time to the next."""
-    told = []
+    reported = []
     for reply in replies:
         body = json.loads(reply.body)
         for varies in ("performance", "topic", "config", "created_ts", "epoch"):
             body.pop(varies, None)
         error = body.get("error")
-        told.append((reply.status, (error["code"], error.get("detail", {}).get("first_seq")) if error else body))
-    return told
+        reported.append((reply.status, (error["code"], error.get("detail", {}).get("first_seq")) if error else body))
+    return reported
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -137,8 +137,8 @@ def test_requests_in_one_piece_are_answered_as_one_by_one(server: LiveServer, na
         line.ask(line.append(b'{"records":[{"data":0}]}'))
     for _ in range(40):
         size = luck.choice((1, 2, 5, 16, 40))
-        wanted = shown([single.ask(one_by_one.next())[0] for _ in range(size)])
-        assert shown(many.ask(*[together.next() for _ in range(size)])) == wanted
+        requested = shown([single.ask(one_by_one.next())[0] for _ in range(size)])
+        assert shown(many.ask(*[together.next() for _ in range(size)])) == requested
     stored = []
     for topic in (f"{name}-single", f"{name}-many"):
         page = httpx.post(f"{server.url}/v0/topics/{topic}/diff", json={"limit": 1000, "include_tags": True}).json()
@@ -213,9 +213,9 @@ def test_many_connections_at_a_time_keep_their_order_and_lose_nothing(server: Li
         if not records:
             break
         stored |= {record["$seq"]: record["data"] for record in records}
-    told = {seq: data for each in acknowledged for seq, data in each}
-    assert len(told) == 8 * 30 * 16
-    assert {seq: data for seq, data in stored.items() if seq > 1} == told
+    reported = {seq: data for each in acknowledged for seq, data in each}
+    assert len(reported) == 8 * 30 * 16
+    assert {seq: data for seq, data in stored.items() if seq > 1} == reported
     for place, each in enumerate(acknowledged):
         assert [data for _, data in each] == [[place, 100_001 + number] for number in range(480)]
         assert [seq for seq, _ in each] == sorted(seq for seq, _ in each)

@@ -83,8 +83,8 @@ class World:
         for client, name in ((self.acme, real["stream"]), (self.zeta, "zeta:s")):
             assert client.put(f"/v1/stream/{name}", headers=text).is_success
         for client, name, sub in ((self.acme, real["stream"], real["sub"]), (self.zeta, "zeta:s", "zeta:sub")):
-            wanted = {"type": "pull-wake", "streams": [name], "wake_stream": name}
-            assert client.put(f"/v1/stream/__ds/subscriptions/{sub}", json=wanted).is_success
+            requested = {"type": "pull-wake", "streams": [name], "wake_stream": name}
+            assert client.put(f"/v1/stream/__ds/subscriptions/{sub}", json=requested).is_success
         assert self.acme.post(f"/v1/stream/{real['stream']}", content=SECRET, headers=text).is_success
         begun = {"id": real["transaction"], "sequence": 1}
         assert self.acme.post("/v0/transactions", json=begun).status_code == 201
@@ -177,9 +177,9 @@ def test_a_name_of_another_tenant_is_out_of_reach(world: World, route: str, numb
     for kind, words in (("real", world.real), ("absent", world.absent)):
         answer = _send(world, method, ask, words)
         assert answer.status_code in (ask.answers or (403,)), answer.text
-        told = _neutral(answer.text, words)
-        assert SECRET not in told
-        assert "acme" not in told, "it names something that the request did not"
+        reported = _neutral(answer.text, words)
+        assert SECRET not in reported
+        assert "acme" not in reported, "it names something that the request did not"
         answers[kind] = _neutral(json.dumps(_bare(answer)), words)
     if route != "GET /v0/metrics" and not ask.tells:
         assert answers["real"] == answers["absent"], "it tells whether there is such a thing"

@@ -125,8 +125,8 @@ def test_what_streams_refuse_over_v0_is_described(server: LiveServer) -> None:
         ):
             answer = api.request(method, f"/v0/topics/{name}", json=body)
             assert answer.json()["error"]["code"] == code
-            told = DOCUMENT["paths"]["/v0/topics/{topic}"][method]["responses"][str(answer.status_code)]
-            assert code in str(told)
+            reported = DOCUMENT["paths"]["/v0/topics/{topic}"][method]["responses"][str(answer.status_code)]
+            assert code in str(reported)
 
 
 def test_every_route_is_described_or_meant_not_to_be(server: LiveServer) -> None:

@@ -76,16 +76,16 @@ def test_with_keys_the_files_are_for_everybody_and_the_rest_is_not(tmp_path: Pat
             assert api.get("/console").status_code == 200
             assert api.get("/console/api.js").status_code == 200
             refused(api.get("/v0/self"), 401, "unauthorized")
-            told = api.get("/v0/self", headers={"authorization": "Bearer till"}).json()
-            assert told["key"] == {"name": "#2", "scopes": ["read", "write"], "prefixes": ["shop.", "common."]}
-            assert told["keys_required"]
-            assert told["limits"]["max_topics"] == 77
+            reported = api.get("/v0/self", headers={"authorization": "Bearer till"}).json()
+            assert reported["key"] == {"name": "#2", "scopes": ["read", "write"], "prefixes": ["shop.", "common."]}
+            assert reported["keys_required"]
+            assert reported["limits"]["max_topics"] == 77
 
 
 def test_without_keys_everybody_may_do_everything_and_is_told_so(api: httpx.Client) -> None:
-    told = api.get("/v0/self").json()
-    assert told["key"] == {"name": "", "scopes": ["read", "write", "delete", "admin"], "prefixes": []}
-    assert not told["keys_required"]
+    reported = api.get("/v0/self").json()
+    assert reported["key"] == {"name": "", "scopes": ["read", "write", "delete", "admin"], "prefixes": []}
+    assert not reported["keys_required"]
 
 
 def test_without_keys_a_name_of_elsewhere_gets_no_page(tmp_path: Path) -> None:

@@ -94,9 +94,9 @@ def test_a_redrive_out_of_a_topic_that_the_config_names_does_not_tell_its_name(
 def test_metrics_name_only_what_the_key_may_see(boss: httpx.Client, zeta: httpx.Client, accept: str) -> None:
     boss.put("/v0/topics/acme:m", json={})
     boss.put("/v0/topics/zeta:m", json=_queue("zeta:dead"))
-    told = zeta.get("/v0/metrics", headers={"accept": accept}).text
-    assert "zeta:m" in told
-    assert "acme" not in told
+    reported = zeta.get("/v0/metrics", headers={"accept": accept}).text
+    assert "zeta:m" in reported
+    assert "acme" not in reported
     assert "acme:m" in boss.get("/v0/metrics", headers={"accept": accept}).text
 
 

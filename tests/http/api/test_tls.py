@@ -166,8 +166,8 @@ def test_the_client_and_the_command_line_trust_whom_they_are_told_to(site: Site)
         "import sys; from topics.cli import main; sys.exit(main(sys.argv[1:]))",
         "ls",
     ]
-    told = {**environment, "SSL_CERT_FILE": str(site.authority.file)}
-    done = subprocess.run(program, env=told, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+    reported = {**environment, "SSL_CERT_FILE": str(site.authority.file)}
+    done = subprocess.run(program, env=reported, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
     assert done.returncode == 0 and "by-client" in done.stdout, done.stderr
     done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
     assert done.returncode != 0, "nobody else has heard of the authority"

@@ -71,8 +71,8 @@ def test_spans_are_exported(tmp_path: Path, receiver: Receiver, collector: Colle
         httpx.Client(base_url=live.url, headers=headers) as api,
     ):
         answer = api.post("/v0/topics/a", json={"records": [{"data": 1}]}, headers=TRACED)
-        told = re.fullmatch(rf"00-{TRACE}-([0-9a-f]{{16}})-01", answer.headers["traceresponse"])
-        assert told is not None and told[1] != SPAN
+        reported = re.fullmatch(rf"00-{TRACE}-([0-9a-f]{{16}})-01", answer.headers["traceresponse"])
+        assert reported is not None and reported[1] != SPAN
         api.post("/v0/topics/a/diff", json={"from_seq": "wrong"})
         httpx.get(f"{live.url}/v0/topics", headers={"authorization": "Bearer nobody"})
         called = wake(api, receiver)
@@ -80,7 +80,11 @@ def test_spans_are_exported(tmp_path: Path, receiver: Receiver, collector: Colle
         assert api.get("/v0/routers", headers=not_sampled).headers["traceresponse"].endswith("-00")
         live.stop()  # It sends what is left.
         written = collector.wait_for("POST /v0/topics/{topic}")
-        assert (written.trace_id.hex(), written.parent_span_id.hex(), written.span_id.hex()) == (TRACE, SPAN, told[1])
+        assert (written.trace_id.hex(), written.parent_span_id.hex(), written.span_id.hex()) == (
+            TRACE,
+            SPAN,
+            reported[1],
+        )
         assert written.trace_state == "vendor=7"
         assert written.end_time_unix_nano > written.start_time_unix_nano
         assert attributes(written) == {

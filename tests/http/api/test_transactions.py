@@ -57,11 +57,11 @@ def test_from_the_beginning_to_the_commit_and_once_more(api: httpx.Client, name:
         {"topic": one, "first_seq": 1, "last_seq": 2, "count": 2},
         {"topic": two, "first_seq": 1, "last_seq": 1, "count": 1},
     ]
-    wanted = {"id": name, "sequence": 1, "state": "committed", "records": 3, "deduped": False, "topics": placed}
+    requested = {"id": name, "sequence": 1, "state": "committed", "records": 3, "deduped": False, "topics": placed}
     done = commit(api, name, attempt=attempt)
-    assert (done.status_code, without_performance(done)) == (200, wanted)
+    assert (done.status_code, without_performance(done)) == (200, requested)
     assert (values(api, one), values(api, two)) == (["x", {"y": 1}], [5])
-    again = {**wanted, "deduped": True}
+    again = {**requested, "deduped": True}
     api.delete(f"/v0/topics/{one}")
     for answer in (commit(api, name), begin(api, name), api.get(f"/v0/transactions/{name}")):
         assert (answer.status_code, without_performance(answer)) == (200, again)

@@ -503,8 +503,8 @@ def test_the_newest_stream_of_a_session_wins(server: LiveServer, append: Append,
         old.events(2)
         with session.open() as new:
             assert new.event().name == "caught-up"
-            told = old.event()
-            assert (told.name, told.data["code"], told.id) == ("error", 409, None)
+            reported = old.event()
+            assert (reported.name, reported.data["code"], reported.id) == ("error", 409, None)
             old.ended()
             append(2)
             assert new.event().seqs == [2]

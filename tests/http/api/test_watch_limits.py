@@ -118,8 +118,8 @@ def test_connections_and_sessions_have_a_limit_and_are_told_by_metrics(tmp_path:
         assert refused_one.headers["retry-after"] == "1"
         with sessions[0].open() as one, sessions[1].open():
             assert one.event().seqs == [1]
-            told = metrics(live)
-            assert (told["topics_sse_connections"], told["topics_watch_sessions"]) == (2, 3)
+            reported = metrics(live)
+            assert (reported["topics_sse_connections"], reported["topics_watch_sessions"]) == (2, 3)
             with EventStream(live.url, sessions[2].made["stream_url"]) as third:
                 assert refused(third.refusal, 429, "throttled") == {"limit": "max_sse_connections", "max": 2}
             # Coming back to a session that has a stream takes the place of that stream.
@@ -162,8 +162,8 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_its_session_stays(tmp_path: 
                 append(live, "t", str(number) * 100_000)
                 assert quick.records(1)[0]["$seq"] == number + 2
             until(lambda: metrics(live)["topics_sse_connections"] == 1)
-            seen, told = read_to_end(slow)
-        assert told is None or told.data["code"] == 408
+            seen, reported = read_to_end(slow)
+        assert reported is None or reported.data["code"] == 408
         assert seen == list(range(2, len(seen) + 2))
         assert len(seen) < 60
         last = len(seen) + 1
@@ -234,9 +234,9 @@ def test_a_stopping_server_says_so_and_ends_the_streams(tmp_path: Path) -> None:
             several.events(4)
             live.stop()
             for stream in (solo, several):
-                told = stream.event()
-                assert (told.name, told.id, told.data["code"]) == ("error", None, 503)
-                assert told.data["retry_after_ms"] == 2000
+                reported = stream.event()
+                assert (reported.name, reported.id, reported.data["code"]) == ("error", None, 503)
+                assert reported.data["retry_after_ms"] == 2000
                 stream.ended()
 
 

@@ -44,10 +44,10 @@ class Jobs:
         found: dict[str, int] = self.api.get(f"/v0/topics/{self.name}").json()["queue"]
         return found
 
-    def until(self, **wanted: int) -> None:
+    def until(self, **requested: int) -> None:
         """Waits until the counters are so. Only a failure takes long."""
         give_up = time.monotonic() + PATIENCE_S
-        while not wanted.items() <= (found := self.counters).items():
+        while not requested.items() <= (found := self.counters).items():
             assert time.monotonic() < give_up, found
             time.sleep(0.005)
 

@@ -370,36 +370,36 @@ def test_every_cell_is_filled_and_none_is_left_over() -> None:
 
 @pytest.mark.parametrize(("way_name", "obstacle_name"), list(_cells()))
 def test_a_write_meets_an_obstacle(way_name: str, obstacle_name: str, tmp_path: Path) -> None:
-    way, obstacle, wanted = WAYS[way_name], OBSTACLES[obstacle_name], TABLE[way_name][obstacle_name]
+    way, obstacle, requested = WAYS[way_name], OBSTACLES[obstacle_name], TABLE[way_name][obstacle_name]
     with Site(tmp_path, obstacle.max_total_bytes) as site:
         way.prepare(site)
         assert not way.done(site), "the test would prove nothing"
         obstacle.place(site, way)
 
         before, seen = site.books(way.blind), way.done(site)
-        if isinstance(wanted, Waits):
+        if isinstance(requested, Waits):
             assert obstacle.passes is not None
             waiting = site.later(lambda: way.call(site))
             topic = site.find(way.target)
             assert topic is not None
             # It waits for the topic to be gone, or in the same log behind the frame that does away with it.
-            site.until(lambda: topic.when_gone or site.queued() > 1 or waiting.done())
+            site.until(lambda: topic.deletion_waiters or site.queued() > 1 or waiting.done())
             assert not waiting.done(), waiting.result()
             assert changes(before, site.books(way.blind)) == {}
             obstacle.passes(site, way)
-            answer, wanted = waiting.result(60), wanted.then
+            answer, requested = waiting.result(60), requested.then
         else:
             answer = way.call(site)
-            if not isinstance(wanted, Goes):
+            if not isinstance(requested, Goes):
                 assert (changes(before, site.books(way.blind)), way.done(site)) == ({}, seen), answer
                 if obstacle.passes is not None:
                     obstacle.passes(site, way)
-        if isinstance(wanted, Goes):
+        if isinstance(requested, Goes):
             assert answer[1] == DONE, answer
             assert way.done(site)
             return
 
-        assert answer == wanted
+        assert answer == requested
         if obstacle.lift is None:
             return
         obstacle.lift(site, way)

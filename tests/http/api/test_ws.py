@@ -55,8 +55,8 @@ def test_every_field_of_an_append_can_be_published(socket: Socket, name: str, ap
     assert "differs" not in again
     other = {**command, "records": [{"data": 1.50}]}
     assert socket.ask(other)["differs"] is True
-    told = socket.ask({**other, "idempotency_check": True})
-    assert (told["op"], told["code"], told["detail"]["last_seq"]) == ("error", "idempotency_conflict", 2)
+    reported = socket.ask({**other, "idempotency_check": True})
+    assert (reported["op"], reported["code"], reported["detail"]["last_seq"]) == ("error", "idempotency_conflict", 2)
     assert api.get(f"/v0/topics/{name}").json()["config"]["durability"] == "fsync"
     records = diff(include_tags=True)["records"]
     assert [(record["$node"], record.get("$tag"), record.get("meta")) for record in records] == [

@@ -98,8 +98,8 @@ class Http2Client:
         self.send(self.headers(stream_id, fields))
 
     def post(self, stream_id: int, body: bytes, *more: tuple[str, str], length: bool = True) -> None:
-        told = [("content-length", str(len(body)))] if length else []
-        self.send(self.headers(stream_id, [*POST, *told, *more], ended=False))
+        reported = [("content-length", str(len(body)))] if length else []
+        self.send(self.headers(stream_id, [*POST, *reported, *more], ended=False))
         self.send(frame(DATA, END_STREAM, stream_id, body))
 
     async def answer(self, stream_id: int) -> Reply:

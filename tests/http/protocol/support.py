@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from topics.http import Exchange, HttpError, HttpLimits, HttpServer, Refusal, RequestHead
-from topics.http.exchange import Gather
+from topics.http.exchange import BatchHandler
 from topics.system.clock import Clock
 
 # Far beyond what any test takes; it only turns a hang into a failure.
@@ -49,7 +49,7 @@ class App:
         """Heads that were new: one that is known by its bytes has its context already."""
         self.exchanges: list[Exchange] = []
         self.refusals: list[HttpError] = []
-        self.gather: Gather | None = None
+        self.gather: BatchHandler | None = None
 
     @property
     def admission(self) -> object:
@@ -62,7 +62,7 @@ class App:
             head.context = "found"
         return 1_000_000 if self._admit is None else self._admit(head)
 
-    def gatherer(self, head: RequestHead) -> Gather | None:
+    def batch_handler(self, head: RequestHead) -> BatchHandler | None:
         return self.gather
 
     def handle(self, exchange: Exchange) -> None:
@@ -101,7 +101,7 @@ def echo(exchange: Exchange) -> None:
 
 def keep(exchange: Exchange) -> None:
     """Leaves the answer to the test, and the exchange when the client leaves."""
-    exchange.on_gone(lambda: None)
+    exchange.on_disconnect(lambda: None)
 
 
 class Client:

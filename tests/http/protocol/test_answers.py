@@ -110,7 +110,7 @@ def test_an_answer_may_come_later(loops: Loops) -> None:
 
 
 @pytest.mark.parametrize(
-    ("accept", "wanted"),
+    ("accept", "requested"),
     [
         (None, False),
         ("", False),
@@ -134,11 +134,11 @@ def test_an_answer_may_come_later(loops: Loops) -> None:
         (",,;q=,=;", False),
     ],
 )
-def test_gzip_for_those_who_accept_it(loops: Loops, accept: str | None, wanted: bool) -> None:
+def test_gzip_for_those_who_accept_it(loops: Loops, accept: str | None, requested: bool) -> None:
     async def scene(site: Site) -> None:
         reply = await site.ask(get("/", *([] if accept is None else [f"accept-encoding: {accept}"])))
-        assert reply.headers.get("content-encoding") == ("gzip" if wanted else None)
-        assert (gzip.decompress(reply.body) if wanted else reply.body) == TEXT
+        assert reply.headers.get("content-encoding") == ("gzip" if requested else None)
+        assert (gzip.decompress(reply.body) if requested else reply.body) == TEXT
         assert reply.headers["vary"] == "accept-encoding"
 
     loops.run(scene, App(text))
@@ -162,8 +162,8 @@ def test_an_answer_is_the_same_the_second_time_whatever_its_length(loops: Loops)
             plain = [await client.ask(get(f"/{nbytes}")) for _ in range(2)]
             asked = await client.ask(get(f"/{nbytes}", "accept-encoding: identity"))
             assert {len(reply.body) for reply in (*plain, asked)} == {nbytes}
-            told = [[pair for pair in reply.headers.items() if pair[0] != "date"] for reply in (*plain, asked)]
-            assert told[0] == told[1] == told[2]
+            reported = [[pair for pair in reply.headers.items() if pair[0] != "date"] for reply in (*plain, asked)]
+            assert reported[0] == reported[1] == reported[2]
 
     loops.run(scene, App(lambda exchange: exchange.respond(200, b"x" * int(exchange.head.path[1:]))))
 

@@ -11,7 +11,7 @@ from topics.api.app import Api, Routes
 from topics.api.auth import KeyRing
 from topics.api.v0.routes import V0_ROUTES
 from topics.http import Exchange, HttpError, Refusal, RequestHead
-from topics.http.exchange import Gather
+from topics.http.exchange import BatchHandler
 from topics.system.clock import SystemClock
 
 
@@ -27,8 +27,8 @@ class Product(App):
     def admit(self, head: RequestHead) -> int | Refusal:
         return self.api.admit(head)
 
-    def gatherer(self, head: RequestHead) -> Gather | None:
-        return self.api.gatherer(head)
+    def batch_handler(self, head: RequestHead) -> BatchHandler | None:
+        return self.api.batch_handler(head)
 
     def handle(self, exchange: Exchange) -> None:
         self.api.handle(exchange)

@@ -18,13 +18,13 @@ class Parting:
     """An application's view of clients that leave: counts how often it is told."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.reported = 0
 
     def __call__(self, exchange: Exchange) -> None:
-        exchange.on_gone(self.tell)
+        exchange.on_disconnect(self.tell)
 
     def tell(self) -> None:
-        self.told += 1
+        self.reported += 1
 
 
 @pytest.mark.parametrize("way", ["close", "abort", "reset", "half"])
@@ -46,12 +46,12 @@ def test_the_handler_is_told_once_that_the_client_is_gone(loops: Loops, way: str
             client.abort()
         else:
             client.writer.write_eof()
-        await until(lambda: parting.told == 1)
+        await until(lambda: parting.reported == 1)
         assert exchange.gone
         assert exchange.peer == ""
         exchange.respond(200, b"to nobody")
         await until(lambda: site.server.counters.connections_open == 0)
-        assert parting.told == 1
+        assert parting.reported == 1
 
     loops.run(scene, App(parting))
 
@@ -65,10 +65,10 @@ def test_every_exchange_of_a_lost_connection_is_told(loops: Loops) -> None:
         await site.exchange(5)
         site.app.exchanges[1].respond(200, b"kept back by the first, and then lost with it")
         client.abort()
-        await until(lambda: parting.told == 4)
+        await until(lambda: parting.reported == 4)
 
     loops.run(scene, App(parting))
-    assert parting.told == 4
+    assert parting.reported == 4
 
 
 def test_who_asks_too_late_is_told_at_once(loops: Loops) -> None:
@@ -80,11 +80,11 @@ def test_who_asks_too_late_is_told_at_once(loops: Loops) -> None:
         exchange = await site.exchange()
         client.abort()
         await until(lambda: exchange.gone)
-        exchange.on_gone(parting.tell)
-        assert parting.told == 1
+        exchange.on_disconnect(parting.tell)
+        assert parting.reported == 1
         stream = exchange.start_stream(200, [])
-        stream.on_gone(parting.tell)
-        assert parting.told == 2
+        stream.on_disconnect(parting.tell)
+        assert parting.reported == 2
         assert not stream.write(b"to nobody")
         stream.close()
 
@@ -95,9 +95,9 @@ def test_nobody_is_told_after_the_answer(loops: Loops) -> None:
     parting = Parting()
 
     def handler(exchange: Exchange) -> None:
-        exchange.on_gone(parting.tell)
+        exchange.on_disconnect(parting.tell)
         exchange.respond(200)
-        exchange.on_gone(parting.tell)
+        exchange.on_disconnect(parting.tell)
 
     async def scene(site: Site) -> None:
         client = await site.connect()
@@ -106,7 +106,7 @@ def test_nobody_is_told_after_the_answer(loops: Loops) -> None:
         await until(lambda: site.server.counters.connections_open == 0)
 
     loops.run(scene, App(handler))
-    assert parting.told == 0
+    assert parting.reported == 0
 
 
 def test_a_bug_in_what_is_told_harms_nobody(loops: Loops) -> None:
@@ -121,7 +121,7 @@ def test_a_bug_in_what_is_told_harms_nobody(loops: Loops) -> None:
         await until(lambda: site.server.counters.connections_open == 0)
 
     logs = ("the handler failed to notice that its client is gone",) * 2
-    loops.run(scene, App(lambda exchange: exchange.on_gone(fail)), logs=logs)
+    loops.run(scene, App(lambda exchange: exchange.on_disconnect(fail)), logs=logs)
 
 
 def test_a_client_that_only_stops_sending_gets_its_answers(loops: Loops) -> None:
@@ -384,7 +384,7 @@ def test_drain_does_not_wait_for_ever(loops: Loops) -> None:
         await site.exchange()
         assert not await site.server.drain(0.02)
         await client.ended()
-        assert parting.told == 1
+        assert parting.reported == 1
         assert site.server.counters.connections_open == 0
 
     loops.run(scene, App(parting), logs=("connections cut off",))

@@ -175,8 +175,8 @@ def test_who_sends_too_much_of_what_is_refused_is_told_to_stop(loops: Loops) -> 
     app = App(admit=lambda head: Refusal(403, b"no"))
 
     async def scene(site: Site, client: Http2Client) -> None:
-        told = [("content-length", "50000")]
-        client.send(client.headers(1, [*POST, *told], ended=False), client.headers(3, POST, ended=False))
+        reported = [("content-length", "50000")]
+        client.send(client.headers(1, [*POST, *reported], ended=False), client.headers(3, POST, ended=False))
         assert [(await client.answer(stream_id)).status for stream_id in (1, 3)] == [403, 403]
         await client.until(lambda: 1 in client.resets)
         client.send(*[frame(DATA, 0, 3, bytes(10_000))] * 3)
@@ -192,7 +192,7 @@ def test_a_request_that_is_reset_is_gone_and_the_others_are_not(loops: Loops) ->
     def handler(exchange: Exchange) -> None:
         number = len(site_exchanges) + 1
         site_exchanges.append(exchange)
-        exchange.on_gone(lambda: gone.append(number))
+        exchange.on_disconnect(lambda: gone.append(number))
 
     site_exchanges: list[Exchange] = []
 

@@ -208,8 +208,8 @@ def test_a_body_over_its_limit_is_refused_at_once_or_when_it_is(loops: Loops) ->
 class Reader:
     """Answers with as much as there is room for."""
 
-    def __init__(self, wanted: int) -> None:
-        self._wanted = wanted
+    def __init__(self, requested: int) -> None:
+        self._wanted = requested
         self.account = Account()
         self.given: list[int] = []
 
@@ -328,7 +328,7 @@ def test_events_are_not_lost_when_their_client_leaves(loops: Loops) -> None:
 
     def handler(exchange: Exchange) -> None:
         stream = exchange.start_stream(200, [("Content-Type", "text/event-stream")])
-        stream.on_gone(lambda: gone.append(exchange.head.path))
+        stream.on_disconnect(lambda: gone.append(exchange.head.path))
 
     async def scene(site: Site, client: Http2Client) -> None:
         client.ask(1, "/a")

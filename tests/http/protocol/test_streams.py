@@ -162,25 +162,25 @@ def test_a_stream_that_is_over_before_its_turn(loops: Loops, chunked: bool) -> N
 
 @pytest.mark.parametrize("way", ["close", "abort", "half"])
 def test_a_stream_is_told_once_that_the_client_is_gone(loops: Loops, way: str) -> None:
-    told = []
+    reported = []
 
     async def scene(site: Site) -> None:
         client = await site.connect()
         stream = await open_stream(site, client)
-        stream.on_gone(lambda: told.append(1))
+        stream.on_disconnect(lambda: reported.append(1))
         await head_of(client)
         if way == "half":
             client.writer.write_eof()
         else:
             getattr(client, way)()
-        await until(lambda: told == [1])
+        await until(lambda: reported == [1])
         assert not stream.write(b"to nobody")
         assert not stream.writable
         stream.close()
         await until(lambda: site.server.counters.connections_open == 0)
 
     loops.run(scene, App(keep))
-    assert told == [1]
+    assert reported == [1]
 
 
 def test_a_stalled_stream_is_cut_off(loops: Loops) -> None:
@@ -189,7 +189,7 @@ def test_a_stalled_stream_is_cut_off(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         client = await site.connect()
         stream = await open_stream(site, client)
-        stream.on_gone(gone.set)
+        stream.on_disconnect(gone.set)
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         while stream.write(bytes(100_000)):
             await asyncio.sleep(0)
@@ -215,7 +215,7 @@ def test_a_stream_ignores_what_the_client_sends_up_to_a_limit(loops: Loops) -> N
         client = await site.connect()
         stream = await open_stream(site, client)
         gone = asyncio.Event()
-        stream.on_gone(gone.set)
+        stream.on_disconnect(gone.set)
         client.send(get("/ignored"), b"garbage")
         await until(lambda: site.server.counters.bytes_in == len(get("/stream") + get("/ignored")) + 7)
         assert stream.write(b"x")
@@ -233,7 +233,7 @@ def test_a_bug_in_a_stream_harms_nobody(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         client = await site.connect()
         stream = await open_stream(site, client)
-        stream.on_gone(fail)
+        stream.on_disconnect(fail)
         client.abort()
         await until(lambda: site.server.counters.connections_open == 0)
 

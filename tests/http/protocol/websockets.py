@@ -112,7 +112,7 @@ class Recorder:
         if self.finishes:
             self.socket.finish()
 
-    def on_gone(self) -> None:
+    def on_disconnect(self) -> None:
         self.gone += 1
 
 

@@ -243,7 +243,7 @@ class Follower:
         self.kind = kind
         self.live = live
         self.seen: list[str] = []
-        self.told: list[tuple[str, int]] = []
+        self.reported: list[tuple[str, int]] = []
         """Every offset of an answer, with how many entries had been seen by then."""
         self.offset = "-1"
         self.closed = False
@@ -259,7 +259,7 @@ class Follower:
     def _take(self, values: list[str], offset: str, closed: bool, gap: str) -> None:
         self.seen += values
         self.offset, self.closed = offset, closed
-        self.told.append((offset, len(self.seen)))
+        self.reported.append((offset, len(self.seen)))
         if gap:
             self.stage.problems.append(f"{self.live} {self.path}: a gap {gap} before {offset}")
 
@@ -269,8 +269,10 @@ class Follower:
             time.sleep(PAUSE_S)
         elif line.expect(answer, 200, 204):
             values = self.kind.decode(answer.content) if answer.status_code == 200 else []
-            told = answer.headers
-            self._take(values, told["stream-next-offset"], "stream-closed" in told, told.get("stream-gap", ""))
+            reported = answer.headers
+            self._take(
+                values, reported["stream-next-offset"], "stream-closed" in reported, reported.get("stream-gap", "")
+            )
 
     def _events(self, line: Line) -> None:
         with line.http.stream("GET", self.path, params={"offset": self.offset, "live": "sse"}) as answer:
@@ -289,9 +291,9 @@ class Follower:
                     values += self.kind.decode(value.encode())
                 elif name == "data":
                     # Data without its control event may be there in part: only now it counts.
-                    told = json.loads(value)
-                    closed = told.get("streamClosed", False)
-                    self._take(values, told["streamNextOffset"], closed, told.get("streamGap", ""))
+                    reported = json.loads(value)
+                    closed = reported.get("streamClosed", False)
+                    self._take(values, reported["streamNextOffset"], closed, reported.get("streamGap", ""))
                     values = []
 
 

@@ -104,8 +104,8 @@ def test_a_sequence_is_told_back_byte_by_byte(http: httpx.Client, path: str) -> 
         headers = [(b"content-type", b"text/plain"), (b"stream-seq", seq)]
         answer = http.post(path, content=b"x", headers=headers)
         assert answer.status_code == status
-    told = dict(answer.headers.raw)
-    assert (told[b"stream-expected-seq"], told[b"stream-received-seq"]) == (last, stale)
+    reported = dict(answer.headers.raw)
+    assert (reported[b"stream-expected-seq"], reported[b"stream-received-seq"]) == (last, stale)
 
 
 def test_a_time_may_be_any_and_never_runs_back(http: httpx.Client, name: str, path: str) -> None:

@@ -149,9 +149,9 @@ def test_an_expiry_is_told_as_it_was_given(http: httpx.Client, path: str) -> Non
 
 def test_a_time_to_live_is_told_as_the_moment_it_leads_to(http: httpx.Client, path: str) -> None:
     """A read renews it before it answers, so what it tells is never earlier than what was told before."""
-    told = [answer.headers["stream-expires-at"] for answer in (create(http, path, stream_ttl="1h"), http.get(path))]
-    assert told == sorted(told)
-    assert http.head(path).headers["stream-expires-at"] == told[-1]
+    reported = [answer.headers["stream-expires-at"] for answer in (create(http, path, stream_ttl="1h"), http.get(path))]
+    assert reported == sorted(reported)
+    assert http.head(path).headers["stream-expires-at"] == reported[-1]
 
 
 def test_a_stream_without_an_end_tells_none(http: httpx.Client, path: str) -> None:

@@ -63,10 +63,10 @@ def waiters_of(http: httpx.Client, name: str) -> int:
     return next((one["waiters"] for one in top if one["stream"] == name), 0)
 
 
-def until(wanted: Any, look: Any) -> None:
+def until(requested: Any, look: Any) -> None:
     give_up = time.monotonic() + PATIENCE_S
-    while look() != wanted:
-        assert time.monotonic() < give_up, (look(), wanted)
+    while look() != requested:
+        assert time.monotonic() < give_up, (look(), requested)
         time.sleep(0.005)
 
 
@@ -112,7 +112,9 @@ def check(step: dict[str, Any], response: httpx.Response) -> None:
 
 def check_families(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     assert [one["name"] for one in ours["exact_indexes"]] == [one["name"] for one in theirs["exact_indexes"]]
-    found, recorded = ({one["family"]: one["fields"] for one in told["search_families"]} for told in (ours, theirs))
+    found, recorded = (
+        {one["family"]: one["fields"] for one in reported["search_families"]} for reported in (ours, theirs)
+    )
     # A family of exact values is of a later day than the protocol; rollups of evlog are promised there and missing.
     recorded.pop("exact", None)
     assert recorded.items() <= found.items() and found.keys() - recorded.keys() <= {"agg"}
@@ -129,11 +131,11 @@ def test_details_are_what_the_other_resources_tell(http: httpx.Client, path: str
     create(http, path, "application/json")
     assert http.post(f"{path}/_schema", json=SEARCH).is_success
     append(http, path, b'[{"k":"a","m":"x"},{"k":"b"}]', "application/json", stream_seq="s1")
-    told = http.get(f"{path}/_details").json()
-    assert told["schema"] == http.get(f"{path}/_schema").json()
-    assert told["profile"] == http.get(f"{path}/_profile").json()
-    assert told["index_status"] == http.get(f"{path}/_index_status").json()
-    stream = told["stream"]
+    reported = http.get(f"{path}/_details").json()
+    assert reported["schema"] == http.get(f"{path}/_schema").json()
+    assert reported["profile"] == http.get(f"{path}/_profile").json()
+    assert reported["index_status"] == http.get(f"{path}/_index_status").json()
+    stream = reported["stream"]
     assert (stream["name"], stream["next_offset"], stream["stream_seq"]) == (name, "2", "s1")
     listed = next(one for one in http.get("/v1/streams", params={"prefix": name}).json() if one["name"] == name)
     assert listed.items() <= stream.items()
@@ -170,14 +172,19 @@ def test_a_metrics_stream_asks_for_blocks_of_metrics(http: httpx.Client, path: s
 def test_sizes_are_told(http: httpx.Client, path: str) -> None:
     create(http, path, "application/json")
     append(http, path, b'["abc"]', "application/json")
-    told = http.get(f"{path}/_details").json()
-    assert told["stream"]["total_size_bytes"] == told["stream"]["pending_bytes"] == told["stream"]["wal_bytes"] == "5"
+    reported = http.get(f"{path}/_details").json()
+    assert (
+        reported["stream"]["total_size_bytes"]
+        == reported["stream"]["pending_bytes"]
+        == reported["stream"]["wal_bytes"]
+        == "5"
+    )
     append(http, path, b"[" + b",".join([b'"x"'] * 50) + b"]", "application/json")
     until("0", lambda: http.get(f"{path}/_details").json()["storage"]["local_storage"]["pending_sealed_segment_bytes"])
-    told = http.get(f"{path}/_details").json()
-    assert told["stream"]["pending_rows"] == "0" and told["stream"]["segment_count"] == 1
-    assert int(told["storage"]["local_storage"]["segment_cache_bytes"]) > 0
-    assert told["stream"]["sealed_through"] == "50"
+    reported = http.get(f"{path}/_details").json()
+    assert reported["stream"]["pending_rows"] == "0" and reported["stream"]["segment_count"] == 1
+    assert int(reported["storage"]["local_storage"]["segment_cache_bytes"]) > 0
+    assert reported["stream"]["sealed_through"] == "50"
 
 
 def test_a_tag_moves_only_when_its_own_resource_does(http: httpx.Client, path: str, name: str) -> None:
@@ -273,9 +280,9 @@ def test_what_is_not_there_and_what_is_not_known(http: httpx.Client, path: str) 
 
 def test_looking_does_not_lengthen_a_life(http: httpx.Client, path: str) -> None:
     create(http, path, stream_ttl="3600")
-    told = http.get(f"{path}/_details").json()["stream"]
-    assert told["ttl_seconds"] == 3600
-    assert http.get(f"{path}/_details").json()["stream"]["expires_at"] == told["expires_at"]
+    reported = http.get(f"{path}/_details").json()["stream"]
+    assert reported["ttl_seconds"] == 3600
+    assert http.get(f"{path}/_details").json()["stream"]["expires_at"] == reported["expires_at"]
 
 
 def test_a_topic_of_the_other_protocol_and_a_name_with_slashes(http: httpx.Client, name: str) -> None:
@@ -302,17 +309,17 @@ def test_many_wait_for_the_price_of_one(http: httpx.Client, path: str, name: str
 
 def test_the_memory_of_the_server(http: httpx.Client, path: str, name: str) -> None:
     create(http, path, "application/json", b'["' + b"x" * 200_000 + b'"]')
-    told = http.get("/v1/server/_mem").json()
-    assert told.keys() == {
+    reported = http.get("/v1/server/_mem").json()
+    assert reported.keys() == {
         "ts", "process", "process_breakdown", "sqlite", "gc", "high_water", "counters", "runtime_counts",
         "runtime_bytes", "runtime_totals", "top_streams",
     }  # fmt: skip
-    assert told["process"]["rss_bytes"] > 0 and "counts" not in told["runtime_bytes"]
-    assert told["high_water"]["process"]["rss_bytes"]["value"] >= told["process"]["rss_bytes"]
-    first = told["top_streams"]["local_storage_bytes"][0]
+    assert reported["process"]["rss_bytes"] > 0 and "counts" not in reported["runtime_bytes"]
+    assert reported["high_water"]["process"]["rss_bytes"]["value"] >= reported["process"]["rss_bytes"]
+    first = reported["top_streams"]["local_storage_bytes"][0]
     assert (first["stream"], first["bytes"]) == (name, 200_002)
-    assert told["top_streams"]["pending_wal_bytes"][0]["stream"] == name
-    assert told["runtime_bytes"]["heap_estimates"]["tail_bytes"] >= 200_000
+    assert reported["top_streams"]["pending_wal_bytes"][0]["stream"] == name
+    assert reported["runtime_bytes"]["heap_estimates"]["tail_bytes"] >= 200_000
 
 
 def test_the_server_names_only_streams_that_a_key_may_see(tmp_path: Path) -> None:

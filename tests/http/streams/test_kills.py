@@ -78,7 +78,7 @@ class Show:
             for follower in self.followers:
                 if follower.seen != entries:
                     wrong.append(f"the follower by {follower.live} saw something else: {_parting(follower, entries)}")
-                if any(entries_before(offset, seqs) != count for offset, count in follower.told):
+                if any(entries_before(offset, seqs) != count for offset, count in follower.reported):
                     wrong.append(f"an offset that the follower by {follower.live} was told is somewhere else")
             for writer in self.writers:
                 keyed, _ = read_all(line, f"{self.path}/pk/{writer.name}", self.kind)

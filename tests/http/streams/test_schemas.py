@@ -105,8 +105,10 @@ def test_the_other_protocol_meets_the_schema(http: httpx.Client, server: LiveSer
     assert detail_of(answer)["reason"] == "schema" and detail_of(answer)["index"] == 1
     assert http.get(described).json() == []
     with open_socket(server.url) as socket:
-        told = socket.refused({"op": "publish", "topic": name, "records": [{"data": {"id": "x"}}]}, "invalid_request")
-        assert told["reason"] == "schema" and told["index"] == 0
+        reported = socket.refused(
+            {"op": "publish", "topic": name, "records": [{"data": {"id": "x"}}]}, "invalid_request"
+        )
+        assert reported["reason"] == "schema" and reported["index"] == 0
         socket.ask({"op": "publish", "topic": name, "records": [{"data": {"id": 2}}]})
     assert http.post(f"/v0/topics/{name}", json={"records": [{"data": {"id": 3}}]}).status_code == 200
     assert http.get(described).json() == [{"id": 2}, {"id": 3}]
@@ -161,14 +163,14 @@ def test_every_read_shows_the_current_version(http: httpx.Client, name: str, des
     put(http, described, {"id": 1, "key": "k"})
     evolve(http, described)
     put(http, described, {"number": 2, "key": "k"})
-    wanted = [{"number": 1, "key": "k"}, {"number": 2, "key": "k"}]
-    assert http.get(described).json() == wanted
-    assert http.get(described, params={"offset": "-1"}).json() == wanted
-    assert http.get(f"{described}/pk/k").json() == wanted
-    assert http.get(described, params={"offset": "-1", "live": "long-poll"}).json() == wanted
+    requested = [{"number": 1, "key": "k"}, {"number": 2, "key": "k"}]
+    assert http.get(described).json() == requested
+    assert http.get(described, params={"offset": "-1"}).json() == requested
+    assert http.get(f"{described}/pk/k").json() == requested
+    assert http.get(described, params={"offset": "-1", "live": "long-poll"}).json() == requested
     with http.stream("GET", described, params={"offset": "-1", "live": "sse"}) as answer:
         kind, data = next(events(answer.iter_lines()))
-        assert (kind, json.loads(data)) == ("data", wanted)
+        assert (kind, json.loads(data)) == ("data", requested)
     assert http.get(described, params={"format": "raw"}).text == '{"id": 1, "key": "k"}{"number": 2, "key": "k"}'
     records = http.post(f"/v0/topics/{name}/diff", json={}).json()["records"]
     assert [record["data"] for record in records] == [{"id": 1, "key": "k"}, {"number": 2, "key": "k"}]

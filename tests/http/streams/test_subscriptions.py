@@ -24,7 +24,7 @@ def subscription(http: httpx.Client, name: str) -> Iterator[str]:
     http.delete(path)
 
 
-def told(http: httpx.Client, subscription: str) -> dict[str, Any]:
+def reported(http: httpx.Client, subscription: str) -> dict[str, Any]:
     found: dict[str, Any] = http.get(subscription).json()
     return found
 
@@ -40,7 +40,7 @@ def test_a_webhook_is_called_again_until_it_takes_the_call(
     assert second["generation"] > first["generation"]
     assert second["streams"][0]["path"] == f"{name}/a"
     for _ in range(1000):
-        if told(http, subscription)["streams"][0]["acked_offset"] == tail:
+        if reported(http, subscription)["streams"][0]["acked_offset"] == tail:
             return
     raise AssertionError("what the webhook did was not acknowledged")
 
@@ -130,5 +130,5 @@ def test_very_many_streams_are_all_told_of(http: httpx.Client, name: str, subscr
     body = {"type": "pull-wake", "streams": names, "wake_stream": f"{name}-wake"}
     answer = http.put(subscription, json=body)
     assert answer.status_code == 201, answer.text
-    for told_of in (answer.json()["streams"], told(http, subscription)["streams"]):
+    for told_of in (answer.json()["streams"], reported(http, subscription)["streams"]):
         assert [stream["path"] for stream in told_of] == names

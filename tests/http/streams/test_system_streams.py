@@ -36,19 +36,19 @@ def client(live: LiveServer, key: str) -> Iterator[httpx.Client]:
         yield opened
 
 
-def until_there(http: httpx.Client, path: str, wanted: int = 1) -> list[dict[str, Any]]:
+def until_there(http: httpx.Client, path: str, requested: int = 1) -> list[dict[str, Any]]:
     give_up = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up:
         answer = http.get(path)
-        if answer.status_code == 200 and len(answer.json()) >= wanted:
+        if answer.status_code == 200 and len(answer.json()) >= requested:
             found: list[dict[str, Any]] = answer.json()
             return found
         time.sleep(0.01)
-    raise AssertionError(f"{path} has fewer than {wanted} entries")
+    raise AssertionError(f"{path} has fewer than {requested} entries")
 
 
-def events_of(http: httpx.Client, name: str, wanted: int) -> list[str]:
-    return [one["event"] for one in until_there(http, f"{REGISTRY}/pk/{name}", wanted)]
+def events_of(http: httpx.Client, name: str, requested: int) -> list[str]:
+    return [one["event"] for one in until_there(http, f"{REGISTRY}/pk/{name}", requested)]
 
 
 def test_the_list_of_streams_can_be_followed(http: httpx.Client, name: str) -> None:
@@ -80,12 +80,12 @@ def test_it_can_be_followed_by_events(http: httpx.Client, path: str, name: str) 
             with http.stream("GET", f"{REGISTRY}?offset={offset}&live=sse") as answer:
                 for line in answer.iter_lines():
                     if line.startswith("data:["):
-                        told: dict[str, Any] = json.loads(line[5:])[0]
-                        return told
+                        reported: dict[str, Any] = json.loads(line[5:])[0]
+                        return reported
             raise AssertionError("nothing came")
 
-        told = pool.submit(first).result(PATIENCE_S)
-    assert (told["event"], told["stream"], told["content_type"]) == ("created", name, "application/json")
+        reported = pool.submit(first).result(PATIENCE_S)
+    assert (reported["event"], reported["stream"], reported["content_type"]) == ("created", name, "application/json")
 
 
 def test_everything_that_becomes_of_a_stream(http: httpx.Client, path: str, name: str) -> None:
@@ -198,11 +198,11 @@ def test_a_kill_leaves_nothing_untold(tmp_path: Path) -> None:
         live.kill()
         live.start()
         wait_until_ready(live.url)
-        wanted = {one["name"] for one in http.get(f"{live.url}/v1/streams?limit=1000&prefix=s").json()}
+        requested = {one["name"] for one in http.get(f"{live.url}/v1/streams?limit=1000&prefix=s").json()}
         give_up = time.monotonic() + PATIENCE_S
         believed: set[str] = set()
-        while believed != wanted:
-            assert time.monotonic() < give_up, believed ^ wanted
+        while believed != requested:
+            assert time.monotonic() < give_up, believed ^ requested
             believed = set()
             for one in http.get(f"{live.url}{REGISTRY}").json():
                 believed = believed - {one["stream"]} if one["event"] == "deleted" else believed | {one["stream"]}

@@ -181,9 +181,9 @@ def test_names_that_topics_cannot_have_are_streams_only(http: httpx.Client, name
         assert [record["$seq"] for record in found["records"]] == [1]
     waited = http.post(f"/v0/topics/{encoded}/diff?streams=true", json={"from_seq": 1, "wait_ms": 20}).json()
     assert waited["caught_up"]
-    for wanted in (True, False):
-        listed = http.get("/v0/topics", params={"streams": wanted, "page_size": 1000}).json()["topics"]
-        assert (foreign + name in {one["topic"] for one in listed}) is wanted
+    for requested in (True, False):
+        listed = http.get("/v0/topics", params={"streams": requested, "page_size": 1000}).json()["topics"]
+        assert (foreign + name in {one["topic"] for one in listed}) is requested
     assert http.delete(f"/v0/topics/{encoded}").json()["deleted"] is False
     listed = http.get("/v0/topics", params={"page_size": "1000"}).json()["topics"]
     assert foreign + name not in [topic["topic"] for topic in listed]

@@ -64,14 +64,14 @@ class Hook:
     def wake(self) -> None:
         append(self._http, self._stream, b"x")
 
-    def told(self) -> dict[str, Any]:
+    def reported(self) -> dict[str, Any]:
         webhook: dict[str, Any] = self._http.get(self._path).json()["webhook"]
         return webhook
 
     def failure(self) -> str:
         """Why the call was not taken, once it was not."""
-        wait_until(lambda: self.told()["failures"] > 0)
-        return str(self.told()["last_error"])
+        wait_until(lambda: self.reported()["failures"] > 0)
+        return str(self.reported()["last_error"])
 
 
 def wait_until(so: Callable[[], bool]) -> None:
@@ -97,7 +97,7 @@ def test_a_certificate_of_the_operators_own_authority_is_trusted(
     hook.wake()
     assert receiver.call()["subscription_id"] == name
     assert receiver.received_headers[0]["host"] == receiver.url_by(host).split("/")[2]
-    assert (hook.told()["failures"], hook.told()["last_error"], count(http, "failures")) == (0, None, before)
+    assert (hook.reported()["failures"], hook.reported()["last_error"], count(http, "failures")) == (0, None, before)
 
 
 def test_a_certificate_of_nobody_we_know_is_refused(

@@ -27,8 +27,8 @@ def test_everything_answers_and_what_to_run_is_told(tmp_path: Path) -> None:
             assert stream.indexed_segments() == 0
             assert stream.held_up()["reason"] == "pyspark is not installed"
             assert stream.held_up()["install"] == _INSTALL
-            told = httpx.get(server.url + "/v0/pipeline").json()
-            assert (told["state"], told["reason"]) == ("unavailable", "pyspark is not installed")
+            reported = httpx.get(server.url + "/v0/pipeline").json()
+            assert (reported["state"], reported["reason"]) == ("unavailable", "pyspark is not installed")
             assert client.metrics()["topics_pipeline_running"] == 0
         server.stop()
         [line] = [line for line in server.log().splitlines() if "the pipeline cannot run" in line]

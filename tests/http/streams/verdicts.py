@@ -54,11 +54,11 @@ def broken(entries: Sequence[str], batches: Sequence[Batch], seqs: Sequence[int]
         if not batch.least <= len(there) <= batch.most:
             yield f"{batch.values} is there {len(there)} times instead of {batch.least} to {batch.most}"
         elif batch.end and all(entries_before(batch.end, seqs) != copy.end for copy in there):
-            told = entries_before(batch.end, seqs)
-            yield f"{batch.values} ends at {[copy.end for copy in there]}, and its offset said {told}"
+            reported = entries_before(batch.end, seqs)
+            yield f"{batch.values} ends at {[copy.end for copy in there]}, and its offset said {reported}"
         elif batch.floor and all(entries_before(batch.floor, seqs) < copy.end for copy in there):
-            told = entries_before(batch.floor, seqs)
-            yield f"{batch.values} ends at {[copy.end for copy in there]}, behind {told} as was told"
+            reported = entries_before(batch.floor, seqs)
+            yield f"{batch.values} ends at {[copy.end for copy in there]}, behind {reported} as was told"
 
 
 def _cut(entries: Sequence[str], batches: Sequence[Batch], copies: list[Copy]) -> Iterator[str]:

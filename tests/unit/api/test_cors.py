@@ -127,7 +127,7 @@ def test_what_is_no_host_does_as_well(entry: str) -> None:
 def test_what_a_handler_says_about_pages_gives_way() -> None:
     said = (("x", "y"), ("Access-Control-Allow-Origin", "*"), ("access-control-expose-headers", "a"))
     assert list(for_origin("", said)) == [("x", "y")]
-    told = dict(for_origin("https://a", said))
-    assert told["access-control-allow-origin"] == "https://a"
-    assert told["vary"] == "origin"
+    reported = dict(for_origin("https://a", said))
+    assert reported["access-control-allow-origin"] == "https://a"
+    assert reported["vary"] == "origin"
     assert "vary" not in dict(for_origin("*", said))

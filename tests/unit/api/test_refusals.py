@@ -37,7 +37,7 @@ from topics.model.errors import (
 STREAM, SUBSCRIPTION, TOPIC = "/v1/stream/a", "/v1/stream/__ds/subscriptions/a", "/v0/topics/a"
 
 
-def told(error: TopicsError, path: str) -> tuple[int, str, Any]:
+def reported(error: TopicsError, path: str) -> tuple[int, str, Any]:
     status, body = refusal_of(error, path)
     said = msgspec.json.decode(body)["error"]
     assert said["message"] == error.message
@@ -73,7 +73,7 @@ def told(error: TopicsError, path: str) -> tuple[int, str, Any]:
 def test_v1_says_the_protocols_word_and_ours_below_it(
     error: TopicsError, status: int, code: str, reason: str | None
 ) -> None:
-    assert told(error, STREAM) == (status, code, reason)
+    assert reported(error, STREAM) == (status, code, reason)
 
 
 def test_what_else_is_known_stays_beside_the_reason() -> None:
@@ -84,8 +84,8 @@ def test_what_else_is_known_stays_beside_the_reason() -> None:
 
 @pytest.mark.parametrize("path", [TOPIC, SUBSCRIPTION, ""])
 def test_everywhere_else_the_code_is_ours(path: str) -> None:
-    assert told(StreamClosedError("a"), path) == (409, "stream_closed", None)
-    assert told(RecordTooLargeError("no"), path) == (400, "record_too_large", None)
+    assert reported(StreamClosedError("a"), path) == (409, "stream_closed", None)
+    assert reported(RecordTooLargeError("no"), path) == (400, "record_too_large", None)
 
 
 @pytest.mark.parametrize(("code", "status"), sorted({**STATUS_BY_CODE, **V1_STATUS_BY_CODE}.items()))
@@ -96,7 +96,7 @@ def test_no_code_of_ours_is_lost_in_v1(code: str, status: int) -> None:
         pass
 
     Made.code = code
-    found, word, reason = told(Made("no"), STREAM)
+    found, word, reason = reported(Made("no"), STREAM)
     assert found in (status, 413)
     assert (reason or word) == code
     assert word in (V1_CODE_BY_STATUS.get(found), code)

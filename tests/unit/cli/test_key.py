@@ -35,9 +35,9 @@ def test_keys_are_listed_without_anything_to_try_secrets_against(path: Path, cap
     main(["key", "create", "b", "--scopes", "delete"])
     capfd.readouterr()
     assert main(["key", "list", "--output", "json"]) == 0
-    told = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    assert [(key["name"], key["scopes"]) for key in told] == [("a", []), ("b", ["delete"])]
-    assert all("sha256" not in key for key in told)
+    reported = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [(key["name"], key["scopes"]) for key in reported] == [("a", []), ("b", ["delete"])]
+    assert all("sha256" not in key for key in reported)
     assert main(["key", "list"]) == 0
     assert "delete" in capfd.readouterr().out
 

@@ -31,7 +31,7 @@ def test_an_export_out_of_a_folder_finds_the_cold_tier(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "reported"),
     [
         (
             "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
@@ -45,8 +45,8 @@ def test_an_export_out_of_a_folder_finds_the_cold_tier(monkeypatch: pytest.Monke
         ("Connection refused", None),
     ],
 )
-def test_a_file_that_holds_something_else_is_told_in_a_line(failure: str, told: str | None) -> None:
-    assert wrong_file(failure) == told
+def test_a_file_that_holds_something_else_is_told_in_a_line(failure: str, reported: str | None) -> None:
+    assert wrong_file(failure) == reported
 
 
 class Called(Exception):

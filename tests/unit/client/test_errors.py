@@ -45,8 +45,8 @@ def test_every_code_has_a_class_of_its_own(code: str, status: int, kind: str) ->
 @pytest.mark.parametrize(("code", "status"), sorted({**STATUS_BY_CODE, **STREAMS}.items()))
 def test_the_words_of_v1_lead_to_the_same_classes(code: str, status: int) -> None:
     made = type("Made", (TopicsError,), {"code": code})("no", a=1)
-    told, body = refusal_of(made, "/v1/stream/jobs")
-    error = raised(plain(told, body))
+    reported, body = refusal_of(made, "/v1/stream/jobs")
+    error = raised(plain(reported, body))
     assert type(error) is ApiError.by_code[code]
     assert (error.code, error.message, error.detail["a"]) == (code, "no", 1)
 

@@ -244,7 +244,7 @@ class Unknown(enum.Enum):
 )
 def test_what_may_be_repeated(request_: Request[Any], expected: Unknown) -> None:
     assert request_.repeatable is (expected is Unknown.REPEAT)
-    assert request_.wants_key is (expected is Unknown.WITH_KEY)
+    assert request_.needs_key is (expected is Unknown.WITH_KEY)
 
 
 def test_a_long_poll_may_be_silent_for_as_long_as_it_waits() -> None:

@@ -58,11 +58,11 @@ def deleted(topic: str) -> str:
 
 
 def tombstone(topic: str, gap_from: int, gap_to: int, reason: str = "cap") -> str:
-    told = {"gap_from": gap_from, "gap_to": gap_to, "earliest_seq": gap_to + 1, "head_seq": 9}
-    return event("tombstone", f"{topic}{gap_to}", topic=topic, reason=reason, **told)
+    reported = {"gap_from": gap_from, "gap_to": gap_to, "earliest_seq": gap_to + 1, "head_seq": 9}
+    return event("tombstone", f"{topic}{gap_to}", topic=topic, reason=reason, **reported)
 
 
-def told(items: list[Any]) -> list[object]:
+def reported(items: list[Any]) -> list[object]:
     """Items in short."""
     short: list[object] = []
     for item in items:
@@ -103,7 +103,7 @@ def test_every_kind_of_item_is_handed_out_in_order(kind: str) -> None:
         ),
     ])  # fmt: skip
     items = Driver(kind, script, QUICK).collect("watch", ["a", "b"])
-    assert told(items) == [
+    assert reported(items) == [
         ("a", 1, 2, "cap"), ("a", 3, 30), ("a", 4, 40), ("a", "caught up", 4), ("b", 1, 10), ("b", "CorruptSegment"),
         ("a", "gone"),
     ]  # fmt: skip
@@ -139,7 +139,7 @@ def test_a_break_is_resumed_from_the_last_event_that_arrived(kind: str) -> None:
         stream(deleted("a"), deleted("b")),
     ])  # fmt: skip
     driver = Driver(kind, script)
-    assert told(driver.collect("watch", ["a", "b"])) == [
+    assert reported(driver.collect("watch", ["a", "b"])) == [
         ("a", 1, 10), ("a", 2, 20), ("a", 3, 30), ("a", "gone"), ("b", "gone"),
     ]  # fmt: skip
     assert [one[2] for one in asked(script)[1:]] == [None, "x2", "x2", "x3", "x3"]
@@ -152,7 +152,7 @@ def test_a_session_that_the_server_forgot_is_made_again_from_the_cursors(kind: s
         session(a=0, b=7), stream(record("a", 1, 2, to=5)), refused(404, "not_found"),
         session("w2", a=5, b=7), stream(deleted("a"), deleted("b")),
     ])  # fmt: skip
-    assert told(Driver(kind, script).collect("watch", {"a": 0, "b": None})) == [
+    assert reported(Driver(kind, script).collect("watch", {"a": 0, "b": None})) == [
         ("a", 1, 10), ("a", 2, 20), ("a", "gone"), ("b", "gone"),
     ]  # fmt: skip
     assert asked(script)[3] == (
@@ -166,7 +166,7 @@ def test_a_session_that_the_server_forgot_is_made_again_from_the_cursors(kind: s
 @both
 def test_a_cursor_keeps_the_epoch_that_it_came_with_until_the_loss_is_told(kind: str) -> None:
     script = Script([session(a=4), stream(), session("w2", a=4), stream(deleted("a"))])
-    assert told(Driver(kind, script).collect("watch", {"a": (4, 6)})) == [("a", "gone")]
+    assert reported(Driver(kind, script).collect("watch", {"a": (4, 6)})) == [("a", "gone")]
     # The server said that the topic is of epoch 7 by now; its tombstone did not arrive, so that is not taken over.
     start = {"a": {"from_seq": 4, "epoch": 6}}
     assert asked(script)[0] == ("POST", "/v0/watch", start)
@@ -177,7 +177,7 @@ def test_a_cursor_keeps_the_epoch_that_it_came_with_until_the_loss_is_told(kind:
 def test_a_stream_of_which_nothing_arrived_is_begun_anew(kind: str) -> None:
     """The server may have sent events into the broken connection, and counts them as read."""
     script = Script([session(a=4), stream(), session("w2", a=4), stream(deleted("a"))])
-    assert told(Driver(kind, script).collect("watch", {"a": None})) == [("a", "gone")]
+    assert reported(Driver(kind, script).collect("watch", {"a": None})) == [("a", "gone")]
     assert asked(script)[2] == ("POST", "/v0/watch", {"a": {"from_seq": 4, "epoch": 7}})
 
 
@@ -187,7 +187,7 @@ def test_a_topic_that_was_deleted_meanwhile_is_told(kind: str) -> None:
         session(a=0, b=0), stream(record("a", 1)), refused(404, "not_found"),
         refused(404, "topic_not_found", {"topic": "a"}), session("w2", b=0), stream(deleted("b")),
     ])  # fmt: skip
-    assert told(Driver(kind, script).collect("watch", ["a", "b"])) == [("a", 1, 10), ("a", "gone"), ("b", "gone")]
+    assert reported(Driver(kind, script).collect("watch", ["a", "b"])) == [("a", 1, 10), ("a", "gone"), ("b", "gone")]
     assert asked(script)[4] == ("POST", "/v0/watch", {"b": {"from_seq": 0, "epoch": 7}})
 
 
@@ -199,7 +199,7 @@ def test_a_stopping_server_is_left_alone_for_as_long_as_it_asks(kind: str) -> No
         stream(deleted("a")),
     ])  # fmt: skip
     driver = Driver(kind, script)
-    assert told(driver.collect("watch", "a")) == [("a", 1, 10), ("a", "gone")]
+    assert reported(driver.collect("watch", "a")) == [("a", 1, 10), ("a", "gone")]
     assert driver.sleeps[0] >= 2.0 and driver.sleeps[1] >= 1.0
 
 
@@ -210,7 +210,7 @@ def test_a_stream_that_the_server_ends_is_begun_anew(kind: str, code: int) -> No
         session(a=0), stream(record("a", 1), event("error", code=code, error="over")), session("w2", a=1),
         stream(deleted("a")),
     ])  # fmt: skip
-    assert told(Driver(kind, script).collect("watch", "a")) == [("a", 1, 10), ("a", "gone")]
+    assert reported(Driver(kind, script).collect("watch", "a")) == [("a", 1, 10), ("a", "gone")]
 
 
 @both

@@ -154,15 +154,15 @@ def messages() -> Iterator[type]:
 
 
 def test_every_event_of_a_watch_is_described_with_its_fields() -> None:
-    told: dict[str, set[str]] = {}
+    reported: dict[str, set[str]] = {}
     for cells in rows(section(PAGE, "## Event stream")):
-        name = cells[0].strip("`") or list(told)[-1]
-        told.setdefault(name, set()).update(re.findall(r"`([^`]+)`", cells[1]))
+        name = cells[0].strip("`") or list(reported)[-1]
+        reported.setdefault(name, set()).update(re.findall(r"`([^`]+)`", cells[1]))
     events: dict[str, type[msgspec.Struct]] = {
         "record": watch.RecordEvent, "tombstone": watch.TombstoneEvent, "caught-up": watch.CaughtUpEvent,
         "topic-deleted": watch.TopicDeletedEvent, "error": watch.ErrorEvent,
     }  # fmt: skip
-    assert told == {
+    assert reported == {
         name: {field.encode_name for field in msgspec.structs.fields(event)} for name, event in events.items()
     }
 

@@ -134,12 +134,12 @@ def test_the_page_has_the_fields_of_the_catalogs_structures_in_order(structure: 
 def test_the_bodies_of_small_frames_have_the_sizes_they_are_told() -> None:
     """The widths named in the table, such as u64 and u16, are those that the encoders write."""
     widths = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
-    told = {}
+    reported = {}
     for line in picture(frame):
         kind, _, body = line.partition(" ")
         if kind.isupper():
-            told[kind] = sum(widths[word] for word in re.findall(r"\bu\d+\b", body.split("ranges:")[0]))
-    assert told == {
+            reported[kind] = sum(widths[word] for word in re.findall(r"\bu\d+\b", body.split("ranges:")[0]))
+    assert reported == {
         "CREATE": len(frame.encode_create(1, 2, "", b"")),
         "CONFIG": len(frame.encode_config_change(1, b"")),
         "DROP": 0,
@@ -147,7 +147,7 @@ def test_the_bodies_of_small_frames_have_the_sizes_they_are_told() -> None:
         "EVICT": len(frame.encode_evict(1, expired=True)),
         "CEILING": len(frame.encode_ceiling(1)),
     }
-    assert len(frame.encode_delete(1, [(2, 3)])) - told["DELETE"] == Struct("<QQ").size
+    assert len(frame.encode_delete(1, [(2, 3)])) - reported["DELETE"] == Struct("<QQ").size
 
 
 def test_the_table_of_versions_is_the_one_of_the_code() -> None:

@@ -95,9 +95,9 @@ def test_the_detail_of_an_error_is_described(example: errors.TopicsError) -> Non
 
 def test_every_code_of_the_api_is_described_with_its_status() -> None:
     listed = {cells[0].strip("`"): cells[1] for cells in rows(_PAGE)}
-    told = {code: int(status) for code, status in listed.items() if status != "none"}
-    assert told == STATUS_BY_CODE | V1_STATUS_BY_CODE
-    assert listed.keys() - told.keys() == {"backup_target"}
+    reported = {code: int(status) for code, status in listed.items() if status != "none"}
+    assert reported == STATUS_BY_CODE | V1_STATUS_BY_CODE
+    assert listed.keys() - reported.keys() == {"backup_target"}
 
 
 def test_an_error_of_http_alone_has_a_meaning_and_an_action() -> None:

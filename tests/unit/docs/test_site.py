@@ -77,8 +77,8 @@ def test_headings_have_the_anchors_that_pages_link_to() -> None:
 
 def test_nothing_of_the_site_comes_from_elsewhere() -> None:
     """The theme would fetch its fonts, and a script to search in pages that are opened as files."""
-    told = contents()
-    assert told["theme"]["font"] is False
-    [script] = told["extra"]["polyfills"]
+    reported = contents()
+    assert reported["theme"]["font"] is False
+    [script] = reported["extra"]["polyfills"]
     assert "iframe-worker" in script, "by this the plugin knows that it need not fetch one"
     assert (DOCS / script).is_file()

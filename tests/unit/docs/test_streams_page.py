@@ -21,8 +21,8 @@ PAGE = stream_pages()
 
 def test_every_code_is_there_with_its_status() -> None:
     table = [cells for cells in rows(section(PAGE, "### Errors")) if len(cells) == 2 and cells[0].isdigit()]
-    told = {code: int(cells[0]) for cells in table for code in re.findall(r"`(\w+)`", cells[1])}
-    assert told == V1_STATUS_BY_CODE
+    reported = {code: int(cells[0]) for cells in table for code in re.findall(r"`(\w+)`", cells[1])}
+    assert reported == V1_STATUS_BY_CODE
 
 
 def test_every_word_of_the_protocol_is_there_with_the_reasons_below_it() -> None:
@@ -64,8 +64,8 @@ def test_its_settings_are_there() -> None:
 )
 def test_the_structures_of_its_frames_are_on_the_page_of_formats(structure: type[msgspec.Struct]) -> None:
     table = rows(section(read("docs/formats.md"), "### Bodies of the frames of streams"))
-    told = {cells[0].strip("`"): re.findall(r"`(\w+)`", cells[1]) for cells in table}
-    assert [name for name in told[structure.__name__] if name in structure.__struct_fields__] == list(
+    reported = {cells[0].strip("`"): re.findall(r"`(\w+)`", cells[1]) for cells in table}
+    assert [name for name in reported[structure.__name__] if name in structure.__struct_fields__] == list(
         structure.__struct_fields__
     )
 

@@ -7,7 +7,7 @@ import msgspec
 
 from tests.unit.conftest import append, ask_drop, delete, put
 from tests.unit.engine.write_paths import Path
-from tests.unit.engine.writing_world import HUGE, JSON, LARGEST, SMALL, World, told
+from tests.unit.engine.writing_world import HUGE, JSON, LARGEST, SMALL, World, reported
 from topics.engine.engine import Engine
 from topics.engine.topic import Guard, Topic
 from topics.model.errors import TopicsError, TopicStateError
@@ -73,7 +73,7 @@ def _ensure(world: World, path: Path) -> Topic:
 
 def _close(world: World, path: Path) -> None:
     _ensure(world, path)
-    (answer,) = told(lambda done: world.streams.append(path.target, AppendRequest(close=True), done))
+    (answer,) = reported(lambda done: world.streams.append(path.target, AppendRequest(close=True), done))
     assert not isinstance(answer, TopicsError), answer
 
 
@@ -99,7 +99,7 @@ def _finish_drop(world: World, path: Path) -> None:
 def _retire(world: World, path: Path) -> None:
     _ensure(world, path)
     request = CreateRequest(fork=ForkFrom(path.target))
-    (answer,) = told(lambda done: world.streams.create(READER, request, done))
+    (answer,) = reported(lambda done: world.streams.create(READER, request, done))
     assert not isinstance(answer, TopicsError), answer
     _drop(world, path)
 
@@ -181,7 +181,7 @@ def _undescribe(world: World, path: Path) -> None:
 
 def _set_routing_key(world: World, path: Path, key: object) -> None:
     body = msgspec.json.encode({"routingKey": key})
-    (answer,) = told(lambda done: world.streams.update_schema(path.target, body, done))
+    (answer,) = reported(lambda done: world.streams.update_schema(path.target, body, done))
     assert not isinstance(answer, TopicsError), answer
 
 

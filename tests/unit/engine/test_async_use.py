@@ -75,40 +75,40 @@ class Told(asyncio.Future[Result]):
 
 
 def append(engine: Engine, name: str, *values: object, **batch: object) -> Told[AppendResult]:
-    told: Told[AppendResult] = Told()
-    engine.append(name, batch_of(*values, **batch), told.tell)  # type: ignore[arg-type]
-    return told
+    reported: Told[AppendResult] = Told()
+    engine.append(name, batch_of(*values, **batch), reported.tell)  # type: ignore[arg-type]
+    return reported
 
 
 def put(engine: Engine, name: str, **config: object) -> Told[PutResult]:
-    told: Told[PutResult] = Told()
-    engine.put_topic(name, TopicConfigPatch(**config), told.tell)  # type: ignore[arg-type]
-    return told
+    reported: Told[PutResult] = Told()
+    engine.put_topic(name, TopicConfigPatch(**config), reported.tell)  # type: ignore[arg-type]
+    return reported
 
 
 def drop(engine: Engine, name: str) -> Told[DropResult]:
-    told: Told[DropResult] = Told()
-    engine.drop_topic(name, False, told.tell)
-    return told
+    reported: Told[DropResult] = Told()
+    engine.drop_topic(name, False, reported.tell)
+    return reported
 
 
 def delete(engine: Engine, name: str, before_seq: int | None = None, tag: str | None = None) -> Told[DeleteResult]:
-    told: Told[DeleteResult] = Told()
+    reported: Told[DeleteResult] = Told()
     match = None if tag is None else TagMatch(tag)
-    engine.delete_records(name, DeleteSelector(before_seq, match), told.tell)
-    return told
+    engine.delete_records(name, DeleteSelector(before_seq, match), reported.tell)
+    return reported
 
 
 def read(engine: Engine, name: str, from_seq: int = 0, limit: int = 1000) -> Told[ReadResult]:
-    told: Told[ReadResult] = Told()
-    engine.read(name, ReadRequest(from_seq=from_seq, limit=limit), told.tell)
-    return told
+    reported: Told[ReadResult] = Told()
+    engine.read(name, ReadRequest(from_seq=from_seq, limit=limit), reported.tell)
+    return reported
 
 
 async def checkpoint(engine: Engine) -> bool:
-    told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    engine.run_job(engine.checkpointer.job(then=told.set_result))
-    return await told
+    reported: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    engine.run_job(engine.checkpointer.job(then=reported.set_result))
+    return await reported
 
 
 async def soon(awaited: Awaitable[Result]) -> Result:

@@ -7,8 +7,8 @@ from topics.testing import FakeDisk
 
 def weight_of(*found: tuple[int, int, int]) -> ChainWeight:
     weight = ChainWeight()
-    for size, told, live in found:
-        weight.found(size, told, live)
+    for size, reported, live in found:
+        weight.found(size, reported, live)
     return weight
 
 

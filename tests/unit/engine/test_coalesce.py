@@ -97,7 +97,7 @@ def known_as_plain(engine: Engine, name: str, **config: object) -> Callers:
     return Callers(engine)
 
 
-def told(answers: list[Answers]) -> list[tuple[int, int, int]]:
+def reported(answers: list[Answers]) -> list[tuple[int, int, int]]:
     results = [one(each, AppendResult) for each in answers]
     return [(result.first_seq, result.last_seq, result.head_seq) for result in results]
 
@@ -110,7 +110,7 @@ def test_single_records_of_a_tick_are_one_frame_and_each_has_its_own_answer(engi
     answers = [ask_append(engine, "a", value) for value in "xyz"]
     assert answers == [[], [], []]
     flush(engine)
-    assert told(answers) == [(1, 1, 1), (2, 2, 2), (3, 3, 3)]
+    assert reported(answers) == [(1, 1, 1), (2, 2, 2), (3, 3, 3)]
     assert values(engine, "a") == ["x", "y", "z"]
     assert logged(engine).count(FrameKind.APPEND) == before + 1
     assert len(topic(engine, "a").tail) == 1
@@ -122,7 +122,7 @@ def test_topics_are_gathered_apart(engine: Engine) -> None:
     gather(engine)
     answers = [ask_append(engine, name, value) for name, value in (("a", 1), ("b", 2), ("a", 3))]
     flush(engine)
-    assert told(answers) == [(1, 1, 1), (1, 1, 1), (2, 2, 2)]
+    assert reported(answers) == [(1, 1, 1), (1, 1, 1), (2, 2, 2)]
     assert values(engine, "a") == [1, 3]
     assert values(engine, "b") == [2]
 
@@ -160,7 +160,7 @@ def test_a_delete_and_a_drop_come_behind_what_was_gathered_before_them(engine: E
     second = ask_append(engine, "a", 2)
     dropped = ask_drop(engine, "a")
     flush(engine)
-    assert told([first, second]) == [(1, 1, 1), (2, 2, 2)]
+    assert reported([first, second]) == [(1, 1, 1), (2, 2, 2)]
     assert one(dropped, DropResult).deleted
 
 
@@ -220,7 +220,7 @@ def test_a_broken_callback_keeps_no_answer_from_the_others(engine: Engine, caplo
     engine.append("a", batch_of(1), broken)
     answers = ask_append(engine, "a", 2)
     flush(engine)
-    assert told([answers]) == [(2, 2, 2)]
+    assert reported([answers]) == [(2, 2, 2)]
     assert "a commit callback failed" in caplog.text
 
 
@@ -262,7 +262,7 @@ def test_two_ways_to_append_keep_the_order_of_arrival(engine: Engine) -> None:
     callers.append("a", "fourth", Record(b"4"))
     flush(engine)
     assert values(engine, "a") == [0, 1, 2, 3, 4]
-    assert told([answers]) == [(3, 3, 3)]
+    assert reported([answers]) == [(3, 3, 3)]
     assert [names for names, _ in callers.outcomes] == [["first"], ["fourth"]]
     assert [names for names, _ in others.outcomes] == [["third"]]
 

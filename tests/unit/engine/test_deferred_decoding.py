@@ -68,7 +68,7 @@ def gathering(engine: Engine, **config: object) -> Source:
     return Source(engine)
 
 
-def told(source: Source) -> list[tuple[int, int]]:
+def reported(source: Source) -> list[tuple[int, int]]:
     """How many callers each block had, and its first seq."""
     return [(len(callers), one([outcome], AppendResult).first_seq) for callers, outcome in source.outcomes]
 
@@ -83,7 +83,7 @@ def test_they_are_read_once_and_are_one_frame(engine: Engine) -> None:
     assert source.ask(*plain("a")) and source.ask(*plain("bc")) and source.ask(*plain("d"))
     assert source.reads == 0
     flush(engine)
-    assert (source.reads, told(source)) == (1, [(4, 2)])
+    assert (source.reads, reported(source)) == (1, [(4, 2)])
     assert source.outcomes[0][0] == plain("abcd")
     assert values(engine, "t") == [0, "a", "b", "c", "d"]
     assert logged(engine).count(FrameKind.APPEND) == before + 1
@@ -112,7 +112,7 @@ def test_a_tag_that_is_right_is_shared_and_one_that_is_not_is_left_to_be_refused
     source.decode = lambda callers: DecodedAppends(records, None)  # type: ignore[method-assign]
     source.ask(*plain("ab"))
     flush(engine)
-    assert (told(source), values(engine, "t")) == ([(2, 2)], [0, 1, 2])
+    assert (reported(source), values(engine, "t")) == ([(2, 2)], [0, 1, 2])
     records[0] = Record.of(1, tag="t" * 10_000)
     source.ask(*plain("ab"))
     flush(engine)
@@ -123,7 +123,7 @@ def test_new_keys_are_taken_and_known_after_a_kill(engine: Engine, disk: FakeDis
     source = gathering(engine)
     source.ask(("a", "k"), ("b", None), ("c", "l"))
     flush(engine)
-    assert told(source) == [(3, 2)]
+    assert reported(source) == [(3, 2)]
     for each in (engine, open_engine(killed(disk))):
         first, last = ask_append(each, "t", "a", key="k"), ask_append(each, "t", "other", key="l")
         flush(each)
@@ -230,7 +230,7 @@ def test_who_comes_another_way_comes_behind_them_and_those_after_it_behind_it(en
     flush(engine)
     assert one(answers, AppendResult).first_seq == 4
     assert values(engine, "t") == [0, *"abcdefg"]
-    assert (told(source), told(other)) == ([(2, 2), (1, 6), (1, 8)], [(1, 7)])
+    assert (reported(source), reported(other)) == ([(2, 2), (1, 6), (1, 8)], [(1, 7)])
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -254,7 +254,7 @@ def test_a_group_has_its_bound(engine: Engine) -> None:
     source.ask(*plain(range(GROUP_MAX - 1)))
     source.ask(*plain([1, 2]))
     flush(engine)
-    assert told(source) == [(GROUP_MAX - 1, 2), (2, GROUP_MAX + 1)]
+    assert reported(source) == [(GROUP_MAX - 1, 2), (2, GROUP_MAX + 1)]
 
 
 def test_lone_request_is_a_group_of_one(engine: Engine) -> None:
@@ -262,11 +262,11 @@ def test_lone_request_is_a_group_of_one(engine: Engine) -> None:
     assert source.ask(("a", None))
     assert source.reads == 0
     flush(engine)
-    assert (source.reads, told(source)) == (1, [(1, 2)])
+    assert (source.reads, reported(source)) == (1, [(1, 2)])
     gather(engine)
     assert source.ask(("b", "k"))
     flush(engine)
-    assert told(source) == [(1, 2), (1, 3)]
+    assert reported(source) == [(1, 2), (1, 3)]
     assert [block.key for block in topic(engine, "t").tail[-2:]] == [None, "k"]
 
 
@@ -285,7 +285,7 @@ def test_a_topic_that_goes_in_the_same_tick_takes_them_first(engine: Engine) -> 
     source.ask(*plain("ab"))
     ask_drop(engine, "t")
     flush(engine)
-    assert told(source) == [(2, 2)]
+    assert reported(source) == [(2, 2)]
 
 
 def test_a_failure_is_told_to_all_of_them() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.conftest import append, checkpoint, delete, eq, killed, move, open_engine, put, topic
-from topics.engine.delete_export import TOLD_MAX, harmless_between
+from topics.engine.delete_export import EXPORTED_MAX, harmless_between
 from topics.engine.engine import Engine
 from topics.engine.retention import EXACT_MAX, remember
 from topics.log.catalog import read_catalog
@@ -15,7 +15,7 @@ from topics.testing import FakeDisk
 LAYOUT = Layout("data")
 
 
-def told(disk: FakeDisk, name: str = "orders") -> list[tuple[int, list[tuple[int, int]]]]:
+def reported(disk: FakeDisk, name: str = "orders") -> list[tuple[int, list[tuple[int, int]]]]:
     found = read_catalog(disk, LAYOUT)
     assert found is not None
     return [(removal.number, removal.ranges) for removal in found.by_name()[name].removals]
@@ -35,14 +35,14 @@ def engine(disk: FakeDisk) -> Engine:
 def test_only_sealed_records_count(disk: FakeDisk, engine: Engine) -> None:
     delete(engine, "orders", match=eq("a"))
     assert checkpoint(engine)
-    assert told(disk) == [(engine.checkpointer.number, [(1, 2)])]
+    assert reported(disk) == [(engine.checkpointer.number, [(1, 2)])]
 
 
 def test_a_delete_by_seq_counts_from_the_first_live_record(disk: FakeDisk, engine: Engine) -> None:
     delete(engine, "orders", before_seq=4)
     delete(engine, "orders", before_seq=6)
     assert checkpoint(engine)
-    assert told(disk) == [(engine.checkpointer.number, [(1, 5)])]
+    assert reported(disk) == [(engine.checkpointer.number, [(1, 5)])]
 
 
 def test_deletes_in_any_order_are_one_set(disk: FakeDisk, engine: Engine) -> None:
@@ -50,14 +50,14 @@ def test_deletes_in_any_order_are_one_set(disk: FakeDisk, engine: Engine) -> Non
     delete(engine, "orders", match=eq("a"))
     delete(engine, "orders", match=eq("b"))
     assert checkpoint(engine)
-    assert told(disk) == [(engine.checkpointer.number, [(1, 6)])]
+    assert reported(disk) == [(engine.checkpointer.number, [(1, 6)])]
 
 
 def test_what_a_cap_takes_is_not_told(disk: FakeDisk, engine: Engine) -> None:
     put(engine, "orders", cap_records=2)
     assert topic(engine, "orders").earliest == 7
     assert checkpoint(engine)
-    assert told(disk) == []
+    assert reported(disk) == []
 
 
 def test_what_a_cap_took_before_a_delete_is_not_told_with_it(disk: FakeDisk) -> None:
@@ -72,7 +72,7 @@ def test_what_a_cap_took_before_a_delete_is_not_told_with_it(disk: FakeDisk) -> 
     assert topic(engine, "orders").earliest == 3
     assert delete(engine, "orders", match=eq("x")).deleted == 4
     assert checkpoint(engine)
-    assert told(disk) == [(engine.checkpointer.number, [(3, 6)])]
+    assert reported(disk) == [(engine.checkpointer.number, [(3, 6)])]
 
 
 def test_they_are_forgotten_once_confirmed_and_not_before(disk: FakeDisk, engine: Engine) -> None:
@@ -81,13 +81,13 @@ def test_they_are_forgotten_once_confirmed_and_not_before(disk: FakeDisk, engine
     first = engine.checkpointer.number
     delete(engine, "orders", match=eq("b"))
     assert checkpoint(engine)
-    assert told(disk) == [(first, [(1, 2)]), (first + 1, [(3, 4)])]
+    assert reported(disk) == [(first, [(1, 2)]), (first + 1, [(3, 4)])]
     disk.make_dirs(LAYOUT.pipeline)
     replace_file(disk, LAYOUT.pipeline_seen, b"%d" % first)
     for _ in range(2):
         append(engine, "orders", 9)
         assert checkpoint(engine)
-    assert told(disk) == [(first + 1, [(3, 4)])]
+    assert reported(disk) == [(first + 1, [(3, 4)])]
 
 
 def test_a_crash_forgets_none(disk: FakeDisk, engine: Engine) -> None:
@@ -96,7 +96,7 @@ def test_a_crash_forgets_none(disk: FakeDisk, engine: Engine) -> None:
     delete(engine, "orders", match=eq("b"))
     after = killed(disk)
     open_engine(after, track_removals=True).close_inline()
-    ranges = [part for _, parts in told(after) for part in parts]
+    ranges = [part for _, parts in reported(after) for part in parts]
     assert sorted(ranges) == [(1, 2), (3, 4)]
 
 
@@ -118,7 +118,7 @@ def test_a_folder_that_ever_had_an_archive_keeps_them(disk: FakeDisk) -> None:
 
 def test_lists_of_ranges_are_joined_while_nobody_confirms_them(disk: FakeDisk) -> None:
     engine = open_engine(disk, track_removals=True)
-    count = 3 * TOLD_MAX
+    count = 3 * EXPORTED_MAX
     for number in range(count):
         append(engine, "orders", 1, tag=f"t{number}")
     append(engine, "orders", 1, tag="kept")
@@ -126,11 +126,11 @@ def test_lists_of_ranges_are_joined_while_nobody_confirms_them(disk: FakeDisk) -
     for number in range(count):
         delete(engine, "orders", match=eq(f"t{number}"))
         assert checkpoint(engine)
-    found = told(disk)
-    assert len(found) == TOLD_MAX
+    found = reported(disk)
+    assert len(found) == EXPORTED_MAX
     assert [removal for removal, _ in found] == sorted({removal for removal, _ in found})
     assert found[-1][0] == engine.checkpointer.number
-    assert found[0][1] == [(1, count - TOLD_MAX + 1)]
+    assert found[0][1] == [(1, count - EXPORTED_MAX + 1)]
     assert union(*(ranges for _, ranges in found)) == [(1, count)]
 
 
@@ -147,7 +147,7 @@ def test_without_an_archive_they_are_forgotten_and_with_a_former_one_somebody_is
         again = open_engine(folder)
         append(again, "orders", 9)
         assert checkpoint(again)
-        assert union(*(one for _, one in told(folder))) == ranges
+        assert union(*(one for _, one in reported(folder))) == ranges
         warned = "deletes are kept for an archive that is turned off" in caplog.text
         assert warned == bool(ranges)
         again.close_inline()
@@ -171,17 +171,17 @@ def scattered(disk: FakeDisk, count: int = 4 * EXACT_MAX, kept: int = 0) -> Engi
 
 def test_many_deletes_with_nothing_left_between_them_are_one(disk: FakeDisk) -> None:
     assert checkpoint(scattered(disk))
-    assert union(*(ranges for _, ranges in told(disk))) == [(2, 4 * EXACT_MAX)]
+    assert union(*(ranges for _, ranges in reported(disk))) == [(2, 4 * EXACT_MAX)]
 
 
 def test_few_deletes_are_told_exactly(disk: FakeDisk) -> None:
     assert checkpoint(scattered(disk, 20))
-    assert union(*(ranges for _, ranges in told(disk))) == [(seq, seq) for seq in range(2, 21, 2)]
+    assert union(*(ranges for _, ranges in reported(disk))) == [(seq, seq) for seq in range(2, 21, 2)]
 
 
 def test_a_live_record_between_many_deletes_is_not_told(disk: FakeDisk) -> None:
     assert checkpoint(scattered(disk, kept=51))
-    assert union(*(ranges for _, ranges in told(disk))) == [(2, 50), (52, 4 * EXACT_MAX)]
+    assert union(*(ranges for _, ranges in reported(disk))) == [(2, 50), (52, 4 * EXACT_MAX)]
 
 
 def test_what_a_cap_took_between_many_deletes_is_not_told(disk: FakeDisk) -> None:
@@ -197,7 +197,7 @@ def test_what_a_cap_took_between_many_deletes_is_not_told(disk: FakeDisk) -> Non
     put(engine, "orders", cap_records=1)
     assert topic(engine, "orders").evict_floor == count
     assert checkpoint(engine)
-    assert union(*(ranges for _, ranges in told(disk))) == [(seq, seq) for seq in range(2, count + 1, 2)]
+    assert union(*(ranges for _, ranges in reported(disk))) == [(seq, seq) for seq in range(2, count + 1, 2)]
 
 
 def test_what_the_log_lost_is_not_told(disk: FakeDisk) -> None:
@@ -211,7 +211,7 @@ def test_what_the_log_lost_is_not_told(disk: FakeDisk) -> None:
     assert harmless_between(orders, reader, 10, 14)
     assert harmless_between(orders, reader, 16, 20)
     assert checkpoint(engine)
-    assert union(*(ranges for _, ranges in told(disk))) == [(2, 14), (16, 4 * EXACT_MAX)]
+    assert union(*(ranges for _, ranges in reported(disk))) == [(2, 14), (16, 4 * EXACT_MAX)]
 
 
 def test_somebody_hears_of_many_deletes_that_wait(
@@ -227,7 +227,7 @@ def test_somebody_hears_of_many_deletes_that_wait(
 
 def test_the_longest_list_is_left_alone_when_lists_are_joined(disk: FakeDisk) -> None:
     engine = open_engine(disk, track_removals=True)
-    many, few = 200, 3 * TOLD_MAX
+    many, few = 200, 3 * EXPORTED_MAX
     for seq in range(1, many + 1):
         append(engine, "orders", seq, tag="many" if seq % 2 == 0 else "kept")
     for number in range(few):
@@ -240,8 +240,8 @@ def test_the_longest_list_is_left_alone_when_lists_are_joined(disk: FakeDisk) ->
     for number in range(few):
         delete(engine, "orders", match=eq(f"t{number}"))
         assert checkpoint(engine)
-    found = told(disk)
-    assert len(found) == TOLD_MAX
+    found = reported(disk)
+    assert len(found) == EXPORTED_MAX
     assert found[0] == (first, [(seq, seq) for seq in range(2, many + 1, 2)])
     assert found[-1][0] == engine.checkpointer.number
     singles = [(many + 1 + 2 * number,) * 2 for number in range(few)]

@@ -24,7 +24,7 @@ def test_what_is_told_of_a_moment_is_what_the_wall_will_say_then() -> None:
     time = EngineTime(clock)
     moment = time.steady() + 30
     clock.jump(-1_000)
-    assert time.told(moment) == 4_030
+    assert time.wall_time(moment) == 4_030
     assert time.ending(moment) == Ending(4_030, 30)
     clock.advance(40)
     assert time.ending(moment) == Ending(4_030, 0)

@@ -81,8 +81,8 @@ def test_many_ranges_with_nothing_live_between_them_are_one(engine: Engine) -> N
         engine.core.applier.delete(topic(engine, "t"), 0, [(seq, seq)])
     join(topic(engine, "t"), engine.core.reader)
     assert ranges(engine, "t") == [(1, 2 * EXACT_MAX - 1), (2 * EXACT_MAX + 1, head - 1)]
-    told = read(engine, "t").tombstone
-    assert told is not None and (told.gap_from, told.gap_to) == (1, 2 * EXACT_MAX - 1)
+    reported = read(engine, "t").tombstone
+    assert reported is not None and (reported.gap_from, reported.gap_to) == (1, 2 * EXACT_MAX - 1)
     assert read(engine, "t", from_seq=2 * EXACT_MAX - 1).count == 1
 
 
@@ -92,12 +92,12 @@ def test_a_gap_behind_live_records_ends_before_the_next_live_one(engine: Engine)
     engine.core.applier.gap(own, 4, 15, TRIM)
     own.staged_head = own.head
     append(engine, "t", 16, 17)
-    told = read(engine, "t", from_seq=3).tombstone
-    assert told == Tombstone(4, 15, TRIM, 12, 16, 17)
+    reported = read(engine, "t", from_seq=3).tombstone
+    assert reported == Tombstone(4, 15, TRIM, 12, 16, 17)
     # What is deleted behind the gap belongs to it: `earliest_seq` is live.
     engine.core.applier.delete(own, 0, [(16, 16)])
-    told = read(engine, "t", from_seq=3).tombstone
-    assert told == Tombstone(4, 16, TRIM, 12, 17, 17)
+    reported = read(engine, "t", from_seq=3).tombstone
+    assert reported == Tombstone(4, 16, TRIM, 12, 17, 17)
     assert own.earliest == 1
 
 
@@ -178,10 +178,10 @@ class Lagging:
     def check(self) -> None:
         """Everything lost is told, nothing live is, and every range begins and ends with a real loss."""
         lost = ranges(self.engine, "dest")
-        told = {seq for first, last in lost for seq in range(first, last + 1)}
+        reported = {seq for first, last in lost for seq in range(first, last + 1)}
         real = set(range(1, topic(self.engine, "dest").head + 1)) - self.copied
-        assert real <= told
-        assert not told & set(self.live())
+        assert real <= reported
+        assert not reported & set(self.live())
         assert all({first, last} <= real for first, last in lost)
 
 

@@ -50,11 +50,11 @@ def test_a_group_over_topics_and_classes_is_one_write_and_one_sync(disk: FakeDis
     synced: dict[str, bool] = {}
 
     def answer(name: str) -> Callable[[AppendResult | TopicsError], None]:
-        def told(outcome: AppendResult | TopicsError) -> None:
+        def reported(outcome: AppendResult | TopicsError) -> None:
             order.append(name)
             synced[name] = ("sync", "data/wal/shard-00/0000000000000001.wal") in disk.trace
 
-        return told
+        return reported
 
     hold(engine)
     disk.trace.clear()
@@ -402,10 +402,10 @@ def test_every_operation_is_answered_exactly_once(faulty: FaultyFileSystem) -> N
     ]
     poisoned(engine, faulty, sync=True)
     flush(engine)
-    assert [len(told) for told in answers] == [1] * 7
+    assert [len(reported) for reported in answers] == [1] * 7
     # The first needed no sync: it was answered before the sync failed, and its follower with it.
-    assert [isinstance(told[0], AppendResult) for told in answers[:2]] == [True, True]
-    assert all(isinstance(told[0], ReadOnlyError) for told in answers[2:])
+    assert [isinstance(reported[0], AppendResult) for reported in answers[:2]] == [True, True]
+    assert all(isinstance(reported[0], ReadOnlyError) for reported in answers[2:])
 
 
 def test_results_of_a_delete_are_those_after_it(engine: Engine) -> None:

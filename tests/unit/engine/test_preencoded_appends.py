@@ -108,8 +108,8 @@ def test_a_write_that_fails_within_a_drafted_batch_leaves_nothing_of_it(fault: F
         faulty.plan = FaultPlan(faulty.calls + number, fault)
         flush(engine)
         kept: list[object] = ["before"]
-        for told, given in ((answers, ["x" * 700_000, 2]), (between, ["with it"])):
-            kept += given if isinstance(told[0], AppendResult) else []
+        for reported, given in ((answers, ["x" * 700_000, 2]), (between, ["with it"])):
+            kept += given if isinstance(reported[0], AppendResult) else []
         outcomes.add(len(kept))
         assert values(open_engine(after_power_cut(disk), boot_id="b"), "t") == kept, number
     assert outcomes == {1, 4}, "some failed, and some did not"

@@ -536,19 +536,19 @@ def test_progress_is_told_and_ends_with_one(disk: FakeDisk) -> None:
     engine = open_engine(disk, wal_file_bytes=4096)
     for number in range(50):
         append(engine, "t", "x" * 100, number)
-    told: list[float] = []
-    open_engine(killed(disk), progress=told.append)
-    assert len(told) > 10
-    assert told == sorted(told)
-    assert all(0.0 <= part <= 1.0 for part in told)
-    assert told[-1] == 1.0
-    assert told[len(told) // 2] < 1.0
+    reported: list[float] = []
+    open_engine(killed(disk), progress=reported.append)
+    assert len(reported) > 10
+    assert reported == sorted(reported)
+    assert all(0.0 <= part <= 1.0 for part in reported)
+    assert reported[-1] == 1.0
+    assert reported[len(reported) // 2] < 1.0
 
 
 def test_an_empty_folder_is_done_at_once(disk: FakeDisk) -> None:
-    told: list[float] = []
-    open_engine(disk, progress=told.append)
-    assert told == [1.0]
+    reported: list[float] = []
+    open_engine(disk, progress=reported.append)
+    assert reported == [1.0]
 
 
 # What survives beside the records

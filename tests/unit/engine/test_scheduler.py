@@ -29,7 +29,7 @@ class Bench:
         self.clock = ManualClock()
         self.ticks: list[Run] = []
         self.timers: list[FakeTimer] = []
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.scheduler = Scheduler(self.clock.now_ms, self.clock.monotonic, self.ticks.append)
         self.scheduler.later = self._later
         self._ids = 0
@@ -46,7 +46,7 @@ class Bench:
         return topic
 
     def watch(self, topic: Topic, watchers: int = 1) -> None:
-        topic.waiters = [lambda: self.told.append(topic.name)] * watchers
+        topic.waiters = [lambda: self.reported.append(topic.name)] * watchers
 
     def wake(self, *topics: Topic) -> None:
         for topic in topics:
@@ -54,15 +54,15 @@ class Bench:
 
     def tick(self) -> list[str]:
         """One tick of the loop; whom it told."""
-        before = len(self.told)
+        before = len(self.reported)
         ticks, self.ticks[:] = self.ticks[:], []
         for run in ticks:
             run()
-        return self.told[before:]
+        return self.reported[before:]
 
     def pass_time(self, ms: int) -> list[str]:
         """Lets time go by, with the timers and ticks that come in it."""
-        before = len(self.told)
+        before = len(self.reported)
         until = self.clock.now_ms() + ms
         while True:
             self.timers = [timer for timer in self.timers if not timer.cancelled]
@@ -75,7 +75,7 @@ class Bench:
             while self.ticks:
                 self.tick()
         self.clock.advance(until - self.clock.now_ms())
-        return self.told[before:]
+        return self.reported[before:]
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_the_bands(priority: int, band: int) -> None:
 
 def test_a_change_is_told_in_the_next_tick(bench: Bench) -> None:
     bench.wake(bench.topic("a"))
-    assert bench.told == []
+    assert bench.reported == []
     assert bench.tick() == ["a"]
     assert bench.ticks == []
     assert bench.timers == []
@@ -175,13 +175,13 @@ def test_a_round_gives_each_band_its_turns(bench: Bench) -> None:
     priorities = (900, 600, 300, 0, -5)
     topics = [bench.topic(str(priority), priority, watchers=1) for priority in priorities for _ in range(100)]
     bench.wake(*topics)
-    told = bench.tick()[: sum(BAND_TURNS) * 2]
+    reported = bench.tick()[: sum(BAND_TURNS) * 2]
     once = [str(p) for p, turns in zip(priorities, BAND_TURNS, strict=True) for _ in range(turns)]
-    assert told == once * 2
+    assert reported == once * 2
 
 
 def test_what_a_tick_told_is_acted_on_once_behind_all_of_it(bench: Bench) -> None:
-    bench.scheduler.tick_ended.subscribe(lambda: bench.told.append("then"))
+    bench.scheduler.tick_ended.subscribe(lambda: bench.reported.append("then"))
     bench.wake(*(bench.topic(name) for name in "abc"))
     assert bench.tick() == ["a", "b", "c", "then"]
     bench.wake(bench.topic("d"))
@@ -206,7 +206,7 @@ def test_a_watcher_that_fails_keeps_the_news_from_nobody(bench: Bench, caplog: p
         raise RuntimeError("broken")
 
     first, second = bench.topic("a"), bench.topic("b")
-    first.waiters = [broken, lambda: bench.told.append("a")]
+    first.waiters = [broken, lambda: bench.reported.append("a")]
     bench.wake(first, second)
     assert bench.tick() == ["a", "b"]
     assert "a watcher failed" in caplog.text
@@ -314,7 +314,7 @@ def test_a_topic_that_waits_when_deferring_begins_is_put_off_too(bench: Bench) -
     assert (put_off, bench.scheduler.put_off) == ([], 1)
     bench.clock.advance(AGE_TICK_MS)
     bench.tick()
-    assert (put_off, bench.told) == (["low"], [])
+    assert (put_off, bench.reported) == (["low"], [])
 
 
 def test_a_deferred_topic_is_told_once_of_all_it_missed(bench: Bench) -> None:
@@ -410,11 +410,11 @@ def test_topics_of_one_config_are_told_apart_by_who_was_read(bench: Bench) -> No
     topics[2].last_consumed_ts = bench.clock.now_ms()
     bench.wake(*topics)
     bench.tick()
-    assert bench.told == ["c", "a", "b", "d"]
-    bench.told.clear()
+    assert bench.reported == ["c", "a", "b", "d"]
+    bench.reported.clear()
     for topic in topics:
         topic.last_consumed_ts = bench.clock.now_ms()
         bench.watch(topic)
     bench.wake(*topics)
     bench.tick()
-    assert bench.told == ["a", "b", "c", "d"]
+    assert bench.reported == ["a", "b", "c", "d"]

@@ -378,7 +378,7 @@ def test_nobody_is_held_back_for_the_segment_that_is_being_written(monkeypatch: 
 
 def test_many_bytes_come_later_while_a_segment_is_written_and_they_would_cut_another() -> None:
     engine = open_engine(segment_max_bytes=1000)
-    sealer, told = engine.sealer, list[str]()
+    sealer, reported = engine.sealer, list[str]()
     append(engine, "t", "x" * 500)
     append(engine, "other", 1)
     assert not sealer.is_behind(topic(engine, "t"), 5000)
@@ -386,21 +386,21 @@ def test_many_bytes_come_later_while_a_segment_is_written_and_they_would_cut_ano
     assert sealer.is_behind(topic(engine, "t"), 5000)
     assert not sealer.is_behind(topic(engine, "other"), 500)
     assert not sealer.is_behind(None, 5000)
-    sealer.when_written(lambda: told.append("written"))
-    assert told == []
+    sealer.when_written(lambda: reported.append("written"))
+    assert reported == []
     catch_up(engine)
-    assert told == ["written"]
+    assert reported == ["written"]
     assert not sealer.is_behind(topic(engine, "t"), 5000)
 
 
 def test_whoever_waits_for_a_segment_hears_that_it_cannot_be_written(faulty: FaultyFileSystem) -> None:
     engine = open_engine(faulty, segment_max_events=2, segment_max_bytes=1000)
-    told: list[bool] = []
+    reported: list[bool] = []
     append(engine, "t", 0)
-    engine.sealer.when_written(lambda: told.append(engine.sealer.is_behind(topic(engine, "t"), 5000)))
+    engine.sealer.when_written(lambda: reported.append(engine.sealer.is_behind(topic(engine, "t"), 5000)))
     fail_sealing(faulty)
     append(engine, "t", 1)
-    assert told == [False]
+    assert reported == [False]
 
 
 def test_a_failure_lets_the_writers_go_on(monkeypatch: pytest.MonkeyPatch, faulty: FaultyFileSystem) -> None:
@@ -436,15 +436,15 @@ def test_when_nothing_can_be_written_for_long_writes_are_refused(
 
 def test_idle_is_told_at_once_or_when_the_last_one_is_written() -> None:
     engine = open_engine()
-    told: list[object] = []
-    engine.sealer.when_idle(told.append)
-    assert told == [None]
+    reported: list[object] = []
+    engine.sealer.when_idle(reported.append)
+    assert reported == [None]
     append(engine, "t", 1)
     move(engine, "t", "pending")
-    engine.sealer.when_idle(told.append)
-    assert told == [None]
+    engine.sealer.when_idle(reported.append)
+    assert reported == [None]
     catch_up(engine)
-    assert told == [None, None]
+    assert reported == [None, None]
 
 
 def test_deleting_by_tag_works_while_a_segment_is_pending() -> None:

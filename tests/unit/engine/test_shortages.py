@@ -81,9 +81,9 @@ def test_jobs_that_cannot_be_read_now_are_handed_out_later(fault: Fault) -> None
     fs.plan = NO_FAULTS
     clock.advance(60_000)
     claim()
-    told = outcomes[-1]
-    assert not isinstance(told, TopicsError)
-    assert [job.seq for job in told.jobs] == [1, 2, 3]
+    reported = outcomes[-1]
+    assert not isinstance(reported, TopicsError)
+    assert [job.seq for job in reported.jobs] == [1, 2, 3]
 
 
 @each_shortage

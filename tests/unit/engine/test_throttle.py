@@ -145,18 +145,18 @@ class _Timer:
 def test_pressure_defers_negative_priorities_and_calm_feeds_them(engine: Engine) -> None:
     put(engine, "low", priority=-10)
     put(engine, "high", priority=800)
-    told: list[str] = []
+    reported: list[str] = []
     for name in ("low", "high"):
-        engine.watch(name, lambda name=name: told.append(name))  # type: ignore[misc]
+        engine.watch(name, lambda name=name: reported.append(name))  # type: ignore[misc]
     # Deferring and not yet refusing.
     press(engine, Sample(queue_part=0.9))
     append(engine, "low", 1)
     append(engine, "high", 1)
-    assert told == ["high"]
+    assert reported == ["high"]
     stats = engine.stats().throttle
     assert (stats.throttle_level, stats.topics_deferred, stats.topics_deferred_total) == (3, 1, 1)
     press(engine, CALM)
-    assert told == ["high", "low"]
+    assert reported == ["high", "low"]
     assert engine.stats().throttle.throttle_level == 0
 
 
@@ -228,19 +228,19 @@ def test_commits_are_widened_and_narrowed_again(tmp_path: Path) -> None:
 def test_closing_under_pressure_tells_everyone_who_waits(tmp_path: Path) -> None:
     async def test() -> None:
         engine = started(tmp_path)
-        told: list[str] = []
+        reported: list[str] = []
         done = asyncio.Event()
         engine.put_topic("low", TopicConfigPatch(priority=-1000), lambda outcome: done.set())
         await asyncio.wait_for(done.wait(), 5)
-        engine.watch("low", lambda: told.append("low"))
+        engine.watch("low", lambda: reported.append("low"))
         press(engine, Sample(queue_part=0.9))
         answered = asyncio.get_running_loop().create_future()
         engine.append("low", batch_of(1), answered.set_result)
         await asyncio.wait_for(answered, 5)
         await asyncio.sleep(0)
-        assert told == []
+        assert reported == []
         await engine.close()
-        assert told == ["low"]
+        assert reported == ["low"]
 
     asyncio.run(test())
 

@@ -196,10 +196,10 @@ def test_who_waits_for_the_end_of_a_topic_joins_those_who_do(engine: Engine) -> 
     dropping = topic(engine, "t")
     ask_drop(engine, "t")
     ask_append(engine, "t", 1)
-    waiting = dropping.when_gone
+    waiting = dropping.deletion_waiters
     ask_append(engine, "t", 2)
     ask_put(engine, "t")
-    assert waiting is not None and dropping.when_gone is waiting and len(waiting) == 3
+    assert waiting is not None and dropping.deletion_waiters is waiting and len(waiting) == 3
     flush(engine)
     assert values(engine, "t") == [1, 2]
 

@@ -33,7 +33,7 @@ from topics.model.topic_config import Durability, TopicConfigPatch
 from topics.testing import FakeDisk
 
 
-def told(engine: Engine, name: str) -> tuple[int, int] | None:
+def reported(engine: Engine, name: str) -> tuple[int, int] | None:
     tombstone = read(engine, name).tombstone
     return None if tombstone is None else (tombstone.gap_from, tombstone.gap_to)
 
@@ -64,7 +64,7 @@ def test_a_cap_that_comes_with_a_delete_takes_what_the_delete_left(disk: FakeDis
     after = open_engine(at_that_moment)
     # Who deleted was told of every one of them, and so nobody else has to be.
     assert result.deleted == 13
-    assert told(engine, "t") is None
+    assert reported(engine, "t") is None
     assert topic(after, "t").evict_floor == topic(engine, "t").evict_floor == 1
     assert [(lost.from_seq, lost.to_seq) for lost in topic(after, "t").lost or ()] == [(14, 20)]
 
@@ -77,7 +77,7 @@ def test_what_a_cap_takes_of_unlogged_records_stands_in_the_log_in_its_turn(disk
     assert seqs(engine, "t") == [17, 18, 19, 20, 21]
     assert logged(engine)[-2:] == [FrameKind.APPEND, FrameKind.EVICT]
     after = open_engine(killed(disk.clone()))
-    assert told(after, "t") is not None
+    assert reported(after, "t") is not None
     assert seqs(after, "t", 20) == [21]
 
 
@@ -90,7 +90,7 @@ def test_a_delete_decided_before_a_cap_takes_anything_is_silent_in_a_replay_too(
     flush(engine)
     assert one(deleted, DeleteResult).deleted == 13
     after = open_engine(killed(disk.clone()))
-    assert told(engine, "t") is None
+    assert reported(engine, "t") is None
     assert topic(after, "t").evict_floor == topic(engine, "t").evict_floor == 1
 
 
@@ -104,7 +104,7 @@ def test_from_a_snapshot_on_a_replay_finds_what_the_caps_take(disk: FakeDisk) ->
     assert FrameKind.EVICT not in logged(engine)[1:]
     after = open_engine(killed(disk.clone()))
     assert seqs(after, "t") == seqs(engine, "t") == list(range(14, 24))
-    assert told(after, "t") == told(engine, "t") == (1, 13)
+    assert reported(after, "t") == reported(engine, "t") == (1, 13)
 
 
 def test_a_killed_process_knows_that_records_were_never_logged(disk: FakeDisk) -> None:
@@ -114,7 +114,7 @@ def test_a_killed_process_knows_that_records_were_never_logged(disk: FakeDisk) -
     put(engine, "t", durability=DISK, cap_records=18)
     append(engine, "t", "new")
     after = open_engine(killed(disk.clone()))
-    assert told(engine, "t") == (1, 3)
+    assert reported(engine, "t") == (1, 3)
     tombstone = read(after, "t").tombstone
     assert tombstone is not None
     assert tombstone.gap_from == 1

@@ -306,7 +306,7 @@ def warnings() -> Iterator[Warnings]:
 
 @pytest.mark.parametrize(("path_name", "refusal_name"), list(_cells()))
 def test_a_write_meets_an_obstacle(path_name: str, refusal_name: str, warnings: Warnings) -> None:
-    path, refusal, wanted = PATHS[path_name], REFUSALS[refusal_name], TABLE[path_name][refusal_name]
+    path, refusal, requested = PATHS[path_name], REFUSALS[refusal_name], TABLE[path_name][refusal_name]
     world = World(warnings, refusal.max_total_bytes)
     path.prepare(world)
     assert not path.done(world), "the test would prove nothing"
@@ -315,25 +315,25 @@ def test_a_write_meets_an_obstacle(path_name: str, refusal_name: str, warnings: 
     blind = refusal.blind(path)
     seen, before = path.done(world), books(world.engine, blind)
     answers = path.call(world)
-    if isinstance(wanted, Waits):
+    if isinstance(requested, Waits):
         _check_answer(answers, [])
         _check_unchanged(before, books(world.engine, blind))
         assert refusal.passes is not None
         refusal.passes(world, path)
-        wanted = wanted.then
-    elif not isinstance(wanted, Goes):
+        requested = requested.then
+    elif not isinstance(requested, Goes):
         _check_unchanged(before, books(world.engine, blind))
         assert path.done(world) == seen
         if refusal.passes is not None:
             refusal.passes(world, path)
     _check_settled(world)
-    if isinstance(wanted, Goes):
+    if isinstance(requested, Goes):
         _check_answer(answers, [""])
         assert path.done(world)
         return
 
-    _check_answer(answers, [wanted.code])
-    assert all(isinstance(answer, (wanted, Held)) for answer in answers)
+    _check_answer(answers, [requested.code])
+    assert all(isinstance(answer, (requested, Held)) for answer in answers)
     if refusal.lift is None:
         return
     refusal.lift(world, path)

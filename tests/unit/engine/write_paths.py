@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tests.unit.conftest import Answers, append, ask_delete, ask_drop, ask_put, batch_of, committers
-from tests.unit.engine.writing_world import JSON, LARGEST, SMALL, World, told
+from tests.unit.engine.writing_world import JSON, LARGEST, SMALL, World, reported
 from tests.unit.queues.conftest import DEAD, JOBS, make_queue, produce
 from tests.unit.routers.conftest import EXACTLY_ONCE, ask_route, route
 from topics.engine.coalesce import DecodedAppends
@@ -83,7 +83,7 @@ def _log_and_source(world: World) -> None:
 
 def _batch(world: World, key: str | None = None) -> Answers:
     batch = batch_of("first", world.payload, create=False, key=key)
-    return told(lambda done: world.engine.append(TARGET, batch, done))
+    return reported(lambda done: world.engine.append(TARGET, batch, done))
 
 
 def _gathering(world: World) -> None:
@@ -99,7 +99,7 @@ def _plain(world: World) -> None:
 
 def _lone(world: World, key: str | None = None) -> Answers:
     _gathering(world)
-    return told(lambda done: world.engine.append(TARGET, batch_of(world.payload, create=False, key=key), done))
+    return reported(lambda done: world.engine.append(TARGET, batch_of(world.payload, create=False, key=key), done))
 
 
 class _Source:
@@ -141,8 +141,8 @@ def _has_new(world: World) -> bool:
 
 
 def _post(world: World, **request: object) -> Answers:
-    wanted = AppendRequest(**request)  # type: ignore[arg-type]
-    return told(lambda done: world.streams.append(TARGET, wanted, done))
+    requested = AppendRequest(**request)  # type: ignore[arg-type]
+    return reported(lambda done: world.streams.append(TARGET, requested, done))
 
 
 def _json(world: World) -> bytes:
@@ -164,7 +164,7 @@ def _is_updated(world: World) -> bool:
 
 def _fork(world: World, body: bytes) -> Answers:
     request = CreateRequest(fork=ForkFrom(SOURCE), body=body)
-    return told(lambda done: world.streams.create(FORK, request, done))
+    return reported(lambda done: world.streams.create(FORK, request, done))
 
 
 def _next_shard(world: World) -> int:
@@ -185,7 +185,7 @@ def _route(world: World) -> None:
 
 def _forward(world: World) -> Answers:
     payload = LONG if world.payload == SMALL else world.payload
-    (answer,) = told(lambda done: world.engine.append(SOURCE, batch_of(payload), done))
+    (answer,) = reported(lambda done: world.engine.append(SOURCE, batch_of(payload), done))
     return [answer] if isinstance(answer, TopicsError) else _router_says(world)
 
 
@@ -225,7 +225,7 @@ def _dying(apart: bool) -> Callable[[World], None]:
 
 
 def _claim_job(world: World) -> Answers:
-    return told(lambda done: world.engine.queues.claim(JOBS, ClaimRequest(node="a", max=10), done))
+    return reported(lambda done: world.engine.queues.claim(JOBS, ClaimRequest(node="a", max=10), done))
 
 
 def _bury(world: World) -> Answers:
@@ -279,7 +279,7 @@ def _buried(apart: bool) -> Callable[[World], None]:
 
 
 def _redrive(world: World) -> Answers:
-    return told(lambda done: world.engine.queues.redrive(JOBS, RedriveRequest(max=1), done))
+    return reported(lambda done: world.engine.queues.redrive(JOBS, RedriveRequest(max=1), done))
 
 
 # Transactions
@@ -292,7 +292,7 @@ def _begun(books: int, staged: bool) -> Callable[[World], None]:
         _log(world)
         world.come_to(books)
         request = BeginRequest(id=TRANSACTION, sequence=1)
-        (begun,) = told(lambda done: world.engine.transactions.begin(request, _anywhere, done))
+        (begun,) = reported(lambda done: world.engine.transactions.begin(request, _anywhere, done))
         assert not isinstance(begun, TopicsError), begun
         if staged:
             (answer,) = _stage(world)
@@ -304,15 +304,15 @@ def _begun(books: int, staged: bool) -> Callable[[World], None]:
 def _stage(world: World) -> Answers:
     records = [Record.of("first"), Record.of(world.payload)]
     request = StageRequest(ref=_REF, topic=TARGET, records=records, part="p", create=False)
-    return told(lambda done: world.engine.transactions.stage(request, done))
+    return reported(lambda done: world.engine.transactions.stage(request, done))
 
 
 def _is_staged(world: World) -> bool:
-    return bool(world.engine.transactions.book.open[TRANSACTION].parts)
+    return bool(world.engine.transactions.table.open[TRANSACTION].parts)
 
 
 def _commit(world: World) -> Answers:
-    return told(lambda done: world.engine.transactions.commit(_REF, None, _anywhere, done))
+    return reported(lambda done: world.engine.transactions.commit(_REF, None, _anywhere, done))
 
 
 def _anywhere(name: str) -> None: ...
@@ -332,7 +332,7 @@ def _jobs(claimed: bool) -> Callable[[World], None]:
             make_queue(world.engine, lease_ms=1000, leases_durable=True)
         produce(world.engine, "one", "two")
         if claimed:
-            (answer,) = told(lambda done: world.engine.queues.claim(JOBS, ClaimRequest(node="a", max=1), done))
+            (answer,) = reported(lambda done: world.engine.queues.claim(JOBS, ClaimRequest(node="a", max=1), done))
             assert isinstance(answer, ClaimResult)
 
     return prepare
@@ -342,16 +342,16 @@ def _held(world: World) -> dict[int, int]:
     """The jobs in somebody's hands, and until when."""
     topic = world.find(JOBS)
     queue = find_queue(topic) if topic is not None else None
-    return {lease.seq: lease.deadline for lease in queue.book.leases.values()} if queue is not None else {}
+    return {lease.seq: lease.deadline for lease in queue.lease_table.leases.values()} if queue is not None else {}
 
 
 def _ask_held(world: World, verb: str) -> Answers:
     queues, seqs = world.engine.queues, list(_held(world)) or [1]
     if verb == "ack":
-        return told(lambda done: queues.ack(JOBS, HeldRequest(node="a", seqs=seqs), done))
+        return reported(lambda done: queues.ack(JOBS, HeldRequest(node="a", seqs=seqs), done))
     if verb == "nack":
-        return told(lambda done: queues.nack(JOBS, NackRequest(node="a", seqs=seqs), done))
-    return told(lambda done: queues.extend(JOBS, ExtendRequest(node="a", seqs=seqs, lease_ms=50_000), done))
+        return reported(lambda done: queues.nack(JOBS, NackRequest(node="a", seqs=seqs), done))
+    return reported(lambda done: queues.extend(JOBS, ExtendRequest(node="a", seqs=seqs, lease_ms=50_000), done))
 
 
 def _ask_gathered_ack(world: World) -> Answers:
@@ -379,7 +379,7 @@ PATHS: dict[str, Path] = {
     "append that makes its topic": Path(
         TARGET,
         lambda world: None,
-        lambda world: told(lambda done: world.engine.append(TARGET, batch_of("first", world.payload), done)),
+        lambda world: reported(lambda done: world.engine.append(TARGET, batch_of("first", world.payload), done)),
         _has_new,
         shard=_next_shard,
     ),
@@ -405,7 +405,7 @@ PATHS: dict[str, Path] = {
     "update of a profile": Path(
         TARGET,
         lambda world: world.make_stream(TARGET),
-        lambda world: told(lambda done: world.streams.update_profile(TARGET, UPDATE, done)),
+        lambda world: reported(lambda done: world.streams.update_profile(TARGET, UPDATE, done)),
         _is_updated,
     ),
     "fork": Path(
@@ -425,7 +425,7 @@ PATHS: dict[str, Path] = {
     "create a stream with a body": Path(
         TARGET,
         lambda world: None,
-        lambda world: told(
+        lambda world: reported(
             lambda done: world.streams.create(TARGET, CreateRequest(content_type=JSON, body=_json(world)), done)
         ),
         lambda world: world.find(TARGET) is not None,

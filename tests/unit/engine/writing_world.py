@@ -77,7 +77,7 @@ class World:
         if self.find(name) is None:
             self.come_to(shard)
             request = CreateRequest(content_type=JSON, body=b'["old"]')
-            (created,) = told(lambda done: self.streams.create(name, request, done))
+            (created,) = reported(lambda done: self.streams.create(name, request, done))
             assert not isinstance(created, TopicsError), created
 
     def values(self, name: str) -> list[object]:
@@ -111,7 +111,7 @@ class World:
         """A write of somebody else fails, so the shard takes no more."""
         name = f"victim-{shard}"
         self.fail(shard)
-        (answer,) = told(lambda done: append_values(self.engine, name, "lost"))
+        (answer,) = reported(lambda done: append_values(self.engine, name, "lost"))
         assert isinstance(answer, TopicsError)
         assert self.engine.core.shards[shard].writer.poison is not None
 
@@ -131,7 +131,7 @@ class Warnings(logging.Handler):
         return errors
 
 
-def told(begin: Callable[[Callable[[object], None]], object]) -> Answers:
+def reported(begin: Callable[[Callable[[object], None]], object]) -> Answers:
     """What became of an operation, whether it was raised or told."""
     answers: Answers = []
     try:
@@ -187,7 +187,7 @@ def _topic_books(topic: Topic) -> Books:
 
 def _jobs(topic: Topic) -> Books:
     queue = find_queue(topic)
-    book = queue.book if queue is not None else LeaseTable()
+    book = queue.lease_table if queue is not None else LeaseTable()
     leases = {lease.seq: (lease.node, lease.token, lease.deadline, lease.deliveries) for lease in book.leases.values()}
     delayed, delivered = dict(book.delayed), dict(book.delivered)
     return {"leases": leases, "leaving": sorted(book.leaving), "delayed": delayed, "delivered": delivered}

@@ -21,7 +21,7 @@ class Loop:
     def hear(self) -> None:
         """A client says something."""
         self.said += 1
-        if not self.spin.awake:
+        if not self.spin.polling:
             self.spin.rouse()
 
     def wait(self, seconds: float) -> None:
@@ -47,7 +47,7 @@ class Loop:
 def test_dense_requests_keep_it_awake() -> None:
     loop = Loop()
     loop.requests(10, DENSE_S)
-    assert loop.spin.awake
+    assert loop.spin.polling
     before = loop.turns
     loop.requests(10, DENSE_S)
     assert loop.turns - before > 500
@@ -58,7 +58,7 @@ def test_a_silent_client_lets_it_sleep_after_the_window() -> None:
     loop.requests(10, DENSE_S)
     before = loop.turns
     loop.wait(1.0)
-    assert not loop.spin.awake
+    assert not loop.spin.polling
     assert loop.turns - before <= 201
 
 
@@ -66,7 +66,7 @@ def test_sparse_requests_never_keep_it_awake() -> None:
     loop = Loop()
     loop.requests(100, SPARSE_S)
     assert loop.turns == 2 * 100
-    assert not loop.spin.awake
+    assert not loop.spin.polling
 
 
 def test_requests_that_come_in_pairs_do_not_either() -> None:
@@ -75,7 +75,7 @@ def test_requests_that_come_in_pairs_do_not_either() -> None:
     for _ in range(100):
         loop.requests(1, DENSE_S)
         loop.requests(1, SPARSE_S)
-        assert not loop.spin.awake
+        assert not loop.spin.polling
     assert loop.turns == 2 * 200
 
 
@@ -83,9 +83,9 @@ def test_it_goes_on_after_a_single_delay() -> None:
     loop = Loop()
     loop.requests(20, DENSE_S)
     loop.wait(SPARSE_S)
-    assert not loop.spin.awake
+    assert not loop.spin.polling
     loop.requests(3, DENSE_S)
-    assert loop.spin.awake
+    assert loop.spin.polling
 
 
 def test_the_loops_own_work_is_not_a_clients_silence() -> None:
@@ -96,7 +96,7 @@ def test_the_loops_own_work_is_not_a_clients_silence() -> None:
         loop.turn(WINDOW_S)
         loop.turn(WINDOW_S)
         loop.wait(DENSE_S)
-        assert loop.spin.awake
+        assert loop.spin.polling
 
 
 def test_a_request_that_takes_its_time_is_not_a_silent_client() -> None:
@@ -107,7 +107,7 @@ def test_a_request_that_takes_its_time_is_not_a_silent_client() -> None:
         loop.turn(WINDOW_S)
         loop.turn(WINDOW_S)
         loop.wait(DENSE_S)
-    assert loop.spin.awake
+    assert loop.spin.polling
 
 
 def test_it_leaves_the_processor_to_threads_that_work_on_the_answers() -> None:
@@ -119,7 +119,7 @@ def test_it_leaves_the_processor_to_threads_that_work_on_the_answers() -> None:
     assert loop.turns - before <= 20
     loop.spin.busy[0] = lambda: False
     loop.requests(2, DENSE_S)
-    assert loop.spin.awake
+    assert loop.spin.polling
 
 
 def test_without_a_window_it_never_asks_for_a_turn() -> None:

@@ -45,10 +45,10 @@ def timed() -> FakeExchange:
 
 
 def test_whoever_wants_to_know_of_each_is_told_of_each() -> None:
-    told: list[tuple[int, float]] = []
-    counter = RequestCounter(lambda: 1.0, lambda exchange, status, spent_s: told.append((status, spent_s)))
+    reported: list[tuple[int, float]] = []
+    counter = RequestCounter(lambda: 1.0, lambda exchange, status, spent_s: reported.append((status, spent_s)))
     answered(counter, 204, 0.5, 3000)
-    assert told == [(204, 0.5)] * 3000
+    assert reported == [(204, 0.5)] * 3000
 
 
 def test_a_clock_that_stands_makes_no_negative_time() -> None:

@@ -198,7 +198,7 @@ def test_a_handler_may_answer_from_within_what_it_is_told() -> None:
 
     def handler(exchange: Exchange) -> None:
         held.append(exchange)
-        exchange.on_gone(lambda: held[0].respond(200, b"never seen"))
+        exchange.on_disconnect(lambda: held[0].respond(200, b"never seen"))
 
     memory = Memory(App(handler))
     memory.send(get("/"), get("/"))

@@ -5,12 +5,12 @@ import pytest
 from topics.log.group_commit import (  # fmt: skip
     COMPANY,
     COMPANY_S,
-    LONE_GROUPS,
-    LONE_SYNC_S,
     LOOP_SYNC_LONG_S,
     LOOP_SYNC_S,
     LOOP_SYNC_SHARE,
     SILENCE,
+    SINGLE_CALLER_GROUPS,
+    SINGLE_CALLER_SYNC_S,
     SLICE_S,
     WARY_GROUPS,
     WARY_SYNCS,
@@ -167,21 +167,21 @@ class Clients:
 
 def lone_clients() -> Clients:
     clients = Clients()
-    assert not any(clients.group() for _ in range(LONE_GROUPS))
+    assert not any(clients.group() for _ in range(SINGLE_CALLER_GROUPS))
     return clients
 
 
 def test_the_loop_syncs_for_a_client_once_nobody_else_was_heard_for_some_groups() -> None:
     clients = Clients()
-    assert [clients.group() for _ in range(LONE_GROUPS + 2)] == [False] * LONE_GROUPS + [True] * 2
+    assert [clients.group() for _ in range(SINGLE_CALLER_GROUPS + 2)] == [False] * SINGLE_CALLER_GROUPS + [True] * 2
 
 
 @pytest.mark.parametrize(("callers", "requests"), [(2, 2), (1, 2), (1, 0), (16, 1)])
 def test_whoever_else_is_heard_ends_it(callers: int, requests: int) -> None:
     clients = Clients()
-    assert [clients.group() for _ in range(LONE_GROUPS + 1)][-1]
+    assert [clients.group() for _ in range(SINGLE_CALLER_GROUPS + 1)][-1]
     assert not clients.group(callers, requests)
-    assert [clients.group() for _ in range(LONE_GROUPS + 1)] == [False] * LONE_GROUPS + [True]
+    assert [clients.group() for _ in range(SINGLE_CALLER_GROUPS + 1)] == [False] * SINGLE_CALLER_GROUPS + [True]
 
 
 def test_on_a_disk_that_nothing_is_known_of_the_thread_syncs() -> None:
@@ -190,13 +190,13 @@ def test_on_a_disk_that_nothing_is_known_of_the_thread_syncs() -> None:
 
 
 def test_where_syncs_take_long_the_thread_does_them() -> None:
-    clients = Clients(2 * LONE_SYNC_S)
-    assert not any(clients.group(took_s=2 * LONE_SYNC_S) for _ in range(100))
+    clients = Clients(2 * SINGLE_CALLER_SYNC_S)
+    assert not any(clients.group(took_s=2 * SINGLE_CALLER_SYNC_S) for _ in range(100))
     assert any(clients.group() for _ in range(100))
 
 
 def test_where_they_take_a_while_it_syncs_for_a_lone_client_only() -> None:
-    took_s = (LOOP_SYNC_S + LONE_SYNC_S) / 2
+    took_s = (LOOP_SYNC_S + SINGLE_CALLER_SYNC_S) / 2
     clients = Clients(took_s)
     assert not any(clients.group(1, 10, float(number), took_s) for number in range(100))
     assert any(clients.group(took_s=took_s) for _ in range(100))
@@ -220,8 +220,8 @@ def test_under_pressure_it_syncs_for_a_lone_client_only() -> None:
     lone, beside = lone_clients(), Clients()
     lone.heard += 1
     assert lone.syncs.allows(1, 1.0, wide=True)
-    slow = Clients((LOOP_SYNC_S + LONE_SYNC_S) / 2)
-    for _ in range(2 * LONE_GROUPS):
+    slow = Clients((LOOP_SYNC_S + SINGLE_CALLER_SYNC_S) / 2)
+    for _ in range(2 * SINGLE_CALLER_GROUPS):
         slow.heard += 1
         assert not slow.syncs.allows(1, 1.0, wide=True)
     beside.heard += 10

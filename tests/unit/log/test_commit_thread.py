@@ -11,7 +11,7 @@ import pytest
 from topics.log.commit_requests import CommitTiming, Rotation
 from topics.log.commit_thread import CommitThread
 from topics.log.frame import FrameKind, find_frames
-from topics.log.group_commit import LONE_GROUPS, SYNC_AT_ONCE_BYTES, InlineSyncPolicy, Shard
+from topics.log.group_commit import SINGLE_CALLER_GROUPS, SYNC_AT_ONCE_BYTES, InlineSyncPolicy, Shard
 from topics.log.layout import wal_file
 from topics.log.wal import ShardLog, Submission, Writer
 from topics.model.errors import ReadOnlyError, TopicsError
@@ -37,7 +37,7 @@ class Bench:
         self.loop = loop
         self.deferred: list[Callable[[], None]] = []
         self.wake_ups = 0
-        self.told: list[tuple[str, object]] = []
+        self.reported: list[tuple[str, object]] = []
         self.told_on: set[int] = set()
         self.changed = asyncio.Event()
         self.heard = 0
@@ -59,10 +59,10 @@ class Bench:
 
     async def until(self, count: int) -> list[str]:
         """Waits for that many answers; the names in the order they were told."""
-        while len(self.told) < count:
+        while len(self.reported) < count:
             self.changed.clear()
             await self.changed.wait()
-        return [name for name, _ in self.told]
+        return [name for name, _ in self.reported]
 
     async def synced(self) -> None:
         """Waits until the background sync has caught up."""
@@ -83,13 +83,13 @@ class Probe(Submission):
         self._name = name
 
     def committed(self, timing: CommitTiming) -> None:
-        self._tell(timing)
+        self._report(timing)
 
     def failed(self, error: TopicsError) -> None:
-        self._tell(error)
+        self._report(error)
 
-    def _tell(self, outcome: object) -> None:
-        self._bench.told.append((self._name, outcome))
+    def _report(self, outcome: object) -> None:
+        self._bench.reported.append((self._name, outcome))
         self._bench.told_on.add(threading.get_ident())
         self._bench.changed.set()
 
@@ -109,7 +109,7 @@ def run(test: Callable[[Bench], Coroutine[Any, Any, None]], sync_s: float = NEVE
 def test_a_submission_is_answered_on_the_loop() -> None:
     async def test(bench: Bench) -> None:
         bench.submit("a", needs_sync=True)
-        assert bench.told == []
+        assert bench.reported == []
         assert await bench.until(1) == ["a"]
         assert bench.told_on == {threading.get_ident()}
         assert bench.lsns(bench.disk.clone().crash(Survival.NOTHING)) == [1]
@@ -256,10 +256,10 @@ def test_no_answer_overtakes_another_of_the_thread() -> None:
             expected.append(f"{number}")
             if number % 7 == 0:
                 await asyncio.sleep(0)
-        told = await bench.until(200)
-        assert sorted(told, key=int) == expected
-        synced = [name for name in told if int(name) % 3 == 0]
-        plain = [name for name in told if int(name) % 3]
+        reported = await bench.until(200)
+        assert sorted(reported, key=int) == expected
+        synced = [name for name in reported if int(name) % 3 == 0]
+        plain = [name for name in reported if int(name) % 3]
         assert synced == sorted(synced, key=int)
         assert plain == sorted(plain, key=int)
         assert bench.lsns() == list(range(1, 201))
@@ -312,7 +312,7 @@ def test_a_rotation_comes_behind_everything_submitted_before_it() -> None:
         turned = asyncio.get_running_loop().create_future()
 
         def done(number: int) -> None:
-            turned.set_result((number, [name for name, _ in bench.told]))
+            turned.set_result((number, [name for name, _ in bench.reported]))
 
         bench.submit("before")
         bench.submit("before too", needs_sync=True)
@@ -349,7 +349,7 @@ def test_a_poisoned_shard_answers_everyone_with_the_error(needs_sync: bool) -> N
         await bench.until(3)
         bench.submit("c", needs_sync)
         await bench.until(4)
-        assert [isinstance(outcome, ReadOnlyError) for _, outcome in bench.told] == [False, True, True, True]
+        assert [isinstance(outcome, ReadOnlyError) for _, outcome in bench.reported] == [False, True, True, True]
 
     run(test)
 
@@ -378,7 +378,7 @@ def test_closing_commits_syncs_and_answers_everything() -> None:
         bench.submit("c")
         bench.committer.resume.clear()
         bench.committer.close()
-        assert sorted(name for name, _ in bench.told) == ["a", "b", "c"]
+        assert sorted(name for name, _ in bench.reported) == ["a", "b", "c"]
         assert bench.lsns(bench.disk.clone().crash(Survival.NOTHING)) == [1, 2, 3]
 
     async def bounded() -> None:
@@ -421,13 +421,13 @@ def test_a_cohort_of_waiting_writers_shares_syncs() -> None:
     async def test(bench: Bench) -> None:
         async def writer(name: str) -> None:
             for _ in range(20):
-                mine = len([told for told, _ in bench.told if told == name])
+                mine = len([reported for reported, _ in bench.reported if reported == name])
                 bench.submit(name, needs_sync=True)
-                while len([told for told, _ in bench.told if told == name]) == mine:
+                while len([reported for reported, _ in bench.reported if reported == name]) == mine:
                     await asyncio.sleep(0)
 
         await asyncio.gather(*(writer(f"w{number}") for number in range(8)))
-        assert len(bench.told) == 160
+        assert len(bench.reported) == 160
         # How many share one sync is the scheduler's business; that some do is the point of group commit.
         assert bench.writer.syncs < 160
 
@@ -473,7 +473,7 @@ def test_a_mistake_of_the_thread_leaves_nobody_waiting(
         monkeypatch.undo()
         bench.submit("second", needs_sync=True)
         await bench.until(2)
-        assert [type(outcome) for _, outcome in bench.told] == [ReadOnlyError, ReadOnlyError]
+        assert [type(outcome) for _, outcome in bench.reported] == [ReadOnlyError, ReadOnlyError]
 
     run(test)
     assert "the thread of a log shard failed" in caplog.text
@@ -518,7 +518,7 @@ def test_what_needs_no_more_than_the_write_can_be_written_before_the_tick_is_ove
         bench.committer.write_now()
         bench.submit("a")
         bench.committer.write_now()
-        assert [name for name, _ in bench.told] == ["first", "a"]
+        assert [name for name, _ in bench.reported] == ["first", "a"]
         bench.submit("b")
         assert await bench.until(3) == ["first", "a", "b"]
         assert len(bench.deferred) == 2, "the tick's own hand-over takes what comes behind"
@@ -533,12 +533,12 @@ def test_what_waits_for_a_sync_or_behind_one_is_not_written_early() -> None:
         bench.submit("a")
         bench.submit("b", needs_sync=True)
         bench.committer.write_now()
-        assert len(bench.told) == 1
+        assert len(bench.reported) == 1
         await asyncio.sleep(0)
         bench.submit("c")
         assert bench.committer.outstanding == 2
         bench.committer.write_now()
-        assert len(bench.told) == 1
+        assert len(bench.reported) == 1
         assert sorted(await bench.until(4)) == ["a", "b", "c", "first"]
 
     run(test)
@@ -556,18 +556,18 @@ async def write_alone(bench: Bench, count: int) -> None:
     for _ in range(count):
         bench.heard += 1
         bench.submit(f"alone {bench.heard}", needs_sync=True)
-        await bench.until(len(bench.told) + 1)
+        await bench.until(len(bench.reported) + 1)
         know_the_disk(bench)
 
 
 def test_the_loop_syncs_for_a_lone_client_by_itself() -> None:
     async def test(bench: Bench) -> None:
-        await write_alone(bench, LONE_GROUPS)
-        assert bench.wake_ups == LONE_GROUPS
+        await write_alone(bench, SINGLE_CALLER_GROUPS)
+        assert bench.wake_ups == SINGLE_CALLER_GROUPS
         await write_alone(bench, 20)
-        assert (bench.wake_ups, bench.committer.outstanding) == (LONE_GROUPS, 0)
+        assert (bench.wake_ups, bench.committer.outstanding) == (SINGLE_CALLER_GROUPS, 0)
         assert bench.told_on == {threading.get_ident()}
-        count = LONE_GROUPS + 20
+        count = SINGLE_CALLER_GROUPS + 20
         assert bench.lsns(bench.disk.clone().crash(Survival.NOTHING)) == list(range(1, count + 1))
         assert bench.writer.synced_lsn == count
 
@@ -576,10 +576,10 @@ def test_the_loop_syncs_for_a_lone_client_by_itself() -> None:
 
 def test_as_soon_as_others_are_heard_the_thread_syncs() -> None:
     async def test(bench: Bench) -> None:
-        await write_alone(bench, LONE_GROUPS + 5)
+        await write_alone(bench, SINGLE_CALLER_GROUPS + 5)
         bench.heard += 1
         await write_alone(bench, 1)
-        assert bench.wake_ups == LONE_GROUPS + 1
+        assert bench.wake_ups == SINGLE_CALLER_GROUPS + 1
 
     run(test)
 
@@ -587,11 +587,11 @@ def test_as_soon_as_others_are_heard_the_thread_syncs() -> None:
 @pytest.mark.parametrize("size", [SYNC_AT_ONCE_BYTES + 1, 300_000])
 def test_a_long_write_of_a_lone_client_is_left_to_the_thread(size: int) -> None:
     async def test(bench: Bench) -> None:
-        await write_alone(bench, LONE_GROUPS + 5)
+        await write_alone(bench, SINGLE_CALLER_GROUPS + 5)
         bench.heard += 1
         bench.submit("long", needs_sync=True, size=size)
-        await bench.until(len(bench.told) + 1)
-        assert bench.wake_ups == LONE_GROUPS + 1
+        await bench.until(len(bench.reported) + 1)
+        assert bench.wake_ups == SINGLE_CALLER_GROUPS + 1
 
     run(test)
 
@@ -613,7 +613,7 @@ def test_the_room_ahead_is_filled_by_the_thread_alone() -> None:
         for _ in range(30):
             bench.heard += 1
             bench.submit("some", needs_sync=True, size=20_000)
-            await bench.until(len(bench.told) + 1)
+            await bench.until(len(bench.reported) + 1)
             know_the_disk(bench)
         assert filled
         assert threading.get_ident() not in filled
@@ -624,55 +624,55 @@ def test_the_room_ahead_is_filled_by_the_thread_alone() -> None:
 
 def test_a_sync_of_the_loop_that_fails_poisons_the_log() -> None:
     async def test(bench: Bench) -> None:
-        await write_alone(bench, LONE_GROUPS + 1)
+        await write_alone(bench, SINGLE_CALLER_GROUPS + 1)
         bench.faulty.plan = FaultPlan(call=bench.faulty.calls + 2)
         bench.heard += 1
         bench.submit("lost", needs_sync=True)
-        await bench.until(len(bench.told) + 1)
-        assert isinstance(bench.told[-1][1], ReadOnlyError)
-        assert (bench.wake_ups, bench.committer.outstanding) == (LONE_GROUPS, 0)
+        await bench.until(len(bench.reported) + 1)
+        assert isinstance(bench.reported[-1][1], ReadOnlyError)
+        assert (bench.wake_ups, bench.committer.outstanding) == (SINGLE_CALLER_GROUPS, 0)
 
     run(test)
 
 
 def test_a_sync_of_the_loop_that_is_put_off_is_answered_on_the_loop_once_it_could_be_done() -> None:
     async def test(bench: Bench) -> None:
-        await write_alone(bench, LONE_GROUPS + 1)
-        told = len(bench.told)
+        await write_alone(bench, SINGLE_CALLER_GROUPS + 1)
+        reported = len(bench.reported)
         bench.faulty.plan = FaultPlan(call=bench.faulty.calls + 2, fault=Fault.ENOMEM, lasting=True)
         bench.heard += 1
         bench.submit("late", needs_sync=True)
         while not bench.writer.halted:
             await asyncio.sleep(0)
-        assert (len(bench.told), bench.committer.outstanding) == (told, 1)
+        assert (len(bench.reported), bench.committer.outstanding) == (reported, 1)
         bench.faulty.plan = FaultPlan()
         while bench.writer.halted:
             bench.shard.heal()
             await asyncio.sleep(0.001)
-        await bench.until(told + 1)
-        assert isinstance(bench.told[-1][1], CommitTiming)
+        await bench.until(reported + 1)
+        assert isinstance(bench.reported[-1][1], CommitTiming)
         assert bench.told_on == {threading.get_ident()}
         assert bench.committer.outstanding == 0
         await write_alone(bench, 3)
-        assert len(bench.lsns(bench.disk.clone().crash(Survival.NOTHING))) == LONE_GROUPS + 5
+        assert len(bench.lsns(bench.disk.clone().crash(Survival.NOTHING))) == SINGLE_CALLER_GROUPS + 5
 
     run(test)
 
 
 def test_under_pressure_a_lone_client_does_not_wait_for_company_and_others_do() -> None:
     async def test(bench: Bench) -> None:
-        await write_alone(bench, LONE_GROUPS + 1)
+        await write_alone(bench, SINGLE_CALLER_GROUPS + 1)
         bench.committer.widen(0.001)
         await write_alone(bench, 1)
-        assert bench.wake_ups == LONE_GROUPS
+        assert bench.wake_ups == SINGLE_CALLER_GROUPS
         for window_s, by_thread in ((0.001, 1), (0.0, 0)):
-            before, told = bench.wake_ups, len(bench.told)
+            before, reported = bench.wake_ups, len(bench.reported)
             bench.committer.widen(window_s)
             # Others were heard as well, and the loop has time for a sync.
             bench.syncs._saved_s = 1.0
             bench.heard += 2
             bench.submit("beside others", needs_sync=True)
-            await bench.until(told + 1)
+            await bench.until(reported + 1)
             assert bench.wake_ups - before == by_thread
 
     run(test)
@@ -680,14 +680,14 @@ def test_under_pressure_a_lone_client_does_not_wait_for_company_and_others_do() 
 
 def test_a_write_without_a_sync_is_not_made_to_wait_for_one_of_the_loop() -> None:
     async def test(bench: Bench) -> None:
-        await write_alone(bench, LONE_GROUPS + 1)
+        await write_alone(bench, SINGLE_CALLER_GROUPS + 1)
         bench.syncs._saved_s = 1.0
         bench.heard += 1
-        told = len(bench.told)
+        reported = len(bench.reported)
         bench.submit("plain")
         bench.submit("synced", needs_sync=True)
-        await bench.until(told + 2)
-        assert bench.wake_ups > LONE_GROUPS
+        await bench.until(reported + 2)
+        assert bench.wake_ups > SINGLE_CALLER_GROUPS
 
     run(test)
 
@@ -696,11 +696,11 @@ def test_a_write_that_is_left_to_the_thread_is_synced_in_the_background() -> Non
     """Also where the loop would sync for a lone client: the thread has to hear of what nobody waits for."""
 
     async def test(bench: Bench) -> None:
-        await write_alone(bench, LONE_GROUPS + 1)
+        await write_alone(bench, SINGLE_CALLER_GROUPS + 1)
         bench.committer._tick_window._wary = 10
         bench.heard += 1
         bench.submit("plain")
-        await bench.until(len(bench.told) + 1)
+        await bench.until(len(bench.reported) + 1)
         await bench.synced()
 
     run(test, sync_s=0.02)

@@ -30,7 +30,7 @@ class Bench:
         committer = self.shard.committer
         assert isinstance(committer, InlineCommitter)
         self.committer = committer
-        self.told: list[tuple[str, object]] = []
+        self.reported: list[tuple[str, object]] = []
         """(name, outcome) in the order of the answers."""
         self.synced_when_told: list[bool] = []
 
@@ -69,15 +69,15 @@ class Probe(Submission):
         self._name = name
 
     def committed(self, timing: CommitTiming) -> None:
-        self._bench.told.append((self._name, timing))
+        self._bench.reported.append((self._name, timing))
         self._bench.synced_when_told.append(self._bench.operations()[-1] == "sync")
 
     def failed(self, error: TopicsError) -> None:
-        self._bench.told.append((self._name, error))
+        self._bench.reported.append((self._name, error))
 
 
 def names(bench: Bench) -> list[str]:
-    return [name for name, _ in bench.told]
+    return [name for name, _ in bench.reported]
 
 
 # Groups
@@ -176,7 +176,7 @@ def test_the_times_of_the_write_and_the_sync_are_told_apart() -> None:
     bench.writer.seconds = bench.seconds
     bench.submit("plain")
     bench.submit("sync", needs_sync=True)
-    plain, synced = (timing for _, timing in bench.told)
+    plain, synced = (timing for _, timing in bench.reported)
     assert isinstance(plain, CommitTiming)
     assert isinstance(synced, CommitTiming)
     assert plain.write_ms > 0
@@ -274,7 +274,7 @@ def test_a_full_queue_refuses_before_a_number_is_spent() -> None:
 def test_wake_ups_are_batched_by_group() -> None:
     bench = Bench()
     settled: list[int] = []
-    bench.shard.committed.subscribe(lambda: settled.append(len(bench.told)))
+    bench.shard.committed.subscribe(lambda: settled.append(len(bench.reported)))
     bench.hold()
     bench.submit("plain-1")
     bench.submit("plain-2")
@@ -311,7 +311,7 @@ def test_a_failed_write_fails_the_whole_group_and_is_taken_back() -> None:
     bench.fail_call(WRITE, Fault.SHORT)
     bench.flush()
     assert names(bench) == ["before", "plain", "sync"]
-    assert all(isinstance(outcome, DiskFullError) for _, outcome in bench.told[1:])
+    assert all(isinstance(outcome, DiskFullError) for _, outcome in bench.reported[1:])
     assert [frame.lsn for frame in bench.frames()] == [1]
 
 
@@ -320,7 +320,7 @@ def test_a_failed_sync_takes_a_group_back_that_nobody_was_told_of() -> None:
     bench.submit("before", needs_sync=True)
     bench.fail_call(SYNC)
     bench.submit("sync", needs_sync=True)
-    assert isinstance(bench.told[-1][1], ReadOnlyError)
+    assert isinstance(bench.reported[-1][1], ReadOnlyError)
     assert [frame.lsn for frame in bench.frames()] == [1]
 
 
@@ -333,8 +333,8 @@ def test_a_failed_sync_leaves_what_was_answered_before_it() -> None:
     bench.fail_call(SYNC)
     bench.flush()
     assert names(bench) == ["before", "plain", "sync"]
-    assert isinstance(bench.told[1][1], CommitTiming)
-    assert isinstance(bench.told[2][1], ReadOnlyError)
+    assert isinstance(bench.reported[1][1], CommitTiming)
+    assert isinstance(bench.reported[2][1], ReadOnlyError)
     assert [frame.lsn for frame in bench.frames()] == [1, 2, 3]
 
 
@@ -348,7 +348,7 @@ def test_a_poisoned_shard_takes_nothing_more_and_tries_nothing_again() -> None:
     assert refused.value.detail["shard"] == 3
     bench.submit("late")
     bench.writer.sync()
-    assert isinstance(bench.told[-1][1], ReadOnlyError)
+    assert isinstance(bench.reported[-1][1], ReadOnlyError)
     assert bench.disk.trace == []
     assert bench.writer.unsynced_for() is None
 
@@ -358,7 +358,7 @@ def test_those_queued_behind_a_failure_fail_with_it() -> None:
     bench.fail_call(FIRST_WRITE)
     bench.submit("a")
     bench.submit("b", needs_sync=True)
-    assert [isinstance(outcome, ReadOnlyError) for _, outcome in bench.told] == [True, True]
+    assert [isinstance(outcome, ReadOnlyError) for _, outcome in bench.reported] == [True, True]
 
 
 @pytest.mark.parametrize("operation", MAKING)
@@ -366,7 +366,7 @@ def test_a_file_that_cannot_be_made_poisons_the_shard(operation: str) -> None:
     bench = Bench()
     bench.fail_call(MAKING[operation])
     bench.submit("a")
-    assert isinstance(bench.told[0][1], ReadOnlyError)
+    assert isinstance(bench.reported[0][1], ReadOnlyError)
     assert bench.writer.poison is not None
 
 

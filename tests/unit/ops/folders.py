@@ -41,7 +41,8 @@ def manifests(place: BackupPlace) -> list[Manifest]:
 
 
 def restore(
-    disk: FileSystem, target: Target | None = None, folder: str = "back", wanted: RequestedTopics = ALL, gap: int = 0,
+    disk: FileSystem, target: Target | None = None, folder: str = "back", requested: RequestedTopics = ALL,
+    gap: int = 0,
     clock: ManualClock | None = None,
 ) -> tuple[Engine, Restored]:  # fmt: skip
     """Restores the newest state, or what was asked for, and opens it."""
@@ -50,8 +51,8 @@ def restore(
     options = EngineOptions(data_dir=folder, wal_shards=2, wal_file_bytes=2048, disk_reserve_seqs=4)
     clock = clock or ManualClock()
     job = Restore(place, disk, Layout(folder))
-    job.copy(target, wanted)
-    restored = job.finish(target, wanted, gap, options, clock, SeededEntropy(2))
+    job.copy(target, requested)
+    restored = job.finish(target, requested, gap, options, clock, SeededEntropy(2))
     return Engine.recover(disk, options, clock, SeededEntropy(3), boot_id="b"), restored
 
 

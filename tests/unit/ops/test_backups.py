@@ -26,9 +26,9 @@ def test_a_backup_brings_everything_back() -> None:
     back_up(engine)
     expected = dump(engine)
     append(engine, "orders", "later")
-    restored, told = restore(disk, clock=clock)
+    restored, reported = restore(disk, clock=clock)
     assert dump(restored) == expected
-    assert [topic.topic for topic in told.topics] == ["orders", "small"]
+    assert [topic.topic for topic in reported.topics] == ["orders", "small"]
 
 
 def test_a_second_backup_copies_what_is_new() -> None:

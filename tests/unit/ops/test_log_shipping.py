@@ -39,9 +39,9 @@ def test_what_was_shipped_outlives_the_machine() -> None:
     ship(clock, engine)
     shipped = dump(engine)
     append(engine, "orders", 3)
-    restored, told = restore(disk.crash(Survival.NOTHING), clock=clock)
+    restored, reported = restore(disk.crash(Survival.NOTHING), clock=clock)
     assert dump(restored) == shipped
-    assert told.moment == clock.now_ms() - 1, "when it was logged"
+    assert reported.moment == clock.now_ms() - 1, "when it was logged"
 
 
 def test_a_clock_that_is_set_back_costs_nothing_and_hides_nothing() -> None:

@@ -30,17 +30,17 @@ def filled() -> tuple[FakeDisk, ManualClock, Engine]:
 def test_some_topics_come_back_alone() -> None:
     disk, clock, engine = filled()
     back_up(engine)
-    only, told = restore(disk, wanted=RequestedTopics(names=["other"]), clock=clock)
+    only, reported = restore(disk, requested=RequestedTopics(names=["other"]), clock=clock)
     assert list(dump(only)) == ["other"]
-    assert [topic.topic for topic in told.topics] == ["other"]
-    below, _ = restore(disk, folder="below", wanted=RequestedTopics(prefixes=["web."]), clock=clock)
+    assert [topic.topic for topic in reported.topics] == ["other"]
+    below, _ = restore(disk, folder="below", requested=RequestedTopics(prefixes=["web."]), clock=clock)
     assert list(dump(below)) == ["web.clicks", "web.orders"]
 
 
 def test_topics_come_back_under_other_names() -> None:
     disk, clock, engine = filled()
     back_up(engine)
-    restored, _ = restore(disk, wanted=RequestedTopics(prefixes=["web."], rename=("web.", "old.")), clock=clock)
+    restored, _ = restore(disk, requested=RequestedTopics(prefixes=["web."], rename=("web.", "old.")), clock=clock)
     assert list(dump(restored)) == ["old.clicks", "old.orders"]
     assert values(restored, "old.clicks") == [1, 2]
     append(restored, "old.orders", "more")
@@ -52,7 +52,7 @@ def test_two_topics_never_get_one_name() -> None:
     append(engine, "old.clicks", 1)
     back_up(engine)
     with pytest.raises(BackupTargetError, match=r"old\.clicks"):
-        restore(disk, wanted=RequestedTopics(rename=("web.", "old.")), clock=clock)
+        restore(disk, requested=RequestedTopics(rename=("web.", "old.")), clock=clock)
 
 
 @pytest.mark.parametrize("prefix", ["/ bad", "__", "x" * 255, ""])
@@ -61,7 +61,7 @@ def test_names_that_no_topic_can_have_are_refused_before_anything_is_written(pre
     append(engine, "web._", 1)
     back_up(engine)
     with pytest.raises(BackupTargetError, match="is not a topic name"):
-        restore(disk, wanted=RequestedTopics(rename=("web.", prefix)), clock=clock)
+        restore(disk, requested=RequestedTopics(rename=("web.", prefix)), clock=clock)
     assert not disk.exists("back")
 
 
@@ -70,11 +70,11 @@ def test_dead_letters_go_to_the_topic_that_has_another_name() -> None:
     put(engine, "web.jobs", type=TopicType.QUEUE, dead_letter="web.dead")
     put(engine, "web.own", type=TopicType.QUEUE, dead_letter="dead")
     back_up(engine)
-    restored, _ = restore(disk, wanted=RequestedTopics(rename=("web.", "old.")), clock=clock)
+    restored, _ = restore(disk, requested=RequestedTopics(rename=("web.", "old.")), clock=clock)
     assert restored.core.directory.load("old.jobs").config.dead_letter == "old.dead"
     assert restored.core.directory.load("old.own").config.dead_letter == "dead"
     with pytest.raises(BackupTargetError, match="its own dead letter topic"):
-        restore(disk, folder="again", wanted=RequestedTopics(["web.own"], rename=("web.own", "dead")), clock=clock)
+        restore(disk, folder="again", requested=RequestedTopics(["web.own"], rename=("web.own", "dead")), clock=clock)
 
 
 def test_a_place_may_hold_what_is_nobodys_backup() -> None:
@@ -92,8 +92,8 @@ def test_seqs_that_others_may_have_seen_are_told_as_lost() -> None:
     disk, clock, engine = filled()
     back_up(engine)
     append(engine, "web.orders", "seen by a reader, and gone")
-    restored, told = restore(disk, gap=1000, clock=clock)
-    [orders] = [topic for topic in told.topics if topic.topic == "web.orders"]
+    restored, reported = restore(disk, gap=1000, clock=clock)
+    [orders] = [topic for topic in reported.topics if topic.topic == "web.orders"]
     assert (orders.head_seq, orders.lost_from, orders.lost_to) == (20, 21, 1020)
     append(restored, "web.orders", "new")
     # The cursor of a reader that had seen seq 21.
@@ -113,9 +113,9 @@ def test_a_state_before_a_seq() -> None:
     back_up(engine)
     (place,) = places(disk)
     target = at_seq_of(place, manifests(place), "web.orders", 24)
-    restored, told = restore(disk, target, clock=clock)
+    restored, reported = restore(disk, target, clock=clock)
     assert restored.core.directory.load("web.orders").head == 24
-    assert told.excluded_frames == 6
+    assert reported.excluded_frames == 6
     with pytest.raises(BackupTargetError, match="beyond seq 3"):
         at_seq_of(place, manifests(place), "web.orders", 3)
     with pytest.raises(BackupTargetError, match="no backup has a topic nowhere"):

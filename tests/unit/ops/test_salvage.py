@@ -96,7 +96,7 @@ def test_the_last_batch_of_a_topic_is_lost_exactly_when_its_frame_still_tells(lo
     hit(logged, FrameKind.APPEND, 5)
     report, shown = repaired(logged)
     assert report.losses == [Loss("a", 6, 7, True)]
-    assert shown["a"].told(7, LossReason.CORRUPT)
+    assert shown["a"].reported(7, LossReason.CORRUPT)
 
 
 def test_when_nobody_can_tell_whose_records_were_lost_every_silent_topic_is_told(logged: FakeDisk) -> None:
@@ -249,7 +249,7 @@ def test_an_ephemeral_topic_whose_change_to_another_class_was_lost() -> None:
     report, shown = repaired(disk, LARGE)
     assert not report.losses
     assert seqs(shown["a"]) == [4, 5]
-    assert shown["a"].told(3, LossReason.CRASH)
+    assert shown["a"].reported(3, LossReason.CRASH)
     assert any("class fsync now" in action for action in report.actions)
     engine = Engine.recover(disk, LARGE, ManualClock(), SeededEntropy(4), boot_id=BOOT)
     assert engine.info("a").config.cap_records == 50
@@ -373,7 +373,7 @@ def test_several_bad_chunks(chunked: FakeDisk) -> None:
     assert len(report.losses) == 2
     assert report.losses[0].from_seq == 1
     for loss in report.losses:
-        assert shown["big"].told(loss.from_seq, LossReason.CORRUPT)
+        assert shown["big"].reported(loss.from_seq, LossReason.CORRUPT)
 
 
 def test_a_bad_chunk_and_no_index(chunked: FakeDisk) -> None:
@@ -598,7 +598,7 @@ def test_a_snapshot_that_was_cut_short(chained: tuple[FakeDisk, str], length: in
     report, shown = repaired(disk)
     assert seqs(shown["quiet"]) == [1, 2]
     for seq in {*range(1, 7)} - {*seqs(shown["busy"])}:
-        assert shown["busy"].told(seq, LossReason.CORRUPT)
+        assert shown["busy"].reported(seq, LossReason.CORRUPT)
     assert {(loss.topic, loss.from_seq, loss.sure) for loss in report.losses if not loss.sure} >= {("quiet", 3, False)}
 
 

@@ -39,13 +39,13 @@ def produce(engine: Engine, *values: object, name: str = JOBS, delay_ms: int = 0
     return one(answers, AppendResult)
 
 
-def claim(engine: Engine, wanted: int = 1, node: str = "a", lease_ms: int | None = None) -> list[ClaimedJob]:
-    return one(ask_claim(engine, wanted, node, lease_ms), ClaimResult).jobs
+def claim(engine: Engine, requested: int = 1, node: str = "a", lease_ms: int | None = None) -> list[ClaimedJob]:
+    return one(ask_claim(engine, requested, node, lease_ms), ClaimResult).jobs
 
 
-def ask_claim(engine: Engine, wanted: int = 1, node: str = "a", lease_ms: int | None = None) -> list[object]:
+def ask_claim(engine: Engine, requested: int = 1, node: str = "a", lease_ms: int | None = None) -> list[object]:
     answers: list[object] = []
-    engine.queues.claim(JOBS, ClaimRequest(node=node, max=wanted, lease_ms=lease_ms), answers.append)
+    engine.queues.claim(JOBS, ClaimRequest(node=node, max=requested, lease_ms=lease_ms), answers.append)
     return answers
 
 

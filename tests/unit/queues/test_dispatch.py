@@ -35,7 +35,7 @@ def test_a_cohort_is_served_together_and_evenly(engine: Engine, clock: ManualClo
 def test_who_asks_for_more_gets_more(engine: Engine, clock: ManualClock) -> None:
     make_queue(engine, claim_jitter_ms=50)
     produce(engine, *range(12))
-    answers = [ask_claim(engine, wanted, node=f"n{wanted}") for wanted in (6, 12, 18)]
+    answers = [ask_claim(engine, requested, node=f"n{requested}") for requested in (6, 12, 18)]
     run_to(engine, clock, 50)
     assert [len(one(answer, ClaimResult).jobs) for answer in answers] == [2, 4, 6]
 

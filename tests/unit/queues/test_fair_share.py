@@ -6,7 +6,7 @@ from topics.queues.dispatch import deal, shares
 
 
 @pytest.mark.parametrize(
-    ("available", "wanted", "given"),
+    ("available", "requested", "given"),
     [
         (50, [10] * 10, [5] * 10),
         (7, [10, 10], [4, 3]),
@@ -20,18 +20,18 @@ from topics.queues.dispatch import deal, shares
         (5, [0, 5], [0, 5]),
     ],
 )
-def test_each_gets_its_part(available: int, wanted: list[int], given: list[int]) -> None:
-    assert shares(available, wanted) == given
+def test_each_gets_its_part(available: int, requested: list[int], given: list[int]) -> None:
+    assert shares(available, requested) == given
 
 
-@given(available=st.integers(0, 300), wanted=st.lists(st.integers(0, 50), max_size=20))
-def test_nothing_is_left_over_and_nobody_gets_too_much(available: int, wanted: list[int]) -> None:
-    given = shares(available, wanted)
-    total = sum(wanted)
+@given(available=st.integers(0, 300), requested=st.lists(st.integers(0, 50), max_size=20))
+def test_nothing_is_left_over_and_nobody_gets_too_much(available: int, requested: list[int]) -> None:
+    given = shares(available, requested)
+    total = sum(requested)
     assert sum(given) == min(available, total)
-    assert all(got <= wish for got, wish in zip(given, wanted, strict=True))
+    assert all(got <= wish for got, wish in zip(given, requested, strict=True))
     if total:
-        exact = [min(available, total) * wish / total for wish in wanted]
+        exact = [min(available, total) * wish / total for wish in requested]
         assert all(abs(got - part) < 1 for got, part in zip(given, exact, strict=True))
 
 

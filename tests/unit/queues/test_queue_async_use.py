@@ -103,8 +103,8 @@ async def produce(engine: Engine, *values: int) -> None:
     await ask(lambda done: engine.append(JOBS, Batch(records=records), done))
 
 
-async def claim(engine: Engine, node: str, wanted: int = 1, lease_ms: int | None = None) -> list[ClaimedJob]:
-    request = ClaimRequest(node=node, max=wanted, lease_ms=lease_ms)
+async def claim(engine: Engine, node: str, requested: int = 1, lease_ms: int | None = None) -> list[ClaimedJob]:
+    request = ClaimRequest(node=node, max=requested, lease_ms=lease_ms)
     answer = await ask(lambda done: engine.queues.claim(JOBS, request, done))
     assert isinstance(answer, ClaimResult)
     return answer.jobs

@@ -109,7 +109,7 @@ def test_a_claim_asks_for_one_unless_it_says_more_and_for_no_more_than_allowed(d
     engine = open_engine(disk, limits=Limits(max_claim=2))
     make_queue(engine)
     produce(engine, *range(5))
-    assert [len(claim(engine, wanted)) for wanted in (0, 1, 9)] == [1, 1, 2]
+    assert [len(claim(engine, requested)) for requested in (0, 1, 9)] == [1, 1, 2]
 
 
 @pytest.mark.parametrize(("wish", "granted"), [(None, 1000), (1, 100), (500, 500), (10**12, 86_400_000)])

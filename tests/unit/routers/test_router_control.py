@@ -267,7 +267,7 @@ def test_lists(engine: Engine) -> None:
     assert [info.router for info in engine.list_routers()] == ["a", "b", "c"]
     assert [info.router for info in engine.list_routers(after="a", limit=1)] == ["b"]
     assert [info.router for info in engine.list_routers(prefix="c")] == ["c"]
-    assert [info.router for info in engine.list_routers(wanted=lambda info: info.dest != "b")] == ["a", "c"]
+    assert [info.router for info in engine.list_routers(requested=lambda info: info.dest != "b")] == ["a", "c"]
 
 
 def test_a_closing_engine_takes_no_changes(engine: Engine) -> None:

@@ -188,7 +188,7 @@ def test_settings_that_are_none(settings: dict[str, Any], named: str) -> None:
 
 
 def test_settings_are_shown_as_they_were_told() -> None:
-    told = {
+    reported = {
         "kind": "otel-traces",
         "redactKeys": ["sessiontoken"],
         "attributeLimits": {"maxAttributesPerSpan": 32},
@@ -196,7 +196,7 @@ def test_settings_are_shown_as_they_were_told() -> None:
         "dbStatementMode": "raw",
         "observability": {"request": {"eventsStream": "app-events"}},
     }
-    assert json.loads(profile_json(parse_profile(told)))["profile"] == told
+    assert json.loads(profile_json(parse_profile(reported)))["profile"] == reported
 
 
 LIMITS = ExportLimits(1_000_000, 10, 20, 30)

@@ -274,8 +274,8 @@ def test_a_context_of_null_is_kept_in_every_batch() -> None:
 
 
 def test_where_to_look_for_ids_can_be_told() -> None:
-    told = {"requestIdFields": ["http.id"], "traceContextFields": ["otel"], "parseTraceparent": False}
-    contract = install({"kind": "evlog", "correlation": told})
+    reported = {"requestIdFields": ["http.id"], "traceContextFields": ["otel"], "parseTraceparent": False}
+    contract = install({"kind": "evlog", "correlation": reported})
     (stored,) = take(
         contract, {"http": {"id": "r"}, "otel": {"traceId": "t"}, "requestId": "x", "traceparent": TRACEPARENT}
     )

@@ -411,12 +411,12 @@ def test_what_is_in_use_stays_and_nothing_goes_over_the_bound() -> None:
     one, other = files_of(world)
     slow = SlowWorld(world, cache_bytes=one.bytes + other.bytes - 1)
     store = IndexStore(guest(world.disk, STORE), Layout("data", STORE))
-    told: list[Fetched] = []
+    reported: list[Fetched] = []
 
     def fetch(file: IndexFileEntry) -> str:
         path = slow.cache.path(slow.topic.id, file.name)
         slow.cache.fetch(
-            path, Remote(store.path(slow.topic.id, file.name, cold=True), file.bytes, file.digest), told.append
+            path, Remote(store.path(slow.topic.id, file.name, cold=True), file.bytes, file.digest), reported.append
         )
         slow.runner.run()
         return path
@@ -424,11 +424,11 @@ def test_what_is_in_use_stays_and_nothing_goes_over_the_bound() -> None:
     first = fetch(one)
     slow.cache.use(first)
     second = fetch(other)
-    assert told == [Fetched.OK, Fetched.NO_ROOM]
+    assert reported == [Fetched.OK, Fetched.NO_ROOM]
     assert first in slow.cache and second not in slow.cache and not slow.cache.drop(first)
     slow.cache.unused(first)
     fetch(other)
-    assert told[-1] is Fetched.OK
+    assert reported[-1] is Fetched.OK
     assert first not in slow.cache and second in slow.cache and slow.gone == [first]
     assert near_files(world) == [other.name]
     assert slow.cache.bytes == other.bytes

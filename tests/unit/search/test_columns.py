@@ -23,5 +23,5 @@ def test_few_rows_have_the_values_that_they_have_among_many(several: bool, least
         ]
         found, has = snapshot.extreme(rows, lambda values: -values, least)
         assert has.tolist() == [bool(expected[row]) for row in rows]
-        wanted = [choose(-value for value in expected[row]) for row in rows if expected[row]]
-        assert found[has].tolist() == wanted
+        requested = [choose(-value for value in expected[row]) for row in rows if expected[row]]
+        assert found[has].tolist() == requested

@@ -133,11 +133,11 @@ pointers = st.lists(
 
 @given(st.lists(documents, max_size=4), pointers, st.booleans())
 @effort(300)
-def test_a_struct_has_what_an_entry_has(values: list[Any], wanted: list[tuple[str, ...]], whole: bool) -> None:
+def test_a_struct_has_what_an_entry_has(values: list[Any], requested: list[tuple[str, ...]], whole: bool) -> None:
     raws = [json.dumps(value).encode() for value in values]
-    batch = Decoder(wanted, whole).batch(range(7, 7 + len(raws)), raws, [None] * len(raws))
+    batch = Decoder(requested, whole).batch(range(7, 7 + len(raws)), raws, [None] * len(raws))
     assert list(batch.numbers) == list(range(7, 7 + len(values)))
-    for pointer in wanted:
+    for pointer in requested:
         assert batch.found(pointer) == [finder(pointer)(value) for value in values]
 
 

@@ -57,12 +57,12 @@ def append(world: World, name: str, n: int, key: str) -> None:
     world.ask(lambda done: world.streams.append(name, request, done))
 
 
-def read_all(world: World, name: str, **wanted: Any) -> list[Any]:
+def read_all(world: World, name: str, **requested: Any) -> list[Any]:
     """Everything that a reader gets who goes on until the end, and where each of its answers ended."""
     topic, position, found = world.streams.topic(name), Position(0), []
-    end = min(wanted.get("up_to", topic.head), topic.head)
+    end = min(requested.get("up_to", topic.head), topic.head)
     for _ in range(200):
-        spec = ReadSpec(position=position, **wanted)
+        spec = ReadSpec(position=position, **requested)
         outcome = world.ask(lambda done, spec=spec: world.streams.read(topic, spec, done))
         found += json.loads(outcome.body)
         assert outcome.position > position or outcome.position.counter >= end
@@ -73,7 +73,7 @@ def read_all(world: World, name: str, **wanted: Any) -> list[Any]:
 
 
 def everything(world: World, name: str = "logs") -> list[Any]:
-    return [read_all(world, name, **wanted) for wanted in SPECS]
+    return [read_all(world, name, **requested) for requested in SPECS]
 
 
 def seeks(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Seek]:

@@ -273,10 +273,10 @@ def test_hidden_chunks_have_unique_keys(folder: Folder) -> None:
     run_all(folder.disk, folder, deleted_share=1)
     state = state_of(folder.disk)
     assert len(list(state.with_hidden_rows())) == 2
-    told = hidden_chunks(state, state.with_hidden_rows()).to_pylist()
-    assert [(row["e"], row["c"]) for row in told] == [(topic_of(folder.disk, "orders").epoch, 0)]
-    assert told[0]["b"][0] == 1 << 4 | 1 << 7
-    assert not any(told[0]["b"][1:])
+    reported = hidden_chunks(state, state.with_hidden_rows()).to_pylist()
+    assert [(row["e"], row["c"]) for row in reported] == [(topic_of(folder.disk, "orders").epoch, 0)]
+    assert reported[0]["b"][0] == 1 << 4 | 1 << 7
+    assert not any(reported[0]["b"][1:])
 
 
 def test_a_compaction_takes_out_all_that_is_deleted(folder: Folder) -> None:
@@ -403,7 +403,7 @@ def test_the_engine_forgets_deletes_once_they_are_applied(folder: Folder) -> Non
         folder.append("orders", 3)
         folder.checkpoint()
     part = (folder.engine.core.directory.load("orders").parts or {})["removals"]
-    assert part.told == []  # type: ignore[attr-defined]
+    assert part.reported == []  # type: ignore[attr-defined]
 
 
 # A poisoned topic

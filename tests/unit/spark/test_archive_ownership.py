@@ -64,7 +64,7 @@ def test_a_restored_folder_takes_the_archive_over_without_doubled_rows(gap: int)
 
 def test_a_part_of_a_folder_takes_nothing_over() -> None:
     old, clock = backed_up()
-    engine, _ = restore(old.disk, wanted=RequestedTopics(names=("orders",)), clock=clock)
+    engine, _ = restore(old.disk, requested=RequestedTopics(names=("orders",)), clock=clock)
     engine.close_inline()
     before = archived(old.disk, "orders")
     back = Folder(old.disk, old.clock, Layout("back"))

@@ -65,9 +65,9 @@ class Java:
 class Embedded:
     """Stands for a session whose jobs all end in the same way, once their tasks have told some outcomes."""
 
-    def __init__(self, error: Exception | None = None, *told: tuple[int, int, bytes]) -> None:
+    def __init__(self, error: Exception | None = None, *reported: tuple[int, int, bytes]) -> None:
         self._error = error
-        self._told = told
+        self._told = reported
         self.sparkContext = self
         self.descriptions: list[str] = []
         self.rows: list[Row] = []
@@ -137,9 +137,9 @@ def test_results_add_up_in_a_task_and_are_handed_over_on_the_driver() -> None:
     channel = ResultChannel(session)
     on_driver: Any = channel.results
     in_task = pickle.loads(pickle.dumps(on_driver))
-    told = in_task.addInPlace(in_task.addInPlace([], [(1, 0, b"a")]), [(1, 1, b"b")])
-    assert told == [(1, 0, b"a"), (1, 1, b"b")]
+    reported = in_task.addInPlace(in_task.addInPlace([], [(1, 0, b"a")]), [(1, 1, b"b")])
+    assert reported == [(1, 0, b"a"), (1, 1, b"b")]
     job = channel.begin()
-    assert on_driver.addInPlace([], told) == []
+    assert on_driver.addInPlace([], reported) == []
     channel.end(job)
     assert [channel.take(), channel.take(), channel.take()] == [(0, b"a"), (1, b"b"), None]

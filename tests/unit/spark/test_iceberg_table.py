@@ -50,19 +50,19 @@ from topics.testing.folder_store import FolderStore
 RETIRE_MS = 600_001
 
 
-def wanted(path: str, *runs: tuple[int, int, int], hidden: list[list[tuple[int, int]]]) -> TableFile:
+def requested(path: str, *runs: tuple[int, int, int], hidden: list[list[tuple[int, int]]]) -> TableFile:
     """A file whose runs are told by first seq, last seq and rows."""
-    told = tuple(Run(1 + n, 1, "a", first, last, rows, 0, 0) for n, (first, last, rows) in enumerate(runs))
-    return TableFile(path, ArchiveFile(path, 0, 0, 1, told, 1), tuple(Mask.of(ranges) for ranges in hidden))
+    reported = tuple(Run(1 + n, 1, "a", first, last, rows, 0, 0) for n, (first, last, rows) in enumerate(runs))
+    return TableFile(path, ArchiveFile(path, 0, 0, 1, reported, 1), tuple(Mask.of(ranges) for ranges in hidden))
 
 
 def test_places_of_deleted_rows_need_no_file_where_no_seq_is_missing() -> None:
     runs = ((5, 9, 5), (1, 3, 3), (10, 19, 2), (7, 90, 4))
-    known = wanted("nowhere", *runs, hidden=[[(5, 5), (8, 9)], [(2, 2)], [], [(7, 90)]])
+    known = requested("nowhere", *runs, hidden=[[(5, 5), (8, 9)], [(2, 2)], [], [(7, 90)]])
     assert hidden_positions(FakeDisk(), known).tolist() == [0, 3, 4, 6, 10, 11, 12, 13]
     with pytest.raises(FileNotFoundError):
         # Which of its ten seqs the two rows of the third run have, only the file knows.
-        hidden_positions(FakeDisk(), wanted("nowhere", *runs, hidden=[[], [], [(12, 12)], []]))
+        hidden_positions(FakeDisk(), requested("nowhere", *runs, hidden=[[], [], [(12, 12)], []]))
 
 
 @settings(max_examples=50, deadline=None)
@@ -87,7 +87,7 @@ def test_places_are_those_of_the_rows_whose_seqs_are_deleted(
         for place, seq in enumerate(seq for one in rows for seq in one)
         if any(first <= seq <= last for first, last in deleted)
     ]
-    assert hidden_positions(disk, wanted("file", *spans, hidden=hidden)).tolist() == expected
+    assert hidden_positions(disk, requested("file", *spans, hidden=hidden)).tolist() == expected
 
 
 def filled() -> Folder:
@@ -211,8 +211,8 @@ def test_an_archive_that_was_moved_is_a_table_at_its_new_place() -> None:
         folder.disk.make_dirs(target.rpartition("/")[0])
         replace_file(folder.disk, target, data)
     moved = table_of(folder.disk, 6, 1000, elsewhere)
-    wanted = {path: None for path in every_file(folder.disk, elsewhere)}
-    assert moved.follow(wanted, 1, whole=True), "a table that names files of another place was kept"
+    requested = {path: None for path in every_file(folder.disk, elsewhere)}
+    assert moved.follow(requested, 1, whole=True), "a table that names files of another place was kept"
     assert table_rows(folder.disk, root=elsewhere) == {}
     del table
 
@@ -306,15 +306,21 @@ def test_the_summary_counts_what_there_is() -> None:
     run_shown(folder.disk, folder, 1)
     table = read_table(folder.disk)
     assert table is not None
-    told = summary(table)
-    assert told["operation"] == "append" and told["total-records"] == "105" and told["total-data-files"] == "2"
+    reported = summary(table)
+    assert (
+        reported["operation"] == "append" and reported["total-records"] == "105" and reported["total-data-files"] == "2"
+    )
     folder.delete("orders", tag="t3")
     folder.checkpoint()
     run_shown(folder.disk, folder, 2)
     table = read_table(folder.disk)
     assert table is not None
-    told = summary(table)
-    assert told["operation"] == "delete" and told["total-position-deletes"] == "10" and told["total-records"] == "105"
+    reported = summary(table)
+    assert (
+        reported["operation"] == "delete"
+        and reported["total-position-deletes"] == "10"
+        and reported["total-records"] == "105"
+    )
 
 
 def test_files_that_cannot_have_a_row_are_left_out() -> None:

@@ -106,9 +106,9 @@ def test_missing_files_are_reported_and_rebuilt_from_the_log() -> None:
     folder.disk.remove(f"{ROOT}/{before[0]}")
     notes: list[tuple[str, bool]] = []
     rounds(folder, notes)
-    [(told, is_problem)] = notes
-    assert "1 file(s) of the archive are missing" in told
-    assert "1 are rebuilt from the log" in told
+    [(reported, is_problem)] = notes
+    assert "1 file(s) of the archive are missing" in reported
+    assert "1 are rebuilt from the log" in reported
     assert not is_problem
     assert set(archived(folder.disk, "orders")) == set(range(5, 31))
     assert set(archived(folder.disk, "events")) == set(range(1, 31))
@@ -128,8 +128,8 @@ def test_missing_files_with_records_that_the_log_evicted_stay_in_the_ledger() ->
     folder.disk.remove(f"{ROOT}/{path}")
     notes: list[tuple[str, bool]] = []
     rounds(folder, notes)
-    [(told, is_problem)] = notes
-    assert "have records that the log no longer has" in told
+    [(reported, is_problem)] = notes
+    assert "have records that the log no longer has" in reported
     assert is_problem
     assert path in state_of(folder.disk).files
 

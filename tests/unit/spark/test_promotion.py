@@ -75,14 +75,14 @@ def test_a_batch_without_any_of_them_is_not_touched() -> None:
 
 
 def test_the_registry_that_a_server_tells_is_the_one_it_has() -> None:
-    told = StreamSchema(
+    reported = StreamSchema(
         stream="s",
         current_version=3,
         boundaries=[Boundary(offset=one.boundary, version=number) for number, one in enumerate(REGISTRY.versions, 1)],
         schemas={number: REGISTRY.schema(number) for number in (1, 2, 3)},
         lenses={1: LENSES[0], 2: LENSES[1]},
     )
-    assert registry_of(told) == REGISTRY
+    assert registry_of(reported) == REGISTRY
 
 
 def test_without_a_server_the_catalog_tells_the_lenses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,8 +195,8 @@ def test_a_pattern_that_matches_nothing_warns(place: Place, caplog: pytest.LogCa
     place.fill(1)
     place.given.pop("topic")
     assert list(place.reader(topicPattern="x*").partitions()) == []
-    [told] = caplog.records
-    assert (told.message, vars(told)["wanted"]) == ("no topic is there to be read", "x*")
+    [reported] = caplog.records
+    assert (reported.message, vars(reported)["wanted"]) == ("no topic is there to be read", "x*")
 
 
 def test_a_name_alone_may_have_a_comma(place: Place) -> None:
@@ -216,8 +216,8 @@ def test_forgetting_where_the_cold_tier_is_names_the_option(tmp_path: Path) -> N
     for found in (pieces, place.reader().partitions()):
         with pytest.raises(NoColdFolderError, match="option coldDir"):
             seqs(reader, found)
-    told = place.reader(coldDir=str(tmp_path / "cold"))
-    assert seqs(told, told.partitions()) == list(range(1, 21))
+    reported = place.reader(coldDir=str(tmp_path / "cold"))
+    assert seqs(reported, reported.partitions()) == list(range(1, 21))
 
 
 def test_a_batch_that_was_planned_with_the_server_is_not_passed_over_without_it(place: Place) -> None:

@@ -96,21 +96,21 @@ def test_process_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pyt
 
 
 def test_it_has_the_settings_of_the_server_and_no_keys(tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    reported = tmp_path / "told"
     script = (
         "import os, pathlib; "
-        f"pathlib.Path({str(told)!r}).write_text(os.environ['TOPICS_SPARK_MEMORY'] + os.environ['TOPICS_API_KEYS'])"
+        f"pathlib.Path({str(reported)!r}).write_text(os.environ['TOPICS_SPARK_MEMORY'] + os.environ['TOPICS_API_KEYS'])"
     )
     made = make(tmp_path, script, [1], spark_memory="3g", api_keys="secret")
 
     async def scene() -> None:
         made.start()
-        await until(told.exists)
-        await until(lambda: told.read_text() != "")
+        await until(reported.exists)
+        await until(lambda: reported.read_text() != "")
         await made.stop()
 
     play(scene)
-    assert told.read_text() == "3g"
+    assert reported.read_text() == "3g"
 
 
 @pytest.mark.parametrize(
@@ -168,30 +168,30 @@ def test_what_counts_as_work(tmp_path: Path) -> None:
 
 def test_it_is_in_the_session_of_the_server(tmp_path: Path) -> None:
     """Between two sessions priorities may count for nothing."""
-    told = tmp_path / "told"
-    script = f"import os, pathlib; pathlib.Path({str(told)!r}).write_text(str(os.getsid(0)))"
+    reported = tmp_path / "told"
+    script = f"import os, pathlib; pathlib.Path({str(reported)!r}).write_text(str(os.getsid(0)))"
     made = make(tmp_path, script, [1])
 
     async def scene() -> None:
         made.start()
-        await until(told.exists)
-        await until(lambda: told.read_text() != "")
+        await until(reported.exists)
+        await until(lambda: reported.read_text() != "")
         await made.stop()
 
     play(scene)
-    assert int(told.read_text()) == os.getsid(0)
+    assert int(reported.read_text()) == os.getsid(0)
 
 
 def test_starting_it_copies_nothing_of_the_server(tmp_path: Path) -> None:
     """A fork holds the loop up for as long as it takes to copy the tables of all the memory that the server has."""
     forks: list[int] = []
     os.register_at_fork(before=lambda: forks.append(1))
-    told = tmp_path / "told"
-    made = make(tmp_path, f"import pathlib; pathlib.Path({str(told)!r}).touch()", [1])
+    reported = tmp_path / "told"
+    made = make(tmp_path, f"import pathlib; pathlib.Path({str(reported)!r}).touch()", [1])
 
     async def scene() -> None:
         made.start()
-        await until(told.exists)
+        await until(reported.exists)
         await made.stop()
 
     play(scene)

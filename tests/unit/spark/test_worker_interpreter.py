@@ -14,7 +14,7 @@ PACKAGE = Path(pyspark.__file__).parent
 ARCHIVES = [f"{PACKAGE}/python/lib/pyspark.zip", f"{PACKAGE}/jars/spark-core_2.13-4.3.0.jar"]
 
 
-def told(program: str, python_path: list[str]) -> list[str]:
+def reported(program: str, python_path: list[str]) -> list[str]:
     """What a process that is started as Spark starts one says about where pyspark is from, and about its path."""
     look = (
         "import os, sys, pyspark; print(pyspark.__file__, os.environ['PYTHONPATH'], sys.prefix, sys.argv[1], sep='\\n')"
@@ -25,12 +25,12 @@ def told(program: str, python_path: list[str]) -> list[str]:
 
 def test_archives_of_spark_are_left_out_and_nothing_else(tmp_path: Path) -> None:
     place = tmp_path / "a folder"
-    file, path, prefix, word = told(worker_python({}, place), [*ARCHIVES, "/mine/job.zip", "/a b/*"])
+    file, path, prefix, word = reported(worker_python({}, place), [*ARCHIVES, "/mine/job.zip", "/a b/*"])
     assert Path(file).resolve().parent == PACKAGE.resolve()
     assert path == "/mine/job.zip:/a b/*" and word == "two words"
     assert Path(prefix).resolve() == Path(sys.prefix).resolve()
     # Without it the archive is what counts, which is why there is a script.
-    file, *_ = told(sys.executable, ARCHIVES)
+    file, *_ = reported(sys.executable, ARCHIVES)
     assert "pyspark.zip" in file
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.unit.engine.writing_world import told
+from tests.unit.engine.writing_world import reported
 from topics.model.errors import TopicsError
 from topics.schema.contract import Contract
 from topics.streams.contracts import contract_of
@@ -25,7 +25,7 @@ def rename(source: str, to: str) -> dict[str, Any]:
 
 def update(streams: Streams, name: str, **parts: Any) -> Contract:
     """Changes the registry of a stream."""
-    (answer,) = told(lambda done: streams.update_schema(name, json.dumps(parts).encode(), done))
+    (answer,) = reported(lambda done: streams.update_schema(name, json.dumps(parts).encode(), done))
     if isinstance(answer, TopicsError):
         raise answer
     assert isinstance(answer, Contract)
@@ -35,7 +35,7 @@ def update(streams: Streams, name: str, **parts: Any) -> Contract:
 def profile(streams: Streams, name: str, kind: str, **settings: Any) -> Contract:
     """Gives a stream a profile."""
     body = json.dumps({"profile": {"kind": kind, **settings}}).encode()
-    (answer,) = told(lambda done: streams.update_profile(name, body, done))
+    (answer,) = reported(lambda done: streams.update_profile(name, body, done))
     if isinstance(answer, TopicsError):
         raise answer
     assert isinstance(answer, Contract)

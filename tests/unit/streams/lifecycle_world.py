@@ -63,10 +63,10 @@ def msgspec_dict(value: object) -> dict[str, Any]:
 Believed = dict[str, tuple[int, str, str | None, bool]]
 
 
-def believed(told: list[dict[str, Any]]) -> Believed:
+def believed(reported: list[dict[str, Any]]) -> Believed:
     """How somebody who reads the registry takes the streams to be."""
     streams: Believed = {}
-    for one in told:
+    for one in reported:
         if one["event"] == "deleted":
             streams.pop(one["stream"], None)
         else:

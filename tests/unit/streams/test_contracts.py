@@ -52,9 +52,9 @@ def test_a_contract_survives_in_the_log_and_in_a_snapshot(
     profile(streams, "states", "state-protocol", touch={"enabled": True})
     if checkpoint:
         streams.engine.run_job(streams.engine.checkpointer.job())
-    wanted = {name: streams.contract(name) for name in ("a", "plain", "states")}
+    requested = {name: streams.contract(name) for name in ("a", "plain", "states")}
     again = reopened(disk.clone(), clock)
-    assert {name: again.contract(name) for name in wanted} == wanted
+    assert {name: again.contract(name) for name in requested} == requested
     assert boundaries(again, "a") == [0, 2]
     assert slice_of(again, "a", key="k").body == b'[{"key":"k","number":2}]'
     with pytest.raises(InvalidRequestError):
@@ -136,8 +136,8 @@ def test_a_boundary_stands_where_the_log_does_also_among_appends_on_their_way(st
 
     for number in range(3):
         send({"id": number})
-    wanted = {"schema": RENAMED, "lens": lens("a", 1, rename("/id", "/number"))}
-    streams.update_schema("a", json.dumps(wanted).encode(), answers.append)
+    requested = {"schema": RENAMED, "lens": lens("a", 1, rename("/id", "/number"))}
+    streams.update_schema("a", json.dumps(requested).encode(), answers.append)
     with pytest.raises(InvalidRequestError):
         send({"id": 3})
     send({"number": 3})

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.conftest import append as write
 from tests.unit.conftest import batch_of, delete, put, read
-from tests.unit.engine.writing_world import told
+from tests.unit.engine.writing_world import reported
 from tests.unit.queues.conftest import make_queue
 from tests.unit.routers.conftest import route
 from tests.unit.streams.conftest import append, create, reopened, slice_of
@@ -113,10 +113,10 @@ def test_a_keyed_append_is_answered_before_it_is_looked_at_again(streams: Stream
     put(streams.engine, "t")
     update(streams, "t", schema=NUMBERED)
     for _ in range(2):
-        (answer,) = told(lambda done: streams.engine.append("t", batch_of({"id": 1}, key="k"), done))
+        (answer,) = reported(lambda done: streams.engine.append("t", batch_of({"id": 1}, key="k"), done))
         assert not isinstance(answer, TopicsError)
     evolve(streams, "t")
-    (answer,) = told(lambda done: streams.engine.append("t", batch_of({"id": 1}, key="k"), done))
+    (answer,) = reported(lambda done: streams.engine.append("t", batch_of({"id": 1}, key="k"), done))
     assert not isinstance(answer, TopicsError), "it is what was appended before"
 
 
@@ -195,7 +195,7 @@ def test_a_dead_letter_that_is_not_taken_stays_in_its_queue(
 
     def claim() -> None:
         clock.advance(2000)
-        told(lambda done: engine.queues.claim("jobs", ClaimRequest(node="a", max=10), done))
+        reported(lambda done: engine.queues.claim("jobs", ClaimRequest(node="a", max=10), done))
 
     for _ in range(4):
         claim()
@@ -211,5 +211,5 @@ def test_a_dead_letter_that_is_not_taken_stays_in_its_queue(
         claim()
     assert body(streams, "dead") == [{"id": 1, "x": 1}, {"id": "no"}]
     assert engine.core.directory.load("jobs").live_count == 0
-    told(lambda done: engine.queues.redrive("jobs", RedriveRequest(), done))
+    reported(lambda done: engine.queues.redrive("jobs", RedriveRequest(), done))
     assert engine.core.directory.load("jobs").live_count == 2

@@ -265,14 +265,14 @@ def test_what_is_lost_counts_as_touched(streams: Streams, timers: Timers) -> Non
 
 def test_settle_query_waits_until_invalidation_caught_up(streams: Streams, timers: Timers) -> None:
     touch = touched_stream(streams)
-    told: list[str] = []
-    touch.when_caught_up(lambda: told.append("at once"))
+    reported: list[str] = []
+    touch.when_caught_up(lambda: reported.append("at once"))
     change(streams, "insert", None, {})
-    touch.when_caught_up(lambda: told.append("later"))
-    touch.when_caught_up(lambda: told.append("never"))()
-    assert told == ["at once"]
+    touch.when_caught_up(lambda: reported.append("later"))
+    touch.when_caught_up(lambda: reported.append("never"))()
+    assert reported == ["at once"]
     timers.advance(FLUSH)
-    assert told == ["at once", "later"]
+    assert reported == ["at once", "later"]
 
 
 def test_those_nobody_asks_for_are_let_go(streams: Streams, timers: Timers) -> None:

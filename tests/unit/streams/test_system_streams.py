@@ -29,7 +29,7 @@ def update(streams: Streams, name: str, profile: str) -> None:
     streams.update_profile(name, body, lambda outcome: None)
 
 
-def told(streams: Streams) -> list[tuple[str, str]]:
+def reported(streams: Streams) -> list[tuple[str, str]]:
     return [(one["event"], one["stream"]) for one in entries(streams)]
 
 
@@ -42,7 +42,7 @@ def test_everything_that_becomes_of_a_stream_is_told_in_order(streams: Streams) 
     streams.append("a", AppendRequest(body=b"", content_type="application/json", close=True), lambda outcome: None)
     streams.delete("a", lambda outcome: None)
     turns.run()
-    assert told(streams) == [
+    assert reported(streams) == [
         ("created", "a"), ("schema", "a"), ("profile", "a"), ("closed", "a"), ("deleted", "a"),
     ]  # fmt: skip
     last = entries(streams)[-1]
@@ -56,7 +56,7 @@ def test_topics_of_the_other_protocol_are_told_as_well(streams: Streams) -> None
     engine.put_topic("plain", TopicConfigPatch(), lambda outcome: None)
     engine.drop_topic("plain", False, lambda outcome: None)
     turns.run()
-    assert told(streams) == [("created", "plain"), ("deleted", "plain")]
+    assert reported(streams) == [("created", "plain"), ("deleted", "plain")]
 
 
 def test_a_source_that_its_forks_keep_is_deleted_once(streams: Streams) -> None:
@@ -67,7 +67,7 @@ def test_a_source_that_its_forks_keep_is_deleted_once(streams: Streams) -> None:
     streams.delete("fork", lambda outcome: None)
     streams.engine.housekeeper.tick()
     turns.run()
-    assert told(streams) == [
+    assert reported(streams) == [
         ("created", "source"), ("created", "fork"), ("deleted", "source"), ("deleted", "fork"),
     ]  # fmt: skip
     assert entries(streams)[1]["forked_from"] == "source"
@@ -78,11 +78,11 @@ def test_many_changes_of_one_turn_are_one_batch(streams: Streams) -> None:
     head = streams.engine.core.shards[0].next_lsn + streams.engine.core.shards[1].next_lsn
     for number in range(20):
         create(streams, f"s{number}")
-    assert told(streams) == [], "nobody waits for what is told"
+    assert reported(streams) == [], "nobody waits for what is told"
     turns.run()
     after = streams.engine.core.shards[0].next_lsn + streams.engine.core.shards[1].next_lsn
     # One frame each for the streams, one for the batch, and one at most that moves the ceiling of a class.
-    assert after - head <= 22 and len(told(streams)) == 20
+    assert after - head <= 22 and len(reported(streams)) == 20
     assert log.reconciled
 
 
@@ -113,10 +113,10 @@ def test_registry_stream_catches_up_after_a_restart(disk: FakeDisk, clock: Manua
 def test_streams_that_are_older_than_the_registry_count_as_told(streams: Streams) -> None:
     create(streams, "old")
     _, turns = opened(streams)
-    assert told(streams) == []
+    assert reported(streams) == []
     create(streams, "new")
     turns.run()
-    assert told(streams) == [("created", "new")]
+    assert reported(streams) == [("created", "new")]
 
 
 def test_what_a_cap_took_out_of_the_registry_is_not_told_again(
@@ -127,9 +127,9 @@ def test_what_a_cap_took_out_of_the_registry_is_not_told_again(
     for number in range(12):
         create(streams, f"s{number:02}")
         turns.run()
-    assert [name for _, name in told(streams)] == [f"s{number:02}" for number in range(7, 12)]
+    assert [name for _, name in reported(streams)] == [f"s{number:02}" for number in range(7, 12)]
     opened(streams)
-    assert [name for _, name in told(streams)] == [f"s{number:02}" for number in range(7, 12)]
+    assert [name for _, name in reported(streams)] == [f"s{number:02}" for number in range(7, 12)]
 
 
 def test_more_than_can_be_kept_is_found_by_comparing(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_what_was_not_told_of_streams_that_sleep_is_told_and_they_sleep_on(disk:
     asleep = set(quiet.engine.core.pager.names)
     assert asleep >= {"old", "told", "closed", "untold"}
     opened(quiet)
-    assert told(quiet)[-2:] == [("closed", "closed"), ("created", "untold")]
+    assert reported(quiet)[-2:] == [("closed", "closed"), ("created", "untold")]
     assert believed(entries(quiet)) == {name: one for name, one in actual(quiet).items() if name != "old"}
     assert set(quiet.engine.core.pager.names) == asleep
 
@@ -189,7 +189,7 @@ def test_streams_are_compared_in_short_steps_with_a_pause_behind_each(
 
     LifecycleLog(quiet, later).start()
     turns.run()
-    assert told(quiet)[7:] == [("created", name) for name in untold], "each once, in the order in which they came"
+    assert reported(quiet)[7:] == [("created", name) for name in untold], "each once, in the order in which they came"
     # Four steps for the entries, three between those for their streams, and three at least for the new ones.
     assert pauses.count(registry_stream.PAUSE_S) >= 10
 
@@ -207,7 +207,7 @@ def test_a_registry_that_cannot_be_written_is_written_later(streams: Streams, mo
     monkeypatch.setattr(SystemStream, "write", refusing)
     create(streams, "a")
     turns.run()
-    assert told(streams) == [("created", "a")]
+    assert reported(streams) == [("created", "a")]
 
 
 def test_an_entry_that_is_refused_for_good_holds_up_nothing(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_an_entry_that_is_refused_for_good_holds_up_nothing(streams: Streams, mo
     turns.run()
     create(streams, "b")
     turns.run()
-    assert told(streams) == [("created", "b")]
+    assert reported(streams) == [("created", "b")]
 
 
 @pytest.mark.parametrize("name", [REGISTRY_STREAM, METRICS_STREAM])

@@ -50,7 +50,7 @@ def test_a_kernel_that_does_not_tell_reports_no_memory(tmp_path: Path, monkeypat
     ("how", "told"),
     [("idle", f"{os.SCHED_IDLE} 0"), ("low", f"{os.SCHED_OTHER} 10"), ("normal", f"{os.SCHED_OTHER} 0")],
 )
-def test_a_process_steps_back_with_those_it_starts(how: str, told: str) -> None:
+def test_a_process_steps_back_with_those_it_starts(how: str, reported: str) -> None:
     ask = "import os; print(os.sched_getscheduler(0), os.nice(0))"
     code = (
         "import subprocess, sys; from topics.system.process import step_back; "
@@ -59,7 +59,7 @@ def test_a_process_steps_back_with_those_it_starts(how: str, told: str) -> None:
     before = os.nice(0)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     policy, niceness = done.stdout.split()
-    assert f"{policy} {min(int(niceness), 19) - min(before, 9 if how == 'low' else 19)}" == told
+    assert f"{policy} {min(int(niceness), 19) - min(before, 9 if how == 'low' else 19)}" == reported
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_of_several_cores_one_is_left_alone(
     monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None, raising=False)
     monkeypatch.setattr(os, "nice", lambda _: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
-    monkeypatch.setattr(os, "sched_setaffinity", lambda _, wanted: asked.append(wanted), raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, requested: asked.append(requested), raising=False)
     process.step_back(how)
     assert asked == ([] if chosen is None else [chosen])
 

@@ -18,8 +18,8 @@ from topics.system.process import FILES, connections_within, raise_limit
         (1, 5, 1),
     ],
 )
-def test_connections_leave_the_files_their_part(limit: int, wanted: int, allowed: int) -> None:
-    assert connections_within(limit, wanted) == allowed
+def test_connections_leave_the_files_their_part(limit: int, requested: int, allowed: int) -> None:
+    assert connections_within(limit, requested) == allowed
 
 
 class Limits:

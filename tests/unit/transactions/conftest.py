@@ -22,8 +22,8 @@ def anywhere(name: str) -> None:
 
 def begin(engine: Engine, name: str = "t", sequence: int = 1, **request: object) -> TransactionResult:
     answers: Answers = []
-    wanted = BeginRequest(id=name, sequence=sequence, **request)  # type: ignore[arg-type]
-    engine.transactions.begin(wanted, anywhere, answers.append)
+    requested = BeginRequest(id=name, sequence=sequence, **request)  # type: ignore[arg-type]
+    engine.transactions.begin(requested, anywhere, answers.append)
     return one(answers, TransactionResult)
 
 

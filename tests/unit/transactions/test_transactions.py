@@ -421,7 +421,7 @@ def test_a_large_one_is_prepared_in_rounds_and_published_at_once(monkeypatch: py
     assert [value for value in values(engine, "a") if value != "between"] == [101, 103, 105]
     assert values(engine, "b") == [100, 102, 104]
     assert len(between) > 2
-    assert all(len(told) == 1 for told in between)
+    assert all(len(reported) == 1 for reported in between)
     (result,) = answers
     assert isinstance(result, TransactionResult)
     assert {placed.topic: placed.count for placed in result.topics} == {"a": 3, "b": 3}
@@ -517,10 +517,10 @@ def test_an_abandoned_one_expires_and_its_staging_keeps_it() -> None:
     clock.advance(600)
     engine.housekeeper.tick()
     assert commit(engine).records == 1
-    assert list(engine.transactions.book.open) == ["u"]
+    assert list(engine.transactions.table.open) == ["u"]
     clock.advance(Limits().transaction_timeout_ms)
     engine.housekeeper.tick()
-    assert not engine.transactions.book.open
+    assert not engine.transactions.table.open
     assert engine.stats().transactions_aborted_total == 1
 
 

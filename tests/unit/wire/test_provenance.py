@@ -20,9 +20,9 @@ METAS = [
 def test_what_was_stamped_is_read_and_the_rest_comes_back_to_the_byte(meta: bytes | None) -> None:
     stamped = stamp(meta, "jobs:eu", 5, 17)
     assert read_provenance(stamped) == Provenance("jobs:eu", meta)
-    told = json.loads(stamped)
+    reported = json.loads(stamped)
     keys = ("$dead_letter_from", "$dead_letter_deliveries", "$dead_letter_src_seq")
-    assert [told[key] for key in keys] == ["jobs:eu", "5", "17"]
+    assert [reported[key] for key in keys] == ["jobs:eu", "5", "17"]
 
 
 @pytest.mark.parametrize("meta", [b"{}", b"{ }", b" {}"])

@@ -48,8 +48,8 @@ def test_a_copy_is_what_an_append_of_the_same_record_would_be(
         view = slice_.view
         slice_ = slice_._replace(view=View(memoryview(view.text), view.rows, view.bias, view.count))
     found = render(cut_copies([slice_], CopyChange(keep_node, keep_tag)), new_seq, TS + 5, base + 7)
-    wanted = [Record(r.data, r.tag if keep_tag else None, r.node if keep_node else None, r.meta) for r in records]
-    assert found == encode_fragments(wanted, new_seq, TS + 5, None, base + 7)
+    requested = [Record(r.data, r.tag if keep_tag else None, r.node if keep_node else None, r.meta) for r in records]
+    assert found == encode_fragments(requested, new_seq, TS + 5, None, base + 7)
 
 
 @given(records_of, st.data())
@@ -76,8 +76,8 @@ def test_the_first_few(records: list[Record], data: st.DataObject) -> None:
     count = data.draw(st.integers(1, len(records)))
     copies = cut_copies([slice_of(records)])
     found = render(copies.first(count), 1, TS, 0)
-    wanted = encode_fragments(records[:count], 1, TS, None, 0)
-    assert (found.text, found.rows, found.payload_bytes) == (wanted.text, wanted.rows, wanted.payload_bytes)
+    requested = encode_fragments(records[:count], 1, TS, None, 0)
+    assert (found.text, found.rows, found.payload_bytes) == (requested.text, requested.rows, requested.payload_bytes)
 
 
 def test_only_what_passes() -> None:

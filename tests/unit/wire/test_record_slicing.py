@@ -69,7 +69,7 @@ def test_a_projection_leaves_out_exactly_what_was_not_asked_for(
     expected = []
     for lo, hi in ranges:
         for record in full[lo:hi]:
-            left_out = {name for name, wanted in (("$tag", tags), ("meta", meta)) if not wanted}
+            left_out = {name for name, requested in (("$tag", tags), ("meta", meta)) if not requested}
             expected.append({key: value for key, value in record.items() if key not in left_out})
     assert decoded(project(VIEW, ranges, tags, meta)) == expected
 

@@ -68,7 +68,7 @@ class Subscription:
         if self.over or self.live or self._reading:
             return
         feed = self.feed
-        if feed.gone:
+        if feed.deleted:
             self._finish(feed.deleted_frame(self.cursor))
         elif self.cursor == feed.position:
             if feed.in_backlog:
@@ -111,7 +111,7 @@ class Subscription:
     def _got(self, outcome: Found | TopicsError) -> None:
         self._reading = False
         feed, run_queue = self.feed, self.sink.run_queue
-        if self.over or feed.look_if_gone():
+        if self.over or feed.check_deleted():
             # The next turn delivers the notice that the topic is gone.
             run_queue.add(self)
             return
@@ -145,7 +145,7 @@ class Feed:
     # Slots: when a thousand topics change at once, none is in the CPU cache, and one object loads faster than two.
     __slots__ = (
         "_ahead", "_asking", "_backlog", "_frame", "_frames", "_joined", "_live", "_members", "_reading", "_receivers",
-        "_target", "gone", "kin", "position", "queued", "source", "topic", "topics",
+        "_target", "deleted", "kin", "position", "queued", "source", "topic", "topics",
     )  # fmt: skip
 
     pauses = True
@@ -156,7 +156,7 @@ class Feed:
         self.source = source
         self.kin = kin
         self.queued = False
-        self.gone = False
+        self.deleted = False
         self.position: Cursor = _UNKNOWN if source.strong else source.place(self.topic.head)
         """The cursor up to which live subscriptions have everything."""
         self._target = self.position
@@ -200,7 +200,7 @@ class Feed:
     @property
     def in_backlog(self) -> bool:
         """Whether the last frame ended before the head, and the followers are told when they reach it."""
-        return self._backlog and self.source.tells_drains
+        return self._backlog and self.source.reports_drains
 
     def await_position(self, subscription: Subscription) -> None:
         """Queue a subscription that is ahead of the position until the position reaches it."""
@@ -212,7 +212,7 @@ class Feed:
 
     def changed(self) -> None:
         """Schedule a read: the topic changed and is not deleted, or the feed is new."""
-        if self.gone:
+        if self.deleted:
             return
         source, topic = self.source, self.topic
         if not topic.rules.usual and not source.sees(topic):
@@ -225,7 +225,7 @@ class Feed:
 
     def end(self) -> None:
         """Notify every subscription, each in its turn, that the topic is deleted."""
-        self.gone = True
+        self.deleted = True
         self._frames = ()
         self._frame, self._receivers = None, []
         self._backlog, self._joined = False, None
@@ -247,18 +247,18 @@ class Feed:
                 sink.sent = True
                 sink.transmit(subscription, Frame(FrameKind.PACED, data, cursor, cursor))
 
-    def look_if_gone(self) -> bool:
+    def check_deleted(self) -> bool:
         """Whether the topic is deleted, or hidden from this feed's source."""
         # Called for each frame of each topic. `usual` means: not deleted, and no guard that could hide it.
-        if self.topic.rules.usual or self.gone:
-            return self.gone
-        if not self.topics.look_if_gone() and not self.source.sees(self.topic):
+        if self.topic.rules.usual or self.deleted:
+            return self.deleted
+        if not self.topics.check_deleted() and not self.source.sees(self.topic):
             self.end()
-        return self.gone
+        return self.deleted
 
     def work(self, run_queue: RunQueue) -> None:
         """Continue to deliver the current frame, or make the next one."""
-        if self.gone or self._reading:
+        if self.deleted or self._reading:
             return
         if self._frame is not None or self._frames:
             self._give_out(run_queue)
@@ -281,7 +281,7 @@ class Feed:
     def _frame_at_hand(self) -> Frame | None:
         """The next frame if it needs no read: another feed just made it, or it is the topic's last block."""
         topics, topic, position, target = self.topics, self.topic, self.position, self._target
-        if self.look_if_gone():
+        if self.check_deleted():
             return None
         if topic.config.ttl_ms:
             # As a read would: records of the frame may have expired.
@@ -297,7 +297,7 @@ class Feed:
 
     def _got(self, outcome: Found | TopicsError, target: Cursor) -> None:
         self._reading = False
-        if self.look_if_gone():
+        if self.check_deleted():
             return
         run_queue = self.topics.run_queue
         if isinstance(outcome, TopicsError):
@@ -408,7 +408,7 @@ class Feed:
 
     def _durable(self, head: int) -> None:
         self._asking = False
-        if self.gone:
+        if self.deleted:
             return
         self._target = max(self._target, head)
         self.topics.run_queue.add(self)
@@ -420,7 +420,7 @@ class Feed:
     def read(self, cursor: Cursor, up_to: Cursor, done: Done, room: int | None = None) -> None:
         """Read from a cursor, now or later. `room` is the maximum number of bytes for a read on behalf of one
         connection."""
-        if self.look_if_gone():
+        if self.check_deleted():
             done(TopicNotFoundError(self.topic.name))
             return
         try:

@@ -24,7 +24,15 @@ class TopicFeeds:
     """The feeds of one topic. A later topic of the same name has others."""
 
     __slots__ = (
-        "_by_source", "_feeds", "_feeds_of_all", "_gone", "_left", "cache", "engine", "run_queue", "topic",
+        "_by_source",
+        "_deleted",
+        "_feeds",
+        "_feeds_of_all",
+        "_left",
+        "cache",
+        "engine",
+        "run_queue",
+        "topic",
         "waited_ms",
     )  # fmt: skip
 
@@ -39,9 +47,9 @@ class TopicFeeds:
         """The feeds of all sources."""
         self.waited_ms = 0
         """How long backpressure delayed the last notification."""
-        self._gone = False
+        self._deleted = False
         self._left = False
-        self.topic.tell_next(self._woken)
+        self.topic.notify_on_change(self._woken)
 
     def feed(self, source: Source) -> Feed:
         """A feed of the source with room for one more follower."""
@@ -68,20 +76,20 @@ class TopicFeeds:
         if not kin.feeds:
             self.cache.forget(kin)
             self._by_source.pop(feed.source, None)
-        if not self._by_source and not self._gone:
+        if not self._by_source and not self._deleted:
             self._left = True
-            self.topic.tell_no_more(self._woken)
+            self.topic.cancel_notify(self._woken)
             self._feeds.forget(self)
 
-    def look_if_gone(self) -> bool:
+    def check_deleted(self) -> bool:
         """Whether the topic is deleted. Ends all feeds the first time that it is."""
         topic = self.topic
-        if not topic.rules.usual and not self._gone and not self.engine.exists(topic):
-            self._gone = True
+        if not topic.rules.usual and not self._deleted and not self.engine.exists(topic):
+            self._deleted = True
             self._feeds.forget(self)
             for feed in list(self):
                 feed.end()
-        return self._gone
+        return self._deleted
 
     def when_durable(self, done: Callable[[int], None]) -> None:
         self.engine.when_durable(self.topic, done)
@@ -90,9 +98,9 @@ class TopicFeeds:
         if self._left:
             # The last follower left during this tick.
             return
-        if not self.look_if_gone():
+        if not self.check_deleted():
             # Registered again before anything is read, so that no wake-up is lost.
-            self.topic.tell_next(self._woken)
+            self.topic.notify_on_change(self._woken)
             self.waited_ms = self.engine.scheduler.waited_ms
             for feed in self._feeds_of_all:
                 feed.changed()

@@ -129,7 +129,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     @property
-    def tells_drains(self) -> bool:
+    def reports_drains(self) -> bool:
         """Whether live followers get a caught-up notice when a backlog of several frames ends."""
         return False
 
@@ -203,7 +203,7 @@ class Projection(Source, frozen=True, kw_only=True):
         )  # fmt: skip
 
     @property
-    def tells_drains(self) -> bool:
+    def reports_drains(self) -> bool:
         return True
 
     def sees(self, topic: Topic) -> bool:
@@ -243,7 +243,7 @@ class Projection(Source, frozen=True, kw_only=True):
         tombstone = found.tombstone
         if tombstone is not None:
             behind = cursor_behind(tombstone)
-            data = framing.tombstone(name, tombstone, reason_to_tell(tombstone, too_old), behind)
+            data = framing.tombstone(name, tombstone, tombstone_reason(tombstone, too_old), behind)
             frames.append(Frame(FrameKind.TOMBSTONE, data, cursor, behind))
             cursor = behind
         to_seq = found.next_from_seq
@@ -259,7 +259,7 @@ class Projection(Source, frozen=True, kw_only=True):
         return found.count >= self.limit or 2 * len(found.body) >= self.max_bytes
 
 
-def reason_to_tell(tombstone: Tombstone, too_old: bool) -> str:
+def tombstone_reason(tombstone: Tombstone, too_old: bool) -> str:
     """The reason to report. Retention from before the reader came, or while it did not read, has its own name."""
     return FROM_SEQ_TOO_OLD if too_old and tombstone.reason in _RETENTION else tombstone.reason.value
 

@@ -19,14 +19,14 @@ from topics.engine.topic import Topic
 from topics.http.streaming import Stream
 from topics.model.errors import TopicsError
 
-_GATHERED_BYTES_MAX = 64 * 1024
+_BUFFERED_BYTES_MAX = 64 * 1024
 """Flush at this size, so that a connection that is full notices before it gets much more."""
 
 
 class EventSink(Sink):
     """Created before the response begins, because it may be refused; `attach` sets the response stream."""
 
-    __slots__ = ("_gathered", "_gathered_bytes", "_leave", "_live", "_stream", "_unsweep", "_waits", "key")
+    __slots__ = ("_buffered", "_buffered_bytes", "_leave", "_live", "_stream", "_unsweep", "_waits", "key")
 
     def __init__(self, live: Live, key: Key, waits: set[Waiting]) -> None:
         super().__init__(live.run_queue, live.slow_limits)
@@ -35,9 +35,9 @@ class EventSink(Sink):
         self._live = live
         self._waits = waits
         self._stream = Stream.lost()
-        self._gathered: list[bytes] = []
+        self._buffered: list[bytes] = []
         """Events of this turn of delivery, of all topics that the connection follows."""
-        self._gathered_bytes = 0
+        self._buffered_bytes = 0
         self._unsweep = live.sweep.add(self)
 
     def attach(self, stream: Stream, opening: bytes = b"") -> None:
@@ -47,31 +47,31 @@ class EventSink(Sink):
         if opening:
             self.write(opening)
         stream.on_drain(self.drained)
-        stream.on_gone(self.over)
+        stream.on_disconnect(self.over)
 
     def write(self, text: bytes) -> None:
-        if self._gathered:
+        if self._buffered:
             self.flush()
         if not self._stream.write(text):
             self.filled()
 
-    def gather(self, text: bytes) -> None:
+    def buffer(self, text: bytes) -> None:
         """Write an event together with the others of this turn of delivery: a thousand topics may change at once, and
         separate writes would cost more than encoding the events."""
         if not self.run_queue.running:
             self.write(text)
             return
-        if not self._gathered:
+        if not self._buffered:
             self.run_queue.at_end.append(self.flush)
-        self._gathered.append(text)
-        self._gathered_bytes += len(text)
-        if self._gathered_bytes > _GATHERED_BYTES_MAX:
+        self._buffered.append(text)
+        self._buffered_bytes += len(text)
+        if self._buffered_bytes > _BUFFERED_BYTES_MAX:
             self.flush()
 
     def flush(self) -> None:
         """Write the gathered events, at the end of a turn or before another write."""
-        if self._gathered:
-            events, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if self._buffered:
+            events, self._buffered, self._buffered_bytes = self._buffered, [], 0
             if not self._stream.write_pieces(events):
                 self.filled()
 
@@ -166,7 +166,7 @@ class LongPoll(Sink):
         self._subscription = call.live.feeds.subscribe(self, topic, source, source.behind(outcome))
         self._timer = asyncio.get_running_loop().call_later(self._wait_s, self.end)
         call.waits.add(self)
-        call.on_gone(self._over)
+        call.on_disconnect(self._over)
 
     def _is_last(self, cursor: Cursor) -> bool:
         """Whether a reader at the cursor has everything that will ever come."""

@@ -87,13 +87,13 @@ def encode_singles(outcome: AppendResult, befores: Sequence[bytes], spent_s: Seq
     What they have in common is put together once, and no number is formatted twice: no answers are given more often.
     """
     begin, end = _SINGLE_BEGIN % _encode(outcome.topic), _SINGLE_END % (outcome.wal_append_ms, outcome.fsync_ms)
-    ready, told, answers = _READY_MS, -1.0, []
+    ready, reported, answers = _READY_MS, -1.0, []
     # The text between the seqs: joining it with a number is the fastest way to write that number four times.
     between: tuple[bytes, ...] = ()
     for seq, (before, spent) in enumerate(zip(befores, spent_s, strict=True), outcome.first_seq):
-        if spent != told or not between:
+        if spent != reported or not between:
             # Requests of one batch usually have the same duration.
-            told, us = spent, int(spent * 1e6 + 0.5)
+            reported, us = spent, int(spent * 1e6 + 0.5)
             spent_ms = ready[us] if 0 <= us < _READY_US else b"%.3f" % (spent * 1e3)
             between = (begin, b',"last_seq":', b',"seqs":[', b'],"head_seq":', end % spent_ms)
         answers.append(b"{" + before + (b"%d" % seq).join(between))

@@ -63,7 +63,7 @@ def claim(call: Call) -> None:
     cancel = call.engine.queues.claim(call.topic, request, _answering(call, _answer_claim))
     if not call.exchange.answered:
         # It waits for its window or for the log. Jobs for a worker that went away meanwhile are free again at once.
-        call.on_gone(cancel)
+        call.on_disconnect(cancel)
 
 
 def _answer_claim(call: Call, outcome: ClaimResult) -> None:
@@ -160,10 +160,10 @@ def _check_seqs(what: str, seqs: Sequence[int]) -> None:
 
 def _answering(call: Call, answer: Callable[[Call, R], None]) -> Callable[[R | TopicsError], None]:
     # No function within this one: what its parameters are would be worked out anew for every request.
-    return partial(_tell, call, answer)
+    return partial(_reply_outcome, call, answer)
 
 
-def _tell(call: Call, answer: Callable[[Call, R], None], outcome: R | TopicsError) -> None:
+def _reply_outcome(call: Call, answer: Callable[[Call, R], None], outcome: R | TopicsError) -> None:
     if isinstance(outcome, TopicsError):
         call.refuse(outcome)
     else:

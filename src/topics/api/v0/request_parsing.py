@@ -104,13 +104,13 @@ def begin_elsewhere(engine: Engine, topic: Topic, asked: DiffBody, request: Read
         return msgspec.structs.replace(request, from_seq=_since(engine, topic, asked.since_ts), epoch=None)
     check_number("diff", "last", asked.last)
     limits = engine.limits
-    wanted = limits.clamp_limit(asked.last) if asked.last else 0
-    found = seek_last(topic, engine.reader, wanted) if wanted else topic.head
+    requested = limits.clamp_limit(asked.last) if asked.last else 0
+    found = seek_last(topic, engine.reader, requested) if requested else topic.head
     return msgspec.structs.replace(
         request,
         # A count beyond the oldest record reads from the beginning, and the answer has a tombstone for lost records.
         from_seq=0 if found is None else found,
-        limit=wanted if wanted and not asked.limit else request.limit,
+        limit=requested if requested and not asked.limit else request.limit,
         epoch=None,
     )
 

@@ -82,13 +82,13 @@ def list_routers(call: Call) -> None:
     after = read_cursor(query.get("cursor", ""))
     source, dest = query.get("source"), query.get("dest")
 
-    def wanted(info: RouterInfo) -> bool:
+    def requested(info: RouterInfo) -> bool:
         allowed = key.may_touch(info.source) and key.may_touch(info.dest)
         return allowed and source in (None, info.source) and dest in (None, info.dest)
 
     found: list[RouterInfo] = []
     for prefix in allowed_prefixes(query.get("prefix", ""), key.prefixes):
-        found += call.engine.list_routers(prefix, after, page_size + 1 - len(found), wanted)
+        found += call.engine.list_routers(prefix, after, page_size + 1 - len(found), requested)
         if len(found) > page_size:
             break
     page = found[:page_size]

@@ -120,15 +120,15 @@ class TopicSearches:
 
         def done(outcome: Outcome | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
-                told(outcome)
+                reported(outcome)
                 return
             search.fetch(
                 topic,
                 outcome.result.hits.seqs,
-                lambda found: told(found) if isinstance(found, TopicsError) else show(outcome, found),
+                lambda found: reported(found) if isinstance(found, TopicsError) else show(outcome, found),
             )
 
-        def told(error: TopicsError) -> None:
+        def reported(error: TopicsError) -> None:
             if pending.met():
                 call.refuse(error)
 

@@ -60,7 +60,7 @@ _decode_abort = msgspec.json.Decoder(AbortBody).decode
 
 def begin(call: Call) -> None:
     body = decode_body("transaction", _decode_begin, call.exchange.body)
-    known = call.engine.transactions.book.open.get(scoped(call.key.tenant, body.id))
+    known = call.engine.transactions.table.open.get(scoped(call.key.tenant, body.id))
     attempt = known.attempt if known is not None else None
 
     def done(outcome: TransactionResult | TopicsError) -> None:

@@ -201,11 +201,11 @@ class SharedFraming:
         return b"".join((b'event: record\ndata: {"topic":', _encode(batch.topic), b',"records":[', body, behind))
 
     def tombstone(self, topic: str, tombstone: Tombstone, reason: str, cursor: int) -> bytes:
-        told = TombstoneEvent(
+        reported = TombstoneEvent(
             topic=topic, reason=reason, gap_from=tombstone.gap_from, gap_to=tombstone.gap_to,
             earliest_seq=tombstone.earliest_seq, head_seq=tombstone.head_seq,
         )  # fmt: skip
-        return event(b"tombstone", _encode(told))
+        return event(b"tombstone", _encode(reported))
 
     def caught_up(self, topic: str, head_seq: int) -> bytes:
         return event(b"caught-up", _encode(CaughtUpEvent(topic=topic, head_seq=head_seq)))
@@ -358,9 +358,9 @@ class WatchStream(EventSink):
         kind = frame.kind
         if kind is _ERROR or kind is _PACED:
             self._session.cursors[topic] = frame.cursor
-            self.gather(frame.data)
+            self.buffer(frame.data)
         else:
-            self.gather(b"".join((b"id: ", self._ids.move(topic, frame.cursor), b"\n", frame.data)))
+            self.buffer(b"".join((b"id: ", self._ids.move(topic, frame.cursor), b"\n", frame.data)))
 
     def end_subscription(self, subscription: Subscription) -> None:
         topic = subscription.owner

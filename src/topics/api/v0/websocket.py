@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from topics.api.app import Call, Waiting
-from topics.api.auth import ANYONE, Key, Scope, told_to
+from topics.api.auth import ANYONE, Key, Scope, error_for
 from topics.api.chunked_response import is_heavy, preencode
 from topics.api.error_responses import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
 from topics.api.live import Frame, Live, RunQueue, Sink, Subscription
@@ -49,7 +49,7 @@ from topics.http.websocket.message_reader import HandshakeError, read_handshake,
 from topics.http.websocket.socket import WebSocket
 from topics.model.errors import InvalidRequestError, ShuttingDownError, TopicsError
 from topics.model.limits import KIB
-from topics.model.records import check_batch, lone_record
+from topics.model.records import check_batch, single_record
 from topics.model.topic_config import check_inline_config
 from topics.system.fair_scheduler import Task
 from topics_protocol.websocket_frames import Ping, Position, RequestId, Subscribe, Unsubscribe
@@ -235,7 +235,7 @@ class Session(Sink):
             self._replies.now(error_frame(bad.cause, bad.request_id))
             return
         if isinstance(command, Publish):
-            if lone_record(command) is None or not self._publish_run(command.topic, (command,), (text,)):
+            if single_record(command) is None or not self._publish_run(command.topic, (command,), (text,)):
                 self._publish_bytes += len(text)
                 reply, started = self._replies.later(), self.run_queue.seconds()
                 if is_heavy(command.records):
@@ -283,7 +283,7 @@ class Session(Sink):
         self._forget_subscriptions()
         self._resume()
 
-    def on_gone(self) -> None:
+    def on_disconnect(self) -> None:
         self.close()
         self._forget_subscriptions()
         self._waiting = None
@@ -421,7 +421,7 @@ class Session(Sink):
     def refusal(self, error: TopicsError, request_id: RequestId) -> bytes:
         if self.audited is not None and isinstance(error, ForbiddenError):
             self.audited(_FORBIDDEN)
-        return error_frame(told_to(self.key, error), request_id)
+        return error_frame(error_for(self.key, error), request_id)
 
     def _follow(self, command: Subscribe) -> bytes:
         """Checks everything, then begins with everything: a command that is refused changes nothing."""

@@ -54,7 +54,7 @@ def wait_for_touch(call: Call, streams: Streams) -> None:
 
     def done(outcome: Outcome) -> None:
         if waiting.over():
-            _answer(call, _told(touch, outcome))
+            _answer(call, _outcome_json(touch, outcome))
 
     end = touch.wait(request, done)
     if end is None:
@@ -104,7 +104,7 @@ class _Waiting:
             if self.over():
                 take_back()
 
-        self._call.on_gone(gone)
+        self._call.on_disconnect(gone)
 
     def over(self) -> bool:
         """Whether it was still open; now it is not."""
@@ -130,7 +130,7 @@ def _answer(call: Call, document: dict[str, Any]) -> None:
     answer(call, 200, (NO_STORE,), _encode(document), "application/json")
 
 
-def _told(touch: StreamInvalidation, outcome: Outcome) -> dict[str, Any]:
+def _outcome_json(touch: StreamInvalidation, outcome: Outcome) -> dict[str, Any]:
     generation = outcome.generation
     known = {
         "effectiveWaitKind": outcome.kind,

@@ -285,7 +285,7 @@ _ERROR_HEADERS = {
 }  # fmt: skip
 
 
-class Told(msgspec.Struct, frozen=True):
+class Reply(msgspec.Struct, frozen=True):
     """One answer: what it means, its body by content type, and its headers."""
 
     text: str
@@ -296,7 +296,7 @@ class Told(msgspec.Struct, frozen=True):
 class Described(msgspec.Struct, frozen=True):
     name: str
     summary: str
-    answers: dict[int, Told]
+    answers: dict[int, Reply]
     errors: tuple[int, ...] = ()
     """Statuses besides those that every route has."""
     query: tuple[Parameter, ...] = ()
@@ -323,22 +323,22 @@ _CREATE_HEADERS = (
     "Stream-Fork-Offset", "Stream-Fork-Sub-Offset",
 )  # fmt: skip
 _READS = {
-    200: Told("The entries, as an array, as bytes one behind the other, or as events.", ENTRIES, _READ),
-    204: Told("Nothing came while a long poll waited, or the stream is closed.", {}, _READ),
-    304: Told("What the client has still holds.", {}, _READ),
+    200: Reply("The entries, as an array, as bytes one behind the other, or as events.", ENTRIES, _READ),
+    204: Reply("Nothing came while a long poll waited, or the stream is closed.", {}, _READ),
+    304: Reply("What the client has still holds.", {}, _READ),
 }
 _TAGGED = ("ETag", "Cache-Control")
-_ACKED = {200: Told("Acknowledged.", {JSON: {"type": "object", "required": ["ok", "next_wake"]}})}
+_ACKED = {200: Reply("Acknowledged.", {JSON: {"type": "object", "required": ["ok", "next_wake"]}})}
 _ENTRY_BODY: dict[str, type | Schema] = {**BODIES}
 
 _PAGES = {
-    200: Told("A page of hits.", {JSON: SEARCHED}),
-    408: Told("What was found before the time was over.", {JSON: SEARCHED}),
+    200: Reply("A page of hits.", {JSON: SEARCHED}),
+    408: Reply("What was found before the time was over.", {JSON: SEARCHED}),
 }
 OPERATIONS: dict[tuple[str, str], Described] = {
     ("GET", "/v1/streams"): Described(
         "listStreams", "Streams in the order of their names.",
-        {200: Told("A page of them.", {JSON: {"type": "array", "items": {"$ref": REF.format(name="ListedStream")}}})},
+        {200: Reply("A page of them.", {JSON: {"type": "array", "items": {"$ref": REF.format(name="ListedStream")}}})},
         query=(
             Parameter("limit", whole(1), "How many; 100 unless told, 1000 at most."),
             Parameter("offset", whole(0), "How many to pass over first."),
@@ -349,15 +349,15 @@ OPERATIONS: dict[tuple[str, str], Described] = {
     ("PUT", _STREAM): Described(
         "putStream", "Create a stream, or confirm that it is there as asked.",
         {
-            201: Told("Created.", {}, (*_CREATED, "Location")), 200: Told("It was there as asked.", {}, _CREATED),
+            201: Reply("Created.", {}, (*_CREATED, "Location")), 200: Reply("It was there as asked.", {}, _CREATED),
         },
         (409, 410, 413, 415), headers=_CREATE_HEADERS, body=_ENTRY_BODY,
     ),
     ("POST", _STREAM): Described(
         "appendToStream", "Append entries, close the stream, or both at once.",
         {
-            204: Told("Done; with a producer: it was done before.", {}, _WRITTEN),
-            200: Told("With a producer: new data.", {}, _WRITTEN),
+            204: Reply("Done; with a producer: it was done before.", {}, _WRITTEN),
+            200: Reply("With a producer: new data.", {}, _WRITTEN),
         },
         (409, 410, 413, 415, 422), headers=_APPEND_HEADERS, body=_ENTRY_BODY,
     ),
@@ -369,30 +369,30 @@ OPERATIONS: dict[tuple[str, str], Described] = {
     ),
     ("HEAD", _STREAM): Described(
         "headStream", "What a stream is, and where it ends.",
-        {200: Told(
+        {200: Reply(
             "It is there.", {},
             ("Stream-Next-Offset", "Stream-End-Offset", "Stream-TTL", "Stream-Expires-At", "Stream-Closed"),
         )}, (410,),
     ),
     ("DELETE", _STREAM): Described(
         "deleteStream", "Delete a stream with everything in it.",
-        {204: Told("Deleted.", {}, ("Stream-Next-Offset",))}, (409, 410),
+        {204: Reply("Deleted.", {}, ("Stream-Next-Offset",))}, (409, 410),
     ),
     ("GET", f"{_STREAM}/_schema"): Described(
         "getStreamSchema", "The schemas, lenses, routing key and search description of a stream.",
-        {200: Told("The registry.", {JSON: REGISTRY})}, (410,),
+        {200: Reply("The registry.", {JSON: REGISTRY})}, (410,),
     ),
     ("POST", f"{_STREAM}/_schema"): Described(
         "updateStreamSchema", "Install a schema, a routing key or a search description.",
-        {200: Told("The registry as it is now.", {JSON: REGISTRY})}, (409, 410, 413, 415),
+        {200: Reply("The registry as it is now.", {JSON: REGISTRY})}, (409, 410, 413, 415),
         body={JSON: REGISTRY_BODY}, body_required=True,
     ),
     ("GET", f"{_STREAM}/_profile"): Described(
-        "getStreamProfile", "The profile of a stream.", {200: Told("The profile.", {JSON: PROFILE})}, (410,),
+        "getStreamProfile", "The profile of a stream.", {200: Reply("The profile.", {JSON: PROFILE})}, (410,),
     ),
     ("POST", f"{_STREAM}/_profile"): Described(
         "updateStreamProfile", "Give a stream another profile.",
-        {200: Told("The profile as it is now.", {JSON: PROFILE})}, (409, 410, 413, 415),
+        {200: Reply("The profile as it is now.", {JSON: PROFILE})}, (409, 410, 413, 415),
         body={JSON: PROFILE_BODY}, body_required=True,
     ),
     ("GET", f"{_STREAM}/_search"): Described(
@@ -405,40 +405,40 @@ OPERATIONS: dict[tuple[str, str], Described] = {
     ),
     ("POST", "/v1/_search"): Described(
         "searchStreams", "Search the entries of several streams.",
-        {200: Told("A page of hits.", {JSON: SEARCHED_MANY}), 408: Told("The same in part.", {JSON: SEARCHED_MANY})},
+        {200: Reply("A page of hits.", {JSON: SEARCHED_MANY}), 408: Reply("The same in part.", {JSON: SEARCHED_MANY})},
         (413, 415), body={JSON: SEARCH_MANY_BODY}, body_required=True,
     ),
     ("POST", f"{_STREAM}/_aggregate"): Described(
         "aggregateStream", "Measures of a rollup, in intervals of time.",
-        {200: Told("The buckets that hold something.", {JSON: AGGREGATED})}, (410, 413, 415),
+        {200: Reply("The buckets that hold something.", {JSON: AGGREGATED})}, (410, 413, 415),
         body={JSON: AGGREGATE_BODY}, body_required=True,
     ),
     ("GET", f"{_STREAM}/_routing_keys"): Described(
         "listRoutingKeys", "The keys of a stream in their order.",
-        {200: Told("A page of them.", {JSON: ROUTING_KEYS})}, (410,),
+        {200: Reply("A page of them.", {JSON: ROUTING_KEYS})}, (410,),
         query=(
             Parameter("limit", whole(1), "How many."), Parameter("after", {"type": "string"}, "Only keys behind this."),
         ),
     ),
     ("GET", f"{_STREAM}/_details"): Described(
         "getStreamDetails", "Everything about a stream, now or once it is otherwise.",
-        {200: Told("The details.", {JSON: STREAM_DETAILS}, _TAGGED), 304: Told("They are as they were.", {}, _TAGGED)},
+        {200: Reply("The details.", {JSON: STREAM_DETAILS}, _TAGGED), 304: Reply("Not modified.", {}, _TAGGED)},
         (410,), INSPECT_QUERY, ("If-None-Match",),
     ),
     ("GET", f"{_STREAM}/_index_status"): Described(
         "getIndexStatus", "Which indexes a stream asks for, and how far they are; now or once that is otherwise.",
-        {200: Told("The status.", {JSON: INDEX_STATUS}, _TAGGED), 304: Told("It is as it was.", {}, _TAGGED)},
+        {200: Reply("The status.", {JSON: INDEX_STATUS}, _TAGGED), 304: Reply("It is as it was.", {}, _TAGGED)},
         (410,), INSPECT_QUERY, ("If-None-Match",),
     ),
     ("GET", "/v1/server/_details"): Described(
         "getServerDetails", "What the server is set to, and how it stands.",
-        {200: Told("The details.", {JSON: SERVER_DETAILS})},
+        {200: Reply("The details.", {JSON: SERVER_DETAILS})},
     ),
     ("GET", "/v1/server/_mem"): Described(
-        "getServerMemory", "What the server holds in memory.", {200: Told("Part by part.", {JSON: SERVER_MEMORY})},
+        "getServerMemory", "What the server holds in memory.", {200: Reply("Part by part.", {JSON: SERVER_MEMORY})},
     ),
     ("GET", f"{_STREAM}/touch/meta"): Described(
-        "getTouches", "The cursor to wait from, and counters.", {200: Told("How it stands.", {JSON: TOUCH_META})},
+        "getTouches", "The cursor to wait from, and counters.", {200: Reply("How it stands.", {JSON: TOUCH_META})},
         (410,),
         query=(
             Parameter("settle", {"type": "string", "enum": ["flush"]}, "Wait until all entries were looked at."),
@@ -446,38 +446,38 @@ OPERATIONS: dict[tuple[str, str], Described] = {
         ),
     ),
     ("POST", f"{_STREAM}/touch/wait"): Described(
-        "waitForTouch", "Wait until one of some keys is touched.", {200: Told("How it ended.", {JSON: TOUCHED})},
+        "waitForTouch", "Wait until one of some keys is touched.", {200: Reply("How it ended.", {JSON: TOUCHED})},
         (410, 413, 415), body={JSON: TOUCH_WAIT}, body_required=True,
     ),
     ("POST", f"{_STREAM}/touch/templates/activate"): Described(
         "activateTemplates", "Let changes be looked at for templates of queries.",
-        {200: Told("Which are active.", {JSON: TEMPLATES})}, (410, 413, 415), body={JSON: TEMPLATES_BODY},
+        {200: Reply("Which are active.", {JSON: TEMPLATES})}, (410, 413, 415), body={JSON: TEMPLATES_BODY},
         body_required=True,
     ),
     ("PUT", _SUBSCRIPTION): Described(
         "putSubscription", "Create a subscription, or confirm that it is there as asked.",
         {
-            201: Told("Created.", {JSON: SUBSCRIPTION}), 200: Told("It was there as asked.", {JSON: SUBSCRIPTION}),
+            201: Reply("Created.", {JSON: SUBSCRIPTION}), 200: Reply("It was there as asked.", {JSON: SUBSCRIPTION}),
         },
         (409, 413, 415), body={JSON: SubscriptionRequest}, body_required=True,
     ),
     ("GET", _SUBSCRIPTION): Described(
         "getSubscription", "What a subscription asks for, and how far it is.",
-        {200: Told("The subscription.", {JSON: SUBSCRIPTION})},
+        {200: Reply("The subscription.", {JSON: SUBSCRIPTION})},
     ),
     ("DELETE", _SUBSCRIPTION): Described(
-        "deleteSubscription", "Delete a subscription.", {204: Told("It is not there any more.")},
+        "deleteSubscription", "Delete a subscription.", {204: Reply("It is not there any more.")},
     ),
     ("POST", f"{_SUBSCRIPTION}/streams"): Described(
-        "linkStreams", "Add streams to a subscription.", {204: Told("Added.")}, (409, 413, 415),
+        "linkStreams", "Add streams to a subscription.", {204: Reply("Added.")}, (409, 413, 415),
         body={JSON: LinkRequest}, body_required=True,
     ),
     ("DELETE", f"{_SUBSCRIPTION}/streams/{{name}}"): Described(
-        "unlinkStream", "Take a stream out of a subscription.", {204: Told("It does not belong to it any more.")},
+        "unlinkStream", "Take a stream out of a subscription.", {204: Reply("It does not belong to it any more.")},
     ),
     ("POST", f"{_SUBSCRIPTION}/claim"): Described(
         "claimWake", "Take the lease of a subscription that has something new.",
-        {200: Told("The lease, and what is new.", {JSON: GRANTED})}, (409, 413, 415), body={JSON: ClaimRequest},
+        {200: Reply("The lease, and what is new.", {JSON: GRANTED})}, (409, 413, 415), body={JSON: ClaimRequest},
     ),
     ("POST", f"{_SUBSCRIPTION}/ack"): Described(
         "ackWake", "Acknowledge offsets and renew the lease, with the token of the claim.", _ACKED,
@@ -488,12 +488,12 @@ OPERATIONS: dict[tuple[str, str], Described] = {
         body={JSON: Acks}, body_required=True, open=True,
     ),
     ("POST", f"{_SUBSCRIPTION}/release"): Described(
-        "releaseWake", "Give the lease back, with the token of the claim.", {204: Told("Given back.")},
+        "releaseWake", "Give the lease back, with the token of the claim.", {204: Reply("Given back.")},
         (401, 409, 413, 415), body={JSON: ReleaseRequest}, body_required=True, open=True,
     ),
     ("GET", "/v1/stream/__ds/jwks.json"): Described(
         "getSigningKeys", "The key that signs webhooks.",
-        {200: Told("A set of one key.", {"application/jwk-set+json": {"type": "object", "required": ["keys"]}})},
+        {200: Reply("A set of one key.", {"application/jwk-set+json": {"type": "object", "required": ["keys"]}})},
         open=True,
     ),
 }  # fmt: skip
@@ -501,9 +501,9 @@ OPERATIONS: dict[tuple[str, str], Described] = {
 
 def described_types() -> frozenset[type]:
     """The message types that the descriptions name."""
-    told = [answer.content for one in OPERATIONS.values() for answer in one.answers.values()]
+    reported = [answer.content for one in OPERATIONS.values() for answer in one.answers.values()]
     bodies = [one.body for one in OPERATIONS.values()]
-    kinds = [kind for content in (*told, *bodies) for kind in content.values()]
+    kinds = [kind for content in (*reported, *bodies) for kind in content.values()]
     return frozenset((ListedStream, *(kind for kind in kinds if isinstance(kind, type))))
 
 
@@ -523,8 +523,8 @@ def _spec_of(path: str, described: Described) -> OperationSpec:
         summary=described.summary,
         tag="/v1",
         responses={
-            status: ResponseSpec(told.text, told.content, _headers(told.headers))
-            for status, told in described.answers.items()
+            status: ResponseSpec(reported.text, reported.content, _headers(reported.headers))
+            for status, reported in described.answers.items()
         },
         refusals=_refusals(path, described),
         parameters=[

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from topics.api.app import Call
-from topics.api.auth import Key, told_to
+from topics.api.auth import Key, error_for
 from topics.api.error_responses import V1_ROOT, NotFoundError, error_headers, refusal_of
 from topics.http.exchange import Exchange
 from topics.http.messages import Headers
@@ -151,13 +151,13 @@ def answer(call: Call, status: int, headers: tuple[Header, ...], body: bytes = b
 
 
 def refuse(call: Call, error: TopicsError) -> None:
-    status, body = refusal_of(told_to(call.key, error), V1_ROOT)
-    call.finish(status, body, (*REFUSED, *_told(call, error)), "application/json")
+    status, body = refusal_of(error_for(call.key, error), V1_ROOT)
+    call.finish(status, body, (*REFUSED, *_refusal_headers(call, error)), "application/json")
 
 
 def refuse_exchange(exchange: Exchange, key: Key, error: TopicsError) -> None:
     """Refuse an append of which only the exchange exists."""
-    status, body = refusal_of(told_to(key, error), V1_ROOT)
+    status, body = refusal_of(error_for(key, error), V1_ROOT)
     exchange.respond(status, body, "application/json", (*REFUSED, *error_headers(error)))
 
 
@@ -173,7 +173,7 @@ def guarded(handler: Callable[[Call], None]) -> Callable[[Call], None]:
     return handle
 
 
-def _told(call: Call, error: TopicsError) -> tuple[Header, ...]:
+def _refusal_headers(call: Call, error: TopicsError) -> tuple[Header, ...]:
     """The headers of an error response."""
     if isinstance(error, StreamClosedError):
         topic = call.engine.find(call.topic)

@@ -102,9 +102,9 @@ def has_it(given: str | None, etag: str) -> bool:
     """Whether an If-None-Match names what would be sent. Tags are compared weakly, as for every GET."""
     if given is None:
         return False
-    wanted = etag.removeprefix("W/")
+    requested = etag.removeprefix("W/")
     tags = [tag.strip() for tag in given.split(",")]
-    return any(tag == "*" or tag.removeprefix("W/") == wanted for tag in tags)
+    return any(tag == "*" or tag.removeprefix("W/") == requested for tag in tags)
 
 
 def cache_control(call: Call, topic: Topic, offset: str, spec: ReadSpec, found: StreamSlice, immutable: bool) -> Header:
@@ -445,7 +445,7 @@ class PollSource(EventSource, frozen=True, kw_only=True):
 class SseReader(EventSink):
     """One connection."""
 
-    __slots__ = ("_call", "_ends_at", "_read", "_source", "_subscription", "_told")
+    __slots__ = ("_call", "_ends_at", "_read", "_reported", "_source", "_subscription")
 
     def __init__(self, call: Call, streams: Streams, read: ReadCall) -> None:
         super().__init__(call.live, call.key, call.waits)
@@ -453,7 +453,7 @@ class SseReader(EventSink):
         self._read = read
         as_text = is_text(read.content_type, read.spec.as_json)
         self._source = EventSource(streams=streams, spec=replace(read.spec, position=Position(0)), as_text=as_text)
-        self._told: tuple[Position, bool] | None = None
+        self._reported: tuple[Position, bool] | None = None
         """Where the last control event said that the reader is, and whether at the end."""
         self._subscription: Subscription | None = None
         self._ends_at = math.inf
@@ -489,7 +489,7 @@ class SseReader(EventSink):
         self._ends_at = self.run_queue.seconds() + SSE_S
         self.attach(self._call.detach().start_stream(200, headers))
         if first is not None and not self.closed:
-            self._tell(self._source.frames(topic, first, position, False)[0])
+            self._report(self._source.frames(topic, first, position, False)[0])
             position = first.position
         if not self.closed:
             self._subscription = self._live.feeds.subscribe(self, topic, self._source, position)
@@ -497,17 +497,17 @@ class SseReader(EventSink):
     # Called by live delivery.
 
     def transmit(self, subscription: Subscription, frame: Frame) -> None:
-        self._tell(frame)
+        self._report(frame)
 
-    def _tell(self, frame: Frame) -> None:
+    def _report(self, frame: Frame) -> None:
         topic, position = self._read.topic, frame.cursor
         at_tail = position >= (topic.head, 0)
         closed = at_tail and self._source.has_ended(topic)
         event, gap = (frame.data, frame.gap) if isinstance(frame, Events) else (b"", "")
-        told = (position, at_tail)
-        if not (event or closed) and self._told == told:
+        reported = (position, at_tail)
+        if not (event or closed) and self._reported == reported:
             return
-        self._told = told
+        self._reported = reported
         cursor = "" if closed else cursor_after(self._call.engine.wall(), self._read.cursor)
         control = Control(offset_of(topic, position), cursor, at_tail, closed, gap)
         self.write(event + control_event(control))

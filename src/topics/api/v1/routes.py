@@ -167,11 +167,11 @@ class StreamsApi:
         elif read.live == "sse":
             SseReader(call, streams, read).start()
         else:
-            wanted = self._options.streams_long_poll_ms if read.wait_ms is None else read.wait_ms
-            wait_s = min(wanted, self._options.streams_long_poll_max_ms) / 1000
-            told = partial(answer_poll, call, streams, read)
+            requested = self._options.streams_long_poll_ms if read.wait_ms is None else read.wait_ms
+            wait_s = min(requested, self._options.streams_long_poll_max_ms) / 1000
+            reported = partial(answer_poll, call, streams, read)
             source = PollSource(streams=streams, spec=msgspec.structs.replace(read.spec, position=Position(0)))
-            LongPoll(call, read.topic, source, wait_s, told).begin(read.spec.position)
+            LongPoll(call, read.topic, source, wait_s, reported).begin(read.spec.position)
 
     def _head(self, call: Call, streams: Streams) -> None:
         info = streams.info(call.topic)

@@ -328,7 +328,7 @@ class SearchRoutes:
             streams.search.fetch(
                 topic,
                 outcome.result.hits.seqs,
-                lambda fetched: self._tell(call, asked, outcome, fetched, pending),
+                lambda fetched: self._report(call, asked, outcome, fetched, pending),
             )
 
         self._query(call, streams, topic, asked.query, asked.timeout_ms, render)
@@ -336,7 +336,7 @@ class SearchRoutes:
     def search_many(self, call: Call, streams: Streams) -> None:
         ManySearch(call, streams, self._deadlines, SEARCH_TIMEOUT_MS).begin()
 
-    def _tell(
+    def _report(
         self,
         call: Call,
         asked: SearchRequest,

@@ -212,13 +212,13 @@ _ZEROS = (
     "indexed_segment_time_ms", "fts_section_get_ms", "fts_decode_ms", "fts_clause_estimate_ms",
     "scanned_segment_time_ms", "exact_candidate_time_ms",
 )  # fmt: skip
-_TOLD = (
+_REPORTED = (
     "indexed_segments", "indexed_segment_time_ms", "fts_section_get_ms", "fts_decode_ms", "fts_clause_estimate_ms",
     "scanned_segments", "scanned_segment_time_ms", "scanned_tail_docs", "scanned_tail_time_ms",
     "exact_candidate_time_ms", "candidate_doc_ids", "decoded_records", "json_parse_time_ms",
     "segment_payload_bytes_fetched", "sort_time_ms", "peak_hits_held",
 )  # fmt: skip
-_HEADERS = tuple((f"search-{name.replace('_', '-')}", name) for name in _TOLD)
+_HEADERS = tuple((f"search-{name.replace('_', '-')}", name) for name in _REPORTED)
 
 
 def search_body(asked: SearchRequest, outcome: Outcome, shown: Shown, spent_ms: float) -> dict[str, Any]:

@@ -55,37 +55,37 @@ class HitFields:
         self._find = declared_fields(config, version)
         self._compiled = _compile(config, version)
 
-    def of(self, raws: Sequence[bytes], wanted: tuple[str, ...] | None = None) -> list[Any]:
+    def of(self, raws: Sequence[bytes], requested: tuple[str, ...] | None = None) -> list[Any]:
         """What is shown of entries, each as something that JSON can be made of: all their declared fields, or those
         that are wanted, in the order in which they are."""
         compiled = self._compiled
         if compiled is None:
-            return [self._general(raw, wanted) for raw in raws]
+            return [self._general(raw, requested) for raw in raws]
         try:
             found = list(map(compiled.read, raws))
         except ValueError:
-            return [self._one(compiled, raw, wanted) for raw in raws]
-        if wanted is not None:
-            return [_chosen(compiled, entry, wanted) for entry in found]
+            return [self._one(compiled, raw, requested) for raw in raws]
+        if requested is not None:
+            return [_chosen(compiled, entry, requested) for entry in found]
         return found if compiled.show is None else list(map(compiled.show, found))
 
-    def _one(self, compiled: _Compiled, raw: bytes, wanted: tuple[str, ...] | None) -> Any:
+    def _one(self, compiled: _Compiled, raw: bytes, requested: tuple[str, ...] | None) -> Any:
         try:
             found = compiled.read(raw)
         except ValueError:
-            return self._general(raw, wanted)
-        if wanted is not None:
-            return _chosen(compiled, found, wanted)
+            return self._general(raw, requested)
+        if requested is not None:
+            return _chosen(compiled, found, requested)
         return found if compiled.show is None else compiled.show(found)
 
-    def _general(self, raw: bytes, wanted: tuple[str, ...] | None) -> dict[str, object]:
+    def _general(self, raw: bytes, requested: tuple[str, ...] | None) -> dict[str, object]:
         fields = self._find(parse("entry", raw))
-        return fields if wanted is None else {name: fields[name] for name in wanted if name in fields}
+        return fields if requested is None else {name: fields[name] for name in requested if name in fields}
 
 
-def _chosen(compiled: _Compiled, entry: Any, wanted: tuple[str, ...]) -> dict[str, Any]:
+def _chosen(compiled: _Compiled, entry: Any, requested: tuple[str, ...]) -> dict[str, Any]:
     values = dict(zip(compiled.names, compiled.values(entry), strict=True))
-    return {name: value for name in wanted if (value := values.get(name, UNSET)) is not UNSET}
+    return {name: value for name in requested if (value := values.get(name, UNSET)) is not UNSET}
 
 
 _memo: Memo[tuple[bytes | None, int], HitFields] = Memo(_KNOWN)
@@ -274,8 +274,8 @@ def _parse_after(
     statistics: tuple[int, ...] = ()
     if body.rank is not None and len(values) == len(sort.keys) + 1:
         *values, counted = values
-        wanted = len(Statistics(terms_of(predicate)).numbers)
-        if not _are_counts(counted) or len(counted) != wanted:
+        requested = len(Statistics(terms_of(predicate)).numbers)
+        if not _are_counts(counted) or len(counted) != requested:
             problem = "its statistics are not of this query; without them the page is ranked by new ones"
             raise InvalidRequestError(f"search_after: {problem}", field="search_after")
         statistics = tuple(counted)
@@ -295,11 +295,11 @@ def _declared(names: list[str], config: SearchConfig, what: str) -> tuple[str, .
 
 
 def _highlighter(
-    wanted: bool | list[str], predicate: Predicate, config: SearchConfig, version: int
+    requested: bool | list[str], predicate: Predicate, config: SearchConfig, version: int
 ) -> Highlighter | None:
-    if wanted is False:
+    if requested is False:
         return None
-    names = None if wanted is True else _declared(wanted, config, "highlight")
+    names = None if requested is True else _declared(requested, config, "highlight")
     return Highlighter(predicate, config, version, names)
 
 

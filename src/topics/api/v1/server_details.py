@@ -140,28 +140,28 @@ class Memory:
 
     def look(self, engine: Engine, search: SearchStats) -> Numbers:
         """The parts, by the names that they have in `runtime.memory` of the server's details."""
-        told = process_memory()
+        reported = process_memory()
         subsystems = self._subsystems(engine, search)
         mapped = sum(subsystems["mapped_files"].values())
         parts: Numbers = {
             "process": {
-                "rss_bytes": told.resident,
-                "heap_total_bytes": told.anonymous,
+                "rss_bytes": reported.resident,
+                "heap_total_bytes": reported.anonymous,
                 "heap_used_bytes": sum(subsystems["heap_estimates"].values()),
                 "external_bytes": 0,
                 "array_buffers_bytes": 0,
             },
             "process_breakdown": {
-                "source": "linux_proc_status" if told.known else "none",
-                "rss_anon_bytes": told.anonymous,
-                "rss_file_bytes": told.files,
-                "rss_shmem_bytes": told.shared,
+                "source": "linux_proc_status" if reported.known else "none",
+                "rss_anon_bytes": reported.anonymous,
+                "rss_file_bytes": reported.files,
+                "rss_shmem_bytes": reported.shared,
                 "js_managed_bytes": 0,
                 "js_external_non_array_buffers_bytes": 0,
                 "mapped_file_bytes": mapped,
                 "sqlite_runtime_bytes": 0,
-                "unattributed_anon_bytes": max(told.anonymous - sum(subsystems["heap_estimates"].values()), 0),
-                "unattributed_rss_bytes": max(told.resident - mapped, 0),
+                "unattributed_anon_bytes": max(reported.anonymous - sum(subsystems["heap_estimates"].values()), 0),
+                "unattributed_rss_bytes": max(reported.resident - mapped, 0),
             },
             "sqlite": SQLITE,
             "gc": GC,
@@ -170,11 +170,11 @@ class Memory:
         }
         self._remember(parts, write_time(engine.wall()))
         # From the kernel, which has looked all the time.
-        highest = max(told.highest_resident, told.resident)
+        highest = max(reported.highest_resident, reported.resident)
         return {
             "pressure_active": engine.tail_bytes > self._settings.tail_memory_bytes,
             "pressure_limit_bytes": self._settings.tail_memory_bytes,
-            "last_rss_bytes": told.resident,
+            "last_rss_bytes": reported.resident,
             "max_rss_bytes": highest,
             **parts,
             "high_water": self._highest,
@@ -267,21 +267,21 @@ _STREAMS_A_TURN = 500
 _KEY_BYTES = 100
 """Approximate memory of a key in a journal, in bytes."""
 
-Told = Callable[[dict[str, Any]], None]
+TopDone = Callable[[dict[str, Any]], None]
 
 
 class TopStreams:
     """The largest streams, computed for one waiting request after the other."""
 
     def __init__(self) -> None:
-        self._line: dict[tuple[str, ...], tuple[Streams, list[Told]]] = {}
+        self._line: dict[tuple[str, ...], tuple[Streams, list[TopDone]]] = {}
 
-    def find(self, streams: Streams, prefixes: tuple[str, ...], told: Told) -> None:
+    def find(self, streams: Streams, prefixes: tuple[str, ...], reported: TopDone) -> None:
         """Calls back with the streams that hold most, within prefixes; none means all."""
         if prefixes in self._line:
-            self._line[prefixes][1].append(told)
+            self._line[prefixes][1].append(reported)
             return
-        self._line[prefixes] = (streams, [told])
+        self._line[prefixes] = (streams, [reported])
         if len(self._line) == 1:
             self._begin()
 
@@ -299,8 +299,8 @@ class TopStreams:
             return
         _, waiting = self._line.pop(prefixes)
         found = {**best.found(), "touch_journal_filter_bytes": _journals(streams, prefixes)}
-        for told in waiting:
-            told(found)
+        for reported in waiting:
+            reported(found)
         if self._line:
             asyncio.get_running_loop().call_soon(self._begin)
 
@@ -376,7 +376,7 @@ class ServerRoutes:
         self._top = TopStreams()
 
     def details(self, call: Call, streams: Streams) -> None:
-        def told(top: dict[str, Any]) -> None:
+        def reported(top: dict[str, Any]) -> None:
             _answer(
                 call,
                 {
@@ -390,10 +390,10 @@ class ServerRoutes:
                 },
             )
 
-        self._top.find(streams, call.key.prefixes, told)
+        self._top.find(streams, call.key.prefixes, reported)
 
     def memory(self, call: Call, streams: Streams) -> None:
-        def told(top: dict[str, Any]) -> None:
+        def reported(top: dict[str, Any]) -> None:
             engine = call.engine
             memory = self._memory.look(engine, streams.search.stats())
             subsystems = dict(memory["subsystems"])
@@ -415,7 +415,7 @@ class ServerRoutes:
                 },
             )
 
-        self._top.find(streams, call.key.prefixes, told)
+        self._top.find(streams, call.key.prefixes, reported)
 
     def _runtime(self, engine: Engine, streams: Streams) -> Numbers:
         limits = self._limits
@@ -458,7 +458,7 @@ def _counters(engine: Engine, streams: Streams) -> Numbers:
         "topics.topics": engine.topic_count,
         "topics.routers": len(engine.routing.registry.by_name),
         "topics.tail_bytes": engine.tail_bytes,
-        "topics.transactions_open": len(engine.transactions.book.open),
+        "topics.transactions_open": len(engine.transactions.table.open),
         "topics.touched_streams": len(streams.active_invalidations()),
         "topics.searches_under_way": streams.search.under_way,
         "topics.search_index_bytes": streams.search.stats().memory_bytes,

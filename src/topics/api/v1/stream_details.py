@@ -172,7 +172,7 @@ class _Waiting:
         self._watched = watched
         self._timer = asyncio.get_running_loop().call_later(wait_s, self.end)
         call.waits.add(self)
-        call.on_gone(self._over)
+        call.on_disconnect(self._over)
 
     @property
     def key(self) -> Key:
@@ -208,21 +208,21 @@ def index_status(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
     registry = contract.registry
     config, keyed = registry.search_config, registry.routing_key is not None
     # Without a description nothing is indexed, and so nothing is behind.
-    wanted = len(topic.segments)
+    requested = len(topic.segments)
     bundle = coverage.of(topic, "companions")
     return {
         "stream": topic.name,
         "profile": contract.profile.kind,
         "desired_index_plan_generation": coverage.generation(topic),
-        "segments": {"total_count": wanted, "uploaded_count": wanted},
+        "segments": {"total_count": requested, "uploaded_count": requested},
         "manifest": _manifest(topic, coverage),
-        "routing_key_index": {"configured": keyed, **_run(topic, coverage.of(topic, "routing"), wanted * keyed)},
-        "routing_key_lexicon": {"configured": keyed, **_run(topic, coverage.of(topic, "lexicon"), wanted * keyed)},
+        "routing_key_index": {"configured": keyed, **_run(topic, coverage.of(topic, "routing"), requested * keyed)},
+        "routing_key_lexicon": {"configured": keyed, **_run(topic, coverage.of(topic, "lexicon"), requested * keyed)},
         "exact_indexes": [] if config is None else _exact(topic, coverage, config),
         "bundled_companions": {
             "object_count": bundle.objects,
             "bytes_at_rest": str(bundle.bytes),
-            "fully_indexed_uploaded_segments": config is None or bundle.segments >= wanted,
+            "fully_indexed_uploaded_segments": config is None or bundle.segments >= requested,
             # As with what is held up below: only there where it says something.
             **({"cold_bytes_at_rest": str(bundle.cold_bytes)} if bundle.cold_bytes else {}),
         },
@@ -271,52 +271,54 @@ def _held_up(held: HeldUp | None) -> dict[str, Any]:
 
 def _exact(topic: Topic, coverage: IndexCoverage, config: SearchConfig) -> list[dict[str, Any]]:
     """The exact index of every field that has one."""
-    wanted, told = len(topic.segments), []
+    requested, reported = len(topic.segments), []
     for name, field in sorted(config.fields.items()):
         if field.exact and field.kind != "text":
             one = coverage.of(topic, "exact", name)
-            stale = bool(one.stale) or (one.segments < wanted and not one.segments)
-            run = _run(topic, one, wanted)
+            stale = bool(one.stale) or (one.segments < requested and not one.segments)
+            run = _run(topic, one, requested)
             updated = run.pop("updated_at")
-            told.append({"name": name, "kind": field.kind, **run, "stale_configuration": stale, "updated_at": updated})
-    return told
+            reported.append(
+                {"name": name, "kind": field.kind, **run, "stale_configuration": stale, "updated_at": updated}
+            )
+    return reported
 
 
 def _family(topic: Topic, coverage: IndexCoverage, family: IndexType, fields: list[str]) -> dict[str, Any]:
-    one, wanted = coverage.of(topic, family), len(topic.segments)
+    one, requested = coverage.of(topic, family), len(topic.segments)
     return {
         "family": family,
         "fields": fields,
         "plan_generation": coverage.generation(topic),
         "covered_segment_count": one.segments,
         "contiguous_covered_segment_count": one.contiguous,
-        **_lag(topic, one, wanted),
+        **_lag(topic, one, requested),
         "bytes_at_rest": str(one.bytes),
         "object_count": one.objects,
         "stale_segment_count": one.stale,
-        "fully_indexed_uploaded_segments": one.segments >= wanted,
+        "fully_indexed_uploaded_segments": one.segments >= requested,
         "updated_at": _time(one.updated_ms),
     }
 
 
-def _run(topic: Topic, one: Coverage, wanted: int) -> dict[str, Any]:
+def _run(topic: Topic, one: Coverage, requested: int) -> dict[str, Any]:
     return {
         "indexed_segment_count": one.segments,
-        **_lag(topic, one, wanted),
+        **_lag(topic, one, requested),
         "bytes_at_rest": str(one.bytes),
         "object_count": one.objects,
         "active_run_count": one.runs,
         "retired_run_count": one.retired_runs,
-        "fully_indexed_uploaded_segments": one.segments >= wanted,
+        "fully_indexed_uploaded_segments": one.segments >= requested,
         "updated_at": _time(one.updated_ms),
     }
 
 
-def _lag(topic: Topic, one: Coverage, wanted: int) -> dict[str, Any]:
+def _lag(topic: Topic, one: Coverage, requested: int) -> dict[str, Any]:
     """How far a family is behind. By the times of entries and not of the clock: a quiet stream falls behind no
     further."""
     behind = None if one.through_ms is None else str(max(topic.last_write_ts - one.through_ms, 0))
-    return {"lag_segments": max(wanted - one.segments, 0), "lag_ms": behind}
+    return {"lag_segments": max(requested - one.segments, 0), "lag_ms": behind}
 
 
 def _time(millis: int | None) -> str | None:
@@ -442,10 +444,10 @@ class ContractRoutes:
         self._deadlines = deadlines
 
     def show_schema(self, call: Call, streams: Streams) -> None:
-        _tell(call, streams.contract(call.topic), _show_schema)
+        _report(call, streams.contract(call.topic), _show_schema)
 
     def show_profile(self, call: Call, streams: Streams) -> None:
-        _tell(call, streams.contract(call.topic), _show_profile)
+        _report(call, streams.contract(call.topic), _show_profile)
 
     def update_schema(self, call: Call, streams: Streams) -> None:
         if len(call.exchange.body) <= _SHORT_BYTES:
@@ -469,7 +471,7 @@ class ContractRoutes:
             if isinstance(outcome, TopicsError):
                 refuse(call, outcome)
             else:
-                _tell(call, outcome, show)
+                _report(call, outcome, show)
 
         update(done)
         if pending.open:
@@ -484,7 +486,7 @@ def _show_profile(contract: Contract, stream: str) -> bytes:
     return profile_json(contract.profile)
 
 
-def _tell(call: Call, contract: Contract, show: Show) -> None:
+def _report(call: Call, contract: Contract, show: Show) -> None:
     answer(call, 200, (NO_STORE,), show(contract, call.topic), "application/json")
 
 

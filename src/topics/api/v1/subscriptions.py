@@ -18,7 +18,7 @@ import httpx
 import msgspec
 
 from topics.api.app import Call, Route
-from topics.api.auth import Scope, told_to
+from topics.api.auth import Scope, error_for
 from topics.api.chunked_response import run_task
 from topics.api.error_responses import MethodNotAllowedError, NotFoundError, error_headers, status_of
 from topics.api.tracing import Tracing
@@ -102,18 +102,18 @@ class SubscriptionsApi:
         root = base_url(call) + ROOT
         self._service().put(
             _id(call), request, root,
-            lambda found, created: self._tell(call, found, 201 if created else 200), lambda error: refuse(call, error),
+            lambda found, made: self._report(call, found, 201 if made else 200), lambda error: refuse(call, error),
             call.key.prefixes,
         )  # fmt: skip
 
     def _get(self, call: Call) -> None:
-        self._tell(call, self._reachable(call), 200)
+        self._report(call, self._reachable(call), 200)
 
     def _reachable(self, call: Call) -> Subscription:
         """The subscription of the path, if the key may have to do with it. Raises SubscriptionNotFoundError."""
         return self._service().get(_id(call), call.key.prefixes)
 
-    def _tell(self, call: Call, found: Subscription, status: int) -> None:
+    def _report(self, call: Call, found: Subscription, status: int) -> None:
         if len(found.links) > _DESCRIBED_AT_ONCE:
             run_task(call, self._describe(call, found, status), lambda error: refuse(call, error))
         else:
@@ -130,7 +130,7 @@ class SubscriptionsApi:
 
     def _answer(self, call: Call, found: Subscription, status: int, streams: list[dict[str, object]]) -> None:
         service, request = self._service(), found.request
-        told: dict[str, object] = {
+        reported: dict[str, object] = {
             "id": found.id, "type": request.type, "pattern": request.pattern, "lease_ttl_ms": request.lease_ttl_ms,
             "description": request.description, "created_at": write_time(found.created_ms),
             "generation": found.generation, "status": "claimed" if found.claim is not None else "idle",
@@ -138,13 +138,13 @@ class SubscriptionsApi:
         }  # fmt: skip
         if request.webhook is not None:
             signing = {"alg": "ed25519", "kid": service.signer.key_id, "jwks_url": f"{found.base_url}__ds/jwks.json"}
-            told["webhook"] = {
+            reported["webhook"] = {
                 "url": request.webhook.url, "signing": signing, "failures": found.failures,
                 "last_error": found.last_error or None,
             }  # fmt: skip
         if request.wake_stream is not None:
-            told["wake_stream"] = request.wake_stream
-        answer(call, status, (NO_STORE,), _encode(told), "application/json")
+            reported["wake_stream"] = request.wake_stream
+        answer(call, status, (NO_STORE,), _encode(reported), "application/json")
 
     def _delete(self, call: Call) -> None:
         self._service().drop(self._reachable(call).id, _done(call))
@@ -194,9 +194,9 @@ class SubscriptionsApi:
 
 def refuse(call: Call, error: TopicsError) -> None:
     """An error with what is known beside its code, where other errors have it one level below."""
-    error = told_to(call.key, error)
-    told: dict[str, Any] = {**error.detail, "code": error.code, "message": error.message}
-    call.finish(status_of(error), _encode({"error": told}), (*REFUSED, *error_headers(error)), "application/json")
+    error = error_for(call.key, error)
+    reported: dict[str, Any] = {**error.detail, "code": error.code, "message": error.message}
+    call.finish(status_of(error), _encode({"error": reported}), (*REFUSED, *error_headers(error)), "application/json")
 
 
 def _route(

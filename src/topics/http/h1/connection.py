@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         nbytes, server_state = len(data), self._server_state
         server_state.counters.bytes_in += nbytes
-        if not server_state.spin.awake:
+        if not server_state.spin.polling:
             server_state.spin.rouse()
         if self._input_over:
             self._discard(nbytes)
@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The client sends no more, and may have gone altogether. See `Exchange` for who still answers it."""
         self._input_over = self._eof = True
-        self._pipeline.lose_unread()
+        self._pipeline.drop_unread()
         one_sided = self._transport is not None and self._transport.can_write_eof()
         return one_sided and bool(self._pipeline.exchanges) and not self._lingering
 
@@ -431,12 +431,12 @@ class Connection(asyncio.Protocol):
 
     def _start_known(self, head: RequestHead, body: bytes, now: float) -> None:
         """Starts a request that is there whole, with a head that was read before and is admitted."""
-        server_state, pipeline, gather = self._server_state, self._pipeline, self._framer.gather
+        server_state, pipeline, batch_handler = self._server_state, self._pipeline, self._framer.batch_handler
         server_state.counters.requests += 1
         self._requests += 1
         exchange = Exchange(head, pipeline, now, True, True, body)
         pipeline.exchanges.append(exchange)
-        if gather is not None and gather((exchange,), len(body)):
+        if batch_handler is not None and batch_handler((exchange,), len(body)):
             return
         try:
             server_state.application.handle(exchange)
@@ -448,10 +448,10 @@ class Connection(asyncio.Protocol):
         them; what is left of it then. Only where the parser stands between two requests."""
         server_state, pipeline, framer, at = self._server_state, self._pipeline, self._framer, 0
         application, monotonic = server_state.application, server_state.monotonic
-        if framer.gather is not None and framer.admission is application.admission and pipeline.takes_more():
+        if framer.batch_handler is not None and framer.admission is application.admission and pipeline.takes_more():
             # Those with the same head, length and all: nothing is done for each of them now, so they need no time.
             bodies = framer.cut_run(data, pipeline.room_left)
-            if bodies and pipeline.start_run(framer.head, bodies, monotonic(), framer.gather):
+            if bodies and pipeline.start_run(framer.head, bodies, monotonic(), framer.batch_handler):
                 at = len(bodies) * framer.cut_bytes
                 server_state.counters.requests += len(bodies)
                 self._requests += len(bodies)
@@ -474,14 +474,14 @@ class Connection(asyncio.Protocol):
             return
         if self._input_over:
             # Only by reading on do we learn that the client went away.
-            wanted = self._lingering or self._discarded_bytes <= self._server_state.limits.linger_bytes
+            requested = self._lingering or self._discarded_bytes <= self._server_state.limits.linger_bytes
         else:
             # One that has no room for more goes on reading until more comes: most that send so many then wait.
-            wanted = not self._unparsed and not self._queued and not self._pipeline.write_paused
-        if wanted == self._reading or self._eof:
+            requested = not self._unparsed and not self._queued and not self._pipeline.write_paused
+        if requested == self._reading or self._eof:
             return
-        self._reading = wanted
-        if wanted:
+        self._reading = requested
+        if requested:
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()

@@ -17,8 +17,8 @@ from topics.http.exchange import (
     CONTINUE,
     JOINED_BYTES_MAX,
     LENGTH_LINES,
+    BatchHandler,
     Exchange,
-    Gather,
     compress_later,
     request_task,
 )
@@ -131,11 +131,11 @@ class Pipeline:
         """How many more requests may be under way."""
         return self._server_state.limits.pipeline_depth - len(self.exchanges)
 
-    def start_run(self, head: RequestHead, bodies: Sequence[bytes], now: float, gather: Gather) -> bool:
+    def start_run(self, head: RequestHead, bodies: Sequence[bytes], now: float, batch_handler: BatchHandler) -> bool:
         """Starts requests with one head and bodies of one length, all of them or none."""
         exchanges = [Exchange(head, self, now, True, True, body) for body in bodies]
         self.exchanges += exchanges
-        taken = gather(exchanges, len(bodies[0]))
+        taken = batch_handler(exchanges, len(bodies[0]))
         for _ in () if taken else exchanges:
             self.exchanges.pop()
         return taken
@@ -217,7 +217,7 @@ class Pipeline:
         if self.corked or len(exchanges) < 2 or exchanges[0] is not exchange or len(self._pieces) > _PIECES_MAX:
             return False
         behind = exchanges[1]
-        if behind.payload is not None or behind.wants_continue:
+        if behind.payload is not None or behind.expects_continue:
             return False
         if not self._going_on:
             self._going_on = True
@@ -329,7 +329,7 @@ class Pipeline:
         if self.exchanges[0] is exchange:
             self._pieces.append(CONTINUE)
         else:
-            exchange.wants_continue = True
+            exchange.expects_continue = True
 
     def flush(self) -> bool:
         """Sends what is gathered. Returns whether there was anything."""
@@ -363,13 +363,13 @@ class Pipeline:
     def streaming(self) -> bool:
         return bool(self.exchanges) and self.exchanges[0].stream is not None
 
-    def lose_unread(self) -> None:
+    def drop_unread(self) -> None:
         """The client sends no more: gives up what will not be complete, and those who rather give up than answer a
         client that may be gone, with all after them. The last of the others ends the connection."""
         if self.receiving is not None:
             self.lose_from(len(self.exchanges) - 1)
         for index, exchange in enumerate(self.exchanges):
-            if exchange.stream is not None or (exchange.gone_callback is not None and not exchange.answered):
+            if exchange.stream is not None or (exchange.disconnect_callback is not None and not exchange.answered):
                 self.lose_from(index)
                 break
         if self.exchanges:
@@ -406,8 +406,8 @@ class Pipeline:
             exchange = exchanges[0]
             payload = exchange.payload
             if payload is None:
-                if exchange.wants_continue:
-                    exchange.wants_continue = False
+                if exchange.expects_continue:
+                    exchange.expects_continue = False
                     self._pieces.append(CONTINUE)
                 return
             exchange.payload = None

@@ -10,7 +10,7 @@ from copy import copy
 
 from msgspec.structs import replace
 
-from topics.http.exchange import Application, Gather, OneRequest
+from topics.http.exchange import Application, BatchHandler, OneRequest
 from topics.http.messages import UNREAD_HEAD, Headers, RequestHead
 
 # The request-head cache.
@@ -50,7 +50,7 @@ _SPECIAL = (b"expect", b"content-encoding", b"transfer-encoding")
 
 
 class Known:
-    __slots__ = ("admission", "back", "front", "gather", "head", "head_nbytes")
+    __slots__ = ("admission", "back", "batch_handler", "front", "head", "head_nbytes")
 
     def __init__(self, head: RequestHead, front: bytes, back: bytes) -> None:
         self.head = head
@@ -61,7 +61,7 @@ class Known:
         self.head_nbytes = len(front) + len(back)
         self.admission: object = None
         """Under which it was admitted; None when it is to be asked about."""
-        self.gather: Gather | None = None
+        self.batch_handler: BatchHandler | None = None
         """What takes requests with it in fewer steps, under that admission."""
 
 
@@ -70,7 +70,7 @@ class HeadCache:
 
     __slots__ = (
         "_body_bytes_max", "_fruitless", "_known", "_last", "_last_cut", "_last_length", "_rest_bytes_max", "admission",
-        "gather", "head", "lead", "nbytes",
+        "batch_handler", "head", "lead", "nbytes",
     )  # fmt: skip
 
     def __init__(self, body_bytes_max: int) -> None:
@@ -87,7 +87,7 @@ class HeadCache:
         self.head = UNREAD_HEAD
         """What of the last one is asked for each time, together with the two below."""
         self.admission: object = None
-        self.gather: Gather | None = None
+        self.batch_handler: BatchHandler | None = None
         self.lead = b""
         """Everything before the body of the last request that was found."""
         self.nbytes = -1
@@ -169,7 +169,7 @@ class HeadCache:
     def _turn_to(self, known: Known) -> None:
         self._last_cut = b""
         self._last = known
-        self.head, self.admission, self.gather = known.head, known.admission, known.gather
+        self.head, self.admission, self.batch_handler = known.head, known.admission, known.batch_handler
 
     def are_admitted(self, application: Application) -> bool:
         """Asks the application about the last head, and remembers a yes for as long as it holds."""
@@ -186,7 +186,7 @@ class HeadCache:
             self.head = self._last.head = head
         lasting = not isinstance(verdict, OneRequest)
         self.admission = self._last.admission = admission if lasting else None
-        self.gather = self._last.gather = application.gatherer(self.head) if lasting else None
+        self.batch_handler = self._last.batch_handler = application.batch_handler(self.head) if lasting else None
         return True
 
     def remember(self, candidate: bytes, head: RequestHead, length: int | None, limit: int) -> None:

@@ -31,7 +31,7 @@ from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 # Steps in a slice, however short they are.
 _STEPS_MAX = 64
 # Maximum bytes joined into one write.
-_GATHERED_BYTES_MAX = 64 * 1024
+_BUFFERED_BYTES_MAX = 64 * 1024
 # The part of what all clients may leave unread that one connection may have before no more of its requests are started.
 _HELD_PART = 16
 
@@ -45,11 +45,11 @@ class Http2Connection(asyncio.Protocol):
     """The protocol of one connection, and one of those that a server serves (`server_state.Served`)."""
 
     __slots__ = (
+        "_buffered_bytes",
         "_closing",
         "_discarded_bytes",
         "_ending",
         "_frames",
-        "_gathered_bytes",
         "_leaving",
         "_leftover",
         "_meter",
@@ -87,7 +87,7 @@ class Http2Connection(asyncio.Protocol):
         # From when on it is served at once again, after it wanted more than a slice.
         self._modest_from = 0.0
         self._reading = True
-        self._gathered_bytes = 0
+        self._buffered_bytes = 0
         # Whether the client has left so much unread that the transport asked for no more.
         self.write_paused = transport.get_write_buffer_size() > server_state.limits.write_buffer_bytes
         self.held_bytes = 0
@@ -130,7 +130,7 @@ class Http2Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         server_state = self._server_state
         server_state.counters.bytes_in += len(data)
-        if not server_state.spin.awake:
+        if not server_state.spin.polling:
             server_state.spin.rouse()
         if self._ending:
             self._discard(len(data))
@@ -239,8 +239,8 @@ class Http2Connection(asyncio.Protocol):
         if not nbytes:
             return False
         self._requests.sent()
-        self._gathered_bytes += nbytes
-        if self._gathered_bytes >= _GATHERED_BYTES_MAX:
+        self._buffered_bytes += nbytes
+        if self._buffered_bytes >= _BUFFERED_BYTES_MAX:
             self._flush()
         return True
 
@@ -257,7 +257,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         """Sends what is gathered."""
-        self._gathered_bytes = 0
+        self._buffered_bytes = 0
         data = self._session.data_to_send()
         if not data or self._transport is None:
             return
@@ -270,11 +270,11 @@ class Http2Connection(asyncio.Protocol):
     def _throttle(self) -> None:
         """Tells the transport whether to read."""
         transport = self._transport
-        wanted = self._ending or not (self._queued or self.write_paused)
-        if transport is None or wanted == self._reading or transport.is_closing():
+        requested = self._ending or not (self._queued or self.write_paused)
+        if transport is None or requested == self._reading or transport.is_closing():
             return
-        self._reading = wanted
-        if wanted:
+        self._reading = requested
+        if requested:
             transport.resume_reading()
         else:
             transport.pause_reading()

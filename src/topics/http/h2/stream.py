@@ -191,10 +191,10 @@ def are_trailers(fields: Iterable[tuple[bytes, bytes]]) -> bool:
 
 def _length(headers: Headers, ended: bool) -> int | None:
     """The library has checked that it is a number."""
-    told = headers.first.get(b"content-length")
+    reported = headers.first.get(b"content-length")
     if not ended:
-        return None if told is None else int(told)
-    if told is not None and int(told):
+        return None if reported is None else int(reported)
+    if reported is not None and int(reported):
         raise StreamFault("a body is announced and does not come")
     return 0
 

@@ -36,7 +36,7 @@ from topics.http.websocket.message_reader import Handshake, MessageReader
 from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 
 # Answers gathered while a piece is read are sent when they are this many bytes, so that a full transport is noticed.
-_GATHERED_BYTES_MAX = 64 * KIB
+_BUFFERED_BYTES_MAX = 64 * KIB
 
 # Messages, or runs of messages, that are given out in a slice, however short they take.
 _STEPS_MAX = 64
@@ -72,7 +72,7 @@ class Receiver(Protocol):
         """The peer sends no more. `WebSocket.finish` says that it was answered everything it is going to be."""
         ...
 
-    def on_gone(self) -> None:
+    def on_disconnect(self) -> None:
         """The connection is over, called once whatever ended it. Nothing can be sent any more."""
         ...
 
@@ -93,11 +93,11 @@ class WebSocket(asyncio.Protocol):
 
     __slots__ = (
         "_account",
+        "_buffered",
+        "_buffered_bytes",
         "_corked",
         "_counted",
         "_discarded_bytes",
-        "_gathered",
-        "_gathered_bytes",
         "_heard",
         "_held",
         "_messages",
@@ -145,8 +145,8 @@ class WebSocket(asyncio.Protocol):
         self._modest_from = 0.0
         # While messages are given out, what is written is gathered for one write.
         self._corked = False
-        self._gathered: list[bytes] = []
-        self._gathered_bytes = 0
+        self._buffered: list[bytes] = []
+        self._buffered_bytes = 0
 
         # For the sweep: whether the peer was heard since the last one, and since when nothing moved.
         self._heard = True
@@ -178,9 +178,9 @@ class WebSocket(asyncio.Protocol):
                 self.recount()
                 self._server_state.recount_soon(self)
         else:
-            self._gathered.append(frame)
-            self._gathered_bytes += len(frame)
-            if self._gathered_bytes > _GATHERED_BYTES_MAX:
+            self._buffered.append(frame)
+            self._buffered_bytes += len(frame)
+            if self._buffered_bytes > _BUFFERED_BYTES_MAX:
                 self._flush()
         return not self._write_paused
 
@@ -199,7 +199,7 @@ class WebSocket(asyncio.Protocol):
         """What is written and not yet taken by the peer's side of the connection."""
         if self._stage is Stage.GONE:
             return 0
-        return self._transport.get_write_buffer_size() + self._gathered_bytes
+        return self._transport.get_write_buffer_size() + self._buffered_bytes
 
     def room(self) -> int:
         """How many bytes may be written at once; less, the more of its account's and of all lie unread."""
@@ -292,7 +292,7 @@ class WebSocket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._server_state.counters.bytes_in += len(data)
         self._server_state.counters.messages += 1
-        if not self._server_state.spin.awake:
+        if not self._server_state.spin.polling:
             self._server_state.spin.rouse()
         self._heard = True
         if self._stage is Stage.FINISHING or self._stage is Stage.ENDING:
@@ -323,11 +323,11 @@ class WebSocket(asyncio.Protocol):
             return
         self._stage = Stage.GONE
         self._server_state.output_backpressure.change(self._account, -self._counted)
-        self._gathered = []
+        self._buffered = []
         self._messages.release()
         self._server_state.abandon(self)
         if hasattr(self, "_receiver"):
-            self._call(self._receiver.on_gone)
+            self._call(self._receiver.on_disconnect)
             del self._receiver
 
     # Reading.
@@ -400,10 +400,10 @@ class WebSocket(asyncio.Protocol):
         """Tells the transport whether to read."""
         if self._stage is Stage.GONE or self._transport.is_closing():
             return
-        wanted = not self._is_held_back and not (self._stage is Stage.OPEN and self._messages.has_more)
-        if wanted != self._reading:
-            self._reading = wanted
-            if wanted:
+        requested = not self._is_held_back and not (self._stage is Stage.OPEN and self._messages.has_more)
+        if requested != self._reading:
+            self._reading = requested
+            if requested:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
@@ -418,11 +418,11 @@ class WebSocket(asyncio.Protocol):
             self._server_state.recount_soon(self)
 
     def _flush(self) -> None:
-        gathered = self._gathered
-        if gathered and self._stage is not Stage.GONE:
-            self._gathered = []
-            self._gathered_bytes = 0
-            self._send(gathered[0] if len(gathered) == 1 else b"".join(gathered))
+        buffered = self._buffered
+        if buffered and self._stage is not Stage.GONE:
+            self._buffered = []
+            self._buffered_bytes = 0
+            self._send(buffered[0] if len(buffered) == 1 else b"".join(buffered))
 
     def _send_control(self) -> None:
         """Sends what the library has to say. That it wants to end the connection is empty bytes, and seen elsewhere."""

@@ -126,12 +126,12 @@ class LocalCopies:
         found = self.let_go(name)
         return self._remove(name + _TAIL) or found
 
-    def keep_only(self, wanted: Callable[[str], bool]) -> None:
+    def keep_only(self, requested: Callable[[str], bool]) -> None:
         """Removes the copies of objects that nobody wants, and what a crash left; whole data files start anew."""
         for folder in self._names("topics"):
             for name in self._names(f"topics/{folder}"):
                 path = f"topics/{folder}/{name}"
-                kept = name.endswith((_LASTING, _TAIL)) and wanted(path.removesuffix(_TAIL))
+                kept = name.endswith((_LASTING, _TAIL)) and requested(path.removesuffix(_TAIL))
                 if not kept and path not in self._held:
                     self._remove(path)
             with contextlib.suppress(OSError):

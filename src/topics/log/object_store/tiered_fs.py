@@ -262,9 +262,9 @@ class ObjectFileSystem:
         """Forgets the copy of a whole object, because it may be wrong; whether there was one."""
         return self.copies is not None and self.copies.let_go(path)
 
-    def keep_only(self, wanted: Callable[[str], bool]) -> None:
+    def keep_only(self, requested: Callable[[str], bool]) -> None:
         if self.copies is not None:
-            self.copies.keep_only(wanted)
+            self.copies.keep_only(requested)
 
 
 class TieredFileSystem:
@@ -342,9 +342,9 @@ class TieredFileSystem:
         """The copy of an object, without asking the store; None when there is none."""
         return self._far.near(path.removeprefix(self._below))
 
-    def keep_only(self, wanted: Callable[[str], bool]) -> None:
+    def keep_only(self, requested: Callable[[str], bool]) -> None:
         """Removes the copies of all objects whose paths are not wanted."""
-        self._far.keep_only(lambda name: wanted(self._below + name))
+        self._far.keep_only(lambda name: requested(self._below + name))
 
     def _at(self, path: str) -> tuple[FileSystem, str]:
         if path.startswith(self._below):

@@ -235,15 +235,15 @@ class Restore:
         self._moment = 0
         self._excluded = 0
 
-    def copy(self, target: Target, wanted: RequestedTopics = ALL) -> None:
+    def copy(self, target: Target, requested: RequestedTopics = ALL) -> None:
         """Steps 1 and 2. A damaged backup is refused before anything is written, and so are names that cannot be, as
         far as the backup has them."""
         found = damages(self._place, [*target.base.files(), *target.log])
         if found:
             raise DamagedBackupError([(damage.name, damage.why) for damage in found])
-        if wanted.rename is not None:
+        if requested.rename is not None:
             states = self._place.states(target.base)
-            wanted.check([(state.name, STREAM in state.parts) for state in states if wanted.keeps(state.name)])
+            requested.check([(state.name, STREAM in state.parts) for state in states if requested.keeps(state.name)])
         layout = self._layout
         if self._fs.exists(layout.root) and self._fs.list_dir(layout.root):
             raise BackupTargetError(f"{layout.root} is not empty; restore into a new folder")
@@ -264,14 +264,20 @@ class Restore:
         note_stopped(self._fs, layout)
 
     def finish(
-        self, target: Target, wanted: RequestedTopics, gap: int, options: EngineOptions, clock: Clock, entropy: Entropy
+        self,
+        target: Target,
+        requested: RequestedTopics,
+        gap: int,
+        options: EngineOptions,
+        clock: Clock,
+        entropy: Entropy,
     ) -> Restored:
         """Steps 3 and 4."""
         options = msgspec.structs.replace(options, restoring=True, backup_dir=None)
         engine = Engine.recover(self._fs, options, clock, entropy)
-        topics = _finalize(engine, wanted, gap)
+        topics = _finalize(engine, requested, gap)
         engine.close_inline()
-        if wanted == ALL:
+        if requested == ALL:
             # It takes the place of the folder that was lost, with the archive that this one left.
             self._fs.make_dirs(self._layout.pipeline)
             write_small(self._fs, self._layout.pipeline_history, RESTORED, self._layout.pipeline)
@@ -338,12 +344,12 @@ class Restore:
         self._progress(sum(map(len, pieces)))
 
 
-def _finalize(engine: Engine, wanted: RequestedTopics, gap: int) -> list[RestoredTopic]:
+def _finalize(engine: Engine, requested: RequestedTopics, gap: int) -> list[RestoredTopic]:
     core = engine.core
     for name in [topic.name for topic in core.topics.values()]:
-        if not wanted.keeps(name):
+        if not requested.keeps(name):
             engine.drop_topic(name, False, _check_done)
-    wanted.check([(topic.name, stream_of(topic) is not None) for topic in core.topics.values()])
+    requested.check([(topic.name, stream_of(topic) is not None) for topic in core.topics.values()])
     restored = []
     for topic in sorted(core.topics.values(), key=lambda topic: topic.name):
         head = topic.head
@@ -354,19 +360,19 @@ def _finalize(engine: Engine, wanted: RequestedTopics, gap: int) -> list[Restore
             topic.staged_head, topic.ceiling, topic.ceiling_staged = topic.head, 0, 0
             grant(topic, core.reserve)
             lost = (head + 1, head + gap)
-        if wanted.rename is not None and topic.name not in SERVER_TOPICS:
-            _rename(core, topic, wanted)
+        if requested.rename is not None and topic.name not in SERVER_TOPICS:
+            _rename(core, topic, requested)
         core.dirty[topic.shard].add(topic)
         restored.append(RestoredTopic(topic.name, head, topic.live_count, *lost))
     return restored
 
 
-def _rename(core: EngineCore, topic: Topic, wanted: RequestedTopics) -> None:
+def _rename(core: EngineCore, topic: Topic, requested: RequestedTopics) -> None:
     """Routers know their topics themselves; a queue knows where its dead letters are by that topic's name."""
-    core.rename(topic, wanted.named(topic.name))
+    core.rename(topic, requested.named(topic.name))
     name = topic.config.dead_letter
     if name is not None:
-        found = wanted.dead_letter(topic.name, name)
+        found = requested.dead_letter(topic.name, name)
         core.applier.configure(topic, msgspec.structs.replace(topic.config, dead_letter=found), topic.head)
 
 

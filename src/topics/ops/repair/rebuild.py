@@ -274,7 +274,7 @@ class Assembler:
         """Segments whose files go out of use."""
         self.actions: list[str] = []
 
-    def gather(self) -> set[int]:
+    def collect(self) -> set[int]:
         """Reads the snapshots; returns the numbers of the topics that are known to be deleted."""
         dropped: set[int] = set()
         for member in self._look.chain.members:
@@ -323,13 +323,13 @@ class Assembler:
         earliest = state.earliest if state is not None else 1
         for seqs in _merged(lost):
             for first, last in holes(runs.covered(), *seqs):
-                known = self._tell(topic, known, max(first, earliest), last, sure=True)
+                known = self._report(topic, known, max(first, earliest), last, sure=True)
         for first, last in _merged(doubtful):
             # Damage may have taken the flags of records together with their text.
-            known = self._tell(topic, known, first, last, sure=False)
+            known = self._report(topic, known, first, last, sure=False)
         return topic
 
-    def _tell(self, topic: Topic, known: list[SeqRange], first: int, last: int, *, sure: bool) -> list[SeqRange]:
+    def _report(self, topic: Topic, known: list[SeqRange], first: int, last: int, *, sure: bool) -> list[SeqRange]:
         """Tells of what is lost in a range and not known to be; returns what is known then."""
         parts = holes(known, first, last)
         for part in parts:

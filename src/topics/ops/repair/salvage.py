@@ -46,7 +46,7 @@ class Salvage(Recovery):
         super().__init__(core, fs, last, boot_id, lambda done: None)
         self._look = look
         self._assembler = Assembler(core, fs, sealer, look, self._lose)
-        self._gone: set[int] = set()
+        self._removed_topics: set[int] = set()
         self._doubts: dict[int, int] = {}
         """Topics that may have lost records at their end, and how many at most."""
         self._given_up: list[tuple[int, SeqRange, bool]] = []
@@ -55,7 +55,7 @@ class Salvage(Recovery):
         self.actions = self._assembler.actions
 
     def run(self) -> None:
-        self._gone = self._assembler.gather()
+        self._removed_topics = self._assembler.collect()
         self._build_topics()
         core, newest = self._core, self._look.chain.newest
         positions = {position.shard: position for position in newest.positions} if newest is not None else {}
@@ -75,15 +75,15 @@ class Salvage(Recovery):
         self._name_topics()
         core.features.reconcile()
         core.count_all()
-        self._tell_lost_configs()
+        self._report_lost_configs()
         self._number_topics()
 
     @property
     def losses(self) -> list[Loss]:
         """What is lost for good, by topic and seq."""
         topics = self._core.topics
-        told = [(topics[i].name, *seqs, sure) for i, seqs, sure in self._given_up if i in topics]
-        return [Loss(*loss) for loss in sorted(told)]
+        reported = [(topics[i].name, *seqs, sure) for i, seqs, sure in self._given_up if i in topics]
+        return [Loss(*loss) for loss in sorted(reported)]
 
     # Topics
 
@@ -97,7 +97,7 @@ class Salvage(Recovery):
         if chain.empty and look.unknown_topics:
             lost_bytes.append(None)
         inline = core.options.snapshot_inline_bytes
-        for topic_id in sorted({*assembler.damaged, *assembler.loose, *self._in_folders()} - self._gone):
+        for topic_id in sorted({*assembler.damaged, *assembler.loose, *self._in_folders()} - self._removed_topics):
             topic = assembler.build(topic_id)
             if topic is not None and topic.config.durability is Durability.EPHEMERAL:
                 self._lose_unlogged(topic, topic.head)
@@ -133,7 +133,7 @@ class Salvage(Recovery):
             core.directory.add(topic)
         core.names = SortedNames(core.directory.resident)
 
-    def _tell_lost_configs(self) -> None:
+    def _report_lost_configs(self) -> None:
         for topic_id in sorted(self._assembler.configless & set(self._core.topics)):
             name = self._core.topics[topic_id].name
             self.actions.append(f"topic {name} (number {topic_id}): its config was lost and is the default now")
@@ -142,7 +142,7 @@ class Salvage(Recovery):
         """No number is given out twice, also none that only a lost frame knew of."""
         core = self._core
         ledger = self._look.ledger
-        known = [*core.topics, *self._gone, *ledger.topic_ids, *ledger.strangers, *self._look.unknown_topics]
+        known = [*core.topics, *self._removed_topics, *ledger.topic_ids, *ledger.strangers, *self._look.unknown_topics]
         core.next_topic_id = max(core.next_topic_id, max(known, default=0) + 1) + self._unseen_topics
 
     # The log
@@ -196,7 +196,7 @@ class Salvage(Recovery):
 
     def _take(self, frame: Frame, number: int) -> None:
         try:
-            if frame.topic_id not in self._gone:
+            if frame.topic_id not in self._removed_topics:
                 self._apply(frame)
         except (ValueError, KeyError, StructError, LogDamaged) as error:
             self.actions.append(f"log file {number}: frame {frame.lsn} was left out: {error}")
@@ -209,7 +209,7 @@ class Salvage(Recovery):
             self._meet_again(topic, frame)
             return
         if frame.kind is FrameKind.DROP:
-            self._gone.add(topic_id)
+            self._removed_topics.add(topic_id)
             self._doubts.pop(topic_id, None)
             core.topics.pop(topic_id, None)
             return

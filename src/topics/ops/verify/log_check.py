@@ -200,15 +200,15 @@ class LogWalker(ShardReader):
         """
         numbers = [number for number in self.numbers() if number >= first_number]
         expected, frames = first_lsn or 1, 0
-        wanted = first_number if first_lsn is not None or not numbers else numbers[0]
+        requested = first_number if first_lsn is not None or not numbers else numbers[0]
         loose = first_lsn is None
         """Whether any higher lsn will do for the next frame: what is missing before it has been told already."""
         for place, number in enumerate(numbers):
             later = numbers[place + 1 :]
-            if number != wanted:
-                damaged(self._missing_files(wanted, number, expected, [number, *later]))
+            if number != requested:
+                damaged(self._missing_files(requested, number, expected, [number, *later]))
                 loose = True
-            wanted = number + 1
+            requested = number + 1
             buffer, offset = self._map(number), 0
             with named(wal_file(self._folder, number)):
                 while True:
@@ -232,7 +232,7 @@ class LogWalker(ShardReader):
                     if tear is not None:
                         return ShardEnd(expected, numbers[-1] + 1, tear, frames)
                     break
-        return ShardEnd(expected, wanted, None, frames)
+        return ShardEnd(expected, requested, None, frames)
 
     def _parts(self, frame: Frame) -> list[Frame]:
         try:
@@ -241,11 +241,11 @@ class LogWalker(ShardReader):
             # Whoever it is handed to will find that it makes no sense.
             return [frame]
 
-    def _missing_files(self, wanted: int, number: int, expected: int, later: list[int]) -> Hole:
-        which = f"log file {wanted} is" if number == wanted + 1 else f"log files {wanted} to {number - 1} are"
+    def _missing_files(self, requested: int, number: int, expected: int, later: list[int]) -> Hole:
+        which = f"log file {requested} is" if number == requested + 1 else f"log files {requested} to {number - 1} are"
         behind = next((frame for frame in self._first_frames(later) if frame.lsn >= expected), None)
         next_lsn = behind.lsn if behind is not None else None
-        finding = Finding(wal_file(self._folder, wanted), f"{which} missing")
+        finding = Finding(wal_file(self._folder, requested), f"{which} missing")
         return Hole(finding, self.shard, expected, next_lsn, _records_in_frames(expected, next_lsn), [])
 
     def _hole(
@@ -370,7 +370,7 @@ class LogChecker:
         try:
             self._take(frame, path)
         except (ValueError, KeyError, StructError) as error:
-            self._tell(frame, path, f"frame {frame.lsn} makes no sense: {error}")
+            self._report(frame, path, f"frame {frame.lsn} makes no sense: {error}")
 
     def hole(self, hole: Hole, shard_topics: Callable[[int], bool]) -> None:
         """Takes a damaged place; tells what is known of what was in it."""
@@ -390,7 +390,7 @@ class LogChecker:
         created = creation_in(frame)
         if created is not None:
             if topic_id in self.accounts:
-                self._tell(frame, path, f"topic {topic_id} is created a second time")
+                self._report(frame, path, f"topic {topic_id} is created a second time")
             durability = decode_config(created.config).durability
             self.accounts[topic_id] = Account(created.name, durability, head_at_creation(frame))
             self.topic_ids.add(topic_id)
@@ -398,7 +398,7 @@ class LogChecker:
         if account is None:
             if topic_id not in self.strangers:
                 self.strangers.add(topic_id)
-                self._tell(frame, path, f"frame {frame.lsn} is about topic {topic_id}, which nobody created")
+                self._report(frame, path, f"frame {frame.lsn} is about topic {topic_id}, which nobody created")
             body = block_in(frame.kind, frame.body)
             if body is not None:
                 self.first_logged.setdefault(topic_id, decode_block(body).first_seq)
@@ -446,9 +446,9 @@ class LogChecker:
         if head > account.head:
             missing = (account.head + 1, head)
             what = f"records {missing[0]} to {missing[1]} are missing before frame {frame.lsn}"
-            self._tell(frame, path, what, account, missing)
+            self._report(frame, path, what, account, missing)
         elif head < account.head:
-            self._tell(
+            self._report(
                 frame, path, f"frame {frame.lsn} gives out seqs a second time", account, (head + 1, account.head)
             )
 
@@ -483,7 +483,7 @@ class LogChecker:
     def _transaction(self, account: Account, frame: Frame, path: str) -> None:
         _TRANSACTION_BODIES[frame.kind](frame.body)
 
-    def _tell(
+    def _report(
         self, frame: Frame, path: str, what: str, account: Account | None = None, seqs: SeqRange | None = None
     ) -> None:
         self._found(Finding(path, what, (frame.start, frame.end), seqs, account.name if account else None))

@@ -101,7 +101,7 @@ class SegmentImage:
         indexed = opened is not None and self._take_index(opened, head, good)
         if not indexed:
             self._scan(head, good)
-        self._tell_bad_chunks(head, good, indexed)
+        self._report_bad_chunks(head, good, indexed)
 
     def parts(self) -> Iterator[BlockParts]:
         """The kept records as blocks, in order: a block never reaches across a hole, nor over a change of time."""
@@ -163,7 +163,7 @@ class SegmentImage:
         complete = len(data) >= head.flags_at - 8
         return [complete and chunk_is_good(data, head, chunk) for chunk in range(head.chunks)]
 
-    def _tell_bad_chunks(self, head: SegmentHead, good: list[bool], indexed: bool) -> None:
+    def _report_bad_chunks(self, head: SegmentHead, good: list[bool], indexed: bool) -> None:
         begin = 0
         for is_good, group in groupby(good):
             end = begin + len(list(group))

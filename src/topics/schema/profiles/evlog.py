@@ -236,10 +236,10 @@ class _Places(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _places(told: Correlation) -> _Places:
+def _places(reported: Correlation) -> _Places:
     """The same for every entry of a stream, so it is worked out once."""
-    requests = ("requestId", "context.requestId") if told.request_id_fields is UNSET else told.request_id_fields
-    contexts = told.trace_context_fields
+    requests = ("requestId", "context.requestId") if reported.request_id_fields is UNSET else reported.request_id_fields
+    contexts = reported.trace_context_fields
     if contexts is UNSET:
         contexts = ("traceContext", "context.traceContext")
     headers = ("traceparent", "context.traceparent", "headers.traceparent", "context.headers.traceparent")
@@ -247,7 +247,7 @@ def _places(told: Correlation) -> _Places:
         requests,
         ("traceId", *(f"{name}.traceId" for name in contexts)),
         ("spanId", *(f"{name}.spanId" for name in contexts)),
-        () if told.parse_traceparent is False else (*headers, *(f"{name}.traceparent" for name in contexts)),
+        () if reported.parse_traceparent is False else (*headers, *(f"{name}.traceparent" for name in contexts)),
     )
     return _Places(*(tuple(tuple(path.split(".")) for path in paths) for paths in found))
 

@@ -114,10 +114,10 @@ def _percentile(given: Any, buckets: dict[str, int | float], share: float) -> in
     number = number_of(given)
     if number is not None:
         return number
-    wanted, seen = share * sum(buckets.values()), 0.0
+    requested, seen = share * sum(buckets.values()), 0.0
     for name, count in buckets.items():
         seen += count
-        if count and seen >= wanted:
+        if count and seen >= requested:
             return number_of(name) or 0
     return 0
 

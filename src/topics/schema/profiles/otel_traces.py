@@ -624,8 +624,8 @@ class _Span:
         return found
 
     def _request_id(self) -> str | None:
-        told = self._profile.request_id_attributes
-        keys = _REQUEST_IDS if told is UNSET else told
+        reported = self._profile.request_id_attributes
+        keys = _REQUEST_IDS if reported is UNSET else reported
         return text_of(self._value.get("requestId")) or _first(self._own, keys)
 
     def _error(self, code: str, message: str | None) -> dict[str, Any]:

@@ -233,13 +233,17 @@ class MappedTexts(Sequence[str]):
         """How many texts come before this one."""
         return self._find(encode_text(text))[0]
 
-    def _find(self, wanted: bytes) -> tuple[int, bool]:
+    def _find(self, requested: bytes) -> tuple[int, bool]:
         """How many texts come before this one, and whether it is one of them."""
-        return self._found.get(wanted, lambda: self._halve(wanted)) if len(wanted) <= _LONGEST else self._halve(wanted)
+        return (
+            self._found.get(requested, lambda: self._halve(requested))
+            if len(requested) <= _LONGEST
+            else self._halve(requested)
+        )
 
-    def _halve(self, wanted: bytes) -> tuple[int, bool]:
-        place = bisect_left(self._bytes, wanted)
-        return place, place < len(self) and self._bytes[place] == wanted
+    def _halve(self, requested: bytes) -> tuple[int, bool]:
+        place = bisect_left(self._bytes, requested)
+        return place, place < len(self) and self._bytes[place] == requested
 
     def code(self, text: str) -> int | None:
         place, is_there = self._find(encode_text(text))
@@ -283,12 +287,12 @@ class MappedTexts(Sequence[str]):
         """For each code, whether its text has this one in it. It is asked block by block, so the last few are kept."""
         known = self._having.get(part)
         if known is None:
-            wanted = encode_text(part)
+            requested = encode_text(part)
             # Looked for ahead of itself, because what is found across two texts may hide what is in the second.
-            begins = [found.start() for found in re.finditer(b"(?=%b)" % re.escape(wanted), bytes_of(self.raw))]
+            begins = [found.start() for found in re.finditer(b"(?=%b)" % re.escape(requested), bytes_of(self.raw))]
             places = np.array(begins, np.int64)
             owners = np.searchsorted(self.ends, places, "right")
-            inside = owners[places + len(wanted) <= self.ends[owners]]
+            inside = owners[places + len(requested) <= self.ends[owners]]
             known = np.zeros(len(self), np.bool_)
             known[inside] = True
             if len(self._having) >= _PARTS_KEPT:

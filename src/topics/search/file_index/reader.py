@@ -377,8 +377,8 @@ class Rows(Mapping[str, Column]):
         return self._index_file.summaries.known(rollup, measure, self.lo, self.hi, self.picked)
 
     def at(self, rollup: str, measure: str, rows: Numbers) -> Sequence[Any]:
-        wanted = rows + self.lo if self.picked is None else self.picked[rows]
-        return self._index_file.summaries.at(rollup, measure, wanted)
+        requested = rows + self.lo if self.picked is None else self.picked[rows]
+        return self._index_file.summaries.at(rollup, measure, requested)
 
 
 class SpreadSnapshot(Snapshot):

@@ -234,10 +234,10 @@ def _always(_: int) -> bool:
 
 
 def _joined(chances: Sequence[Chance], join: Callable[[Any], bool]) -> Chance:
-    wanted = [chance for chance in chances if chance is not _always] if join is all else list(chances)
-    if not wanted:
+    requested = [chance for chance in chances if chance is not _always] if join is all else list(chances)
+    if not requested:
         return _always
-    return wanted[0] if len(wanted) == 1 else lambda block: join(chance(block) for chance in wanted)
+    return requested[0] if len(requested) == 1 else lambda block: join(chance(block) for chance in requested)
 
 
 def _text_chance(index_file: IndexFile, postings: Postings) -> Chance:

@@ -206,14 +206,14 @@ class Dictionary:
 
     def first_among(self, codes: NDArray[Any], size: int, ascending: bool) -> Codes:
         rest = self._sort_some()
-        wanted = np.zeros(len(self.texts), np.bool_)
-        wanted[codes] = True
+        requested = np.zeros(len(self.texts), np.bool_)
+        requested[codes] = True
         found: list[str] = []
         for texts, in_order in self._runs:
-            places = np.flatnonzero(wanted[in_order])
+            places = np.flatnonzero(requested[in_order])
             found += [texts[place] for place in (places[:size] if ascending else places[-size:]).tolist()]
         few = heapq.nsmallest if ascending else heapq.nlargest
-        found += few(size, compress(rest, wanted[self._sorted :].tolist()))
+        found += few(size, compress(rest, requested[self._sorted :].tolist()))
         found.sort(reverse=not ascending)
         return np.fromiter(map(self._codes.__getitem__, found[:size]), np.int32)
 
@@ -226,12 +226,12 @@ class Dictionary:
         rest = self._sort_some()
         found: list[str] = []
         for texts, codes in self._runs:
-            begin, wanted = 0 if text is None else bisect_right(texts, text), limit
-            while wanted and begin < len(texts):
+            begin, requested = 0 if text is None else bisect_right(texts, text), limit
+            while requested and begin < len(texts):
                 # Most are alive, so that one look is mostly enough.
-                alive = np.flatnonzero(live[codes[begin : begin + limit]])[:wanted].tolist()
+                alive = np.flatnonzero(live[codes[begin : begin + limit]])[:requested].tolist()
                 found += [texts[begin + place] for place in alive]
-                begin, wanted = begin + limit, wanted - len(alive)
+                begin, requested = begin + limit, requested - len(alive)
         are_alive = live[self._sorted :].tolist()
         found += [
             other for other, is_live in zip(rest, are_alive, strict=True) if is_live and (text is None or other > text)

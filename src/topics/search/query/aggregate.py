@@ -88,8 +88,8 @@ class Contributions:
         self._predicate = compile_test(predicate, places)
         self._timestamp = places[rollup.timestamp_field]
         self._dimensions = tuple(places[name] for name in rollup.dimensions)
-        wanted = rollup.dimensions if group_by is None else group_by
-        self._grouped = tuple(rollup.dimensions.index(name) for name in wanted)
+        requested = rollup.dimensions if group_by is None else group_by
+        self._grouped = tuple(rollup.dimensions.index(name) for name in requested)
         chosen = tuple(rollup.measures) if measures is None else measures
         self._measures = tuple(
             (name in chosen, _contribute(measure, places, includes.get(name)))

@@ -149,8 +149,8 @@ def spread(histogram: Histogram) -> tuple[list[int | None], Histogram]:
     return reached, dict(zip(bounds, counts, strict=True))
 
 
-def _first_reaching(seen: list[Number], wanted: float) -> int:
-    return next(place for place, number in enumerate(seen) if number >= wanted)
+def _first_reaching(seen: list[Number], requested: float) -> int:
+    return next(place for place, number in enumerate(seen) if number >= requested)
 
 
 class State(Protocol):
@@ -546,12 +546,12 @@ class Groups:
 NO_GROUPS: Final = Groups(np.zeros(0, np.int64), (), ())
 
 
-def regroup(sources: Sequence[Groups], interval_ms: int, wanted: Sequence[int]) -> Groups:
+def regroup(sources: Sequence[Groups], interval_ms: int, requested: Sequence[int]) -> Groups:
     """Groups of several as those of one, by the places of some of their dimensions, in buckets of a length that each
     source's is a part of. They come in order: by time, then by the names of their dimensions; null is the last."""
     starts = np.concatenate([source.starts for source in sources]) // interval_ms * interval_ms
     distinct, times = np.unique(starts, return_inverse=True)
-    joined = [_one_dimension([source.dimensions[place] for source in sources]) for place in wanted]
+    joined = [_one_dimension([source.dimensions[place] for source in sources]) for place in requested]
     axes = [Axis(times, len(distinct)), *(Axis(one.codes, len(one.names)) for one in joined)]
     groups, counts, (buckets, *keys) = number_keys(axes, len(starts))
     measures = [together(parts) for parts in zip(*(source.measures for source in sources), strict=True)]

@@ -300,9 +300,9 @@ class Extractor:
     """Rows of the fields that are wanted, and where each stands in a row."""
 
     def __init__(self, config: SearchConfig, version: int, names: Iterable[str]) -> None:
-        wanted = tuple(dict.fromkeys(names))
-        self.places = {name: place for place, name in enumerate(wanted)}
-        self._extracts = tuple(extractor(config.fields[name], version) for name in wanted)
+        requested = tuple(dict.fromkeys(names))
+        self.places = {name: place for place, name in enumerate(requested)}
+        self._extracts = tuple(extractor(config.fields[name], version) for name in requested)
 
     def row(self, entry: object) -> Row:
         return [extract(entry) for extract in self._extracts]
@@ -396,8 +396,8 @@ class Snapshot:
             ends = np.cumsum(counts)
             return (ends - counts)[rows], ends[rows]
         # In their type, because otherwise all of them would be turned into that of the rows.
-        wanted = rows.astype(owners.dtype)
-        return owners.searchsorted(wanted), owners.searchsorted(wanted, "right")
+        requested = rows.astype(owners.dtype)
+        return owners.searchsorted(requested), owners.searchsorted(requested, "right")
 
     def extreme(
         self, rows: Numbers, rank: Callable[[NDArray[Any]], NDArray[Any]], least: bool

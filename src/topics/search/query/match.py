@@ -105,13 +105,13 @@ def _contains_test(part: str, place: int) -> Test:
 
 def _words_test(predicate: HasWords, place: int) -> Test:
     if not predicate.prefix:
-        wanted = frozenset(predicate.words)
-        return lambda row: wanted.issubset([word for text in row[place] or () for word in text])
-    wanted, beginning = frozenset(predicate.words[:-1]), predicate.words[-1]
+        requested = frozenset(predicate.words)
+        return lambda row: requested.issubset([word for text in row[place] or () for word in text])
+    requested, beginning = frozenset(predicate.words[:-1]), predicate.words[-1]
 
     def test(row: Row) -> bool:
         words = [word for text in row[place] or () for word in text]
-        return wanted.issubset(words) and any(word.startswith(beginning) for word in words)
+        return requested.issubset(words) and any(word.startswith(beginning) for word in words)
 
     return test
 
@@ -173,10 +173,10 @@ def frequency_of(term: Term) -> Callable[[Sequence[Sequence[str]]], int]:
             tuple(text[at : at + count]) == words for text in texts for at in range(len(text) - count + 1)
         )
     assert isinstance(term, HasWords)
-    (wanted,) = term.words
+    (requested,) = term.words
     if term.prefix:
-        return lambda texts: sum(word.startswith(wanted) for text in texts for word in text)
-    return lambda texts: sum(word == wanted for text in texts for word in text)
+        return lambda texts: sum(word.startswith(requested) for text in texts for word in text)
+    return lambda texts: sum(word == requested for text in texts for word in text)
 
 
 # Highlights: where the words of a query stand in the texts of a hit. They are places in a text and no markup, so that
@@ -197,10 +197,10 @@ class Highlighter:
 
     def __init__(self, predicate: Predicate, config: SearchConfig, version: int, names: Iterable[str] | None) -> None:
         """`names` are the fields that are wanted; None is all of them."""
-        wanted = None if names is None else frozenset(names)
+        requested = None if names is None else frozenset(names)
         self._clauses: dict[str, list[Clause]] = {}
         for clause in _positive(predicate):
-            if config.fields[clause.field].kind == "text" and (wanted is None or clause.field in wanted):
+            if config.fields[clause.field].kind == "text" and (requested is None or clause.field in requested):
                 self._clauses.setdefault(clause.field, []).append(clause)
         self._finds = {name: find_field(config.fields[name], version) for name in self._clauses}
 

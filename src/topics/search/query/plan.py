@@ -290,7 +290,7 @@ class SearchPlan:
         ask = self._ask
         return ask.sort.by_offset is not None and not ask.count_all and len(self._hits) >= ask.size
 
-    def wants(self, span: Span) -> bool:
+    def needs_span(self, span: Span) -> bool:
         ask = self._ask
         if ask.sort.by_offset is None or ask.count_all:
             return True
@@ -329,7 +329,7 @@ def search(parts: Iterable[Part], ask: Ask, budget: Budget) -> Page:
     ascending = by_offset is not None and by_offset.ascending
     searching = SearchPlan(ask, budget)
     for part in sorted(parts, key=lambda part: part.span.first, reverse=not ascending):
-        if searching.wants(part.span):
+        if searching.needs_span(part.span):
             searching.take(part)
     return searching.page()
 
@@ -359,7 +359,7 @@ class AggregatePlan:
         self.coverage = Coverage()
         self._table = Table()
 
-    def wants(self, span: Span) -> bool:
+    def needs_span(self, span: Span) -> bool:
         return True
 
     def take(self, part: Part) -> None:
@@ -405,7 +405,7 @@ class KeyListPlan:
         self.coverage = Coverage()
         self._found: set[str] = set()
 
-    def wants(self, span: Span) -> bool:
+    def needs_span(self, span: Span) -> bool:
         return True
 
     def take(self, part: Part) -> None:
@@ -445,7 +445,7 @@ class CountPlan:
         self.coverage = Coverage()
         self.statistics = Statistics(ask.terms)
 
-    def wants(self, span: Span) -> bool:
+    def needs_span(self, span: Span) -> bool:
         return True
 
     def take(self, part: Part) -> None:

@@ -403,7 +403,7 @@ class _PackBuilder:
         self._topic_id = plan.topic_id
         self._reader = reader
         self._room = plan.request.max_bytes
-        self._wanted = plan.request.limit
+        self._remaining = plan.request.limit
         self.pieces: list[Piece] = []
         self.body: list[bytes | memoryview] = []
         self.size = 0
@@ -411,9 +411,9 @@ class _PackBuilder:
     def take(self, run: Run, lo: int, hi: int) -> int:
         """Takes what fits from a run; the index behind what was taken."""
         for begin, end in live_ranges(self._reader.flags(self._topic_id, run), lo, hi):
-            if self._wanted <= 0:
+            if self._remaining <= 0:
                 return begin
-            most = min(end, begin + self._wanted)
+            most = min(end, begin + self._remaining)
             for view, view_lo, view_hi, offset in self._reader.views(self._topic_id, run, begin, most):
                 stop = end_that_fits(view, view_lo, view_hi, self._room - self.size)
                 if stop == view_lo and not self.pieces:
@@ -432,7 +432,7 @@ class _PackBuilder:
         self.pieces.append(Piece(first_seq, hi - lo, view.rows[3 * lo], len(rows), len(text)))
         self.body += (bytes(rows), bytes(text))
         self.size += len(text)
-        self._wanted -= hi - lo
+        self._remaining -= hi - lo
 
 
 def has_removed(topic: Topic) -> bool:
@@ -482,7 +482,7 @@ def seq_spans(topic: Topic, first: int, last: int, max_bytes: int) -> list[SeqSp
     """A range of seqs in spans of about so many bytes, the newest first. How large one really is shows when it is
     read; what no run holds is left out."""
     found: list[SeqSpan] = []
-    room, wanted = 0, 0
+    room, requested = 0, 0
     for part, begin, end in chain_of(topic, first, last):
         low, high = max(begin, first), min(end, last)
         runs = [run for run in part.runs_from(low) if run.first_seq <= high] if low <= high else []
@@ -490,12 +490,12 @@ def seq_spans(topic: Topic, first: int, last: int, max_bytes: int) -> list[SeqSp
             size = max(run.payload_bytes // run.count, 1)
             bottom, top = max(run.first_seq, low), min(run.last_seq, high)
             while top >= bottom:
-                if not found or found[-1].first != top + 1 or min(room // size, wanted) < 1:
+                if not found or found[-1].first != top + 1 or min(room // size, requested) < 1:
                     found.append(SeqSpan(top + 1, top))
-                    room, wanted = max(max_bytes, size), PACK_RECORDS
-                taken = min(top - bottom + 1, room // size, wanted)
+                    room, requested = max(max_bytes, size), PACK_RECORDS
+                taken = min(top - bottom + 1, room // size, requested)
                 found[-1] = SeqSpan(top - taken + 1, found[-1].last)
-                room, wanted, top = room - taken * size, wanted - taken, top - taken
+                room, requested, top = room - taken * size, requested - taken, top - taken
     return found
 
 

@@ -118,13 +118,13 @@ class _FilteredRead(Generic[T]):
 
     def _read(self, window: SeqSpan | None) -> Steps[bool]:
         """Reads one pack, of a window or of all that comes next, and takes what matches; whether there is more."""
-        wanted = self._request
+        requested = self._request
         if window is not None:
             self._cursor = max(self._cursor, window.first - 1)
         request = ReadRequest(
             from_seq=self._cursor, limit=PACK_RECORDS, max_bytes=PACK_BYTES,
-            up_to=wanted.up_to if window is None else window.last,
-            epoch=None if self._begun else wanted.epoch,
+            up_to=requested.up_to if window is None else window.last,
+            epoch=None if self._begun else requested.epoch,
         )  # fmt: skip
         packed: Pack | None = yield from self._attempt(
             lambda resume: self._engine.read_as(self._topic, request, pack, resume, aside=True)
@@ -180,8 +180,8 @@ class _FilteredRead(Generic[T]):
 
     def _put(self, raw: bytes) -> bool:
         """Takes an entry into the answer; False if there is no room for it."""
-        wanted = self._request
-        if len(self._pieces) >= wanted.limit or (self._pieces and self._size + len(raw) > wanted.max_bytes):
+        requested = self._request
+        if len(self._pieces) >= requested.limit or (self._pieces and self._size + len(raw) > requested.max_bytes):
             return False
         self._pieces.append(raw)
         self._size += len(raw)
@@ -266,8 +266,8 @@ class FilteredDiff(_FilteredRead[ReadResult]):
         ranges = [(index, index + 1)]
         if self._suffixes and not without_nodes(view, ranges, self._suffixes):
             return None
-        wanted = self._request
-        return b"".join(project(view, ranges, wanted.include_tags, wanted.include_meta, wanted.include_data))
+        requested = self._request
+        return b"".join(project(view, ranges, requested.include_tags, requested.include_meta, requested.include_data))
 
     def _answer(self) -> ReadResult:
         topic = self._topic

@@ -168,9 +168,9 @@ def read_key(topic: Topic, spec: ReadSpec, skip_scan: IndexSkipScan, read: Read,
                     windows, through = skip
                     continue
         # Without a window no index file has what comes here: one read to the end.
-        wanted = spec if window is None else replace(spec, up_to=window.last)
+        requested = spec if window is None else replace(spec, up_to=window.last)
         try:
-            part: StreamSlice = yield Until(partial(read, wanted))
+            part: StreamSlice = yield Until(partial(read, requested))
         except TopicsError:
             if found is None:
                 raise

@@ -171,9 +171,25 @@ class _Progress:
     """What one query has looked at so far, what is left, and the message that it is at."""
 
     __slots__ = (
-        "ascending", "context", "deadline", "enough", "head", "index", "indexed", "left", "memory_range",
-        "planned_through", "query", "question", "scanned", "scanned_bytes", "skipped", "spent", "time_is_up", "topic",
-        "wanted",
+        "ascending",
+        "context",
+        "deadline",
+        "enough",
+        "head",
+        "index",
+        "indexed",
+        "left",
+        "memory_range",
+        "planned_through",
+        "query",
+        "question",
+        "requested",
+        "scanned",
+        "scanned_bytes",
+        "skipped",
+        "spent",
+        "time_is_up",
+        "topic",
     )  # fmt: skip
 
     def __init__(self, context: QueryContext, topic: Topic, query: Query, deadline: float, head: int | None) -> None:
@@ -182,7 +198,7 @@ class _Progress:
         self.query = query
         self.deadline = deadline
         self.head = topic.head if head is None else head
-        self.wanted, self.ascending = _wanted(query, SeqSpan(first_readable(topic), self.head))
+        self.requested, self.ascending = _requested_span(query, SeqSpan(first_readable(topic), self.head))
         self.index: FedIndex
         self.memory_range: SeqSpan | None = None
         """What the memory index was asked about."""
@@ -216,8 +232,8 @@ class _Progress:
 
     def plan_older(self) -> bool:
         """Plans what the memory index does not have and nobody has looked at; whether there is anything."""
-        first = max(self.wanted.first, self.planned_through + 1)
-        last = min(self.index.start, self.wanted.last)
+        first = max(self.requested.first, self.planned_through + 1)
+        last = min(self.index.start, self.requested.last)
         self.planned_through = max(last, self.planned_through)
         self.left = self.plan_range(first, last) if first <= last else []
         if not self.ascending:
@@ -293,14 +309,14 @@ class _Progress:
 
     def outcome(self, result: Result) -> Outcome:
         self.spent = self.spent or result.spent
-        wanted, memory_range = self.wanted, self.memory_range
+        requested, memory_range = self.requested, self.memory_range
         missed: list[SeqSpan] = []
         if not self.enough:
             missed += (*(SeqSpan(part.first, part.last) for part in self.left), *self.skipped)
             # Behind what was, or would have been, scanned.
-            begin = max(wanted.first, self.planned_through + 1)
-            missed.append(SeqSpan(begin if memory_range is None else max(begin, memory_range.last + 1), wanted.last))
-        looked = memory_range or SeqSpan(wanted.first, wanted.first - 1)
+            begin = max(requested.first, self.planned_through + 1)
+            missed.append(SeqSpan(begin if memory_range is None else max(begin, memory_range.last + 1), requested.last))
+        looked = memory_range or SeqSpan(requested.first, requested.first - 1)
         return account(
             self.topic, result, self.head, looked, self.scanned, self.scanned_bytes, self.indexed, missed, self.spent
         )
@@ -364,7 +380,7 @@ def execute_query(
 
 def _ask_memory_index(progress: _Progress) -> Steps[Result | None]:
     """Fills the memory index and asks it. None where there is something older to be looked at first."""
-    context, index, wanted = progress.context, progress.index, progress.wanted
+    context, index, requested = progress.context, progress.index, progress.requested
     filled: object = None
     if index.through < progress.head:
         try:
@@ -375,7 +391,7 @@ def _ask_memory_index(progress: _Progress) -> Steps[Result | None]:
     if filled is not _LATE and progress.ascending and progress.plan_older():
         # Meanwhile some of what was in the index has fallen out of it, or did not fit into it.
         return (yield from _open_question(progress, _NOTHING, stays=True)) if progress.question is None else None
-    span = SeqSpan(max(wanted.first, index.start + 1), min(wanted.last, index.through, progress.head))
+    span = SeqSpan(max(requested.first, index.start + 1), min(requested.last, index.through, progress.head))
     progress.memory_range = span
     question = progress.question
     if question is None:
@@ -523,7 +539,7 @@ def _mapped(parts: list[IndexedRange]) -> tuple[Mapped, ...]:
     return tuple([Mapped(one.path, one.first, one.last) for one in parts])
 
 
-def _wanted(query: Query, everything: SeqSpan) -> tuple[SeqSpan, bool]:
+def _requested_span(query: Query, everything: SeqSpan) -> tuple[SeqSpan, bool]:
     """What a query has to look at, and whether it begins with the oldest."""
     if not isinstance(query, SearchQuery):
         return everything, False

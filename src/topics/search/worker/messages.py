@@ -59,9 +59,9 @@ class Hits(msgspec.Struct, array_like=True, frozen=True):
         keys = [None if values is None else values[begin:end] for values in self.keys]
         return Hits(self.seqs[begin:end], self.scores[begin:end], keys)
 
-    def only(self, wanted: Container[int]) -> "Hits":
+    def only(self, requested: Container[int]) -> "Hits":
         """Those of some seqs, in the same order."""
-        chosen = [seq in wanted for seq in self.seqs]
+        chosen = [seq in requested for seq in self.seqs]
         keys = [None if values is None else list(compress(values, chosen)) for values in self.keys]
         return Hits(list(compress(self.seqs, chosen)), list(compress(self.scores, chosen)), keys)
 

@@ -135,10 +135,10 @@ class HeldIndex:
         self._reader.fill(index, decoder, numbers, raws, keys)
         return sum(map(len, raws))
 
-    def _keys_in(self, view: View, wanted: bool) -> list[str | None]:
+    def _keys_in(self, view: View, requested: bool) -> list[str | None]:
         keys: list[str | None] = [None] * view.count
         known = self._known_keys
-        for index, text in tag_texts(view, 0, view.count) if wanted else ():
+        for index, text in tag_texts(view, 0, view.count) if requested else ():
             key = known.get(text)
             if key is None:
                 key = known[text] = tag_value(text)
@@ -216,7 +216,7 @@ class RunningQuery:
         """Asks the index about a range of its entries."""
         parts = self.held.parts(first, last, removed)
         for part in reversed(parts) if self._ascending else parts:
-            if self._running.wants(part.span):
+            if self._running.needs_span(part.span):
                 self._running.take(part)
 
     def take_entries(self, pieces: tuple[Piece, ...], body: memoryview) -> None:
@@ -226,7 +226,7 @@ class RunningQuery:
             return
         last = pieces[-1]
         span = Span(pieces[0].first_seq, last.first_seq + last.count - 1, count, "segment")
-        if self._running.wants(span):
+        if self._running.needs_span(span):
             self._scanned += count
             index, _ = self.held.columns(self._names(), pieces, body, isinstance(self._running, KeyListPlan))
             self._running.take(MemoryIndexPart(index, span))
@@ -235,7 +235,7 @@ class RunningQuery:
         """Asks an index file about a range of its entries."""
         rows = index_file.count_between(first, last)
         span = Span(first, last, rows, "index")
-        if self._running.wants(span):
+        if self._running.needs_span(span):
             before = self._running.coverage.looked_at
             self._running.take(IndexFilePart(index_file, span, self.held.plan, removed, self._result_cache))
             self._indexed += self._running.coverage.looked_at - before
@@ -345,8 +345,8 @@ class OpenIndexFiles:
 
 
 def filter_records(head: Filter, body: memoryview) -> Result:
-    wanted = free_filter(head.filter)
-    fields, matches = wanted.fields, wanted.matches
+    requested = free_filter(head.filter)
+    fields, matches = requested.fields, requested.matches
     seqs: list[int] = []
     scanned = 0
     for first_seq, view in views(head.pieces, body):

@@ -115,10 +115,10 @@ def reconcile(
 
 def _fresh_deletes(topic: CatalogTopic, known: ArchivedTopic, state: ArchiveState) -> Mask:
     """Deletes of the catalog that files still hold and that are not masked yet."""
-    told = removals(topic, known.catalog)
-    if not told:
+    reported = removals(topic, known.catalog)
+    if not reported:
         return Mask.of(())
-    return Mask.of(told).intersection(Mask.of(state.spans_of(topic.topic_id))).minus(known.deleted)
+    return Mask.of(reported).intersection(Mask.of(state.spans_of(topic.topic_id))).minus(known.deleted)
 
 
 def removals(topic: CatalogTopic, since: int) -> list[tuple[int, int]]:
@@ -186,12 +186,12 @@ class MissingFiles(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         files = [*self.rebuilt, *self.lost]
-        told = f"{len(files)} file(s) of the archive are missing, such as {files[0]}"
+        reported = f"{len(files)} file(s) of the archive are missing, such as {files[0]}"
         if self.rebuilt:
-            told += f"; {len(self.rebuilt)} are rebuilt from the log"
+            reported += f"; {len(self.rebuilt)} are rebuilt from the log"
         if self.lost:
-            told += f"; {len(self.lost)} have records that the log no longer has: put them back from a copy"
-        return told
+            reported += f"; {len(self.lost)} have records that the log no longer has: put them back from a copy"
+        return reported
 
 
 def missing_files(

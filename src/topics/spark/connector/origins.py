@@ -182,12 +182,12 @@ class SegmentOrigin:
 
     def report(self, spans: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, SeqRange, str]]:
         self._reload()
-        told = []
+        reported = []
         for name, epoch, after, to in spans:
             topic = self._known(name, epoch)
             if topic is not None:
-                told += [(name, part, reason) for part, reason in losses_within(topic, [(after + 1, to)])]
-        return told
+                reported += [(name, part, reason) for part, reason in losses_within(topic, [(after + 1, to)])]
+        return reported
 
     def _expired(self, topic: CatalogTopic) -> Ranges:
         files = guest_files(self._layout.cold_root)
@@ -212,8 +212,8 @@ def lost_of(topic: CatalogTopic) -> Ranges:
 def losses_within(topic: CatalogTopic, ranges: Ranges) -> list[tuple[SeqRange, str]]:
     """The losses of a catalog within some ranges, with reasons."""
     evicted: Ranges = [(1, topic.evict_floor - 1)] if topic.evict_floor > 1 else []
-    told = [(part, "cap or ttl") for part in intersection(ranges, evicted)]
-    return told + [(part, "crash or corrupt") for part in intersection(ranges, union(topic.lost))]
+    reported = [(part, "cap or ttl") for part in intersection(ranges, evicted)]
+    return reported + [(part, "crash or corrupt") for part in intersection(ranges, union(topic.lost))]
 
 
 def _position(topic: CatalogTopic, old: Ranges) -> Position:

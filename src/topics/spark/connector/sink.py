@@ -90,19 +90,19 @@ class _Sink:
 
     def commit_all(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commits the parts in the order of the partitions."""
-        told = sorted(_told(messages), key=lambda written: written.partition)
-        if not told:
+        reported = sorted(_written_messages(messages), key=lambda written: written.partition)
+        if not reported:
             return  # There was no partition.
-        step = told[0].step
+        step = reported[0].step
         with self._client() as client:
-            parts = [part for written in told for part in written.parts]
+            parts = [part for written in reported for part in written.parts]
             client.commit_transaction(step.id, step.sequence, attempt=step.attempt, parts=parts)
 
     def abort_all(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Aborts the transaction where possible; otherwise the server drops it after its timeout."""
-        told = _told(messages)
-        if told:
-            step = told[0].step
+        reported = _written_messages(messages)
+        if reported:
+            step = reported[0].step
             try:
                 with self._client() as client:
                     client.abort_transaction(step.id, step.sequence, attempt=step.attempt)
@@ -110,7 +110,7 @@ class _Sink:
                 pass
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+def _written_messages(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
     return [message for message in messages if isinstance(message, Written)]
 
 

@@ -91,8 +91,8 @@ def check_typed(options: ReadOptions, versions: Versions, generation: str | None
     there = written_schema(columns.columns)
     wrong = [one.name for one in requested if one.name not in there.names or there.field(one.name).type != one.type]
     if wrong:
-        told = ", ".join(f"{field.name} {field.type}" for field in there)
-        raise SchemaChangedError(f"{name} has no column {', '.join(wrong)} of that type; there are {told}")
+        reported = ", ".join(f"{field.name} {field.type}" for field in there)
+        raise SchemaChangedError(f"{name} has no column {', '.join(wrong)} of that type; there are {reported}")
 
 
 def in_columns(batches: Iterable[pa.RecordBatch], versions: Versions) -> Iterator[pa.RecordBatch]:

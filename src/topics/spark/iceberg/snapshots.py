@@ -57,8 +57,8 @@ def snapshot_of(
 
 def made_ms(snapshot: Snapshot) -> int:
     """When a snapshot was made, by the clock at that time."""
-    told = snapshot.summary.additional_properties.get(_MADE, "") if snapshot.summary is not None else ""
-    return int(told) if told.isdigit() else snapshot.timestamp_ms
+    reported = snapshot.summary.additional_properties.get(_MADE, "") if snapshot.summary is not None else ""
+    return int(reported) if reported.isdigit() else snapshot.timestamp_ms
 
 
 def schema_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
@@ -101,11 +101,11 @@ def summary_of(
     """The snapshot summary, from which engines answer `count(*)` without opening a file."""
     came, went = _counts(added), _counts(removed)
     known: Mapping[str, str] = before.summary.additional_properties if before is not None and before.summary else {}
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for total, (plus, minus) in _TOTALS.items():
-        told[total] = str(int(known.get(total, "0")) + came.get(total, 0) - went.get(total, 0))
-        told |= {name: str(one[total]) for name, one in ((plus, came), (minus, went)) if one.get(total)}
-    return Summary(_operation(came, went, same_rows), **told)
+        reported[total] = str(int(known.get(total, "0")) + came.get(total, 0) - went.get(total, 0))
+        reported |= {name: str(one[total]) for name, one in ((plus, came), (minus, went)) if one.get(total)}
+    return Summary(_operation(came, went, same_rows), **reported)
 
 
 def _counts(files: Iterable[DataFile]) -> dict[str, int]:

@@ -402,9 +402,9 @@ class TableFollower:
         """The number of the commit that the table has followed; None when unknown."""
 
     def follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
-        told, self._followed = self._followed, None
+        reported, self._followed = self._followed, None
         # The events are those of one commit. A failed commit may still be in the ledger.
-        next_one = told is not None and state.number == told + bool(events)
+        next_one = reported is not None and state.number == reported + bool(events)
         done = self._follow(state, events, now_ms) if next_one else self._follow_all(state, now_ms)
         # Set last: after a failure the whole state is passed again.
         self._followed = state.number

@@ -148,7 +148,7 @@ class TypedTable:
         # After any failure from here on, the table is opened again.
         self._opened, self._seen = False, ()
         same = choice.current and self._generation == choice.generation
-        fresh = [one for path, one in choice.desired.items() if same and path not in shown and self._is_apart(one)]
+        fresh = [one for path, one in choice.desired.items() if same and path not in shown and self._overlaps_none(one)]
         if fresh:
             # Appends get a snapshot of their own, so that streaming readers can skip all others.
             self._table.follow({one.path: one for one in fresh}, now_ms)
@@ -162,7 +162,7 @@ class TypedTable:
         self._retire(now_ms)
         self._opened = True
 
-    def _is_apart(self, one: TableFile) -> bool:
+    def _overlaps_none(self, one: TableFile) -> bool:
         """Whether no shown file overlaps its seqs."""
         first, last = one.file.runs[0].first_seq, one.file.runs[-1].last_seq
         return all(

@@ -42,7 +42,7 @@ class Rewrite(msgspec.Struct, frozen=True, tag="rewrite"):
         return sum(ref.text_bytes for ref in self.refs)
 
 
-def count_gone(topic: CatalogTopic, first: int, last: int) -> int:
+def count_removed(topic: CatalogTopic, first: int, last: int) -> int:
     """The number of deleted entries of a range. Where the first live entry is in a segment with deletes some are
     counted twice, which only makes the count greater."""
     left = 0
@@ -58,7 +58,7 @@ def within(topic: CatalogTopic, first: int, last: int) -> Iterator[CatalogSegmen
             yield segment
 
 
-def known_gone(file: IndexFileEntry) -> int:
+def known_removed(file: IndexFileEntry) -> int:
     """The deleted entries when a file was built. Files of an earlier version only have their missing rows."""
     return file.last - file.first + 1 - file.rows if file.gone is None else file.gone
 
@@ -69,7 +69,7 @@ def noted(manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> tuple[In
 
 
 def _noted(file: IndexFileEntry, topic: CatalogTopic, now_ms: int) -> IndexFileEntry:
-    if file.spoiled_ms is not None or count_gone(topic, file.first, file.last) <= known_gone(file):
+    if file.spoiled_ms is not None or count_removed(topic, file.first, file.last) <= known_removed(file):
         return file
     return msgspec.structs.replace(file, spoiled_ms=now_ms)
 

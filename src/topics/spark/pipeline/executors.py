@@ -63,8 +63,8 @@ def job_errors() -> tuple[type[Exception], ...]:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     # py4j first names the object that was called; Java's message follows.
-    told = [line.removeprefix(": ") for line in lines if not line.startswith("An error occurred while calling ")]
-    return (told or lines)[0]
+    reported = [line.removeprefix(": ") for line in lines if not line.startswith("An error occurred while calling ")]
+    return (reported or lines)[0]
 
 
 class InlineExecutor:

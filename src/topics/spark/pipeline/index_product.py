@@ -17,10 +17,10 @@ from topics.spark.index_builds.index_plan import (
     Merge,
     Move,
     Rewrite,
-    count_gone,
+    count_removed,
     due_ms,
     emptied,
-    known_gone,
+    known_removed,
     merges,
     moves,
     over,
@@ -258,7 +258,7 @@ class IndexProduct:
                 if made.moved:
                     manifest = with_moved(manifest, made.moved, now_ms)
                 else:
-                    manifest = with_files(manifest, _with_gone_counts(made, manifest, topic), made.replaced, now_ms)
+                    manifest = with_files(manifest, _with_removed_counts(made, manifest, topic), made.replaced, now_ms)
         self._save(reconciled(manifest, topic, now_ms))
 
     def due_ms(self) -> int | None:
@@ -303,14 +303,14 @@ class IndexProduct:
         self._loaded = True
 
 
-def _with_gone_counts(made: IndexMade, manifest: IndexManifest, topic: CatalogTopic) -> list[IndexFileEntry]:
+def _with_removed_counts(made: IndexMade, manifest: IndexManifest, topic: CatalogTopic) -> list[IndexFileEntry]:
     """New files with their counts of deleted entries: for a merged file the sum of its sources, for a file built from
     segments the count of the catalog it was planned by."""
     if not made.is_merged:
-        return [msgspec.structs.replace(file, gone=count_gone(topic, file.first, file.last)) for file in made.files]
+        return [msgspec.structs.replace(file, gone=count_removed(topic, file.first, file.last)) for file in made.files]
     before = [file for file in manifest.files if file.name in made.replaced]
     spoiled = [file.spoiled_ms for file in before if file.spoiled_ms is not None]
-    gone = sum(known_gone(file) for file in before)
+    gone = sum(known_removed(file) for file in before)
     return [
         msgspec.structs.replace(
             file,

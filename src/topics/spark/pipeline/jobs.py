@@ -70,7 +70,7 @@ def _bisect(executor: JobRunner, pieces: list[Piece], alone: bool, bisection: Fa
     else:
         parts = [[half] for half in split_piece(pieces[0])]
         if len(parts) == 1:
-            _run_alone(executor, pieces[0], bisection)
+            _run_single(executor, pieces[0], bisection)
             return
     for part in parts:
         if len(part) == 1 and _single_topic(part[0]) in bisection.failed_topics:
@@ -85,7 +85,7 @@ def _bisect(executor: JobRunner, pieces: list[Piece], alone: bool, bisection: Fa
                 _bisect(executor, list(left.values()), len(part) == 1, bisection)
 
 
-def _run_alone(executor: JobRunner, piece: Piece, bisection: FailureBisection) -> None:
+def _run_single(executor: JobRunner, piece: Piece, bisection: FailureBisection) -> None:
     executor.probe()
     left = {0: piece}
     try:

@@ -85,7 +85,7 @@ def resolve(
         if name in reconfigure:
             continue
         if name in given and getattr(settings, name) != value:
-            conflicts[name] = f"{name} is {_told(getattr(settings, name))}, and {_told(value)} is recorded"
+            conflicts[name] = f"{name} is {_as_text(getattr(settings, name))}, and {_as_text(value)} is recorded"
         kept[name] = value
     if conflicts:
         raise _conflict(list(conflicts.values()), list(conflicts), where)
@@ -184,15 +184,15 @@ def _write(fs: FileSystem, folder: str, values: Record) -> None:
         replace_file(fs, path, data)
 
 
-def _conflict(told: Collection[str], names: Collection[str], where: str) -> SettingsConflictError:
+def _conflict(reported: Collection[str], names: Collection[str], where: str) -> SettingsConflictError:
     return SettingsConflictError(
-        f"{'; '.join(told)} ({where}): a run with other settings than the archive was made with could remove data. "
+        f"{'; '.join(reported)} ({where}): a run with other settings than the archive was made with could remove data. "
         f"Leave out {', '.join(_SETTINGS[name].env for name in names)} to go on as recorded, or add --reconfigure "
         f"{','.join(names)} to change it"
     )
 
 
-def _told(value: object) -> str:
+def _as_text(value: object) -> str:
     return "not set" if value is None else repr(value)
 
 

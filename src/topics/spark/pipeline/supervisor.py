@@ -99,8 +99,8 @@ class Supervisor:
 
     def start(self) -> None:
         if self.enabled and self.reason is not None:
-            told = _log.warning if self.archives else _log.info
-            told(
+            reported = _log.warning if self.archives else _log.info
+            reported(
                 "the pipeline cannot run",
                 extra={"reason": self.reason, "install": INSTALL},
             )

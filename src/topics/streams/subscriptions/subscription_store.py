@@ -293,15 +293,15 @@ _LOOKED_AT_ONCE = 500
 
 
 class Links:
-    def __init__(self, streams: Streams, book: SubscriptionTable, news: Callable[[Subscription], None]) -> None:
+    def __init__(self, streams: Streams, table: SubscriptionTable, news: Callable[[Subscription], None]) -> None:
         self._streams = streams
         self._engine = streams.engine
-        self._book = book
+        self._table = table
         self._news = news
         """Called with a subscription that has new entries."""
         self.coming: list[Subscription] = []
         """Those that are being made: what comes to be meanwhile is theirs, too."""
-        for subscription in book.all.values():
+        for subscription in table.all.values():
             for name in self.matching(subscription):
                 if name not in subscription.left_out or subscription.left_out[name] != self.epoch(name):
                     subscription.links.setdefault(name, Link(explicit=False))
@@ -371,7 +371,7 @@ class Links:
     def look(self, subscription: Subscription, name: str) -> None:
         """Check whether a stream has new entries, and watch it."""
         link = subscription.links.get(name)
-        if link is None or self._book.all.get(subscription.id) is not subscription:
+        if link is None or self._table.all.get(subscription.id) is not subscription:
             return
         if link.unwatch is None:
 
@@ -424,7 +424,7 @@ class Links:
     def _added(self, topic: Topic) -> None:
         if is_server_name(topic.name):
             return
-        for subscription in [*self._book.all.values(), *self.coming]:
+        for subscription in [*self._table.all.values(), *self.coming]:
             if topic.name in subscription.links or subscription.matches(topic.name):
                 # What was acknowledged or taken out before was another stream of that name.
                 subscription.left_out.pop(topic.name, None)

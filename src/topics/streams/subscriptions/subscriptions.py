@@ -80,8 +80,8 @@ class Subscriptions:
         self._engine = streams.engine
         self._limits = limits or SubscriptionLimits()
         self._allow_loopback = allow_loopback
-        self._book = SubscriptionTable(streams.engine)
-        self._wakes = Wakes(streams, self._book, deliver, later)
+        self._table = SubscriptionTable(streams.engine)
+        self._wakes = Wakes(streams, self._table, deliver, later)
         self._links = self._wakes.links
         self._leases = self._wakes.leases
         self._wakes.finished = self._finished
@@ -91,13 +91,13 @@ class Subscriptions:
 
     def start(self) -> None:
         """Begins to watch; what piled up meanwhile wakes at once."""
-        for subscription in list(self._book.all.values()):
+        for subscription in list(self._table.all.values()):
             for name in list(subscription.links):
                 self._links.look(subscription, name)
 
     @property
     def signer(self) -> Signer:
-        return self._book.signer
+        return self._table.signer
 
     def put(
         self,
@@ -113,7 +113,7 @@ class Subscriptions:
         request.check()
         if request.webhook is not None:
             check_url(request.webhook.url, self._allow_loopback)
-        known = self._book.all.get(subscription_id)
+        known = self._table.all.get(subscription_id)
         if known is not None:
             if not known.is_within(owner):
                 raise SubscriptionTakenError(subscription_id)
@@ -138,7 +138,7 @@ class Subscriptions:
             if error is not None:
                 failed(error)
             else:
-                self._book.add(made)
+                self._table.add(made)
                 done(made, True)
                 self._links.look_at(made, list(made.links))
             for waiting in self._come(subscription_id, owner):
@@ -166,7 +166,7 @@ class Subscriptions:
             self._engine.defer(lambda: _try(lambda: self._keep(made, rest, done), done))
             return
         acked = {name: link.acked for name, link in made.links.items()}
-        self._book.write([put_change(made), *ack_changes(made, acked)], done)
+        self._table.write([put_change(made), *ack_changes(made, acked)], done)
 
     def _come(self, subscription_id: str, owner: Owner) -> list[Callable[[], None]]:
         """One that was on its way is kept, or is not; gives those who waited for that."""
@@ -175,16 +175,16 @@ class Subscriptions:
 
     def _check_room(self, owner: Owner) -> None:
         limits = self._limits
-        if limits.max_subscriptions and len(self._book.all) + len(self._coming) >= limits.max_subscriptions:
+        if limits.max_subscriptions and len(self._table.all) + len(self._coming) >= limits.max_subscriptions:
             raise ThrottledError.over_cap("max_subscriptions", limits.max_subscriptions)
         most = limits.max_subscriptions_per_key
-        if most and self._book.count_of(owner) + self._coming_of[owner] >= most:
+        if most and self._table.count_of(owner) + self._coming_of[owner] >= most:
             raise ThrottledError.over_cap("max_subscriptions_per_key", most)
 
     def get(self, subscription_id: str, asking: Owner = ()) -> Subscription:
         """The subscription, for somebody who is held to some prefixes. One that they have nothing to do with is not
         there for them."""
-        found = self._book.all.get(subscription_id)
+        found = self._table.all.get(subscription_id)
         if found is None or not found.is_within(asking):
             raise SubscriptionNotFoundError(subscription_id)
         return found
@@ -198,12 +198,12 @@ class Subscriptions:
         found = self.get(subscription_id)
 
         def written(error: TopicsError | None) -> None:
-            if error is None and self._book.all.get(subscription_id) is found:
-                self._book.remove(found)
+            if error is None and self._table.all.get(subscription_id) is found:
+                self._table.remove(found)
                 self._wakes.forget(found)
             done(error)
 
-        self._book.write([drop_change(found)], written)
+        self._table.write([drop_change(found)], written)
 
     def link(self, subscription_id: str, names: list[str], done: Outcome) -> None:
         """Adds streams by name; those that are there already begin at their end."""
@@ -221,7 +221,7 @@ class Subscriptions:
                 self._links.look(found, name)
             done(error)
 
-        self._book.write(changes, written)
+        self._table.write(changes, written)
 
     def unlink(self, subscription_id: str, name: str, done: Outcome) -> None:
         """Takes a stream out; one that the pattern fits stays out until another stream has the name."""
@@ -235,7 +235,7 @@ class Subscriptions:
                     found.left_out[name] = epoch
             done(error)
 
-        self._book.write([unlink_change(found, name, epoch)], written)
+        self._table.write([unlink_change(found, name, epoch)], written)
 
     def claim(self, subscription_id: str, worker: str, done: Callable[[Granted | TopicsError], None]) -> None:
         """Hands the subscription to a worker that asks for it."""
@@ -291,7 +291,7 @@ class Subscriptions:
 
     def _held(self, subscription_id: str, token: str, generation: int) -> Subscription:
         """The subscription that a worker speaks of. Whether there is one is told only to who once held it."""
-        if subscription_id not in self._book.all:
+        if subscription_id not in self._table.all:
             self._leases.check_token(subscription_id, token, generation)
         return self.get(subscription_id)
 
@@ -326,7 +326,7 @@ class Subscriptions:
             self._wakes.consider(subscription)
 
         if moved:
-            self._book.write(ack_changes(subscription, moved), written)
+            self._table.write(ack_changes(subscription, moved), written)
         else:
             written(None)
 

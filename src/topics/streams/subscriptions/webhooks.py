@@ -79,14 +79,14 @@ class Deliver(Protocol):
 
 
 class Wakes:
-    def __init__(self, streams: Streams, book: SubscriptionTable, deliver: Deliver, later: Later) -> None:
+    def __init__(self, streams: Streams, table: SubscriptionTable, deliver: Deliver, later: Later) -> None:
         self._streams = streams
         self._engine = streams.engine
-        self._book = book
+        self._table = table
         self._deliver = deliver
         self._later = later
-        self.leases = Leases(self._engine.entropy, later, book.mark, self.consider)
-        self.links = Links(streams, book, self.consider)
+        self.leases = Leases(self._engine.entropy, later, table.mark, self.consider)
+        self.links = Links(streams, table, self.consider)
         self._line = CallLine()
         self.finished: Callable[[Subscription, Claim], None] = lambda subscription, claim: None
         """Told when a webhook says that everything it was woken for is done."""
@@ -97,7 +97,7 @@ class Wakes:
         # What could not be told to a wake stream is tried by whatever comes first: a moment, or something new.
         rests = is_webhook and subscription.resting is not None
         busy = subscription.claim is not None or subscription.calling or rests
-        over = self._engine.is_closed or self._book.all.get(subscription.id) is not subscription
+        over = self._engine.is_closed or self._table.all.get(subscription.id) is not subscription
         if busy or over or not subscription.pending:
             return
         if is_webhook:
@@ -105,7 +105,7 @@ class Wakes:
                 self._call(subscription)
         elif not subscription.notified:
             subscription.notified = True
-            self._tell_wake_stream(subscription)
+            self._notify_wake_stream(subscription)
 
     def begin(self, subscription: Subscription, holder: str) -> Claim:
         """Hands a subscription out, with all that is new in its streams."""
@@ -138,7 +138,7 @@ class Wakes:
             if error is not None:
                 self._answered(subscription, claim, NotTaken(error.message))
                 return
-            signature = self._book.signer.header(body, self._engine.wall() // 1000)
+            signature = self._table.signer.header(body, self._engine.wall() // 1000)
             self._deliver(url, body, signature, lambda answer: self._answered(subscription, claim, answer))
 
         self.keep(subscription, written)
@@ -146,7 +146,7 @@ class Wakes:
     def keep(self, subscription: Subscription, done: Callable[[TopicsError | None], None]) -> None:
         """A generation is kept before anyone hears of it, so that no restart gives it out again."""
         try:
-            self._book.write([generation_change(subscription)], done)
+            self._table.write([generation_change(subscription)], done)
         except TopicsError as error:
             done(error)
 
@@ -174,7 +174,7 @@ class Wakes:
 
     def _rest(self, subscription: Subscription, reason: str) -> None:
         """Schedule a retry with exponential backoff."""
-        if self._book.all.get(subscription.id) is not subscription or subscription.resting is not None:
+        if self._table.all.get(subscription.id) is not subscription or subscription.resting is not None:
             return
         subscription.failures += 1
         subscription.last_error = reason
@@ -186,13 +186,13 @@ class Wakes:
         wait = min(_RETRY_S * 2 ** min(subscription.failures - 1, 16), _RETRY_S_MAX)
         subscription.resting = self._later(wait, again)
 
-    def _tell_wake_stream(self, subscription: Subscription) -> None:
+    def _notify_wake_stream(self, subscription: Subscription) -> None:
         event = {
             "type": "wake", "subscription_id": subscription.id, "generation": subscription.generation + 1,
             "streams": sorted(subscription.pending),
         }  # fmt: skip
 
-        def told(outcome: Appended | TopicsError) -> None:
+        def reported(outcome: Appended | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
                 # There is no such stream, or it takes nothing for now. Whoever asks can claim meanwhile.
                 subscription.notified = False
@@ -202,6 +202,6 @@ class Wakes:
 
         request = AppendRequest(body=_encode([event]), content_type="application/json")
         try:
-            self._streams.append(subscription.request.wake_stream or "", request, told)
+            self._streams.append(subscription.request.wake_stream or "", request, reported)
         except TopicsError as error:
-            told(error)
+            reported(error)

@@ -236,17 +236,19 @@ PAUSE_S = 0.01
 _ENTRIES_A_STEP = 500
 _NUMBERS_A_STEP = 2_000
 
-Told = Callable[[dict[str, Any]], None]
+EventWriter = Callable[[dict[str, Any]], None]
 
 
 class Reconciler:
-    def __init__(self, streams: Streams, log: Topic, told: Told, later: Later, skip: set[str], done: Done) -> None:
+    def __init__(
+        self, streams: Streams, log: Topic, write_event: EventWriter, later: Later, skip: set[str], done: Done
+    ) -> None:
         self._streams = streams
         self._engine = streams.engine
         self._log = log
         self._upto = log.head
         self._behind = streams.engine.next_topic_id
-        self._told = told
+        self._write_event = write_event
         self._later = later
         self._done = done
         self._standing: dict[str, Standing] = {}
@@ -306,16 +308,16 @@ class Reconciler:
         topic = self._engine.peek(believed.stream)
         now = self._engine.wall()
         if topic is None or not self._streams.is_listed(topic) or topic.epoch != believed.epoch:
-            self._told(end_of(believed, now))
+            self._write_event(end_of(believed, now))
             # Another stream that has the name by now is looked for with the new ones.
             return
         self._compared.add(believed.epoch)
         stands = standing_of(topic)
         if stands.contract != believed.contract:
-            self._told(event_of("profile" if stands.profile != believed.profile else "schema", topic, now))
+            self._write_event(event_of("profile" if stands.profile != believed.profile else "schema", topic, now))
         if stands.closed != believed.closed:
             # A stream of a weaker class may have been closed, and told so, and be open after a power cut.
-            self._told(event_of("closed" if stands.closed else "created", topic, now))
+            self._write_event(event_of("closed" if stands.closed else "created", topic, now))
 
     def _look_for_new(self, first: int) -> None:
         """What is there, and not in the log. A topic's number is its epoch: those that are older than the log, which
@@ -336,7 +338,7 @@ class Reconciler:
         if topic is None or topic.name in self.skip or is_server_name(topic.name):
             return
         if self._streams.is_listed(topic):
-            self._told(event_of("created", topic, self._engine.wall()))
+            self._write_event(event_of("created", topic, self._engine.wall()))
 
 
 BATCH_MAX = 500
@@ -361,9 +363,9 @@ class LifecycleLog:
 
     def start(self) -> None:
         """Begins to listen, and to write once the stream is there."""
-        self._engine.topic_added.subscribe(lambda topic: self._tell("created", topic))
-        self._engine.topic_removed.subscribe(self._gone)
-        self._engine.streams.changed.subscribe(self._tell)
+        self._engine.topic_added.subscribe(lambda topic: self._report_event("created", topic))
+        self._engine.topic_removed.subscribe(self._topic_deleted)
+        self._engine.streams.changed.subscribe(self._report_event)
         self._open()
 
     def _open(self) -> None:
@@ -380,11 +382,11 @@ class LifecycleLog:
 
     # Events
 
-    def _gone(self, topic: Topic) -> None:
+    def _topic_deleted(self, topic: Topic) -> None:
         if not is_retired(topic):
-            self._tell("deleted", topic)
+            self._report_event("deleted", topic)
 
-    def _tell(self, event: EventName, topic: Topic) -> None:
+    def _report_event(self, event: EventName, topic: Topic) -> None:
         if is_server_name(topic.name):
             return
         if self._reconciler is not None:
@@ -436,8 +438,8 @@ class LifecycleLog:
         topic = self._stream.topic
         if self._reconciler is not None or topic is None or self._engine.is_closed:
             return
-        told = {record.tag for record in self._pending if record.tag is not None}
-        self._reconciler = Reconciler(self._streams, topic, self._late, self._later, told, self._done)
+        write_event = {record.tag for record in self._pending if record.tag is not None}
+        self._reconciler = Reconciler(self._streams, topic, self._late, self._later, write_event, self._done)
         self._reconciler.begin()
 
     def _late(self, event: dict[str, Any]) -> None:

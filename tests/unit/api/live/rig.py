@@ -168,14 +168,14 @@ class Follower:
 
     def story(self) -> list[object]:
         """The same in short: the seqs of records, and other frames by their kind."""
-        told: list[object] = []
+        reported: list[object] = []
         for message in self.take():
             if message["kind"] == "records":
                 records = message["records"]
                 assert isinstance(records, list)
-                told.append([record["$seq"] for record in records])
+                reported.append([record["$seq"] for record in records])
             elif message["kind"] == "tombstone":
-                told.append((message["reason"], message["gap_from"], message["gap_to"]))
+                reported.append((message["reason"], message["gap_from"], message["gap_to"]))
             else:
-                told.append(message["kind"])
-        return told
+                reported.append(message["kind"])
+        return reported

@@ -25,7 +25,7 @@ class FakeCall:
         self.waits: set[Any] = set()
         self.gone: Callable[[], None] = lambda: None
 
-    def on_gone(self, callback: Callable[[], None]) -> None:
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
         self.gone = callback
 
 

@@ -115,7 +115,7 @@ class World:
     def ask_together(self, head: RequestHead, *bodies: bytes) -> list[Exchange]:
         """Asks with bodies of one length that came in one piece."""
         exchanges = [Exchange(head, self.client, self.clock.monotonic(), True, True, body) for body in bodies]
-        gather = self.api.gatherer(head) if self.gathers else None
+        gather = self.api.batch_handler(head) if self.gathers else None
         if gather is None or not gather(exchanges, len(bodies[0])):
             for exchange in exchanges:
                 self.api.handle(exchange)
@@ -162,7 +162,7 @@ def test_who_brings_several_records_is_not_gathered_for_a_while() -> None:
     backoff = world.match(head).backoff
     assert (backoff.remaining, world.match(other).backoff.remaining) == (BACKOFF_REQUESTS, 0)
     exchange = Exchange(head, world.client, world.clock.monotonic(), True, True, one)
-    gather = world.api.gatherer(head)
+    gather = world.api.batch_handler(head)
     assert gather is not None
     assert [gather([exchange], len(one)) for _ in range(BACKOFF_REQUESTS)] == [False] * BACKOFF_REQUESTS
     assert gather([exchange], len(one))
@@ -215,8 +215,8 @@ def test_a_new_key_is_no_reason_to_go_the_long_way_and_a_known_one_is() -> None:
     flush(world.engine)
     world.ask(head, body)
     assert sorted(world.client.statuses) == [200, 200, 200, 200, 200, 409]
-    told = sorted((answer["first_seq"], answer["deduped"]) for answer in world.answers() if "error" not in answer)
-    assert told == [(2, False), (2, True), (2, True), (3, False), (4, False)]
+    reported = sorted((answer["first_seq"], answer["deduped"]) for answer in world.answers() if "error" not in answer)
+    assert reported == [(2, False), (2, True), (2, True), (3, False), (4, False)]
     assert values(world.engine, "a") == [0, 1, 3, 4]
 
 

@@ -131,7 +131,7 @@ def test_what_is_written_meanwhile_comes_behind_what_was_gathered() -> None:
     watch.events()
     run_queue = watch.rig.run_queue
     run_queue.running = True
-    watch.sink.gather(SHARED.caught_up("t000", 1))
+    watch.sink.buffer(SHARED.caught_up("t000", 1))
     assert watch.channel.writes == []
     watch.sink.end()
     run_queue.running = False

@@ -149,9 +149,9 @@ def test_every_topic_of_a_run_is_checked() -> None:
         await heard(wire, 1)
         texts = [publish(1), publish(2), publish(3, topic="other"), publish(4)]
         wire.protocol.data_received(b"".join(frame(TEXT, text) for text in texts))
-        told = (await heard(wire, 5))[1:]
-        assert [one["op"] for one in told] == ["ack", "ack", "error", "ack"]
-        assert told[2]["code"] == "forbidden"
+        reported = (await heard(wire, 5))[1:]
+        assert [one["op"] for one in reported] == ["ack", "ack", "error", "ack"]
+        assert reported[2]["code"] == "forbidden"
         assert sorted(site.engine.core.directory.resident) == ["t"]
         for key in site.keys:
             key.revoke()

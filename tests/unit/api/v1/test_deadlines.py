@@ -27,12 +27,12 @@ def test_an_answered_request_is_let_go_at_once() -> None:
 
 def test_only_what_is_not_answered_is_missed() -> None:
     async def missed() -> list[str]:
-        told: list[str] = []
+        reported: list[str] = []
         waiting = Deadlines(0.0)
-        answered = waiting.begin(lambda: told.append("answered"))
-        waiting.begin(lambda: told.append("late"))
+        answered = waiting.begin(lambda: reported.append("answered"))
+        waiting.begin(lambda: reported.append("late"))
         assert answered.met()
         await asyncio.sleep(3 * writes._TICK_S)
-        return told
+        return reported
 
     assert asyncio.run(missed()) == ["late"]

@@ -59,14 +59,14 @@ ENTRIES = [
 ]
 
 
-def shown_generally(config: SearchConfig, raw: bytes, wanted: tuple[str, ...] | None) -> bytes:
+def shown_generally(config: SearchConfig, raw: bytes, requested: tuple[str, ...] | None) -> bytes:
     fields = declared_fields(config, 1)(parse("entry", raw))
-    return encode(fields if wanted is None else {name: fields[name] for name in wanted if name in fields})
+    return encode(fields if requested is None else {name: fields[name] for name in requested if name in fields})
 
 
-def check(config: SearchConfig, raws: list[bytes], wanted: tuple[str, ...] | None = None) -> None:
-    shown = HitFields(config, 1).of(raws, wanted)
-    assert [encode(one) for one in shown] == [shown_generally(config, raw, wanted) for raw in raws]
+def check(config: SearchConfig, raws: list[bytes], requested: tuple[str, ...] | None = None) -> None:
+    shown = HitFields(config, 1).of(raws, requested)
+    assert [encode(one) for one in shown] == [shown_generally(config, raw, requested) for raw in raws]
 
 
 @pytest.mark.parametrize("description", DESCRIPTIONS)
@@ -82,8 +82,8 @@ def test_every_entry_is_shown_as_in_the_general_way(description: str) -> None:
 def test_what_is_wanted_comes_in_the_order_in_which_it_is(description: str) -> None:
     config = DESCRIPTIONS[description]
     names = tuple(reversed(config.fields))
-    for wanted in (names, names[:1], ()):
-        check(config, ENTRIES, wanted)
+    for requested in (names, names[:1], ()):
+        check(config, ENTRIES, requested)
 
 
 def test_a_field_of_a_later_version_is_not_there_yet() -> None:

@@ -50,21 +50,24 @@ def test_a_control_event_says_only_what_there_is_to_say() -> None:
 
 def test_a_deadline_is_met_or_missed_and_never_both() -> None:
     async def play() -> list[str]:
-        told: list[str] = []
+        reported: list[str] = []
         deadlines = Deadlines(0.0)
-        met, missed = deadlines.begin(lambda: told.append("met")), deadlines.begin(lambda: told.append("missed"))
+        met, missed = (
+            deadlines.begin(lambda: reported.append("met")),
+            deadlines.begin(lambda: reported.append("missed")),
+        )
         assert met.met() and not met.met()
-        while not told:
+        while not reported:
             await asyncio.sleep(0.01)
         assert not missed.met()
-        return told
+        return reported
 
     assert run(play()) == ["missed"]
 
 
 def test_a_deadline_that_fails_keeps_no_other_from_its_end() -> None:
     async def play() -> list[str]:
-        told: list[str] = []
+        reported: list[str] = []
         complaints: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["exception"]))
         deadlines = Deadlines(0.0)
@@ -73,14 +76,14 @@ def test_a_deadline_that_fails_keeps_no_other_from_its_end() -> None:
             raise RuntimeError("it was answered already")
 
         deadlines.begin(fail)
-        deadlines.begin(lambda: told.append("beside it"))
-        while not told:
+        deadlines.begin(lambda: reported.append("beside it"))
+        while not reported:
             await asyncio.sleep(0.01)
-        deadlines.begin(lambda: told.append("behind it"))
-        while len(told) < 2:
+        deadlines.begin(lambda: reported.append("behind it"))
+        while len(reported) < 2:
             await asyncio.sleep(0.01)
         assert len(complaints) == 1
-        return told
+        return reported
 
     assert run(play()) == ["beside it", "behind it"]
 
@@ -88,11 +91,11 @@ def test_a_deadline_that_fails_keeps_no_other_from_its_end() -> None:
 def test_only_what_is_not_answered_at_once_gets_a_deadline() -> None:
     async def play() -> None:
         pending = Pending()
-        told: list[str] = []
+        reported: list[str] = []
         assert pending.open and pending.met() and not pending.open
         late = Pending()
-        Deadlines(0.0).begin(lambda: told.append("missed"), late)
-        while not told:
+        Deadlines(0.0).begin(lambda: reported.append("missed"), late)
+        while not reported:
             await asyncio.sleep(0.01)
         assert not late.met()
 

@@ -76,7 +76,7 @@ class World:
 
     def ask(self, head: RequestHead, body: bytes = b'{"n":1}') -> Exchange:
         exchange = Exchange(head, self.client, self.clock.monotonic(), True, True, body)
-        gather = self.api.gatherer(head) if self.gathers else None
+        gather = self.api.batch_handler(head) if self.gathers else None
         if gather is None or not gather([exchange], len(body)):
             self.api.handle(exchange)
         return exchange
@@ -110,7 +110,7 @@ def test_who_sends_arrays_is_not_gathered_for_a_while() -> None:
         world.ask(head, b"[1,2]")
         flush(world.engine)
         assert (world.client.statuses, world.offsets()) == ([204], [2])
-        gather = world.api.gatherer(head)
+        gather = world.api.batch_handler(head)
         assert gather is not None
         exchange = Exchange(head, world.client, world.clock.monotonic(), True, True, b"3")
         assert [gather([exchange], 1) for _ in range(BACKOFF_REQUESTS)] == [False] * BACKOFF_REQUESTS

@@ -14,9 +14,9 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def answer_of(caller: WebhookCaller, url: str) -> Any:
-    told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    caller.deliver(url, b"{}", "signature", told.set_result)
-    return await asyncio.wait_for(told, 20)
+    reported: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    caller.deliver(url, b"{}", "signature", reported.set_result)
+    return await asyncio.wait_for(reported, 20)
 
 
 def call(serve: Serve) -> tuple[Any, WebhookCaller]:
@@ -27,9 +27,9 @@ def call(serve: Serve) -> tuple[Any, WebhookCaller]:
         caller = WebhookCaller(allow_loopback=True)
         async with receiver:
             port = receiver.sockets[0].getsockname()[1]
-            told = await answer_of(caller, f"http://127.0.0.1:{port}/hook")
+            reported = await answer_of(caller, f"http://127.0.0.1:{port}/hook")
             await caller.close()
-        return told, caller
+        return reported, caller
 
     return asyncio.run(play())
 
@@ -48,7 +48,7 @@ def body(text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "reported"),
     [
         (body(b'{"done": true}'), {"done": True}),
         (body(b""), {}),
@@ -59,10 +59,10 @@ def body(text: bytes) -> bytes:
         (body(b"x" * 70_000), NotTaken("its answer is too long")),
     ],
 )
-def test_an_answer_is_taken_or_told_why_not(answer: bytes, told: object) -> None:
+def test_an_answer_is_taken_or_told_why_not(answer: bytes, reported: object) -> None:
     found, caller = call(saying(answer))
-    assert found == told
-    assert (caller.calls, caller.failures) == (1, int(isinstance(told, NotTaken)))
+    assert found == reported
+    assert (caller.calls, caller.failures) == (1, int(isinstance(reported, NotTaken)))
 
 
 @pytest.mark.parametrize("answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nx"])

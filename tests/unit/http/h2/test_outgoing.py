@@ -46,10 +46,10 @@ class FakeStream:
         for part in parts:
             self.out.add(part)
         self.out.ended = ended
-        self.told: list[int] = []
+        self.reported: list[int] = []
 
     def sent(self, nbytes: int) -> None:
-        self.told.append(nbytes)
+        self.reported.append(nbytes)
 
 
 def test_streams_take_turns_by_frames_and_wait_aside_for_their_windows() -> None:
@@ -69,7 +69,7 @@ def test_streams_take_turns_by_frames_and_wait_aside_for_their_windows() -> None
     while outbox.step():
         pass
     assert session.sent[5:] == [(5, 1, True), (1, 16_384, False), (1, 3616, True)]
-    assert [sum(stream.told) for stream in streams] == [40_000, 20_000, 1, 0]
+    assert [sum(stream.reported) for stream in streams] == [40_000, 20_000, 1, 0]
 
 
 def test_a_stream_that_left_sends_nothing() -> None:

@@ -161,10 +161,10 @@ def test_errors_do_not_tell_secrets(
     for call in every_call(RemoteStore("s3://bucket/x")).values():
         with pytest.raises(StoreUnavailable) as caught:
             call()
-        told = str(caught.value)
-        assert "127.0.0.1:1" in told
-        assert len(told) < 500
-        assert not any(word in told for word in ("a-secret", "someone", "Signature", "Debug", "?"))
+        reported = str(caught.value)
+        assert "127.0.0.1:1" in reported
+        assert len(reported) < 500
+        assert not any(word in reported for word in ("a-secret", "someone", "Signature", "Debug", "?"))
 
 
 def test_what_a_call_may_take(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,10 +253,10 @@ def test_a_step_that_shows_nothing_waits_for_nobody(result: Result | SearchUnava
     async def test(world: World) -> None:
         world.committing = True
         world.come(1)
-        told: list[object] = []
-        world.turns.add([(told.append, result)])
+        reported: list[object] = []
+        world.turns.add([(reported.append, result)])
         await turns(1)
-        assert (told, world.seen) == ([result], [])
+        assert (reported, world.seen) == ([result], [])
         world.commit()
         await turns(2)
         assert world.seen == [1]
@@ -271,9 +271,9 @@ def test_a_step_that_shows_nothing_waits_for_nobody(result: Result | SearchUnava
 def test_an_answer_waits(result: Result) -> None:
     async def test(world: World) -> None:
         world.committing = True
-        told: list[object] = []
-        world.turns.add([(told.append, result)])
+        reported: list[object] = []
+        world.turns.add([(reported.append, result)])
         await turns(3)
-        assert told == []
+        assert reported == []
 
     run(test)

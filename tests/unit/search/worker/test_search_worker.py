@@ -89,8 +89,8 @@ def test_what_was_removed_is_left_out_of_each() -> None:
 
 def test_one_that_cannot_be_read_ends_the_row_and_is_not_part_of_it() -> None:
     session = QuerySession(broken="30")
-    told = session.ask(More(2, 1, mapped=ALL))
-    assert (told.looked_up, told.unreadable) == (2, "gone")
+    reported = session.ask(More(2, 1, mapped=ALL))
+    assert (reported.looked_up, reported.unreadable) == (2, "gone")
     assert session.ask(More(3, 1, mapped=ALL[3:])).looked_up == 1
     assert session.keys() == expected("10", "20", "40")
 
@@ -98,8 +98,8 @@ def test_one_that_cannot_be_read_ends_the_row_and_is_not_part_of_it() -> None:
 def test_a_query_is_finished_with_its_last_part() -> None:
     session = QuerySession()
     assert not session.ask(More(2, 1, mapped=ALL[:2])).is_final
-    told = session.ask(More(3, 1, mapped=ALL[2:], is_last=True))
-    assert (told.is_final, told.looked_up, set(told.keys)) == (True, 2, expected(*FILES))
+    reported = session.ask(More(3, 1, mapped=ALL[2:], is_last=True))
+    assert (reported.is_final, reported.looked_up, set(reported.keys)) == (True, 2, expected(*FILES))
     assert session.problem(Finish(4, 1)), "nothing is kept of it"
 
 
@@ -124,29 +124,29 @@ def test_one_query_does_not_hold_up_the_others_for_long() -> None:
     session = QuerySession(now=lambda: next(moments))
     left, rounds = ALL, 0
     while left:
-        told = session.ask(More(2 + rounds, 1, mapped=left))
-        assert told.looked_up == 1, "each goes on by one at least, and no further once the time is over"
-        left, rounds = left[told.looked_up :], rounds + 1
+        reported = session.ask(More(2 + rounds, 1, mapped=left))
+        assert reported.looked_up == 1, "each goes on by one at least, and no further once the time is over"
+        left, rounds = left[reported.looked_up :], rounds + 1
     assert session.keys() == expected(*FILES)
 
 
 def test_index_files_can_be_asked_with_the_question_itself() -> None:
     session = QuerySession()
-    told = session.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
-    assert (told.is_final, told.looked_up, set(told.keys)) == (True, COUNT, expected(*FILES))
+    reported = session.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
+    assert (reported.is_final, reported.looked_up, set(reported.keys)) == (True, COUNT, expected(*FILES))
     assert session.problem(Finish(3, 2)), "nothing is kept of it"
 
 
 def test_a_question_goes_on_where_an_index_file_of_it_cannot_be_read_or_time_is_over() -> None:
     session = QuerySession(broken="20")
-    told = session.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
-    assert (told.is_final, told.looked_up, told.unreadable) == (False, 1, "gone")
-    told = session.ask(More(3, 2, mapped=ALL[2:], is_last=True))
-    assert (told.is_final, set(told.keys)) == (True, expected("10", "30", "40"))
+    reported = session.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
+    assert (reported.is_final, reported.looked_up, reported.unreadable) == (False, 1, "gone")
+    reported = session.ask(More(3, 2, mapped=ALL[2:], is_last=True))
+    assert (reported.is_final, set(reported.keys)) == (True, expected("10", "30", "40"))
     moments = iter(range(1, 1_000))
     slow = QuerySession(now=lambda: next(moments))
-    told = slow.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
-    assert (told.is_final, told.looked_up) == (False, 1)
+    reported = slow.ask(AskMessage(2, 1, 1e9, 1, 0, (), KeysQuery(None, 100), ALL, stays=True, is_last=True))
+    assert (reported.is_final, reported.looked_up) == (False, 1)
     assert set(slow.ask(More(3, 2, mapped=ALL[1:2], is_last=True)).keys) == expected("10", "20")
 
 

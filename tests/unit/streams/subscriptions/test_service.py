@@ -53,8 +53,8 @@ class Stage:
 
     def put(self, **request: object) -> Subscription:
         made: list[Subscription] = []
-        wanted = SubscriptionRequest(**request)  # type: ignore[arg-type]
-        self.service.put("s", wanted, "http://x/v1/stream/", lambda found, new: made.append(found), _raise)
+        requested = SubscriptionRequest(**request)  # type: ignore[arg-type]
+        self.service.put("s", requested, "http://x/v1/stream/", lambda found, new: made.append(found), _raise)
         return made[0]
 
     def claim(self, worker: str = "w") -> Granted:
@@ -312,7 +312,7 @@ def test_what_is_on_its_way_while_old_changes_are_folded_is_kept(
     flush(engine)
     assert len(answers) == 1
     assert topic.live_count < 50, "they were folded"
-    kept, again = service._book.all, Stage(reopened(disk, clock)).service._book.all
+    kept, again = service._table.all, Stage(reopened(disk, clock)).service._table.all
     assert set(again) == set(kept) == {"ack": {"s"}, "put": {"s", "t"}, "drop": set(), "link": {"s"}}[what]
     for name, one in kept.items():
         assert again[name].generation == one.generation
@@ -325,14 +325,14 @@ def test_of_two_that_come_at_once_the_second_is_decided_on_the_first(
     stage: Stage, disk: FakeDisk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What stands in memory is what the log says, and nobody takes over what is just being made for another."""
-    write, held = stage.service._book.write, list[Callable[[], None]]()
-    monkeypatch.setattr(stage.service._book, "write", lambda *change: held.append(lambda: write(*change)))
-    told: list[tuple[str, bool]] = []
+    write, held = stage.service._table.write, list[Callable[[], None]]()
+    monkeypatch.setattr(stage.service._table, "write", lambda *change: held.append(lambda: write(*change)))
+    reported: list[tuple[str, bool]] = []
     refused: list[TopicsError] = []
 
     def put(stream: str, owner: tuple[str, ...]) -> None:
         request = SubscriptionRequest(type="pull-wake", streams=[stream], wake_stream=stream)
-        done = lambda found, created: told.append((found.request.streams[0], created))  # noqa: E731
+        done = lambda found, created: reported.append((found.request.streams[0], created))  # noqa: E731
         stage.service.put("s", request, "http://x/", done, refused.append, owner)
 
     put("a:1", ("a:",))
@@ -341,7 +341,7 @@ def test_of_two_that_come_at_once_the_second_is_decided_on_the_first(
     put("a:2", ("a:",))
     for one in held:
         one()
-    assert told == [("a:1", True), ("a:1", False)]
+    assert reported == [("a:1", True), ("a:1", False)]
     assert [error.code for error in refused] == ["forbidden", "SUBSCRIPTION_CONFLICT"]
     assert len(held) == 1
     assert SubscriptionTable(reopened(disk, clock).engine).all["s"].request.streams == ["a:1"]
@@ -461,7 +461,7 @@ def test_a_claim_that_could_not_be_kept_holds_nothing_and_wakes_again(
 
     answers: list[Granted | TopicsError] = []
     with monkeypatch.context() as shortage:
-        shortage.setattr(stage.service._book, "write", full)
+        shortage.setattr(stage.service._table, "write", full)
         stage.service.claim("s", "w", answers.append)
     assert isinstance(answers[0], DiskFullError)
     assert text(stage.streams, "wake").count('"type":"wake"') == 2
