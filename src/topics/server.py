@@ -77,7 +77,7 @@ from topics_protocol.v0 import PipelineAnswer
 DEFAULT_WAL_SHARDS_MAX = 8
 _DROPPED = "(dropped)"
 _KEY_FILE_POLL_S = 0.25
-"""What stands in the settings in the place of keys that were parsed."""
+"""The placeholder in the settings for keys that were parsed."""
 
 _logger = logging.getLogger(__name__)
 

@@ -271,7 +271,7 @@ _PREFLIGHTED = ("/v0/", "/v1/")
 
 
 class Match(msgspec.Struct, eq=False, frozen=True):
-    """What a head asks for, and who asks. It holds for every request with that head while the keys are the same.
+    """The route and the key of a request head. It holds for every request with that head while the keys are the same.
     Whether the server serves at all does not, and is no part of it."""
 
     route: Route
@@ -382,7 +382,7 @@ class Api:
         self.audit: Audit | None = None
         """Where refused and destructive calls are noted, if they are."""
         self._asking = ANYONE
-        """Whose request is being admitted."""
+        """The key of the request that is being admitted."""
         self.tracing: Tracing | None = None
         """Handles trace contexts of requests; None ignores them."""
         self.browsers: BrowserRules | None = None
@@ -390,7 +390,7 @@ class Api:
         self.waits: set[Waiting] = set()
         self.route_counters = RouteCounters(clock.monotonic)
         self._batchers: dict[Handler | OpsHandler, RequestBatcher] = {}
-        """Those of the routes that were asked for, by their handlers."""
+        """Request batchers by handler, created on first use."""
 
     @property
     def engine(self) -> Engine | None:

@@ -59,10 +59,10 @@ class Key:
     def __init__(self, number: int, digest: bytes, scopes: Scope, prefixes: tuple[str, ...], name: str = "") -> None:
         self.number = number
         self.name = name
-        """What logs call it; those of a setting have no name but their place in it."""
+        """The key's name in logs; keys from a setting have their position as name."""
         self.digest = digest
         self.owner = hashlib.sha256(digest).hexdigest()[:_OWNER_CHARS] if digest else ""
-        """What is noted in the log of whose something is: it tells keys apart and nothing about them."""
+        """The owner that logs and subscriptions record: it distinguishes keys and reveals nothing about them."""
         self.scopes = scopes
         # Arithmetic on enum members is slow, and every request asks.
         self._bits = scopes.value

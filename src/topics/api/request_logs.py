@@ -124,7 +124,7 @@ def write_whole(path: str, text: str) -> None:
         raise
 
 
-# Whose address a request comes from when proxies stand before the server.
+# The address a request comes from when proxies stand before the server.
 #
 #     X-Forwarded-For: 198.51.100.7, 203.0.113.9
 #

@@ -310,7 +310,7 @@ class Appender:
             keyed = topic.keys.begin(key)
         keys = key if keyed is None else keyed.keys
         if keyed is not None and plain is None and batch.node is None and callers > 1:
-            # Who encodes them needs it as well.
+            # The encoder needs it as well.
             plain = find_plain(batch.records)
         block = stage_block(core, topic, batch.records, batch.node, keys, given_ts, plain)
         created = not rules.created and core.directory.find(topic.name) is not topic
@@ -378,7 +378,7 @@ class DuplicateAppend:
         self._topic = topic.name
         self._known = known
         self._differs = len(batch.records) != known.records
-        # What a schema or a profile made of records, perhaps with the time of then, cannot be made again.
+        # Records that a schema or a profile has rewritten, perhaps with the current time, cannot be rewritten again.
         rewritten = topic.guard is not None and topic.guard.rewrites(topic)
         if not self._differs and not rewritten:
             self._differs = not _is_known(batch, known)

@@ -422,7 +422,7 @@ class Checkpointer:
 
     def _head(self, kept: list[int], quiet: bool) -> SnapshotHead:
         core = self._core
-        # One that adds to the full one alone takes away what those it replaces took away.
+        # A snapshot that adds only to the full one drops everything that the replaced ones dropped.
         dropped = [*self.dropped, *self._dropped] if kept and kept != self.chain else self._dropped
         return SnapshotHead(
             self.number + 1, kept, len(core.shards), [*self._positions, *self.retired],

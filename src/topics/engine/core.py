@@ -248,8 +248,8 @@ class EngineCore(EngineEvents):
 
     @property
     def used_bytes(self) -> int:
-        """What counts against the quota: everything live and everything on its way, but for the streams that nobody
-        asked for. Those have caps of their own."""
+        """Bytes counted against the quota: live records and records in flight, without system streams, which have caps
+        of their own."""
         own = [topic.live_bytes for name in SYSTEM_STREAMS if (topic := self.directory.find(name)) is not None]
         return self.total_bytes + self.staged_bytes - sum(own)
 

@@ -249,7 +249,7 @@ class Housekeeper:
         """Pages out topics that were not used for a while, and seals old tails of those that are paged out."""
         core, options = self._core, self._core.options
         quiet = [t.id for t in resident if max(t.last_read_ts, t.last_write_ts) < now - _UNUSED_MS]
-        # One that the checkpoint has taken is no longer as its place has it, and has its new one when that is through.
+        # A topic captured by the checkpoint differs from its stored place, and gets a new one when the checkpoint ends.
         for topic_id in quiet if not self._checkpointer.running else ():
             if not core.pager.over_limit:
                 break

@@ -60,7 +60,7 @@ class KeyedBlock:
         self.keys = keys
         self.known = False
         self.append: Any = None
-        """What brings them, once it is on its way and until it is through (`engine.append`)."""
+        """The append that writes the records, while it is in flight (`engine.append`)."""
 
     @classmethod
     def load(cls, state: KeyedState) -> Self:
@@ -83,7 +83,7 @@ class KeyedBlock:
             return self
         self.count, self.of_data = 1, not block.traits
         if self.of_data and plain is not None and len(keys) == block.count:
-            # What would be cut out of the text.
+            # The digests of the data, as it would be cut out of the text.
             self.digests = b"".join(map(xxh3_64_digest, plain.datas))
         else:
             view, cut = block.view, data_of if self.of_data else _fragment

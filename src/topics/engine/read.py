@@ -146,7 +146,8 @@ def _plan_own(topic: Topic, request: ReadRequest, reader: RunReader | None) -> R
         if run.first_seq > end:
             break
         if requested <= 0:
-            # What is not planned is not passed over, also when a delete meanwhile leaves less than was wanted.
+            # Records that are not planned are not passed over, also when a delete meanwhile leaves fewer than
+            # requested.
             end = run.first_seq - 1
             break
         runs.append(run)

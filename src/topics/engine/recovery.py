@@ -150,7 +150,7 @@ class Recovery:
         """Whether everything that was logged is on the disk, or in the snapshots."""
         self._snapshots_have_all = False
         """Whether everything that was given out is in the snapshots."""
-        # What was given out followed from the reserve of then; what will be follows from the one of now.
+        # Seqs given out before followed from the reserve of that run; those given out from now on follow from this one.
         core.applier.reserve = last.reserve
         self._progress = progress
         self._positions: dict[int, WalPosition] = {}
@@ -185,7 +185,7 @@ class Recovery:
             self.changed = True
         for topic in self._core.topics.values():
             self._reconcile(topic)
-        # What wakes from here on has lost nothing: it gives out by the reserve of this run, which the run notes.
+        # Topics restored from here on have lost nothing: they give out seqs by the reserve of this run, which is noted.
         self._core.applier.reserve = self._core.reserve
         self._name_topics()
         self._core.features.reconcile()
@@ -432,7 +432,7 @@ class Recovery:
     def _ceiling(self, topic: Topic, frame: Frame) -> None:
         topic.ceiling = max(topic.ceiling, decode_ceiling(frame.body))
 
-    # What a crash means
+    # Effects of a crash
 
     def _reconcile(self, topic: Topic) -> None:
         """Records what did not survive as lost, and prepares the topic for writes."""
@@ -573,7 +573,7 @@ def remove_orphans(core: EngineCore, fs: FileSystem) -> int:
                 found = fs.list_dir(path)
             except NotADirectoryError:
                 continue
-            # What has another name is somebody else's, and is left alone.
+            # Files with other names belong to somebody else, and are left alone.
             names = {name: number_in(name.rsplit(".", 1)[0], "seg-", "") for name in found}
             unnamed = [name for name, first in names.items() if first and (topic_id, first, cold) not in named]
             for name in unnamed:

@@ -341,7 +341,7 @@ class Scheduler:
         return len(waiters)
 
     def _next(self, gated: bool) -> Topic | None:
-        """Whose turn it is: the highest band with turns left, and in it who waits longest."""
+        """The next topic to serve: from the highest band with turns left, the one that has waited longest."""
         bands = self._open_bands(gated)
         for _ in range(2):
             for band in bands:

@@ -42,7 +42,7 @@ class Sealer:
         self._core = core
         self._runner = runner
         self._waiting: deque[tuple[Topic, Segment, bytes]] = deque()
-        """What is to be written, each with its flags as they were when it was cut.
+        """Segments to be written, each with its flags as they were when it was cut.
 
         Later marks go into the file at a checkpoint, behind the sync of the frames that made them: a file's flags
         must never know of a delete that a crash can still take out of the log.

@@ -489,7 +489,7 @@ class Inheritance:
         while (seq := max(seq, hidden)) <= self.upto:
             holder, last = self.holder(seq)
             if (found := max(seq, holder.earliest)) <= last:
-                # What is gone stays gone: the next call begins here.
+                # Removed records stay removed: the next call begins here.
                 self._first = found
                 return found
             seq = last + 1

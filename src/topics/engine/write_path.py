@@ -81,7 +81,7 @@ class HeldTopics:
     def release(self) -> None:
         """The commit is decided: everything comes in its order."""
         while self._line:
-            # What comes meanwhile joins the end of the line.
+            # Operations that come meanwhile join the end of the line.
             submission, timing = self._line.popleft()
             try:
                 submission.finalize(timing)
@@ -452,7 +452,7 @@ class WritePath:
                 unlogged = unlogged or not topic.rules.logged
             if not needs_sync:
                 needs_sync = self.waits(topic, topic.staged_head if part.first_seq else 0, bool(sealed), gate)
-        # What an ephemeral topic is given with another's frames must not be overtaken by what comes without any.
+        # Records that an ephemeral topic gets with the frames of another topic must not be overtaken by unlogged ones.
         needs_sync = needs_sync or (bool(pieces) and unlogged)
         bundle = Bundle(pieces, needs_sync, parts, finished, decides)
         for part in parts if needs_sync else ():

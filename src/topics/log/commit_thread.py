@@ -186,7 +186,7 @@ class CommitThread:
             self._queue.put([])
 
     def _may_sync_at_once(self, batch: list[Submission], callers: int) -> bool:
-        # Whoever needs no sync is not made to wait for one, and what they go on with does not come between.
+        # Callers that need no sync do not wait for one, and their next submissions do not come between.
         if self._loop_syncs is None or not all([submission.needs_sync for submission in batch]):
             return False
         if (

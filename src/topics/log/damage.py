@@ -186,7 +186,7 @@ class Chain:
         heads = [member.head for member in found.values() if member.head is not None]
         heads += [noted] if noted is not None else []
         self.newest = max(heads, key=lambda head: head.number, default=None)
-        """What the newest snapshot says of the whole; None when nobody can tell."""
+        """The head of the newest snapshot; None when no snapshot can be read."""
         named = [*self.newest.chain, self.newest.number] if self.newest is not None else []
         last = named[-1] if named else 0
         named += [number for number in numbers if number > last]

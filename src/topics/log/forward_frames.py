@@ -32,7 +32,7 @@ _HEAD = Struct("<II")
 _COLUMN = Struct("<QB7x")
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _BETWEEN = slice(8, 24)
-"""What of a FORWARD stands between its router id and its first seq, and then up to its base, and behind that."""
+"""The slices of a FORWARD between its router id and its first seq, then up to its base, and behind that."""
 _UP_TO_BASE = slice(32, 60)
 _BEHIND = slice(64, None)
 

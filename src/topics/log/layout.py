@@ -39,7 +39,7 @@ class FileFormat(NamedTuple):
     written: str
     read: str
     otherwise: str
-    """What becomes of a version that is not read."""
+    """The result of reading another version."""
 
 
 _REFUSED = "refused with `newer_format`"

@@ -316,7 +316,7 @@ def make_private(path: str) -> None:
 
 
 def _mode_in(path: str, bits: int) -> int:
-    """What a file or folder may be used for by whom, going by the folder that it is made in."""
+    """The permission bits of a new file or folder, inherited from the folder it is created in."""
     return os.stat(os.path.dirname(path) or ".").st_mode & bits
 
 

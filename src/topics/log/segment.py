@@ -142,7 +142,7 @@ def _one(texts: list[bytes]) -> bytes:
 
 def _chunk_digests(texts: Sequence[bytes]) -> Iterator[int]:
     """The digest of each chunk of what the texts are together."""
-    # What an earlier text has left for a chunk that goes on in the next one.
+    # The rest of an earlier text for a chunk that continues in the next one.
     rest = b""
     for text in texts:
         view, at = memoryview(text), 0
@@ -206,7 +206,7 @@ def check_data(data: memoryview) -> SegmentHead:
 
 
 def guess_head(data: memoryview) -> SegmentHead | None:
-    """What a damaged header seems to say: None unless its lengths add up to those of the file. Nothing proves it."""
+    """Decodes a damaged header; None unless its lengths add up to the size of the file. The result is unverified."""
     if len(data) < _DATA_HEAD.size:
         return None
     _, topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, name_length, _, traits = (

@@ -51,7 +51,7 @@ class UnsyncedFiles:
         self._written: dict[str, int] = {}
         """The checksums of files that were not synced yet."""
         self._doubted: set[str] = set()
-        """Those of them whose sync failed."""
+        """The files whose sync failed."""
 
     def write(self, path: str, pieces: Sequence[bytes]) -> None:
         """Writes a whole file, and leaves the sync to `sync`."""
@@ -134,7 +134,7 @@ class SegmentDamaged(Exception):
 
 
 UNREADABLE = (SegmentDamaged, RetryLaterError)
-"""What keeps somebody from looking into a segment, for good or for now."""
+"""Errors that make a segment unreadable, for good or for now."""
 
 
 class OpenSegment:
@@ -208,7 +208,7 @@ class SegmentStore:
 
     @property
     def mapped_bytes(self) -> int:
-        """What is mapped of segments now."""
+        """Bytes of mapped segments."""
         return self._cached
 
     @property

@@ -59,7 +59,7 @@ class SnapshotHead(msgspec.Struct, array_like=True, frozen=True):
     positions: list[WalPosition]
     next_topic_id: int
     now_ms: int
-    """What the clock said."""
+    """The wall-clock time."""
     dropped: list[int]
     quiet: bool = False
     """Whether no seqs were given out while it was taken: at the end of a recovery or of a clean stop."""
@@ -111,7 +111,7 @@ class KeyedState(msgspec.Struct, array_like=True, frozen=True):
     digests: bytes = b""
     """XXH3-64 of the text of each key's records, big endian, in the order of the keys; empty where not known."""
     written: int = 0
-    """What the clock said, where the ts says otherwise; 0 where it is the same."""
+    """The wall-clock time where it differs from `ts`; 0 where it is the same."""
     of_data: bool = False
     """The digests are those of the data of single records that have nothing else, instead of their text."""
 
@@ -145,7 +145,7 @@ class TopicState(TopicPeek, array_like=True, frozen=True, gc=True):
     tail_flags: list[bytes]
     """The delete flags of each tail block that follows, empty where nothing in it is deleted."""
     parts: dict[str, bytes] = {}
-    """What else the topic is, by the name of the feature that owns and encodes it; see `engine.features`."""
+    """The features' parts, by the name of the feature that owns and encodes the part; see `engine.features`."""
     unlogged: bool = False
     """Whether it may hold records that a replay does not have, so that every eviction is a frame; see EVICT."""
     keyed: list[KeyedState] = []
@@ -287,7 +287,7 @@ SPAN_BYTES = 1024 * 1024
 
 
 class TopicEntry(NamedTuple):
-    """What a directory says of a topic besides where it is."""
+    """The fields of a directory entry besides its position."""
 
     name: str
     durability: str
@@ -558,7 +558,7 @@ class SnapshotFile:
         self._last_directory = directory_in_end(end.body) if end is not None and indexed else 0
 
     def head(self) -> SnapshotHead:
-        """What it says of itself; nothing behind it is checked by this."""
+        """The snapshot's head record; the frames behind it are not verified."""
         found = self._frame(0, self.size)
         if found is None or found.kind is not FrameKind.SNAPSHOT_HEAD:
             raise self._damaged()
@@ -645,7 +645,7 @@ class SnapshotFile:
         return found if isinstance(found, Frame) else None
 
     def _damaged(self) -> DamageError:
-        """What is wrong, as a look at every frame tells it."""
+        """The error for a damaged snapshot, found by checking every frame."""
         try:
             read_snapshot(self._fs, self._layout, self.number)
         except DamageError as error:

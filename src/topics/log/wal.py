@@ -35,14 +35,15 @@ from topics.model.errors import DiskFullError, ReadOnlyError, TopicsError
 
 _TRIES = 3
 _NARROW_BYTES = 64 * 1024
-"""What a log file reserves on a full disk: deletes are small."""
+"""Bytes that a log file reserves on a full disk: deletes are small."""
 _ZEROS = bytes(256 * 1024)
 _SMALL_SYNC_BYTES = 64 * 1024
 """A sync of more than this takes its time for the data."""
 _SMALL_WRITE_BYTES = 16 * 1024
 _PAGE_BYTES = 4096
 _PAGES_BYTES = 64 * 1024
-"""What is filled for writes of up to that size: more would be filled no faster, and keep the writer longer."""
+"""Bytes filled ahead for writes of up to that size: filling more would be no faster, and would keep the writer
+longer."""
 
 
 class LogMark(NamedTuple):
@@ -198,7 +199,7 @@ class ShardLog:
         offset = mark.offset if mark.next_number == self.next_number else 0
         _insist(lambda: file.truncate(offset))
         if self.unsynced:
-            # What others wrote before is not on the disk yet, and a sync that fails here must not lose it either.
+            # Earlier writes are not on the disk yet, and a sync that fails here must not lose them either.
             self.sync()
         else:
             _insist(file.sync)
@@ -236,7 +237,7 @@ class ShardLog:
             file.sync()
             self._fs.sync_dir(self._folder)
         except OSError:
-            # What was reserved before the disk was full would only be missing elsewhere.
+            # Space reserved before the disk was full would only be missing elsewhere.
             with contextlib.suppress(OSError):
                 file.truncate(0)
             file.close()
@@ -287,7 +288,7 @@ class Room:
 
     def __init__(self) -> None:
         self.short: DiskFullError | None = None
-        """What whoever wants to write more is told; None while there is room. Read by the loop at any moment."""
+        """The error for callers that need more space; None while there is room. Read by the loop at any moment."""
 
 
 class DiskRoom(Room):
@@ -413,9 +414,9 @@ class Writer:
         self.synced_lsn = last_lsn
         """Every frame up to this one is on disk. Read by the loop thread, which may see it late but never early."""
         self.poison: TopicsError | None = None
-        """What everyone is told while it takes no writes: for good, or for as long as it is halted."""
+        """The error for all callers while the shard takes no writes: for good, or for as long as it is halted."""
         self._unfinished: Callable[[], None] | None = None
-        """What is left to be done of the commit that halted it."""
+        """The rest of the commit that halted the shard."""
         self._on_poison = on_poison
         """Told when the shard stops taking writes, on whatever thread found out."""
         self.commits = 0
@@ -477,7 +478,7 @@ class Writer:
         answer(waiting, CommitTiming(timing.write_ms, (self.seconds() - written) * 1000.0), None)
 
     def _fail_sync(self, error: OSError, waiting: list[Submission], answer: Answer, back_to: LogMark | None) -> None:
-        # What was answered already stays; a batch that failed as a whole is taken back.
+        # Submissions that were answered stay; a batch that failed as a whole is taken back.
         answer(waiting, CommitTiming(), self._poison(error, back_to))
 
     def can_write_at_once(self, size: int) -> bool:
@@ -582,8 +583,8 @@ class Writer:
     def _sync(self) -> None:
         written, begun = self._written_lsn, self.seconds()
         self._log.sync()
-        # What the loop has written meanwhile waits since then at the most. Counted from before the sync, a busy log
-        # would be synced again at once, and again.
+        # Writes of the loop made meanwhile wait since then at the most. Counted from before the sync, a busy log would
+        # be synced again at once, and again.
         self._unsynced_since = max(self._unsynced_since, begun)
         self.sync_latency.add(self.seconds() - begun)
         # The loop may have synced more meanwhile.
@@ -629,8 +630,8 @@ class Writer:
 
 
 def _joined(pieces: list[bytes]) -> list[bytes]:
-    """What is written at once: all pieces as one, but for views (`wire.preencoding`). Those are long, and to join them
-    with others would keep the interpreter from everyone else."""
+    """The buffers to write: all pieces joined into one, except views (`wire.preencoding`). Those are long, and to join
+    them with others would keep the interpreter from everyone else."""
     if memoryview not in map(type, pieces):
         whole = b"".join(pieces)
         return [whole] if whole else []

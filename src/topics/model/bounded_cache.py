@@ -48,7 +48,7 @@ class HolderCache:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
-        """What all of them keep."""
+        """Estimated bytes of all holders."""
         self._holders: OrderedDict[Holder, int] = OrderedDict()
 
     def __len__(self) -> int:

@@ -76,8 +76,8 @@ class Problem(NamedTuple):
 
 
 def problem_of(error: Exception, body: bytes | str) -> Problem:
-    """What an error of msgspec means. Malformed JSON, a wrong type and bad UTF-8 are all `ValueError`s, and a hostile
-    depth of nesting is a `RecursionError`."""
+    """Maps an error of msgspec to a problem. Malformed JSON, a wrong type and bad UTF-8 are all `ValueError`s, and a
+    hostile depth of nesting is a `RecursionError`."""
     if isinstance(error, RecursionError):
         return Problem("the JSON is nested too deeply")
     if isinstance(error, UnicodeDecodeError):
@@ -499,7 +499,7 @@ class FolderBusyError(OperatorError):
         super().__init__(f"the data folder {folder} is in use{by}", folder=folder, owner=owner)
 
 
-# What goes wrong with backups; `topics.model.errors` has the tree that these are in.
+# Errors of backups; `topics.model.errors` has the tree that these are in.
 
 
 class BackupRunningError(RetryLaterError):

@@ -22,7 +22,7 @@ _MODE = 0o600
 
 class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    """What commands and logs call it."""
+    """The name in commands and logs."""
     sha256: str
     """Of the secret, in hexadecimal digits."""
     scopes: list[str] = []

@@ -39,7 +39,7 @@ def clamp_delay_ms(delay_ms: int) -> int:
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one server lets a request ask for. Where 0 switches a bound off, the field says so."""
+    """Limits of requests on one server. Where 0 switches a bound off, the field says so."""
 
     max_topics: int = 100_000
     """0 is unlimited. Only creating a topic counts against it."""
@@ -67,7 +67,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_idempotency_key_chars: int = 256
     """Counted as the protocol does, unlike the others. As UTF-8 a key must fit into the 64 KiB it has in the log."""
     max_idempotency_keys: int = 2_000_000
-    """What one topic remembers within its window; 0 is unlimited. A batch has one key, however many records."""
+    """Idempotency keys that one topic remembers within its window; 0 is unlimited. A batch has one key, however many
+    records."""
 
     max_limit: int = 1_000
     """Records in one read."""

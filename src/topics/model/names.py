@@ -11,7 +11,7 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 _STREAM_NAME_BYTES_MAX = 1024
 
 TOPIC_NAME_PATTERN = f"^{_TOPIC_NAME.pattern}$"
-"""What a topic may be called, for those who describe the protocol."""
+"""The pattern of topic names, for OpenAPI documents."""
 
 
 def check_topic_name(name: str) -> str:

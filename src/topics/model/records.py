@@ -239,7 +239,7 @@ def _check_meta(meta: msgspec.Raw | bytes, field: str, limits: Limits) -> None:
         )
 
 
-# What an append asks for, as it comes from the wire and as the engine takes it.
+# The fields of an append request, as decoded from the wire and as the engine takes them.
 
 if TYPE_CHECKING:
     Records = Sequence[Record]
@@ -283,7 +283,7 @@ def single_record(batch: Batch) -> Record | None:
 
 
 def payload_bytes(records: Sequence[Record]) -> int:
-    """What records count against caps and quotas."""
+    """Payload bytes of records, as counted by caps and quotas."""
     if type(records) is Values:
         return sum(records.plain.sizes)
     return sum([len(record.data) + len(record.meta or b"") for record in records])
@@ -303,7 +303,7 @@ TAG_NAME: Final = b',"$tag":'
 TRAIT_TAGS: Final = 1
 TRAIT_NODES: Final = 2
 TRAIT_META: Final = 4
-"""What some record of a block has."""
+"""Traits: properties that at least one record of a block has."""
 
 
 def words(rows: bytes | memoryview) -> memoryview:

@@ -106,7 +106,7 @@ def check_router_name(name: str) -> str:
 
 
 class RouterRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a router does with a record; everything about it that may be changed later."""
+    """The rules that a router applies to each record; all of them may be changed later."""
 
     preserve_node: bool = True
     preserve_tag: bool = True
@@ -134,7 +134,7 @@ class Stamp(msgspec.Struct, frozen=True):
 
 
 class RouterWish(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request to create or change a router asks for."""
+    """The fields of a request to create or change a router."""
 
     source: str
     dest: str

@@ -35,7 +35,7 @@ def union(*sets: Iterable[SeqRange]) -> Ranges:
 
 
 def difference(ranges: Sequence[SeqRange], taken: Sequence[SeqRange]) -> Ranges:
-    """What is in `ranges` and not in `taken`; both ascending and apart."""
+    """The seqs in `ranges` that are not in `taken`; both must be ascending and disjoint."""
     left: Ranges = []
     place = 0
     for begin, last in ranges:
@@ -54,7 +54,7 @@ def difference(ranges: Sequence[SeqRange], taken: Sequence[SeqRange]) -> Ranges:
 
 
 def intersection(ranges: Sequence[SeqRange], others: Sequence[SeqRange]) -> Ranges:
-    """What is in both."""
+    """The seqs in both."""
     return difference(ranges, difference(ranges, others))
 
 

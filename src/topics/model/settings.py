@@ -35,7 +35,7 @@ class SettingsError(ValueError):
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What flags, checks and documentation need to know of one setting."""
+    """Metadata of one setting for flags, checks and documentation."""
 
     name: str
     kind: Kind
@@ -57,7 +57,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def accepted(self) -> str:
-        """What may be given, in words that end a sentence."""
+        """The accepted values, in words that end a sentence."""
         if self.kind == "text":
             return "a text that is not empty"
         if self.kind == "choice":
@@ -127,7 +127,7 @@ def _text(help: str) -> Meta:
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine takes as it is; `topics.engine.EngineOptions` adds what a server makes of the others."""
+    """Settings that the engine takes unchanged; `topics.engine.EngineOptions` adds those that a server computes."""
 
     # The write-ahead log.
     wal_shards: Annotated[int, _number("Shards of the log; 0 is one per CPU, at most 8.", 0, 64)] = 0
@@ -149,7 +149,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, _number("Log that is kept for the next backup, so that every moment can be restored; 0 is none.")
     ] = 4 * GIB
 
-    # What is done under pressure, and from where on.
+    # Thresholds and measures of backpressure.
     pressure_lag_ms: Annotated[int, _number("Lag of the event loop at which pressure begins.", 1)] = 5
     pressure_commit_ms: Annotated[int, _number("Time of a commit at which pressure begins.", 1)] = 20
     pressure_coalesce_percent: Annotated[
@@ -230,7 +230,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         str | None, _text("File that receives a line for every refused or destructive call; SIGHUP opens it anew.")
     ] = None
 
-    # Who may come in.
+    # Authentication.
     api_keys: Annotated[
         str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")
     ] = None

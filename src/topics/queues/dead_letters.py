@@ -47,7 +47,7 @@ from topics.wire.record_slicing import RecordParts, parts_of
 
 
 class Move:
-    """What shall be moved; `done` is told the block it is now in, or why nothing was moved."""
+    """Jobs to move. `done` gets the block they are in now, or the reason why nothing was moved."""
 
     __slots__ = ("dest", "done", "reason", "records", "seqs", "source")
 
@@ -109,8 +109,8 @@ class Departure(LogOperation):
         self._feature.depart(self.topic, self._reason, self._ranges)
 
     def undo(self, error: TopicsError) -> None:
-        """What has arrived counts all the same. This log takes nothing more, so readers see it now, and recovery sees
-        to it; or, where the log takes nothing only for now, a later frame."""
+        """Jobs that have arrived count all the same. This log takes nothing more, so readers see it now, and recovery
+        sees to it; or, where the log takes nothing only for now, a later frame."""
         if self._arrived:
             shard = self.path.engine.shards[self.topic.shard]
             for kind, body, _ in self.frames if shard.writer.halted else ():
@@ -268,7 +268,7 @@ class DeadLetters:
             if len(part) == 1 or not is_schema_refusal(outcome):
                 self._stay(topic, queue, seqs, outcome)
                 return
-            # One that is not taken keeps none of the others.
+            # A refused job does not hold back the others.
             index = outcome.detail.get("index")
             at = index if isinstance(index, int) else len(part) // 2
             for some in (part[:at], part[at : at + 1], part[at + 1 :]):
@@ -366,7 +366,7 @@ class DeadLetters:
         if failed and queue is not None:
             queue.lease_table.stay(seqs, self._core.steady())
         moving, jobs = self._moving[source.id], TopicJobs(source, self._core.reader)
-        # What has arrived elsewhere and could not leave must not be sent a second time.
+        # Jobs that have arrived elsewhere and could not be removed here must not be sent a second time.
         moving.difference_update(seqs if failed else [seq for seq in seqs if not jobs.is_live(seq)])
         if not moving:
             del self._moving[source.id]

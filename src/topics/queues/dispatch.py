@@ -57,7 +57,8 @@ def shares(available: int, requested: Sequence[int]) -> list[int]:
 
 
 def deal(jobs: Sequence[int], given: Sequence[int]) -> list[list[int]]:
-    """Who gets which: one each in turn, so that all begin with the oldest. `given` adds up to the number of jobs."""
+    """Deals jobs to workers one at a time in turn, so that all begin with the oldest. `given` adds up to the number of
+    jobs."""
     hands: list[list[int]] = [[] for _ in given]
     waiting = [(hand, share) for hand, share in zip(hands, given, strict=True) if share]
     place = 0
@@ -71,9 +72,9 @@ def deal(jobs: Sequence[int], given: Sequence[int]) -> list[list[int]]:
 
 _RETRY_MS = 100
 _PUSH_BYTES = 1024 * 1024
-"""What is pushed to a worker at a time, going by the size of the topic's jobs; a single job always is."""
+"""Bytes pushed to a worker at a time, by the mean size of the topic's jobs; a single job always fits."""
 _CLAIM_BYTES = 64 * 1024 * 1024
-"""What one claim is answered with, by the same rule: a claim of a thousand large jobs must not fill the memory."""
+"""Bytes of the answer to one claim, by the same rule: a claim of a thousand large jobs must not fill the memory."""
 _DAMAGED_RETRY_MS = 60_000
 """How long a job that cannot be read is held back: others get their turn, and each try is told again."""
 
@@ -121,7 +122,7 @@ class Dispatcher:
         """Comes before every change of the book that is logged, and before anything is decided."""
         topic = queue.jobs.topic
         if leases_are_logged(topic):
-            # Who takes jobs and acknowledges them makes room.
+            # Workers that take and acknowledge jobs make room.
             self._core.path.check(topic, patient=True, frees=True)
 
     def change(
@@ -212,7 +213,7 @@ class Dispatcher:
                 worker.end(error)
             queue.workers = [worker for worker in queue.workers if not worker.closed]
         else:
-            # Those who were served come last the next time there is one job too few for all.
+            # Workers that were served come last the next time there are too few jobs for all.
             served = [demand for demand in cohort if isinstance(demand, Worker)]
             queue.workers = [worker for worker in queue.workers if worker not in served] + served
 

@@ -38,7 +38,7 @@ _STALE_MAX = 1024
 
 
 class JobLog(Protocol):
-    """What the book asks of the log that holds the jobs."""
+    """The interface of the log that holds the jobs."""
 
     def is_live(self, seq: int) -> bool:
         """Whether the record is still there."""
@@ -50,7 +50,7 @@ class JobLog(Protocol):
 
 
 class Holder(Protocol):
-    """Whoever wants to know that one of its leases has ended, for whatever reason."""
+    """Callback interface for the end of a lease, for whatever reason."""
 
     def ended(self, seq: int) -> None: ...
 
@@ -69,7 +69,7 @@ class Lease(msgspec.Struct, eq=False):
 
 
 class Taken(NamedTuple):
-    """What a look found: jobs to hand out, and jobs that were delivered too often to be handed out again."""
+    """Jobs to hand out, and jobs that were delivered too often to be handed out again."""
 
     jobs: list[int]
     doomed: list[int]
@@ -578,7 +578,7 @@ class RedriveResult(msgspec.Struct, frozen=True):
 
 
 class LeaseInfo(msgspec.Struct, frozen=True, gc=False):
-    """Who holds a job. Its lease id is the holder's secret and not part of it."""
+    """The holder of a job. Its lease id is the holder's secret and not part of it."""
 
     seq: int
     node: str

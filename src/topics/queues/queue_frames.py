@@ -70,7 +70,7 @@ class Ending(NamedTuple):
     time: int
     """By the clock on the wall."""
     lasts_ms: int | None
-    """What was left of it when that was said; None where nobody said."""
+    """The remaining time when the frame was written; None where it was not recorded."""
 
 
 class LeaseFrame(NamedTuple):
@@ -104,7 +104,7 @@ class LeaseState(msgspec.Struct, array_like=True, frozen=True):
 
 
 class QueuePart(msgspec.Struct, array_like=True, frozen=True):
-    """What a snapshot keeps of a queue. Leases and counts are there only when the queue's leases are durable."""
+    """The queue's part of a snapshot. Leases and counts are there only when the queue's leases are durable."""
 
     dead_lettered: int = 0
     delayed: list[tuple[int, int]] = []

@@ -578,7 +578,7 @@ def leases_are_logged(topic: Topic) -> bool:
 
 def _durable_part(queue: Queue) -> QueuePart:
     lease_table = queue.lease_table
-    # What is leaving has not left: until its frame is in the log, the lease holds.
+    # Jobs being removed are not removed yet: until their frame is in the log, the lease holds.
     leases = chain(lease_table.leases.values(), lease_table.leaving.values())
     states = [LeaseState(lease.seq, lease.node, lease.token, lease.deadline, lease.deliveries) for lease in leases]
     return QueuePart(

@@ -123,7 +123,7 @@ class Acks(LogOperation):
 
 
 class _Group:
-    """What one tick brought for one queue."""
+    """Acknowledgements of one tick for one queue."""
 
     __slots__ = ("asked", "jobs")
 
@@ -350,7 +350,7 @@ class Queues:
         return self._core.totals.in_flight.total
 
     def list_leases(self, name: str, after: int = 0, limit: int = 100, node: str | None = None) -> LeasePage:
-        """Who holds what, by seq: up to `limit` leases behind the seq `after`, of one node if one is given."""
+        """Leases by seq: up to `limit` behind the seq `after`, of one node if one is given."""
         topic = self._topic(name)
         queue = find_queue(topic)
         if queue is None:

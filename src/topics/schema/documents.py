@@ -22,13 +22,13 @@ MAX_PATTERNS: Final = 100
 MAX_PATTERN_BYTES: Final = MIB
 """One compiled pattern. Its automaton is what a short text like `a{1000}{1000}` makes large."""
 MAX_SCHEMA_WEIGHT: Final = 2048
-"""What a schema may try for every single element of an array: see `topics.schema.validation`."""
+"""Steps that a schema may take for each element of an array: see `topics.schema.validation`."""
 MAX_UNEVALUATED: Final = 4
 """`unevaluatedProperties` and `unevaluatedItems` in one schema. Each one looks again at all that those below it saw, so
 that the cost doubles with every level."""
 
 MAX_MESSAGES: Final = 8
-"""What a refusal says about one entry; the rest would say more of the same."""
+"""Messages in a refusal of one entry; more would repeat the same."""
 MAX_ERRORS: Final = 10_000
 """Up to how many errors an entry may have for all of them to be collected. The validator makes each an object of some
 size, those of every branch that was tried included: an entry of a MiB has passed five GiB that way."""

@@ -37,7 +37,7 @@ class Template(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> int:
-        """What is touched in place of all its other keys, where those are not worked out."""
+        """The key that is touched in place of all other keys of the template, where those are not computed."""
         return key_id(template_key(self.id))
 
 
@@ -56,7 +56,8 @@ def change_entity(change: Any) -> str | None:
 
 
 def touched_by(change: dict[str, Any], templates: list[Template], skip_before: bool) -> Touched:
-    """What a change touches. `skip_before` goes on where a change does not say what its row was like before."""
+    """The keys that a change touches. `skip_before` goes on where a change does not say what its row was like
+    before."""
     operation = change["headers"].get("operation")
     after = _row(change.get("value")) if operation != "delete" else None
     before = _row(change.get("old_value")) if operation != "insert" else None
@@ -87,7 +88,7 @@ def _row(value: Any) -> dict[str, Any] | None:
 
 
 def _arguments(template: Template, row: dict[str, Any] | None) -> tuple[str, ...] | None:
-    """What a query has to ask by to find the row; None where no query of this template finds it."""
+    """The arguments of a query that finds the row; None where no query of this template finds it."""
     if row is None:
         return None
     arguments = [encode_argument(row.get(name), encoding) for name, encoding in template.fields]
@@ -101,7 +102,7 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return [name for name in names if before.get(name, missing) != after.get(name, missing)]
 
 
-# What is asked of the touch routes, as it comes from the wire.
+# Requests of the touch routes, as they come from the wire.
 
 MAX_WAIT_KEYS = 1024
 MAX_TIMEOUT_MS = 120_000

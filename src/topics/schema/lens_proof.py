@@ -174,7 +174,7 @@ class Comparison:
 
     def _require_word(self, word: str, narrow: dict[str, Any], wide: dict[str, Any], path: Path) -> None:
         together = _TOGETHER.get(word, (word,))
-        # What is unevaluated depends on everything else in the schema, so that the same word may mean another thing.
+        # Unevaluated members depend on everything else in the schema, so the same word may mean another thing.
         if not word.startswith("unevaluated") and all(
             same(narrow.get(name, _ABSENT), wide.get(name, _ABSENT)) for name in together
         ):
@@ -226,7 +226,7 @@ class Comparison:
 
 
 def other_members(schema: dict[str, Any]) -> Schema:
-    """What a member may be that `properties` does not name. A pattern may say more; nothing here relies on it."""
+    """The schema of members that `properties` does not name. A pattern may say more; nothing here relies on it."""
     if "patternProperties" in schema:
         return True
     rest: Schema = schema.get("additionalProperties", True)
@@ -423,7 +423,7 @@ class _Scope:
 
     def _run(self, inner: "_Scope", ops: Sequence[Op], what: str) -> None:
         inner.apply(ops, what)
-        # What a later op moves elsewhere is not declared here; the comparison in the end sees it where it is then.
+        # A member that a later op moves elsewhere is not declared here; the final comparison sees it in its new place.
         if isinstance(inner._target, dict):
             self._inner.append((inner, what))
 
@@ -594,7 +594,7 @@ def _plain_object(schema: Schema, what: str, path: Path) -> dict[str, Any]:
 
 
 def _below(schema: Schema, path: Path) -> Schema:
-    """What the new schema says about a path; everything is allowed where it says nothing."""
+    """The new schema at a path; everything is allowed where the schema has none."""
     found = _declared(schema, path)
     return True if found is None else found
 

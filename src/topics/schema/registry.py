@@ -170,7 +170,8 @@ class Version(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Registry(msgspec.Struct, frozen=True, dict=True):
-    """What one stream has installed. Nothing, at first."""
+    """The installed schema versions, routing key and search description of one stream. Empty at first. Nothing, at
+    first."""
 
     versions: tuple[Version, ...] = ()
     routing_key: RoutingKey | None = None
@@ -202,7 +203,7 @@ class Registry(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def compiled_bytes(self) -> int:
-        """What validator and promoter take, estimated."""
+        """Estimated memory of validator and promoter."""
         patterns = pattern_bytes(self.schema(self.current_version)) if self.versions else 0
         return COMPILED_PER_BYTE * self.size + patterns
 
@@ -267,7 +268,7 @@ def registry_json(registry: Registry, stream: str) -> bytes:
     return encode(document)
 
 
-# What an update makes of a registry: a pure decision.
+# Registry updates: pure decisions.
 #
 #     schema (+ lens, routingKey, search)   the first schema, on an empty stream and without a lens; or the next
 #     version,

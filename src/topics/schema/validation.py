@@ -195,7 +195,7 @@ def compile_schema(schema: dict[str, Any] | bool, draft: str, what: str = "schem
 
 
 def weight_of(schema: object) -> float:
-    """What a schema tries for one value, one after the other; at least 1."""
+    """The number of steps that a schema takes for one value; at least 1."""
     return 1 + sum(_weight(name, value) for name, value in _keywords(schema))
 
 
@@ -247,7 +247,7 @@ def _refuse_references(schema: object, what: str) -> Incremental[None]:
 
 
 def _subschemas(name: str, value: object) -> Iterator[object]:
-    """What of a keyword's value may be a schema."""
+    """The parts of a keyword's value that may be schemas."""
     if name in _DATA:
         return
     if name in MAPS:
@@ -355,8 +355,8 @@ _unicode_class = re.compile(r"\\[wWdDsSpP]").search
 
 
 def pattern_bytes(schema: dict[str, Any]) -> int:
-    """What the compiled patterns of a schema take, estimated: a pattern grows with what it repeats, up to the limit of
-    the compiler."""
+    """The estimated memory of a schema's compiled patterns: a pattern grows with what it repeats, up to the compiler's
+    limit."""
     estimate = 0
     for name, value in _keywords(schema):
         patterns = list(value) if name == "patternProperties" and isinstance(value, dict) else []
@@ -380,7 +380,7 @@ class EntryValidator:
 
     @property
     def weight(self) -> float:
-        """What a byte of an entry costs."""
+        """The validation cost of a byte of an entry."""
         return self._weight
 
     def check(self, values: list[Any], raws: Sequence[Sized]) -> None:

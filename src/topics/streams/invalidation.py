@@ -446,7 +446,7 @@ class StreamInvalidation:
         active = len(self.templates)
         refusal = self.templates.activate(template, self.journal.last.number, ttl_ms, now)
         if len(self.templates) > active and self.journal.has_pending:
-            # What is about to be told was not looked at for it.
+            # Changes that are about to be notified were not checked for it.
             self.journal.touch((template.key,), self.position - 1, self._around.wall_ms())
         return refusal
 

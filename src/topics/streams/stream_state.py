@@ -396,7 +396,7 @@ class StreamFeature:
         deadline = state.deadline(topic) if state is not None else None
         if state is None or deadline is None or state.ttl_s is None:
             return deadline
-        # One that is farther away was reckoned by a clock that ran ahead, and moves back with the next use.
+        # A deadline that is farther away was computed by a clock that ran ahead, and is corrected at the next use.
         return min(deadline, self._core.wall() + state.ttl_s * 1000)
 
     def _watched(self, topic_id: int) -> int | None:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from topics.log.fs import BytesLike
 from topics.testing.fake_clock import SeededEntropy
 
-# What a fake disk is made of: contents, files and folders that know what a power loss would leave of them.
+# The parts of a fake disk: contents, files and folders with the state that a power loss would leave of them.
 #
 # `topics.testing.fake_disk` is the file system on top and explains the model.
 
@@ -38,7 +38,7 @@ SECTOR_BYTES = 512
 
 
 class Survival(enum.Enum):
-    """What a crash does to operations that no sync has covered."""
+    """The effect of a crash on operations that no sync has covered."""
 
     NOTHING = "all of them are lost"
 
@@ -252,7 +252,7 @@ def _forget(folder: Folder, survive: Survival, entropy: SeededEntropy) -> None:
 
 
 def _survivors(pending: list[_Operation], survive: Survival, entropy: SeededEntropy) -> list[_Operation]:
-    """What a power loss leaves of the operations that wait on one file."""
+    """The pending operations of one file that survive a power loss."""
     if survive is Survival.SCATTERED:
         return [kept for operation in pending for kept in _scattered(operation, entropy)]
     if survive is Survival.TORN:
@@ -532,7 +532,7 @@ class FakeFile:
             inode.persist(inode.pending)
 
     def fail_sync(self) -> None:
-        """What Linux may make of a sync that fails: the pages hold what was written, and are clean."""
+        """Fails a sync as Linux may: the pages hold what was written, and are clean."""
         with self._disk._call("fail_sync", self._path):
             self._usable().forget()
 

@@ -19,7 +19,7 @@ from topics.testing.fake_disk import FakeFile
 
 
 class Fault(enum.Enum):
-    """What goes wrong."""
+    """The kind of failure."""
 
     EIO = "the device fails; nothing of the call takes effect"
     ENOSPC = "no room is left; nothing of the call takes effect"
@@ -30,9 +30,9 @@ class Fault(enum.Enum):
 
 
 LACK_OF_ROOM = frozenset(("create", "make_dirs", "allocate", "write", "rename"))
-"""What a full disk refuses: removing, shortening and syncing need no room."""
+"""Calls that a full disk refuses: removing, truncating and syncing need no room."""
 LACK_OF_DESCRIPTORS = frozenset(("create", "open", "lock", "sync_dir", "list_dir", "make_dirs", "map"))
-"""What needs a descriptor of its own."""
+"""Calls that need a descriptor of their own."""
 
 _CODES = {
     Fault.EIO: errno.EIO,

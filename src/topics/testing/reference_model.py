@@ -29,7 +29,7 @@ Gap = tuple[int, int]
 
 
 class Fate(enum.Enum):
-    """What became of a record."""
+    """The state of a record."""
 
     LIVE = "readers see it"
     DELETED = "somebody asked for it to go: silent, for ever"
@@ -60,7 +60,7 @@ class ModelRecord:
 
     @property
     def size(self) -> int:
-        """What it counts against caps."""
+        """Bytes counted against caps."""
         return len(self.data) + len(self.meta or b"")
 
     def json(self, tags: bool = True, meta: bool = True) -> bytes:
@@ -84,7 +84,7 @@ class ModelKey:
     last: int
     ts: int
     content: list[object]
-    """What it was used for."""
+    """The content that the key was used for."""
     certain: bool = True
     """Whether it must be known; see the top of the file."""
 
@@ -101,7 +101,7 @@ class ModelTopic:
     lost: list[Gap] = field(default_factory=list)
     keys: dict[str, ModelKey] = field(default_factory=dict)
 
-    # What can be seen
+    # Reads
 
     @property
     def live(self) -> list[ModelRecord]:
@@ -124,8 +124,8 @@ class ModelTopic:
         return max(self.cap_floor, self.ttl_floor)
 
     def tombstone(self, cursor: int) -> tuple[int, int, LossReason] | None:
-        """What a reader at this cursor is told before it gets its next record: the range, up to the next live record,
-        and the reason."""
+        """The tombstone that a reader at this cursor gets before its next record: the range, up to the next live
+        record, and the reason."""
         first = cursor + 1
         if cursor > self.head:
             return 1, self.head, LossReason.RECREATED
@@ -141,7 +141,7 @@ class ModelTopic:
         """The first live seq from here on; head + 1 when there is none."""
         return min((record.seq for record in self.live if record.seq >= seq), default=self.head + 1)
 
-    # What changes it
+    # Changes
 
     def refusal(self, batch: Sequence[Record]) -> type[TopicsError] | None:
         """Why a topic that rejects does not take a batch; None when it does."""
@@ -195,7 +195,7 @@ class ModelTopic:
 
     def configure(self, config: TopicConfig) -> None:
         if config.durability.logged != self.config.durability.logged:
-            # What was in memory only is put into a file, because from now on the log stands behind it.
+            # Records in memory only are put into a file, because from now on the log stands behind it.
             for record in self.records:
                 record.home = Home.FILE if record.home is Home.MEMORY else record.home
         self.config = config
@@ -215,7 +215,7 @@ class ModelTopic:
             record.fate = Fate.DELETED
         return len(chosen)
 
-    # What restarts do
+    # Restarts
 
     @property
     def exact(self) -> bool:
@@ -272,7 +272,7 @@ class Model(dict[str, ModelTopic]):
 
 
 def content(batch: Sequence[Record], node: str | None) -> list[object]:
-    """What of a batch is stored: two of the same content are the same for whoever repeats a key."""
+    """The stored content of a batch: a repeated key is a duplicate when this is equal."""
     return [
         (bytes(r.data), None if r.meta is None else bytes(r.meta), r.tag, node if r.node is None else r.node)
         for r in batch

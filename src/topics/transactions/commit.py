@@ -229,7 +229,7 @@ class Commit:
             self._count(self._topics[name], count, size)
 
     def _unreserve(self) -> None:
-        """What is in no block, or was smaller than it was staged, is not on its way any more."""
+        """Releases reservations for records that are in no block, or were smaller than staged."""
         for name, (count, size) in self._reserved.items():
             self._count(self._topics[name], -count, -size)
         self._reserved = {}
@@ -274,7 +274,8 @@ class Commit:
         return Change(self._core.path, topic, (), lambda timing: None, lambda error: None)
 
     def _load(self, parts: Sequence[PartState]) -> list[tuple[Topic, Copies | list[Record]]]:
-        """What goes where; looks once more whether the topics take it, since other rounds may have come between."""
+        """Loads the staged records per topic; checks once more whether the topics take them, since other rounds may
+        have come between."""
         core, path = self._core, self._core.path
         loads: list[tuple[Topic, Copies | list[Record]]] = []
         for name, some in _by_topic(parts).items():

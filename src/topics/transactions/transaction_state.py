@@ -317,7 +317,7 @@ class BeginRequest(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     sequence: int
     attempt: str | None = None
-    """Who names the attempt that is open joins it; any other replaces it, and None is one that nobody knows yet."""
+    """The attempt that is open. A client that names it joins it; any other attempt replaces it. None while unknown."""
     timeout_ms: int = 0
     """0 is the longest that the server allows."""
     owner: str = ""

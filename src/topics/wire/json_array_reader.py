@@ -51,7 +51,7 @@ def _nested(levels: int) -> bytes:
 
 
 _WITHIN = re.compile(_any_of(_nested(3)), re.DOTALL)
-"""What can be passed inside of an element."""
+"""The pattern of text that can be skipped inside an element."""
 _BETWEEN = re.compile(_any_of(rb'[^"\[\]{},]++|' + _STRING + rb"|[\[{]" + _any_of(_nested(3)) + rb"[\]}]"), re.DOTALL)
 """The same up to a comma, in the array itself."""
 _TEXT = re.compile(_IN_TEXT, re.DOTALL)
@@ -195,7 +195,7 @@ class JsonArrayReader(Generic[T]):
         over = scan.step()
         if scan.pos - self._exact > self._kind.max_item_bytes:
             if self._exact > self._start:
-                # What comes before it is looked at first: it may be wrong as well.
+                # The text before it is checked first: it may be invalid as well.
                 return self._take(self._exact - 1, False, guessed=False)
             raise self._kind.too_large(len(self.items))
         if not over:

@@ -45,7 +45,7 @@ class Fragments(NamedTuple):
     traits: int
 
     def and_then(self, other: "Fragments") -> "Fragments":
-        """Those of one batch, and behind them those of another whose base says that they come there."""
+        """Joins the fragments of two batches; the second batch's base must match the end of the first."""
         text, rows, payload_bytes, traits = other
         return Fragments(
             b"%b,%b" % (self.text, text), self.rows + rows, self.payload_bytes + payload_bytes, self.traits | traits
@@ -101,7 +101,8 @@ def encode_fragments(
 
 
 def _find_tails(records: Sequence[Record]) -> list[bytes] | None:
-    """What stands behind the data of each record, of a batch in which none has more than a tag; None where one has."""
+    """The text behind the data of each record of a batch in which no record has more than a tag; None where one has
+    more."""
     tails = [
         b"" if r.tag is None else TAG_NAME + _encode_json(r.tag) for r in records if r.meta is None and r.node is None
     ]

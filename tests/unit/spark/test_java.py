@@ -14,7 +14,7 @@ def fake_java(home: Path, version: str) -> Path:
     return home
 
 
-@pytest.mark.parametrize(("told", "version"), [("17.0.9", 17), ("21", 21), ("1.8.0_392", 8), ("25.0.2", 25)])
+@pytest.mark.parametrize(("reported", "version"), [("17.0.9", 17), ("21", 21), ("1.8.0_392", 8), ("25.0.2", 25)])
 def test_the_version_is_read(tmp_path: Path, reported: str, version: int) -> None:
     assert java_version(fake_java(tmp_path / "j", reported)) == version
 

@@ -47,7 +47,7 @@ def test_a_kernel_that_does_not_tell_reports_no_memory(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "reported"),
     [("idle", f"{os.SCHED_IDLE} 0"), ("low", f"{os.SCHED_OTHER} 10"), ("normal", f"{os.SCHED_OTHER} 0")],
 )
 def test_a_process_steps_back_with_those_it_starts(how: str, reported: str) -> None:

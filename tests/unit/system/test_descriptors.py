@@ -8,7 +8,7 @@ from topics.system.process import FILES, connections_within, raise_limit
 
 
 @pytest.mark.parametrize(
-    ("limit", "wanted", "allowed"),
+    ("limit", "requested", "allowed"),
     [
         (20_000 + FILES, 20_000, 20_000),
         (1_000_000, 20_000, 20_000),

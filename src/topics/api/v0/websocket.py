@@ -81,7 +81,7 @@ class PublishRun(msgspec.Struct, eq=False):
     publisher: Publisher
     commands: Sequence[SinglePublish | Publish]
     texts: Sequence[bytes]
-    """What they were read from."""
+    """The messages that the records were decoded from."""
     reply: Reply
     started: float
     nbytes: int
@@ -174,7 +174,7 @@ def open_socket(call: Call) -> None:
 
 
 def _nothing() -> None:
-    """What is left to do for a socket that is gone."""
+    """Does nothing: the callback of a socket that was closed."""
 
 
 class Session(Sink):
@@ -226,7 +226,7 @@ class Session(Sink):
         self.audited: Callable[[int], None] | None = None
         """Told of what the key may not do, where that is noted."""
 
-    # What the socket calls.
+    # Callbacks of the socket.
 
     def on_text(self, text: bytes) -> None:
         try:
@@ -302,7 +302,7 @@ class Session(Sink):
             self._forget_subscriptions()
             self._resume()
 
-    # What delivery calls.
+    # Callbacks of live delivery.
 
     def transmit(self, subscription: Subscription, frame: Frame) -> None:
         if not self._socket.write(frame.data):

@@ -39,9 +39,8 @@ from topics_protocol.websocket_frames import (
     Unsubscribed,
 )
 
-# What the server says on a WebSocket, as bytes that are ready to be sent.
-#
-# Frames of delivery are made once and shared by every socket that gets them, so they say nothing of the socket.
+# Messages to a WebSocket client, as bytes that are ready to be sent. Delivery frames are encoded once and shared by all
+# sockets, so they contain nothing about a single socket.
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -93,7 +92,7 @@ def ack_frame(outcome: AppendResult, request_id: RequestId, return_seqs: bool, s
 
 
 def ack_befores(request_ids: Iterable[RequestId]) -> list[bytes]:
-    """What acks begin with: that they are some, and the id of the command where it had one, each with a comma."""
+    """The beginning of each ack: its type, and the id of the command where it had one, each with a comma."""
     return [
         b'"op":"ack",' if request_id is None else b'"op":"ack","request_id":%b,' % _encode(request_id)
         for request_id in request_ids
@@ -148,7 +147,7 @@ _decode_single = msgspec.json.Decoder(SinglePublish).decode
 
 
 class _Envelope(msgspec.Struct):
-    """What every command has, whatever else is wrong with it."""
+    """The fields that every command has, whether the rest of it is valid or not."""
 
     op: Any = None
     request_id: Any = None
@@ -186,7 +185,7 @@ def read_publishes(texts: Sequence[bytes]) -> list[SinglePublish]:
     in each of them, and tells what is wrong with another."""
     publishes: list[SinglePublish] = []
     try:
-        # Those before one that is refused stay in the list.
+        # Valid commands before the refused one stay in the list.
         publishes.extend(map(_decode_single, texts))
     except (ValueError, RecursionError):
         pass
@@ -229,7 +228,7 @@ def starts_of(command: Subscribe) -> dict[str, SubscribeFrom]:
 
 
 def projection_of(command: Subscribe, limits: Limits) -> Projection:
-    """What of the records is wanted, and how much at once. Raises `InvalidRequestError`."""
+    """The record fields that a subscribe command requests, and the batch limits. Raises `InvalidRequestError`."""
     check_number("subscribe", "limit", command.limit)
     check_number("subscribe", "max_batch_bytes", command.max_batch_bytes)
     node = command.node

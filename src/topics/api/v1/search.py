@@ -159,7 +159,7 @@ class ManySearch:
             left_ms = max(target.asked.timeout_ms - self._call.spent_ms(), 0)
             done = self._taker(target)
             try:
-                # Those that wait for their turn count as well once it comes.
+                # Searches that wait for their turn count as well.
                 self._streams.search.query(
                     target.topic, target.asked.query, left_ms / 1000, done, tenant_of(self._call)
                 )

@@ -56,8 +56,8 @@ class HitFields:
         self._compiled = _compile(config, version)
 
     def of(self, raws: Sequence[bytes], requested: tuple[str, ...] | None = None) -> list[Any]:
-        """What is shown of entries, each as something that JSON can be made of: all their declared fields, or those
-        that are wanted, in the order in which they are."""
+        """The fields of each entry to show, as values that JSON can encode: all declared fields, or the requested ones,
+        in order."""
         compiled = self._compiled
         if compiled is None:
             return [self._general(raw, requested) for raw in raws]
@@ -213,7 +213,7 @@ _decode_any = msgspec.json.Decoder().decode
 
 
 def tenant_of(call: Call) -> str | None:
-    """Whose searches are counted together; None where there are no keys."""
+    """The tenant that a search is counted under; None without keys."""
     return (call.key.tenant or call.key.owner) or None
 
 

@@ -176,7 +176,7 @@ class _Waiting:
 
     @property
     def key(self) -> Key:
-        """Whose request it is: one whose key is taken away does not go on."""
+        """The key of the request; a request whose key is revoked is aborted."""
         return self.call.key
 
     def end(self) -> None:

@@ -55,8 +55,7 @@ from topics.system.fair_scheduler import Task
 _MANY_VALUES = 4_000
 """So many take some milliseconds, however short they are."""
 _SHORT_BYTES = 24 * KIB
-"""What is no longer than this is read at once, whatever is in it: to count its values would cost as much as to write
-them down where they are few, and where they are many it is some milliseconds, too."""
+"""Bodies up to this size are read at once: counting their values would cost as much as decoding them."""
 _WHITE = b" \t\n\r"
 _SPACE_BYTES = 1024
 """How much space may stand before such an array, and behind it."""

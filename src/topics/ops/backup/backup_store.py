@@ -162,14 +162,14 @@ def part_name(part: LogPart, end: int) -> str:
 
 
 def log_part(name: str) -> LogPart:
-    """What a file of the log holds, whole or in parts."""
+    """Parses the name of a log file or a part of one."""
     found = _LOG_NAME.fullmatch(name)
     if found is None:
         raise ValueError(f"{name} is no name of a log file")
     return LogPart(int(found[1]), int(found[2]), int(found[3] or 0))
 
 
-# What a chain of snapshots amounts to, topic by topic.
+# The merged contents of a chain of snapshots, topic by topic.
 
 
 class PlaceLayout(Layout):
@@ -227,7 +227,7 @@ class BackupDamaged(Exception):
 
 
 class BackupPlace:
-    """What one data folder has below a root. One writer at a time; readers whenever they like."""
+    """The backups of one data folder below a root. One writer at a time; readers whenever they like."""
 
     def __init__(self, fs: FileSystem, root: str, lineage: str) -> None:
         self._fs = fs

@@ -42,7 +42,7 @@ def info_of(manifest: Manifest) -> BackupInfo:
     )  # fmt: skip
 
 
-# Whose backups are whose: the small file `backup/lineage` of a data folder.
+# Backup lineage: the small file `backup/lineage` of a data folder.
 #
 #     LINEAGE LAST NEXT     the folder's name at every place, its newest backup, and the one that is being written
 #

@@ -39,7 +39,7 @@ _LATER = 64
 
 
 class LogParts:
-    """What was shipped of the log behind one backup. Runs off the loop."""
+    """The parts of the log that were shipped behind one backup. Runs off the loop."""
 
     def __init__(
         self, fs: FileSystem, layout: Layout, place: BackupPlace, base: Manifest, stopped: Callable[[], bool]
@@ -111,7 +111,7 @@ class LogParts:
         self._last[part.shard] = part
 
     def _read(self, shard: int, begin: LogPosition, end: LogPosition) -> bytes:
-        """What a log file has from one place to the other, or to its last frame where the log goes on in the next."""
+        """Reads a log file between two positions, or up to its last frame where the log continues in the next file."""
         file = self._open(shard, begin.file)
         try:
             if begin.file == end.file:
@@ -152,7 +152,7 @@ class Shipping:
         self._fs = fs
         self.runner: JobRunner = InlineRunner()
         self._parts: LogParts | None = None
-        """What is shipped, while there is a backup that it goes on from."""
+        """The shipped parts of the log, while there is a backup that they continue."""
         self.broken = False
         """Whether log is missing behind the backup: only another one helps."""
         self._shipping = False

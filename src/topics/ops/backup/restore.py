@@ -176,7 +176,7 @@ class RequestedTopics(NamedTuple):
                 _check_name(new, is_stream)
 
     def dead_letter(self, queue: str, name: str) -> str:
-        """What the dead letter topic of a queue is called, which has its new name already."""
+        """The name of the dead letter topic of a queue that has its new name already."""
         new = self.named(name)
         if new == queue:
             raise BackupTargetError(f"{quoted(queue)} would be its own dead letter topic")
@@ -210,7 +210,7 @@ class RestoredTopic(msgspec.Struct, frozen=True):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What a restore brought back."""
+    """The result of a restore."""
 
     backup: int
     lineage: str

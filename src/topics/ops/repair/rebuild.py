@@ -28,7 +28,7 @@ from topics.ops.verify.segment_check import SegmentImage
 from topics.ops.verify.verification import Verification, map_file, read_image
 from topics.wire.record_slicing import payload_sizes
 
-# What can be brought back out of one segment's files: blocks to be sealed anew, and the seqs that are lost.
+# Salvage from one segment's files: blocks to be sealed anew, and the seqs that are lost.
 
 SeqRange = tuple[int, int]
 """First and last seq, both included."""
@@ -133,7 +133,7 @@ def adopt(image: SegmentImage, cold: bool, earliest: int) -> Rescued:
 
 
 def holes(covered: list[SeqRange], first: int, last: int) -> list[SeqRange]:
-    """What ascending ranges leave open between two seqs."""
+    """The seqs between two seqs that ascending ranges do not cover."""
     found, at = [], first
     for begin, end in covered:
         if at < begin:
@@ -205,7 +205,7 @@ def _erased_flags(image: SegmentImage, flags: bytes, segment: SegmentState, earl
 
 
 def _either(flags: bytes, others: bytes) -> bytes:
-    """What one or the other marks as deleted."""
+    """Combines two delete flags: records that either marks as deleted."""
     return bytes(DELETED if DELETED in pair else 0 for pair in zip(flags, others, strict=True))
 
 
@@ -228,7 +228,7 @@ Found = Segment | Block | list[Block]
 
 
 class Runs:
-    """What is found of one topic, by seq and without overlaps: whoever comes first has the place."""
+    """The salvaged runs of one topic, by seq and without overlaps: the first one found has precedence."""
 
     def __init__(self) -> None:
         self.ranges: list[SeqRange] = []
@@ -319,7 +319,7 @@ class Assembler:
         if topic_id in self.unsure or state is None:
             lost += holes(runs.covered(), state.head + 1 if state is not None else 1, topic.head)
         known = [(lost.first, lost.last) for lost in state.lost] if state is not None else []
-        # What lies below the first live record is gone anyway; what is remembered as lost is told already.
+        # Ranges below the first live record are removed anyway; ranges remembered as lost are reported already.
         earliest = state.earliest if state is not None else 1
         for seqs in _merged(lost):
             for first, last in holes(runs.covered(), *seqs):

@@ -110,7 +110,7 @@ def carry_out(fs: FileSystem, layout: Layout, plan: Plan) -> None:
             fs.rename(source, target)
         touched |= {folder for folder in (_folder(source), _folder(target)) if fs.exists(folder)}
     for folder in sorted(touched):
-        # What comes next puts new files into the old places: the old ones must be safe before.
+        # The next steps put new files into the old places: the old ones must be safe before.
         fs.sync_dir(folder)
     staged = Layout(layout.repair)
     for name in _names(fs, staged.topics()):
@@ -215,7 +215,7 @@ class Repair:
             report.actions = ["an earlier repair was cut short and would be finished"]
             return report
         if self._fs.exists(self._layout.restoring):
-            # What is not there was not lost: the backup has it.
+            # Files that are missing were not lost: the backup has them.
             report.actions = ["nothing was changed: the folder has to be restored again"]
             report.after = None if dry_run else look.report
             return report
@@ -232,7 +232,7 @@ class Repair:
         report.moved_to = sorted({folder for folder in folders for _, to in moves if to.startswith(folder + "/")})
         if not dry_run:
             moves.append((f"{self._layout.repair}/report.json", f"{folders[0]}/report.json"))
-            # What a repair wrote anew may have the name of a segment that backups have as it was.
+            # A file written by a repair may have the name of a segment that backups hold in its old state.
             forget_lineage(self._fs, self._layout)
             self._commit(core, sealer, salvage, Plan(look.chain.highest + 1, moves), report)
             report.after = self._look().report

@@ -80,7 +80,7 @@ class Salvage(Recovery):
 
     @property
     def losses(self) -> list[Loss]:
-        """What is lost for good, by topic and seq."""
+        """Ranges that are lost for good, by topic and seq."""
         topics = self._core.topics
         reported = [(topics[i].name, *seqs, sure) for i, seqs, sure in self._given_up if i in topics]
         return [Loss(*loss) for loss in sorted(reported)]

@@ -41,7 +41,7 @@ class Trouble(NamedTuple):
 
 
 class SegmentImage:
-    """What two files amount to. `head` is None when nothing of them can be used.
+    """The readable contents of a segment's two files. `head` is None when nothing of them can be used.
 
     `expected` is the head as the topic's state knows it; its bias, which no state has, does not count.
     """

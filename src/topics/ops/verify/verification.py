@@ -28,11 +28,11 @@ from topics.ops.verify.log_check import Account, Hole, LogChecker, LogWalker
 from topics.ops.verify.segment_check import SegmentImage, Trouble
 from topics.wire.record_slicing import payload_sizes
 
-# What looking at a data folder, or mending it, has to say: plain values for people and programs alike.
+# Reports of `topics verify` and `topics repair`: plain values for people and programs alike.
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What a look at a data folder found. `findings` is damage; `notes` is what a crash explains or nobody needs."""
+    """The findings of a verification. `findings` is damage; `notes` is what a crash explains or nobody needs."""
 
     folder: str
     topics: int = 0
@@ -59,20 +59,20 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class RepairReport(msgspec.Struct, kw_only=True):
-    """What a repair did, or would do."""
+    """The changes of a repair, made or planned."""
 
     folder: str
     dry_run: bool = False
     found: Report
     losses: list[Loss] = []
     actions: list[str] = []
-    """What was changed or could not be brought back, one sentence each."""
+    """Changes, and losses that could not be repaired, one sentence each."""
     moved: list[str] = []
     """Files that are out of use now, as they were found."""
     moved_to: list[str] = []
     """The folders that hold them."""
     after: Report | None = None
-    """What a look at the mended folder found; None when nothing was changed."""
+    """The verification of the repaired folder; None when nothing was changed."""
 
     @property
     def sound(self) -> bool:

@@ -277,7 +277,7 @@ class _Export(msgspec.Struct, rename="camel", gc=False):
 
 
 class ExportLimits(msgspec.Struct, frozen=True):
-    """What one append may hold in all of its exports together."""
+    """Limits on the spans of all exports in one append."""
 
     bytes: int
     resources: int
@@ -439,7 +439,7 @@ class AttributeLimits(_Strict, frozen=True, kw_only=True):
 
 
 class Store(_Strict, frozen=True, kw_only=True):
-    """What is kept as it came, besides what was read out of it."""
+    """Original fields that are kept besides those read out of them."""
 
     raw_resource_attributes: bool = True
     raw_span_attributes: bool = True

@@ -36,10 +36,8 @@ class Profile(
         return self
 
     def canonical(self) -> "Canonical | None":
-        """What it installs in a stream that is empty; None for a profile that describes no entries.
-
-        Whatever `normalise` lets through follows this schema, so that nobody has to look again.
-        """
+        """The registry that the profile installs in an empty stream; None for a profile that describes no entries. All
+        results of `normalise` conform to this schema, so they are not validated again."""
         return None
 
     def unpack(self, raws: Sequence[bytes | msgspec.Raw]) -> Sequence[bytes | msgspec.Raw] | None:
@@ -51,9 +49,8 @@ class Profile(
         return value
 
     def make_plain(self, raws: Sequence[bytes | msgspec.Raw]) -> tuple[list[bytes], list[str | None]] | None:
-        """What is stored of a batch, and the keys, where that can be said without looking at each entry for long; None
-        where `normalise` and `key_of` have to be asked, which say the same.
-        """
+        """The stored form of a batch, and its keys, where that needs no close look at each entry; None where
+        `normalise` and `key_of` have to be called, which give the same result."""
         return None
 
     def key_of(self, value: Any) -> str | None:
@@ -62,7 +59,7 @@ class Profile(
 
 
 class Canonical(msgspec.Struct, frozen=True):
-    """What a profile installs."""
+    """The registry that a profile installs."""
 
     schema: dict[str, Any]
     search: dict[str, Any]

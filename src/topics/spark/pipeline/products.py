@@ -27,7 +27,7 @@ class SegmentRequest(msgspec.Struct, frozen=True, array_like=True):
 
     ref: SegmentRef
     spec: bytes = b""
-    """What the tasks need to know about the topic, such as its index plan."""
+    """The topic's data for tasks, such as its index plan."""
 
 
 class Chore(msgspec.Struct, frozen=True, array_like=True):
@@ -117,7 +117,7 @@ class Product(Protocol):
         ...
 
     def task_context(self) -> bytes:
-        """What every task of a round needs to know: where to write, and the name of the run."""
+        """The data for every task of a round: where to write, and the name of the run."""
         ...
 
     def commit(self, outcomes: Sequence[bytes], now_ms: int) -> CommitResult:

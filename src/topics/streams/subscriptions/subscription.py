@@ -249,8 +249,8 @@ class Claim:
 
 
 Owner = tuple[str, ...]
-"""Whose a subscription is: the prefixes of names that its creator was held to, none for one who may do everything. Not
-the key itself, so that whoever replaces a key by another with the same rights still has what the first one made."""
+"""The owner of a subscription: the prefixes of its creator's key, none for a key without limits. Not the key itself, so
+that a key which replaces another with the same rights keeps its subscriptions."""
 
 
 class Subscription:

@@ -207,7 +207,7 @@ class SubscriptionTable:
         state = [self._key()]
         for one in self.all.values():
             state.append({**put_change(one), "generation": one.generation})
-            # What was named at first may have been taken out since.
+            # A stream named at first may have been unlinked since.
             state += [unlink_change(one, name, 0) for name in one.request.streams if name not in one.links]
             one.left_out = {name: epoch for name, epoch in one.left_out.items() if self._is_there(name, epoch)}
             state += [unlink_change(one, name, epoch) for name, epoch in one.left_out.items()]
@@ -300,7 +300,7 @@ class Links:
         self._news = news
         """Called with a subscription that has new entries."""
         self.coming: list[Subscription] = []
-        """Those that are being made: what comes to be meanwhile is theirs, too."""
+        """Subscriptions being created: they get streams that are created meanwhile, too."""
         for subscription in table.all.values():
             for name in self.matching(subscription):
                 if name not in subscription.left_out or subscription.left_out[name] != self.epoch(name):
@@ -426,7 +426,7 @@ class Links:
             return
         for subscription in [*self._table.all.values(), *self.coming]:
             if topic.name in subscription.links or subscription.matches(topic.name):
-                # What was acknowledged or taken out before was another stream of that name.
+                # Earlier acknowledgements and unlinks concerned another stream of that name.
                 subscription.left_out.pop(topic.name, None)
                 subscription.links.setdefault(topic.name, Link(explicit=False)).acked = START
                 self._look_later(subscription, topic.name)

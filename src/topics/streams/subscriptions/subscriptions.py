@@ -169,7 +169,7 @@ class Subscriptions:
         self._table.write([put_change(made), *ack_changes(made, acked)], done)
 
     def _come(self, subscription_id: str, owner: Owner) -> list[Callable[[], None]]:
-        """One that was on its way is kept, or is not; gives those who waited for that."""
+        """Ends the creation of a subscription, kept or not, and returns the callers that waited for it."""
         self._coming_of[owner] -= 1
         return self._coming.pop(subscription_id)
 
@@ -245,7 +245,7 @@ class Subscriptions:
         if found.claim is not None:
             raise AlreadyClaimedError(found.claim.holder, found.claim.generation)
         if not found.pending:
-            # What was just appended may be on its way to us still.
+            # Recently appended entries may not have been delivered yet.
             for name in list(found.links):
                 self._links.look(found, name)
         if not found.pending:

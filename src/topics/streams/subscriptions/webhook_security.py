@@ -18,9 +18,9 @@ from topics.streams.subscriptions.subscription import WebhookRejectedError
 
 _URL_CHARS_MAX = 2048
 
-# What is on the public internet is decided by these tables of the registries (RFC 6890 and its successors), and not
-# only by Python's, which differ from version to version: protocol assignments, relays and anycast services, tests and
-# documentation, and all of version 6 whose addresses have one of version 4 inside, which a translator would call.
+# Addresses outside the public internet, by the tables of the registries (RFC 6890 and its successors), not only by
+# Python's, which differ between versions: protocol assignments, relays and anycast services, tests and documentation,
+# and all IPv6 addresses with an IPv4 address inside, which a translator would call.
 _OUTSIDE_V4 = tuple(
     map(
         ipaddress.IPv4Network,

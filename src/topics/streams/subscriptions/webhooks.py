@@ -22,8 +22,8 @@ CALLS_OF_ONE_MAX = 64
 
 
 class CallLine:
-    """Who is called, and who has to wait. Nothing of a subscription that waits has begun: its lease, which is given out
-    with the call, is as long as it should be."""
+    """Limits concurrent webhook calls, and queues the others. Nothing of a waiting subscription has begun: its lease is
+    given out with the call, so it has its full length."""
 
     def __init__(self) -> None:
         self._calls: Counter[Owner] = Counter()
@@ -47,7 +47,7 @@ class CallLine:
             del self._calls[owner]
 
     def ready(self) -> Iterator[Subscription]:
-        """Those whose turn it is, one of each owner after the other, for as long as there is room."""
+        """The subscriptions to call next, one of each owner in turn, for as long as there is room."""
         while (owner := next(filter(self._has_room, self._waiting), None)) is not None:
             waiting = self._waiting.pop(owner)
             found = waiting.pop(next(iter(waiting)))
@@ -56,7 +56,7 @@ class CallLine:
             yield found
 
     def _has_room(self, owner: Owner) -> bool:
-        # Who is held to no prefixes is the operator, and alone on a server without keys.
+        # An owner without prefixes is the operator, and the only owner on a server without keys.
         most = CALLS_OF_ONE_MAX if owner else CALLS_MAX
         return self._calls.total() < CALLS_MAX and self._calls[owner] < most
 
@@ -94,7 +94,7 @@ class Wakes:
     def consider(self, subscription: Subscription) -> None:
         """Wakes whoever should be, when there is something to do and nobody is at it."""
         is_webhook = subscription.request.type == "webhook"
-        # What could not be told to a wake stream is tried by whatever comes first: a moment, or something new.
+        # A failed write to a wake stream is retried at the next moment or with the next entry, whichever is first.
         rests = is_webhook and subscription.resting is not None
         busy = subscription.claim is not None or subscription.calling or rests
         over = self._engine.is_closed or self._table.all.get(subscription.id) is not subscription
@@ -157,7 +157,7 @@ class Wakes:
         self._engine.defer(self._call_waiting)
         holds = subscription.claim is claim
         if isinstance(answer, NotTaken):
-            # One that spoke through the callback took the call, whatever became of its answer.
+            # A worker that used the callback took the call, whatever became of its answer.
             if holds or claim.expired:
                 self.leases.end(subscription)
                 self._rest(subscription, answer.reason)
@@ -165,7 +165,7 @@ class Wakes:
             subscription.failures, subscription.last_error = 0, ""
             if holds and isinstance(answer, dict) and answer.get("done") is True:
                 self.finished(subscription, claim)
-        # What came to an end while it was called could not begin anything.
+        # Entries that ended while it was called could not begin another call.
         self.consider(subscription)
 
     def _call_waiting(self) -> None:

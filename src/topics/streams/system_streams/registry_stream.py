@@ -320,8 +320,8 @@ class Reconciler:
             self._write_event(event_of("closed" if stands.closed else "created", topic, now))
 
     def _look_for_new(self, first: int) -> None:
-        """What is there, and not in the log. A topic's number is its epoch: those that are older than the log, which
-        may be a million, are not even counted."""
+        """Finds streams that exist and are not in the log. A topic's number is its epoch: topics older than the log,
+        which may be a million, are not even counted."""
         end = min(first + _NUMBERS_A_STEP, self._behind)
         unknown = [number for number in range(first, end) if number not in self._compared]
         new = [number for number in unknown if self._engine.has_id(number)]
@@ -390,7 +390,7 @@ class LifecycleLog:
         if is_server_name(topic.name):
             return
         if self._reconciler is not None:
-            # What stands in the log about it so far is of no interest any more.
+            # Earlier entries of the log about it do not matter any more.
             self._reconciler.skip.add(topic.name)
         self._add(record_of(event_of(event, topic, self._engine.wall())))
 
