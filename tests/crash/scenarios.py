@@ -66,6 +66,24 @@ def turning_log_files(world: World) -> None:
     world.append("sure", 1, size=100)
 
 
+def deleting_many(world: World) -> None:
+    """Deletes by tag of records that lie apart, in tails, in segments that are being written, and in files."""
+    world.start()
+    for name, durability in (("sure", "fsync"), ("quick", "disk"), ("brief", "ephemeral")):
+        for tag in "abacabad":
+            world.append(name, 1, tag=tag, durability=durability)
+    world.delete("sure", tag="b")
+    world.delete("brief", tag="a")
+    world.checkpoint()
+    world.append("quick", 2, tag="a")
+    world.delete("sure", tag="a")
+    world.delete("quick", tag="a")
+    world.append("sure", 1, tag="c")
+    world.checkpoint()
+    world.delete("quick", tag="b")
+    world.delete("sure", tag="c")
+
+
 def deleting(world: World) -> None:
     """Deletes by bound and by tag, in tails, in segments, and of whole segments."""
     world.start()

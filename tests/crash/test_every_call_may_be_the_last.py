@@ -23,8 +23,14 @@ from tests.crash.sweeps import (
     sweep_starts,
     sweep_stops,
 )
+from tests.unit.conftest import ask_delete, checkpoint, delete, eq, open_engine, put
+from topics.engine import apply as applying
+from topics.engine import delete as deleting
 from topics.engine.core import EngineOptions
-from topics.testing import FakeDisk, Survival
+from topics.engine.engine import Engine
+from topics.model.records import Batch, Record
+from topics.model.topic_config import Durability
+from topics.testing import FakeDisk, PowerCut, Survival
 
 SHOWN = 12
 """Broken promises come in crowds; the first ones tell what there is to tell."""
@@ -93,6 +99,47 @@ def test_an_acknowledged_config_holds(shards: int) -> None:
 
 def test_the_loss_of_unlogged_records_is_told() -> None:
     assert_kept(scenarios.forgetting, options(1))
+
+
+def test_a_delete_of_many_records_is_whole_or_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (applying, deleting):
+        monkeypatch.setattr(module, "MANY_RANGES", 1)
+    assert_kept(scenarios.deleting_many, options(1))
+
+
+def test_a_stop_within_a_long_delete_leaves_all_or_nothing() -> None:
+    """Two thousand records that lie apart, in several segments, one of which a snapshot names."""
+
+    def fill(disk: FakeDisk) -> Engine:
+        engine = open_engine(disk, segment_max_events=1500)
+        put(engine, "t", durability=Durability.FSYNC)
+        for _ in range(4):
+            tags = ["odd" if number % 2 else None for number in range(1000)]
+            records = [Record.of(number, tag=tag) for number, tag in enumerate(tags)]
+            engine.append("t", Batch(records=records), lambda outcome: None)
+        checkpoint(engine)
+        return engine
+
+    calm = FakeDisk()
+    engine = fill(calm)
+    first = calm.call_count
+    assert delete(engine, "t", match=eq("odd")).deleted == 2000
+    seen = set()
+    for call in range(first, calm.call_count + 2):
+        disk = FakeDisk(stop_before=call)
+        answers: list[object] = []
+        try:
+            engine = fill(disk)
+            answers = ask_delete(engine, "t", match=eq("odd"))
+            checkpoint(engine)
+        except PowerCut:
+            pass
+        for ending in (KILL, POWER_CUT):
+            found = open_engine(disk.clone().crash(ending.survival), boot_id="b" if ending.restarted else "a")
+            count = found.info("t").count
+            assert count == 2000 or (count == 4000 and not answers), (call, ending)
+            seen.add(count)
+    assert seen == {2000, 4000}
 
 
 @each_number_of_shards

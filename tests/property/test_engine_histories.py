@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from tests.property.test_engine_laws import EngineLaws
+from topics.engine import apply as applying
+from topics.engine import delete as deleting
+from topics.engine.apply import MANY_RANGES
 from topics.model.records import Batch, Record
 from topics.model.router_rules import DeleteSelector, TagMatch
 from topics.model.topic_config import Discard, Durability, TopicConfigPatch
@@ -149,7 +152,10 @@ def run(history: list[Step]) -> None:
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_history(name: str) -> None:
+@pytest.mark.parametrize("many", [0, MANY_RANGES])
+def test_history(name: str, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (applying, deleting):
+        monkeypatch.setattr(module, "MANY_RANGES", many)
     run(HISTORIES[name])
 
 

@@ -5,16 +5,25 @@ Applying is deterministic: given the same state and the same frames, the same st
 with what readers saw.
 """
 
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
+from operator import attrgetter
+
 from topics.engine.features import Features
 from topics.engine.idempotency import KeyMemory
 from topics.engine.read import SeqRange
 from topics.engine.retention import Retention, remember
 from topics.engine.topic import Block, Run, RunReader, Segment, Topic, live_ranges
 from topics.log.segment import DELETED
+from topics.log.segment_files import SegmentKey
 from topics.log.snapshot_files import TopicState
 from topics.model.seq_ranges import LossReason, LostRange
 from topics.model.topic_config import Durability, TopicConfig, decode_config
 from topics.system.events import Event
+from topics.wire.record_slicing import Range, payload_sizes
 
 # How far a topic may give out seqs before the disk knows of it.
 #
@@ -60,6 +69,125 @@ def next_ceiling(topic: Topic, last: int, now: int, reserve: int) -> int:
 
 
 _DELETED = bytes((DELETED,))
+_DELETED_RUNS = re.compile(re.escape(_DELETED) + b"+")
+_FULL = bytes([0xFF if byte == DELETED else 0 for byte in range(256)])
+"""Translates flags to bits: all that are set mean deleted."""
+_FIRST_SEQ = attrgetter("first_seq")
+_MANY = 64
+
+MANY_RANGES = 800
+"""More ranges than that are deleted run by run instead of range by range."""
+
+
+# Deleting many records of a run at one moment.
+#
+# To find out what they weigh takes a millisecond for each few thousand, so that is done before, on any thread. What is
+# left to do at the moment itself is to put the new flags in the place of the old ones.
+
+
+class Marks:
+    """Records of one run that are to be deleted, and what that does to the run as it was when they were looked at."""
+
+    __slots__ = ("after", "before", "count", "earliest", "first_seq", "live", "live_bytes", "marked", "mask", "pairs")
+
+    def __init__(self, run: Run, mask: bytes | bytearray, earliest: int) -> None:
+        """`mask` has the flag of each record to delete; `earliest` is the topic's first live seq."""
+        self.first_seq = run.first_seq
+        self.count = run.count
+        self.mask = bytes(mask)
+        self.earliest = earliest
+        self.before = None if run.flags is None else bytes(run.flags)
+        """The run's flags; None while they are in its file only, or there are none."""
+        self.marked = run.marked if isinstance(run, Segment) else 0
+        self.after = bytearray()
+        self.live = self.live_bytes = 0
+        """How many of the records are live, and their payload bytes."""
+        self.pairs = array("Q")
+        """First and last seq of each range of live records to delete, one behind the other."""
+
+    def weigh(self, reader: RunReader, topic_id: int, run: Run) -> None:
+        """Finds out which of the records are live, and what they weigh. May run on any thread."""
+        flags: bytes | bytearray | None = self.before
+        if flags is None and self.marked:
+            assert isinstance(run, Segment)
+            flags = reader.store.flags(SegmentKey(topic_id, run.first_seq, run.cold), run.count)
+        mask, hidden = self.mask, self.earliest - self.first_seq
+        if hidden > 0:
+            mask = bytes(min(hidden, self.count)) + mask[hidden:]
+        if flags is not None:
+            mask = _and_not(mask, flags)
+        self.mask = mask
+        self.after = bytearray(mask) if flags is None else bytearray(_or(flags, mask))
+        self.live = mask.count(_DELETED)
+        self.live_bytes = self._size(reader, topic_id, run) if self.live else 0
+        self.pairs = array("Q")
+        for span in _DELETED_RUNS.finditer(mask):
+            self.pairs.extend((self.first_seq + span.start(), self.first_seq + span.end() - 1))
+
+    def _size(self, reader: RunReader, topic_id: int, run: Run) -> int:
+        if self.live == self.count:
+            return run.payload_bytes
+        if self.live <= _MANY:
+            return reader.payload_bytes(topic_id, run, [found.span() for found in _DELETED_RUNS.finditer(self.mask)])
+        total = 0
+        for view, lo, hi, offset in reader.views(topic_id, run, 0, self.count, check=False):
+            total += sum(compress(payload_sizes(view, lo, hi), self.mask[offset + lo : offset + hi]))
+        return total
+
+    def fits(self, topic_earliest: int, run: Run) -> bool:
+        """Whether the run is as it was: nothing of it was removed since, and it is the same run."""
+        if run.first_seq != self.first_seq or run.count != self.count:
+            return False
+        if topic_earliest > max(self.earliest, self.first_seq):
+            return False
+        # Flags are only ever set, so as many are the same ones.
+        return run.marked == self.marked if isinstance(run, Segment) else run.flags == self.before
+
+    def ranges(self) -> Iterator[Range]:
+        """The ranges of live records to delete."""
+        return zip(self.pairs[::2], self.pairs[1::2], strict=True)
+
+
+def marks_of(runs: Iterable[Run], ranges: Sequence[Range], earliest: int) -> Iterator[tuple[Run, Marks]]:
+    """The marks of each run that holds some of the ranges, which ascend; they are not weighed yet."""
+    place, total = 0, len(ranges)
+    for run in runs:
+        first_seq, last_seq, mask = run.first_seq, run.last_seq, None
+        while place < total:
+            first, last = ranges[place]
+            if first > last_seq:
+                break
+            if last >= first_seq:
+                mask = bytearray(run.count) if mask is None else mask
+                lo, hi = max(first - first_seq, 0), min(last, last_seq) - first_seq + 1
+                mask[lo:hi] = _DELETED * (hi - lo)
+            if last > last_seq:
+                break
+            place += 1
+        if mask is not None:
+            yield run, Marks(run, mask, earliest)
+        if place == total:
+            return
+
+
+def is_marked(marks: Sequence[Marks], seq: int) -> bool:
+    """Whether a seq is among the records that ascending marks delete."""
+    place = bisect_right(marks, seq, key=_FIRST_SEQ) - 1
+    if place < 0:
+        return False
+    mark, index = marks[place], seq - marks[place].first_seq
+    return index < mark.count and mark.mask[index] == DELETED
+
+
+def _and_not(mask: bytes, flags: bytes | bytearray) -> bytes:
+    left = int.from_bytes(mask, "little") & ~int.from_bytes(flags.translate(_FULL), "little")
+    return left.to_bytes(len(mask), "little")
+
+
+def _or(flags: bytes | bytearray, mask: bytes) -> bytes:
+    # What is no sentinel reads as live, so it must not shine through.
+    kept = int.from_bytes(flags, "little") & ~int.from_bytes(mask.translate(_FULL), "little")
+    return (kept | int.from_bytes(mask, "little")).to_bytes(len(mask), "little")
 
 
 class Applier:
@@ -79,6 +207,8 @@ class Applier:
         """Records of a topic that is more than a log were deleted (`queues`)."""
         self.before_caps: Event[Topic, Block] = Event()
         """A block of a topic that is more than a log was published, and its caps are enforced next (`routers`)."""
+        self.marked: Event[Topic, Sequence[Marks]] = Event()
+        """Many records of a topic were deleted at one moment (`queues`, `engine.delete_export`)."""
         self.removed: Event[Topic, int, int] = Event()
         """Seqs were deleted on request, first and last (`engine.delete_export`)."""
         self.overfull: set[Topic] = set()
@@ -161,16 +291,56 @@ class Applier:
             removed = self._retention.remove_front(topic, before_seq)[0]
         if topic.origin is not None:
             topic.origin.delete_below(before_seq)
+        if len(ranges) > MANY_RANGES:
+            removed += self.delete_marked(topic, list(self._marks_of(topic, ranges)))
+            ranges = []
         for first, last in ranges:
             self._notify_removed(topic, first, last)
             removed += self._mark(topic, first, last)
         if ranges:
             self._retention.advance_earliest(topic)
-        if topic.parts is not None:
+        if topic.parts is not None and (before_seq or ranges):
             self.deleted.emit(topic, before_seq, ranges)
         if topic.kept_bytes:
             self.kept.emit(topic)
         return removed
+
+    def delete_marked(self, topic: Topic, marks: Sequence[Marks]) -> int:
+        """Removes many records for good, at one moment; how many of them were live."""
+        removed, emptied = 0, []
+        for mark in marks:
+            run = topic.run_from(mark.first_seq)
+            if run is None or run.first_seq > mark.first_seq:
+                continue
+            if not mark.fits(topic.earliest, run):
+                if (run.first_seq, run.count) != (mark.first_seq, mark.count):
+                    # Blocks have become a segment.
+                    removed += sum([self._mark(topic, first, last) for first, last in mark.ranges()])
+                    continue
+                fresh = Marks(run, mark.mask, topic.earliest)
+                fresh.weigh(self._reader, topic.id, run)
+            else:
+                fresh = mark
+            removed += fresh.live
+            self._take(topic, run, fresh.live, fresh.live_bytes)
+            if not run.live and isinstance(run, Segment):
+                emptied.append(run)
+            elif fresh.live:
+                run.flags = fresh.after
+                if isinstance(run, Segment):
+                    run.flag_changes += 1
+                    run.marked += fresh.live
+        self._retention.drop_segments(topic, emptied)
+        self._retention.advance_earliest(topic)
+        self.marked.emit(topic, marks)
+        if topic.kept_bytes:
+            self.kept.emit(topic)
+        return removed
+
+    def _marks_of(self, topic: Topic, ranges: list[SeqRange]) -> Iterator[Marks]:
+        for run, mark in marks_of(topic.runs_from(max(ranges[0][0], topic.earliest)), ranges, topic.earliest):
+            mark.weigh(self._reader, topic.id, run)
+            yield mark
 
     def _notify_removed(self, topic: Topic, first: int, last: int) -> None:
         self.removed.emit(topic, first, last)

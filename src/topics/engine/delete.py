@@ -1,44 +1,63 @@
-"""Deleting records. A delete waits for as much as an append to the same topic does.
+"""Deleting records. A delete waits for as much as an append to the same topic does, and is one moment for readers.
 
-To mark a hundred thousand records that lie apart takes a tenth of a second. So a delete of many ranges is logged and
-applied in several parts, one after the other, and answered behind the last. A crash in between leaves the rest as it
-was, for whoever was not answered to delete again.
+A delete by tag may concern a million records that lie apart. What takes long is done before anybody sees anything of
+it: run by run, off the loop, its records are looked up and weighed (`engine.apply.Marks`). Then it is one frame
+in the log and, once that is committed, one short turn of the loop that puts new flags in the place of the old ones. A
+crash leaves all of it or nothing. It concerns the records that were there when it was asked for: later ones are above
+its bound, and those that something else removed meanwhile are not counted.
 """
 
-import msgspec
+from array import array
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from itertools import chain
 
+from topics.engine.apply import MANY_RANGES, Marks, marks_of
 from topics.engine.background_jobs import Background
 from topics.engine.core import EngineCore
-from topics.engine.read import SeqRange, as_ranges, find_in_memory, find_on_disk
+from topics.engine.read import SeqRange, as_ranges, find_in_run, find_in_tail
 from topics.engine.results import DeleteDone, DeleteResult
-from topics.engine.topic import Segment, Topic
+from topics.engine.topic import Run, Segment, Topic
 from topics.engine.write_path import FrameDraft, LogOperation
 from topics.log.commit_requests import CommitTiming
-from topics.log.frame import FrameKind, encode_delete
+from topics.log.frame import FrameKind, encode_delete, encode_pairs
+from topics.log.segment import DELETED
 from topics.log.segment_files import SegmentDamaged, SegmentKey
 from topics.model.errors import CorruptSegmentError, TopicNotFoundError, TopicsError
 from topics.model.router_rules import DeleteSelector, TagMatch
 
-_RANGES_A_PART = 800
-"""Ranges deleted in one turn of the loop: some milliseconds of work."""
+_TAIL_RECORDS = 20_000
+"""A longer tail, which only ephemeral topics have, is not looked through by the loop."""
+_RUNS_A_STEP = 64
+_RECORDS_A_STEP = 20_000
+"""Runs and records looked at in one step off the loop."""
 
 
 class Delete(LogOperation):
-    """A permanent delete of the seqs it decided on."""
+    """A permanent delete of the seqs it decided on: all below one, ranges, or the records that `marks` have."""
 
-    __slots__ = ("_before_seq", "_done", "_ranges")
+    __slots__ = ("_before_seq", "_done", "_marks", "_ranges")
 
     def __init__(
-        self, core: EngineCore, topic: Topic, before_seq: int, ranges: list[SeqRange], done: DeleteDone
-    ) -> None:
-        super().__init__(core.path, topic, delete_frames(core, topic, before_seq, ranges))
+        self, core: EngineCore, topic: Topic, before_seq: int, ranges: list[SeqRange], marks: Sequence[Marks],
+        encoded: bytes | None, done: DeleteDone,
+    ) -> None:  # fmt: skip
+        """`encoded` has the ranges and those of the marks, as a frame has them; None where that is still to be done."""
+        frames = delete_frames(core, topic, before_seq, ranges if encoded is None else [])
+        if encoded is not None and frames:
+            kind, head, _ = frames[0]
+            frames = [(kind, head, encoded)]
+        super().__init__(core.path, topic, frames)
         self._before_seq = before_seq
         self._ranges = ranges
+        self._marks = marks
         self._done = done
 
     def apply(self, timing: CommitTiming) -> None:
-        topic = self.topic
-        deleted_count = self.path.engine.applier.delete(topic, self._before_seq, self._ranges)
+        topic, applier = self.topic, self.path.engine.applier
+        deleted_count = applier.delete_marked(topic, self._marks) if self._marks else 0
+        if self._before_seq or self._ranges:
+            deleted_count += applier.delete(topic, self._before_seq, self._ranges)
         self._done(
             DeleteResult(topic.name, deleted_count, topic.earliest, topic.head, topic.live_count, topic.live_bytes)
         )
@@ -58,6 +77,8 @@ class Deleter:
     def __init__(self, core: EngineCore, background: Background) -> None:
         self._core = core
         self._background = background
+        self._long: dict[int, deque[Callable[[], None]]] = {}
+        """Topics with a long delete on its way, and those that wait for it."""
 
     def delete(self, name: str, selector: DeleteSelector, done: DeleteDone) -> None:
         core = self._core
@@ -69,102 +90,196 @@ class Deleter:
         if selector.before_seq is not None:
             below = min(below, selector.before_seq)
         if selector.match is None:
-            self._log_delete(topic, below, [], done)
+            self.log(topic, below, [], (), None, done)
         else:
             self._delete_matching(topic, selector.match, below, done)
 
     def _delete_matching(self, topic: Topic, match: TagMatch, below: int, done: DeleteDone) -> None:
-        core = self._core
-        near = find_in_memory(topic, match)
-        sealed = [s for s in topic.segments if s.blocks is None and s.has_tags and s.first_seq < below]
-        if not sealed:
-            self._log_delete(topic, 0, as_ranges(near, below), done)
+        waiting = self._long.get(topic.id)
+        if waiting is not None:
+            # One after the other: what the first deletes is not weighed again by the second.
+            waiting.append(lambda: self._begin_long(topic, match, below, done))
             return
+        ranges: list[SeqRange] = []
+        is_long = topic.tail_count > _TAIL_RECORDS
+        if not is_long:
+            ranges = as_ranges(find_in_tail(topic, match), below)
+            is_long = len(ranges) > MANY_RANGES
+        if is_long or any(one.has_tags and one.first_seq < below for one in topic.segments):
+            self._long[topic.id] = deque()
+            self._begin_long(topic, match, below, done)
+        else:
+            self.log(topic, 0, ranges, (), None, done)
 
-        def found(outcome: object) -> None:
+    def _begin_long(self, topic: Topic, match: TagMatch, below: int, done: DeleteDone) -> None:
+        def over(outcome: DeleteResult | TopicsError) -> None:
             try:
-                if isinstance(outcome, SegmentDamaged):
-                    raise self._corrupt(topic, sealed, outcome)
-                if isinstance(outcome, TopicsError):
-                    raise outcome
-                if not isinstance(outcome, list):
-                    raise TopicsError(f"a look-up by tag failed: {outcome}")
-                core.check_accepting()
-                if not core.exists(topic) or topic.closing:
-                    raise TopicNotFoundError(topic.name)
-                self._log_delete(topic, 0, outcome, done)
-            except TopicsError as error:
-                done(error)
+                done(outcome)
+            finally:
+                waiting = self._long[topic.id]
+                if waiting:
+                    waiting.popleft()()
+                else:
+                    del self._long[topic.id]
 
-        self._background(lambda: as_ranges(near + find_on_disk(core.store, topic.id, sealed, match), below), found)
+        LongDelete(self, self._core, self._background, topic, match, below, over).begin()
 
-    def _corrupt(self, topic: Topic, segments: list[Segment], damage: SegmentDamaged) -> CorruptSegmentError:
-        for segment in segments:
-            if damage.path.startswith(self._core.store.path(SegmentKey(topic.id, segment.first_seq, segment.cold))):
-                return CorruptSegmentError(topic.name, segment.first_seq, segment.last_seq)
+    def corrupt(self, topic: Topic, runs: Sequence[Run], damage: SegmentDamaged) -> CorruptSegmentError:
+        for run in runs:
+            if not isinstance(run, Segment):
+                continue
+            if damage.path.startswith(self._core.store.path(SegmentKey(topic.id, run.first_seq, run.cold))):
+                return CorruptSegmentError(topic.name, run.first_seq, run.last_seq)
         return CorruptSegmentError(topic.name, topic.earliest, topic.head)
 
-    def _log_delete(self, topic: Topic, before_seq: int, ranges: list[SeqRange], done: DeleteDone) -> None:
-        if len(ranges) > _RANGES_A_PART:
-            _LongDelete(self, self._core, topic, ranges, done).go_on()
-            return
-        self.log_part(topic, before_seq, ranges, done)
-
-    def log_part(self, topic: Topic, before_seq: int, ranges: list[SeqRange], done: DeleteDone) -> None:
+    def log(
+        self, topic: Topic, before_seq: int, ranges: list[SeqRange], marks: Sequence[Marks], encoded: bytes | None,
+        done: DeleteDone,
+    ) -> None:  # fmt: skip
         path = self._core.path
         if path.logs_removals(topic):
             path.check(topic, frees=True)
-        path.log(Delete(self._core, topic, before_seq, ranges, done))
+        path.log(Delete(self._core, topic, before_seq, ranges, marks, encoded, done))
 
 
-class _LongDelete:
-    """A delete of many ranges on its way."""
+_Step = Callable[[], object]
+
+
+class LongDelete:
+    """A delete by tag that looks into segments, or marks many records, on its way to the log."""
 
     def __init__(
-        self, deleter: Deleter, core: EngineCore, topic: Topic, ranges: list[SeqRange], done: DeleteDone
-    ) -> None:
+        self, deleter: Deleter, core: EngineCore, background: Background, topic: Topic, match: TagMatch, below: int,
+        done: DeleteDone,
+    ) -> None:  # fmt: skip
         self._deleter = deleter
         self._core = core
+        self._background = background
         self._topic = topic
-        self._ranges = ranges
-        self._place = 0
-        self._deleted = 0
+        self._match = match
+        self._below = below
         self._done = done
-        self._running = self._again = False
+        self._runs: list[Run] = []
+        self._ranges: list[SeqRange] = []
+        """Those in the tail."""
+        self._marks: list[Marks] = []
+        self._steps = self._work()
+        self._running = False
+        self._outcome: list[object] = []
 
-    def go_on(self) -> None:
-        """The next part. Without a loop, `defer` calls at once: then one call does them all, one by one."""
-        self._again = True
+    def begin(self) -> None:
+        self._go_on(None)
+
+    def _go_on(self, outcome: object) -> None:
+        """Hands over what a step found. Without a loop, steps are done at once: then one call does them all."""
+        self._outcome.append(outcome)
         if self._running:
             return
         self._running = True
         try:
-            while self._again:
-                self._again = False
-                self._log_next()
+            while self._outcome:
+                self._background(self._steps.send(self._outcome.pop()), self._go_on)
+        except StopIteration:
+            pass
+        except TopicsError as error:
+            self._done(error)
         finally:
             self._running = False
 
-    def _log_next(self) -> None:
-        core, topic = self._core, self._topic
-        part = self._ranges[self._place : self._place + _RANGES_A_PART]
-        self._place += len(part)
-        try:
-            core.check_accepting()
-            if not core.exists(topic) or topic.closing:
-                raise TopicNotFoundError(topic.name)
-            self._deleter.log_part(topic, 0, part, self._part_done)
-        except TopicsError as error:
-            if self._place == len(part):
-                raise
-            self._done(error)
+    def _work(self) -> Generator[_Step, object, None]:
+        self._check()
+        self._plan()
+        place = 0
+        while place < len(self._runs):
+            runs = self._next_runs(place)
+            place += len(runs)
+            outcome = yield self._look_into(runs)
+            if isinstance(outcome, Exception):
+                # Retention may have removed a file, or it went to the cold tier.
+                runs = [run for run in runs if not isinstance(run, Segment) or self._topic.has_segment(run)]
+                outcome = yield self._look_into(runs)
+            self._take(runs, outcome)
+        if len(self._ranges) > MANY_RANGES:
+            yield from self._mark_tail()
+        marks = self._marks
+        pairs = [mark.pairs for mark in marks] + [array("Q", chain.from_iterable(self._ranges))]
+        encoded = yield lambda: encode_pairs(pairs)
+        self._check()
+        assert isinstance(encoded, bytes)
+        self._deleter.log(self._topic, 0, self._ranges, marks, encoded, self._done)
 
-    def _part_done(self, outcome: DeleteResult | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            self._done(outcome)
-            return
-        self._deleted += outcome.deleted
-        if self._place < len(self._ranges):
-            self._core.defer(self.go_on)
+    def _plan(self) -> None:
+        """Where to look."""
+        topic, below = self._topic, self._below
+        if topic.tail_count > _TAIL_RECORDS:
+            self._runs += topic.tail
         else:
-            self._done(msgspec.structs.replace(outcome, deleted=self._deleted))
+            self._ranges = as_ranges(find_in_tail(topic, self._match), below)
+            if len(self._ranges) > MANY_RANGES and topic.config.durability.logged:
+                # One run instead of thousands: they are marked together.
+                self._core.applier.cut_due.emit(topic)
+                self._ranges = []
+        segments = [one for one in topic.segments if one.has_tags and one.first_seq < below]
+        self._runs = [*segments, *self._runs]
+
+    def _next_runs(self, place: int) -> list[Run]:
+        runs: list[Run] = []
+        records = 0
+        while place < len(self._runs) and len(runs) < _RUNS_A_STEP and records < _RECORDS_A_STEP:
+            runs.append(self._runs[place])
+            records += runs[-1].count
+            place += 1
+        return runs
+
+    def _look_into(self, runs: list[Run]) -> _Step:
+        """A step that finds the records of some runs and weighs them. Flags are copied here, on the loop."""
+        core, topic, match, below = self._core, self._topic, self._match, self._below
+        fresh = [(run, Marks(run, b"", topic.earliest)) for run in runs]
+
+        def look() -> list[Marks]:
+            found = []
+            for run, marks in fresh:
+                indices = find_in_run(core.store, topic.id, run, match)
+                mask = bytearray(run.count)
+                for index in indices:
+                    mask[index] = DELETED
+                if run.last_seq >= below:
+                    mask[below - run.first_seq :] = bytes(run.last_seq + 1 - below)
+                if indices:
+                    marks.mask = bytes(mask)
+                    marks.weigh(core.reader, topic.id, run)
+                    found.append(marks)
+            return found
+
+        return look
+
+    def _mark_tail(self) -> Generator[_Step, object, None]:
+        """The records found in the tail of an ephemeral topic, block by block."""
+        topic, reader, place = self._topic, self._core.reader, 0
+        fresh = list(marks_of(topic.runs_from(self._ranges[0][0]), self._ranges, topic.earliest))
+        self._ranges = []
+        while place < len(fresh):
+            some = fresh[place : place + _RUNS_A_STEP]
+            place += len(some)
+
+            def weigh(some: list[tuple[Run, Marks]] = some) -> list[Marks]:
+                for run, marks in some:
+                    marks.weigh(reader, topic.id, run)
+                return [marks for _, marks in some]
+
+            self._take([], (yield weigh))
+
+    def _take(self, runs: list[Run], outcome: object) -> None:
+        if isinstance(outcome, SegmentDamaged):
+            raise self._deleter.corrupt(self._topic, runs, outcome)
+        if isinstance(outcome, TopicsError):
+            raise outcome
+        if not isinstance(outcome, list):
+            raise TopicsError(f"a look-up by tag failed: {outcome}")
+        self._check()
+        self._marks += [marks for marks in outcome if marks.live]
+
+    def _check(self) -> None:
+        self._core.check_accepting()
+        if not self._core.exists(self._topic) or self._topic.closing:
+            raise TopicNotFoundError(self._topic.name)

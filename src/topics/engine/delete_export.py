@@ -17,7 +17,9 @@ then grows with the deletes (docs/decisions/0047), and three things keep it smal
 """
 
 import logging
+from collections.abc import Sequence
 
+from topics.engine.apply import Marks
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
 from topics.engine.features import Rebuild
@@ -47,12 +49,14 @@ _log = logging.getLogger(__name__)
 class TopicDeletes:
     """A topic's part: what catalogs have told, and what the next one will."""
 
-    __slots__ = ("exported", "fresh", "much_bytes")
+    __slots__ = ("exported", "fresh", "many", "much_bytes")
 
     def __init__(self, exported: list[PackedRemoval]) -> None:
         self.exported = exported
         """Oldest first."""
         self.fresh: Ranges = []
+        self.many: list[Marks] = []
+        """Deletes of many records at once, which the next checkpoint adds to `fresh`: that takes long."""
         self.much_bytes = MUCH_BYTES
 
 
@@ -73,6 +77,7 @@ class DeleteExport:
         self.confirmed = self._read_confirmed()
         core.features.add(self)
         core.applier.removed.subscribe(self._removed)
+        core.applier.marked.subscribe(self._marked)
         checkpointer.catalog.published.subscribe(self._published)
         checkpointer.catalog.tracked = self.on
 
@@ -83,6 +88,9 @@ class DeleteExport:
         part = (topic.parts or {})[self.name]
         assert isinstance(part, TopicDeletes)
         part.exported = [removal for removal in part.exported if removal[0] > self.confirmed]
+        if part.many:
+            part.fresh = union(part.fresh, *(mark.ranges() for mark in part.many))
+            part.many = []
         if part.fresh:
             # Saving is being captured for the checkpoint on its way, whose catalog is the first to tell it.
             ranges = joined(topic, self._reader, part.fresh)
@@ -125,6 +133,18 @@ class DeleteExport:
             part.fresh[-1:] = [(part.fresh[-1][0], last)] if touching else [part.fresh[-1], (first, last)]
         else:
             part.fresh = union(part.fresh, [(first, last)])
+
+    def _marked(self, topic: Topic, marks: Sequence[Marks]) -> None:
+        if not self.on or is_server_name(topic.name):
+            return
+        sealed_to = topic.tail[0].first_seq - 1 if topic.tail else topic.head
+        sealed = [mark for mark in marks if mark.live and mark.first_seq + mark.count - 1 <= sealed_to]
+        if sealed:
+            if topic.parts is None:
+                topic.parts = {}
+            part = topic.parts.setdefault(self.name, TopicDeletes([]))
+            assert isinstance(part, TopicDeletes)
+            part.many += sealed
 
     def _join_lists(self, topic: Topic, exported: list[PackedRemoval]) -> None:
         """Joined deletes are told again to an archive that has heard of the older ones, which changes nothing there.

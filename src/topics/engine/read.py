@@ -473,33 +473,31 @@ def _lookup(by_tag: dict[bytes, list[int]], match: TagMatch) -> list[int]:
     return [seq for tag, seqs in by_tag.items() if tag.startswith(text) for seq in seqs]
 
 
-def find_in_memory(topic: Topic, match: TagMatch) -> list[int]:
-    """Matching seqs in the tail and in segments whose files are not written yet."""
+def find_in_tail(topic: Topic, match: TagMatch) -> list[int]:
+    """Matching seqs in the tail."""
     if not isinstance(topic.tags, TailTags):
         topic.tags = TailTags()
-    found = list(topic.tags.find(topic.tail, match))
-    for segment in topic.segments:
-        if segment.blocks is not None and segment.has_tags:
-            by_tag: dict[bytes, list[int]] = {}
-            for block in segment.blocks:
-                collect_tags(block, block.first_seq, by_tag)
-            found += _lookup(by_tag, match)
-    return found
+    return list(topic.tags.find(topic.tail, match))
 
 
-def find_on_disk(store: SegmentStore, topic_id: int, segments: Iterable[Segment], match: TagMatch) -> list[int]:
-    """Matching seqs in sealed segments. Reads files only, so it may run on any thread."""
-    text = match_text(match)
-    found: list[int] = []
-    for segment in segments:
-        index = store.index(SegmentKey(topic_id, segment.first_seq, segment.cold))
-        place = index.first_tag_from(text)
-        while place < index.tag_count:
-            tag = index.tag_at(place)
-            if tag != text and not (match.prefix and tag.startswith(text)):
-                break
-            found += [segment.first_seq + posting for posting in index.postings_at(place)]
-            place += 1
+def find_in_run(store: SegmentStore, topic_id: int, run: Run, match: TagMatch) -> list[int]:
+    """Matching records of a run, by their index in it. Reads what never changes, so it may run on any thread."""
+    blocks = [run] if isinstance(run, Block) else run.blocks
+    if blocks is not None:
+        by_tag: dict[bytes, list[int]] = {}
+        for block in blocks:
+            collect_tags(block, block.first_seq - run.first_seq, by_tag)
+        return _lookup(by_tag, match)
+    assert isinstance(run, Segment)
+    text, found = match_text(match), []
+    index = store.index(SegmentKey(topic_id, run.first_seq, run.cold))
+    place = index.first_tag_from(text)
+    while place < index.tag_count:
+        tag = index.tag_at(place)
+        if tag != text and not (match.prefix and tag.startswith(text)):
+            break
+        found += index.postings_at(place)
+        place += 1
     return found
 
 

@@ -9,7 +9,7 @@ Invariants of a topic's state, checked on the state as a snapshot has it. Pure.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 
 from topics.engine.quotas import Totals
@@ -391,6 +391,13 @@ class Retention:
         """
         topic.segments.remove(segment)
         self._dropped(topic, segment)
+
+    def drop_segments(self, topic: Topic, emptied: Sequence[Segment]) -> None:
+        """Takes many segments without live records out of the topic."""
+        if emptied:
+            topic.segments[:] = [segment for segment in topic.segments if segment.live]
+            for segment in emptied:
+                self._dropped(topic, segment)
 
     def _live_below(self, topic: Topic, run: Run, upto: int) -> tuple[int, int, int]:
         """How many of a run's live records are below `upto`, their bytes, and the last one's seq."""

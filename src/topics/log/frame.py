@@ -48,7 +48,7 @@ The bodies of the small frames: everything that is logged but records. All numbe
     CREATE   u64 epoch | u64 ts | u16 length of the name | name | config as JSON
     CONFIG   u64 head of the topic at that moment | config as JSON
     DROP     empty
-    DELETE   u64 before seq (0 = none) | ranges: u64 first, u64 last, each inclusive, ascending, apart
+    DELETE   u64 before seq (0 = none) | ranges: u64 first, u64 last, each inclusive, ascending; they may touch
     EVICT    u64 floor: every seq below it is gone | u8 reason (1 cap, 2 ttl, 3 none: the topic is complete)
     CEILING  u64 seq
 
@@ -60,7 +60,9 @@ its records by now; from then on a replay finds by itself what the caps take.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import pairwise
 from struct import Struct
@@ -421,6 +423,19 @@ def decode_config_change(body: memoryview) -> tuple[int, bytes]:
 
 def encode_delete(before_seq: int, ranges: Sequence[tuple[int, int]]) -> bytes:
     return _U64.pack(before_seq) + b"".join([_PAIR.pack(first, last) for first, last in ranges])
+
+
+def encode_pairs(pairs: Iterable["array[int]"]) -> bytes:
+    """The ranges of a DELETE, from arrays of first and last seqs."""
+    # A join of bytes lets other threads run while it copies; to fill one large array does not.
+    return b"".join([_little_endian(some).tobytes() for some in pairs])
+
+
+def _little_endian(numbers: "array[int]") -> "array[int]":
+    if sys.byteorder == "big":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers
 
 
 def decode_delete(body: memoryview) -> tuple[int, list[tuple[int, int]]]:

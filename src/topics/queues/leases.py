@@ -355,6 +355,13 @@ class LeaseTable:
                 self._forget_all([seq for seq in self._known_seqs() if first <= seq <= last])
         self._count()
 
+    def forget_where(self, is_gone: Callable[[int], bool]) -> None:
+        """Many records were deleted at one moment."""
+        gone = [seq for seq in self._known_seqs() if is_gone(seq)]
+        if gone:
+            self._forget_all(gone)
+            self._count()
+
     def forget_below(self, floor: int) -> bool:
         """A cap or time took the records below a floor; True when any was known. Cheap while the floor stays."""
         if floor <= self._floor:

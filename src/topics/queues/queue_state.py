@@ -9,12 +9,14 @@ is left to one where the cold folder has to be asked.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from itertools import chain, pairwise
 from typing import NamedTuple, Protocol
 
 import msgspec
 
+from topics.engine.apply import Marks, is_marked
 from topics.engine.core import EngineCore
 from topics.engine.features import Rebuild
 from topics.engine.read import SeqRange, as_ranges
@@ -458,6 +460,7 @@ class QueueFeature:
         self.freed: Event[Queue] = Event()
         """Workers of a queue may have lost jobs that they held (`queues.dispatch`)."""
         core.applier.deleted.subscribe(self._deleted)
+        core.applier.marked.subscribe(self._marked)
         core.topic_removed.subscribe(self._topic_deleted)
 
     # Recovery
@@ -566,6 +569,13 @@ class QueueFeature:
         queue = find_queue(topic)
         if queue is not None:
             queue.lease_table.forget(before_seq, ranges)
+            if queue.workers:
+                self.freed.emit(queue)
+
+    def _marked(self, topic: Topic, marks: Sequence[Marks]) -> None:
+        queue = find_queue(topic)
+        if queue is not None:
+            queue.lease_table.forget_where(partial(is_marked, marks))
             if queue.workers:
                 self.freed.emit(queue)
 

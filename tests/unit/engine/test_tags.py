@@ -2,7 +2,7 @@ import pytest
 
 from tests.unit.conftest import HOMES, append, delete, eq, glob, move, open_with_cold, seqs, topic
 from topics.engine.engine import Engine
-from topics.engine.read import TailTags, as_ranges, find_in_memory, find_on_disk, match_text
+from topics.engine.read import TailTags, as_ranges, find_in_run, find_in_tail, match_text
 from topics.log.segment_files import SegmentKey
 from topics.model.records import Record
 from topics.model.router_rules import TagMatch
@@ -48,8 +48,10 @@ def engine_in(home: str) -> Engine:
 def found(engine: Engine, match: TagMatch) -> list[int]:
     """Matching seqs, looked up where each run is."""
     state = topic(engine, "t")
-    sealed = [segment for segment in state.segments if segment.blocks is None]
-    return sorted(find_in_memory(state, match) + find_on_disk(engine.core.store, 1, sealed, match))
+    sealed = [
+        run.first_seq + index for run in state.segments for index in find_in_run(engine.core.store, 1, run, match)
+    ]
+    return sorted(find_in_tail(state, match) + sealed)
 
 
 @pytest.mark.parametrize("home", HOMES)
