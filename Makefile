@@ -18,7 +18,7 @@ export PYTHON
 # another Python has a new name; a touched file or a fresh checkout of the same pins does not. Serving needs a tenth of
 # what the tests need, so each has a separate stamp.
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print(*sys.version_info[:2])' 2>/dev/null)
-stamp = .venv/.$(1)-$(shell { pwd; echo $(PYTHON_VERSION); cat pyproject.toml $(2); } | cksum | tr ' ' '-')
+stamp = .venv/.$(1)-$(shell { pwd; echo $(PYTHON_VERSION); cat pyproject.toml clients/python/pyproject.toml $(2); } | cksum | tr ' ' '-')
 SERVE_STAMP := $(call stamp,serve,requirements/build.txt requirements/runtime.txt requirements/pages.txt)
 DOCS_STAMP := $(call stamp,docs,requirements/docs.txt)
 SPARK_STAMP := $(call stamp,spark,requirements/build.txt requirements/runtime.txt requirements/pages.txt requirements/spark.txt requirements/java.txt)
@@ -56,7 +56,7 @@ setup-spark: $(SPARK_STAMP) sync-client ## Adds Spark, and Java where there is n
 $(SERVE_STAMP):
 	@requirements/install "what the server needs" -r requirements/build.txt -r requirements/runtime.txt
 	@requirements/install "what browsers are served" --no-deps -r requirements/pages.txt
-	@requirements/install "topics itself" --no-deps --no-build-isolation -e .
+	@requirements/install "topics itself" --no-deps --no-build-isolation -e clients/python -e .
 	@rm -f .venv/.serve-*
 	@touch $@
 

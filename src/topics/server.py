@@ -57,6 +57,7 @@ from topics.streams.subscriptions.subscriptions import SubscriptionLimits, Subsc
 from topics.streams.system_streams.system_streams import Around, SystemOptions, SystemStreams
 from topics.system.clock import Clock, SystemClock
 from topics.system.entropy import Entropy, SystemEntropy
+from topics.system.installation import install_command
 from topics.system.logs import configure_logs
 from topics.system.process import (
     FILES,
@@ -353,7 +354,7 @@ def _tracing(settings: Settings, clock: Clock) -> Tracing | None:
         # Only whoever wants spans has it, and loading it takes a while.
         from topics.api.spans import Spans  # noqa: PLC0415
     except ImportError as error:
-        raise SettingsError("TOPICS_TRACING=export needs the extra otel: pip install 'topics-engine[otel]'") from error
+        raise SettingsError(f"TOPICS_TRACING=export needs the extra otel: {install_command('otel')}") from error
     return Tracing(clock.monotonic, Spans(settings.otel_endpoint, settings.otel_sample_percent, clock.now_ms))
 
 

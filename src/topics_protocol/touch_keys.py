@@ -16,7 +16,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-import xxhash
+try:
+    import xxhash
+except ImportError as error:
+    raise ImportError("touch keys need xxhash. Install it with: pip install 'topics-client[touch]'") from error
 
 from topics_protocol.rfc3339 import rfc3339_to_unix_millis, unix_millis_to_rfc3339
 

@@ -20,7 +20,8 @@ def checkout(tmp_path: Path) -> Path:
     """As far as make looks at it; without a .venv."""
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    for folder in ("requirements", "clients/python"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, symlinks=True)
     return tmp_path
 
 

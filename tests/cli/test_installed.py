@@ -9,11 +9,12 @@ import sys
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.cli.terminal import PATIENCE_S, environment
-from tests.http.live import wait_until_ready
+from tests.http.live import LiveServer, wait_until_ready
 from tests.unit.docs.pages import ROOT
 from tools.sync_client import BY_HAND
 from topics import __version__
@@ -25,12 +26,18 @@ def run(*command: str, cwd: Path, env: dict[str, str] | None = None) -> subproce
     )
 
 
+class Wheels(NamedTuple):
+    engine: Path
+    client: Path
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy: a build leaves folders behind."""
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
+    """Both distributions, built from a copy: a build leaves folders behind."""
     folder = tmp_path_factory.mktemp("built")
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "clients" / "python", folder / "clients" / "python", symlinks=True)
     (folder / "tools").mkdir()
     for name in ("__init__.py", "sync_client.py"):
         shutil.copy(ROOT / "tools" / name, folder / "tools")
@@ -41,22 +48,27 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             path.unlink()
     built = run(
         sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index",
-        "--no-build-isolation", "--wheel-dir", "out", ".", cwd=folder,
+        "--no-build-isolation", "--wheel-dir", "out", "./clients/python", ".", cwd=folder,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
-    [path] = (folder / "out").glob("*.whl")
-    return path
+    [engine] = (folder / "out").glob("topics_engine-*.whl")
+    [client] = (folder / "out").glob("topics_client-*.whl")
+    return Wheels(engine, client)
+
+
+def install(folder: Path, *wheels: Path) -> None:
+    installed = run(
+        sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index",
+        "--target", str(folder / "site"), *map(str, wheels), cwd=folder,
+    )  # fmt: skip
+    assert installed.returncode == 0, installed.stderr
 
 
 @pytest.fixture(scope="module")
-def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The wheel, and links to what `requirements/runtime.txt` pins; without any of the site's other packages."""
+def empty(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The wheels, and links to what `requirements/runtime.txt` pins; without any of the site's other packages."""
     folder = tmp_path_factory.mktemp("empty")
-    installed = run(
-        sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index",
-        "--target", str(folder / "site"), str(wheel), cwd=folder,
-    )  # fmt: skip
-    assert installed.returncode == 0, installed.stderr
+    install(folder, *wheels)
     (folder / "deps").mkdir()
     for line in (ROOT / "requirements" / "runtime.txt").read_text().splitlines():
         if "==" in line:
@@ -78,20 +90,108 @@ def topics(env: dict[str, str], cwd: Path, *arguments: str) -> subprocess.Comple
     return run(sys.executable, "-S", "-m", "topics", *arguments, cwd=cwd, env=env)
 
 
-def test_the_wheel_has_what_belongs_to_it(wheel: Path) -> None:
+@pytest.fixture(scope="module")
+def client_alone(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The wheel of the client with the dependencies that it declares, and nothing of the server."""
+    folder = tmp_path_factory.mktemp("client")
+    install(folder, wheels.client)
+    (folder / "deps").mkdir()
+    for name in dependencies_of(wheels.client):
+        link(name, folder / "deps")
+    return {**environment(folder), "PYTHONPATH": f"{folder / 'site'}:{folder / 'deps'}"}
+
+
+def metadata_of(wheel: Path) -> tuple[list[str], str]:
+    """The names of the files in a wheel, and its metadata."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         [metadata] = [name for name in names if name.endswith(".dist-info/METADATA")]
-        reported = archive.read(metadata).decode()
+        return names, archive.read(metadata).decode()
+
+
+def dependencies_of(wheel: Path) -> list[str]:
+    return re.findall(r"^Requires-Dist: ([\w-]+)(?![^;\n]*; extra)", metadata_of(wheel)[1], re.MULTILINE)
+
+
+def source_of(*packages: str) -> set[str]:
+    source = ROOT / "src"
+    return {path.relative_to(source).as_posix() for name in packages for path in (source / name).rglob("*.py")}
+
+
+def test_the_wheel_of_the_server_has_what_belongs_to_it(wheels: Wheels) -> None:
+    names, reported = metadata_of(wheels.engine)
+    with zipfile.ZipFile(wheels.engine) as archive:
         [entries] = [name for name in names if name.endswith("entry_points.txt")]
         assert "topics = topics.cli:main" in archive.read(entries).decode()
     assert "License-Expression: MIT\n" in reported
     assert f"Version: {__version__}\n" in reported
+    assert "topics-client" in dependencies_of(wheels.engine)
     assert set(re.findall(r"^Provides-Extra: (\w+)$", reported, re.MULTILINE)) == {"spark", "connect", "otel"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert {"topics/py.typed", "topics/spark/log4j2.properties"} <= set(names)
-    source = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
-    assert {name for name in names if name.endswith(".py")} == source
+    assert {name for name in names if name.endswith(".py")} == source_of("topics")
+
+
+def test_the_wheel_of_the_client_has_what_belongs_to_it(wheels: Wheels) -> None:
+    names, reported = metadata_of(wheels.client)
+    assert "License-Expression: MIT\n" in reported
+    assert f"Version: {__version__}\n" in reported
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert {"topics_client/py.typed", "topics_protocol/py.typed"} <= set(names)
+    assert {name for name in names if name.endswith(".py")} == source_of("topics_client", "topics_protocol")
+    assert set(dependencies_of(wheels.client)) == {"httptools", "msgspec", "websockets"}
+
+
+def test_the_client_with_its_dependencies_takes_less_than_5_mb(
+    client_alone: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [Path(folder) for folder in client_alone["PYTHONPATH"].split(":")]
+    files = {
+        path.resolve()
+        for folder in folders
+        for top in folder.iterdir()
+        for path in top.resolve().rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    size = sum(path.stat().st_size for path in files)
+    with capsys.disabled():
+        print(f" topics-client with its dependencies: {size / 1e6:.2f} MB", end="")
+    assert 1e6 < size < 5e6
+
+
+def test_every_module_of_the_client_imports_without_the_server(client_alone: dict[str, str], tmp_path: Path) -> None:
+    names = source_of("topics_client", "topics_protocol")
+    names.remove("topics_protocol/touch_keys.py")  # It needs the extra touch.
+    modules = sorted(name.removesuffix(".py").replace("/", ".").removesuffix(".__init__") for name in names)
+    code = (
+        "import importlib, sys, time\nbegan = time.process_time()\nimport topics_client\n"
+        "took = time.process_time() - began\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "assert not {'topics', 'numpy', 'uvloop', 'cryptography'} & sys.modules.keys()\n"
+        "print(f'{took * 1000:.0f} ms of CPU')"
+    )
+    done = run(sys.executable, "-S", "-c", code, cwd=tmp_path, env=client_alone)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(" ms of CPU\n")
+
+
+def test_touch_keys_without_their_extra_name_it(client_alone: dict[str, str], tmp_path: Path) -> None:
+    code = "from topics_client.streams.touches import TouchTemplate\nTouchTemplate('users', {'id': 'string'}).id"
+    done = run(sys.executable, "-S", "-c", code, cwd=tmp_path, env=client_alone)
+    assert "pip install 'topics-client[touch]'" in done.stderr
+
+
+def test_the_client_alone_talks_to_a_server(client_alone: dict[str, str], tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom topics_client import Client\n"
+        "with Client(sys.argv[1]) as client:\n"
+        "    client.append('orders', {'id': 1})\n"
+        "    with client.ws() as socket: socket.publish('orders', {'id': 2})\n"
+        "    print([record.data['id'] for record in client.diff('orders').records])"
+    )
+    with LiveServer(tmp_path) as live:
+        done = run(sys.executable, "-S", "-c", code, live.url, cwd=tmp_path, env=client_alone)
+    assert (done.stdout, done.stderr) == ("[1, 2]\n", "")
 
 
 def test_the_command_line_starts(empty: dict[str, str], tmp_path: Path) -> None:
@@ -130,7 +230,7 @@ def test_what_needs_spark_says_so_in_one_line(empty: dict[str, str], tmp_path: P
     done = topics(empty, tmp_path, *command.split())
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
-    assert "needs Spark, which is not installed: `make setup-spark`" in done.stderr
+    assert "needs Spark, which is not installed. Install it with: pip install 'topics-engine[spark]'" in done.stderr
 
 
 def test_a_server_runs_and_commands_talk_to_it(empty: dict[str, str], tmp_path: Path) -> None:
@@ -162,11 +262,11 @@ def test_a_server_runs_and_commands_talk_to_it(empty: dict[str, str], tmp_path: 
 
 
 @pytest.mark.slow
-def test_pip_installs_it_with_what_it_needs(wheel: Path, tmp_path: Path) -> None:
+def test_pip_installs_it_with_what_it_needs(wheels: Wheels, tmp_path: Path) -> None:
     """From the index, into an environment of its own."""
     assert run(sys.executable, "-m", "venv", "new", cwd=tmp_path).returncode == 0
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    installed = run("new/bin/python", "-m", "pip", "install", "--quiet", str(wheel), cwd=tmp_path, env=env)
+    installed = run("new/bin/python", "-m", "pip", "install", "--quiet", *map(str, wheels), cwd=tmp_path, env=env)
     assert installed.returncode == 0, installed.stderr
     assert run("new/bin/topics", "--version", cwd=tmp_path, env=env).stdout == f"topics {__version__}\n"
     assert run("new/bin/python", "-m", "pip", "check", cwd=tmp_path, env=env).returncode == 0

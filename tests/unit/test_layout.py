@@ -56,6 +56,8 @@ def test_every_dependency_of_the_package_is_pinned_within_its_range() -> None:
     for dependency in [*dependencies, *extras["spark"], *extras["connect"], *extras["otel"]]:
         match = re.fullmatch(r"(?P<name>[a-z0-9-]+)>=(?P<low>[0-9.]+),<(?P<high>[0-9.]+)", dependency)
         assert match is not None, dependency
+        if match["name"] == "topics-client":
+            continue  # Of this repository.
         version = number(pinned[match["name"]])
         assert number(match["low"]) <= version < number(match["high"]), dependency
 

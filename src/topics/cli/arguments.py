@@ -12,6 +12,7 @@ import msgspec
 from cyclopts import Parameter
 
 from topics.cli.failures import CommandError, UsageError
+from topics.system.installation import install_command
 
 Switch = Parameter(negative="", show_default=False)
 """A flag without a value."""
@@ -122,10 +123,7 @@ def has_spark() -> bool:
 def need_spark(what: str) -> None:
     """Raises where Spark is not installed."""
     if not has_spark():
-        raise CommandError(
-            f"{what} needs Spark, which is not installed: `make setup-spark` in a checkout, or "
-            "`pip install '.[spark]'` there, adds it"
-        )
+        raise CommandError(f"{what} needs Spark, which is not installed. Install it with: {install_command('spark')}")
 
 
 # Metrics of the server.

@@ -211,5 +211,5 @@ def outcome_of(future: "Future[Any]", timeout_s: float | None) -> Any:
 def dial(settings: "DialSettings") -> "WebSocket":
     from websockets.sync.client import connect  # noqa: PLC0415 - few need it, and it takes long to import
 
-    # The flag asks for the connection itself, and not for a context manager around it.
-    return connect(legacy=True, **settings)
+    # Entered at once: some versions return the connection, newer ones a context manager around it.
+    return connect(**settings).__enter__()

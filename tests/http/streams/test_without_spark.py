@@ -12,7 +12,7 @@ _WITHOUT_SPARK = (
     "-c",
     "import sys; sys.modules['pyspark'] = None; from topics.cli import main; sys.exit(main(['serve']))",
 )
-_INSTALL = "pip install 'topics-engine[spark]'"
+_INSTALL = "make setup-spark"
 
 
 def test_everything_answers_and_what_to_run_is_told(tmp_path: Path) -> None:

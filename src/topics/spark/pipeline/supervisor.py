@@ -22,8 +22,9 @@ from topics.model.settings import SETTINGS, Settings
 from topics.spark.pipeline.pipeline_settings import RECORDED, has_archive, recorded
 from topics.spark.pipeline.status import ExitStatus, PipelineStatus, Quarantine, load_status
 from topics.system.clock import Clock
+from topics.system.installation import install_command
 
-INSTALL = "pip install 'topics-engine[spark]'"
+INSTALL = install_command("spark")
 FAILING = "the pipeline's rounds fail: GET /v0/pipeline says why"
 """The reason shown for a single topic: the error itself may name other topics."""
 _TICK_S = 1.0

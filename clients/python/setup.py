@@ -1,4 +1,4 @@
-"""Build step of the package: generates the synchronous client. Everything else is in pyproject.toml."""
+"""Build step of the client: generates the synchronous client. Everything else is in pyproject.toml."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-# Build backends run this file without its folder on the path.
-sys.path.insert(0, str(Path(__file__).parent))
+# Build backends run this file without the folder of the tools on the path.
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tools import sync_client
 
