@@ -16,7 +16,16 @@ from topics.schema.contract import parse_profile
 from topics.schema.documents import RoutingKey, encode, fresh
 from topics.schema.lens_proof import Comparison, Gap, describe, prove_lens, resolve_defaults
 from topics.schema.lenses import Lens, Op, compile_ops, parse_lens, run
-from topics.schema.registry import Chain, Promoter, Registry, Version, decode_registry, encode_registry, registry_json
+from topics.schema.registry import (
+    Chain,
+    CompiledLens,
+    Promoter,
+    Registry,
+    Version,
+    decode_registry,
+    encode_registry,
+    registry_json,
+)
 from topics.schema.validation import DRAFT_4, DRAFT_7, compile_schema
 
 NAMES = ("a", "b", "c")
@@ -338,7 +347,7 @@ def test_a_proven_lens_leads_every_valid_entry_to_a_valid_one(data: st.DataObjec
         event("not proven")
         return
     event("proven")
-    chain = Chain(resolve_defaults(lens.ops, new))
+    chain = Chain([CompiledLens(resolve_defaults(lens.ops, new))])
     valid, allowed = compile_schema(old, DRAFT_7), compile_schema(new, DRAFT_7)
     for entry in data.draw(st.lists(entries(old), min_size=2, max_size=5)):
         if valid.is_valid(entry):

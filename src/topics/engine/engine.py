@@ -533,12 +533,13 @@ class Engine(EngineView):
         execute: Callable[[ReadPlan, RunReader], T],
         done: Callable[[T | TopicsError], None],
         aside: bool = False,
+        elsewhere: bool = False,
     ) -> None:
         """Reads from a cursor into any form of the records: `execute` cuts it out, on any thread. `aside` is for those
-        who read much and can wait: no file at all is then read by the loop."""
+        who read much and can wait: no file at all is then read by the loop. With `elsewhere` a thread does it all."""
         self._begin_read(topic, request)
         plan = plan_read(topic, request, self.core.reader)
-        if not (plan.cold or (aside and plan.sealed)) or self._workers is None:
+        if not (elsewhere or plan.cold or (aside and plan.sealed)) or self._workers is None:
             done(execute(plan, self.core.reader))
             return
 
@@ -548,7 +549,7 @@ class Engine(EngineView):
                 return
             # Files are gone that the plan still named: retention or a deletion was faster, and nothing is corrupt.
             if self.core.exists(topic):
-                self.read_as(topic, request, execute, done, aside)
+                self.read_as(topic, request, execute, done, aside, elsewhere)
             else:
                 done(TopicNotFoundError(topic.name))
 
@@ -651,6 +652,10 @@ class Engine(EngineView):
     def consumed(self, topic: Topic) -> None:
         """Note a read or a watch of the topic, which raises its priority."""
         self.core.consumed(topic)
+
+    def in_background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
+        """Do work that touches nothing of the engine on a thread; calls back with its result, or its exception."""
+        self._background(work, then)
 
     def _background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
         if self._workers is None:

@@ -34,6 +34,10 @@ MAX_ERRORS: Final = 10_000
 size, those of every branch that was tried included: an entry of a MiB has passed five GiB that way."""
 MAX_VALIDATION_COST: Final = 32 * MIB
 """The bytes that are looked at in one go, times the weight of the schema; about 10 ns each, at the worst."""
+MAX_ENTRY_COST: Final = 4 * MIB
+"""The same for a single entry, which nothing can interrupt."""
+MAX_ERROR_VALUES: Final = 50_000
+"""Values of enums that are copied to say what is wrong with one entry; 0.3 microseconds each."""
 MAX_PORTION: Final = 256
 PORTION_BYTES: Final = 256 * KIB
 PORTION_COST: Final = MIB
@@ -43,8 +47,17 @@ few milliseconds; a single entry may take longer."""
 MAX_LENS_OPS: Final = 256
 MAX_PROOF_STEPS: Final = 100_000
 """Comparisons of two schemas by one proof. A union against a union against a union would take for ever."""
-MAX_PROMOTED_BYTES: Final = 64 * MIB
+MAX_PROMOTED_BYTES: Final = 8 * MIB
 """How large an entry may grow by its lenses, which may copy, and add to every element of an array."""
+MAX_PROMOTION_STEPS: Final = 1_000_000
+"""Ops on one entry, those on elements of its arrays included; about 0.15 microseconds each. An entry that needs more is
+returned unchanged."""
+PORTION_STEPS: Final = 20_000
+"""Ops of one answer on the event loop. The next read continues; an entry that needs more is promoted by a thread."""
+MAX_BUILT_OPS: Final = 2_000
+"""Ops that the event loop compiles for one answer."""
+INLINE_PROOF_STEPS: Final = 500
+"""Comparisons of a proof on the event loop, 20 microseconds each; a longer one is made by a thread."""
 
 MAX_UNPACKED_BYTES: Final = 64 * MIB
 """The resources and scopes of the spans of one export: each span is given a copy."""

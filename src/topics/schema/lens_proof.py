@@ -100,12 +100,17 @@ class Gap(Exception):
         self.reason = reason
 
 
+class ProofTooLongError(InvalidRequestError):
+    """A proof needs more comparisons than it may make."""
+
+
 class Comparison:
     """One proof's comparisons, within its budget of steps. Both schemas are of the same draft."""
 
-    def __init__(self, draft: str) -> None:
+    def __init__(self, draft: str, steps_max: int = MAX_PROOF_STEPS) -> None:
         self._draft = draft
         self._steps = 0
+        self._steps_max = steps_max
 
     def require(self, narrow: Schema, wide: Schema, path: Path = ()) -> None:
         """Returns when all that `narrow` allows is allowed by `wide`, raises `Gap` when that is not shown."""
@@ -163,8 +168,8 @@ class Comparison:
 
     def _spend(self, steps: int) -> None:
         self._steps += steps
-        if self._steps > MAX_PROOF_STEPS:
-            raise InvalidRequestError("the schemas are too complex to prove a lens between them", max=MAX_PROOF_STEPS)
+        if self._steps > self._steps_max:
+            raise ProofTooLongError("the schemas are too complex to prove a lens between them", max=MAX_PROOF_STEPS)
 
     def _by_branches(self, narrow: dict[str, Any], wide: dict[str, Any], path: Path) -> bool:
         for word in ("anyOf", "oneOf"):
@@ -333,12 +338,12 @@ def resolve_defaults(ops: Sequence[Op], target: Schema) -> tuple[Op, ...]:
     return tuple(_resolve_default(op, target) for op in ops)
 
 
-def prove_lens(lens: Lens, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Returns when the lens is sound, refuses it otherwise."""
+def prove_lens(lens: Lens, old: dict[str, Any], new: dict[str, Any], steps_max: int = MAX_PROOF_STEPS) -> None:
+    """Returns when the lens is sound, refuses it otherwise; raises `ProofTooLongError` beyond so many comparisons."""
     draft = draft_of(old)
     if draft_of(new) != draft:
         raise InvalidRequestError("a lens between two drafts of JSON Schema cannot be proven", field="schema.$schema")
-    comparison = Comparison(draft)
+    comparison = Comparison(draft, steps_max)
     scope = _Scope(comparison, fresh(old), new)
     scope.apply(resolve_defaults(lens.ops, new), "lens.ops")
     scope.check_written("lens.ops")

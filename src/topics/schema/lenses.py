@@ -18,6 +18,7 @@ ever promoted. `topics.schema.lens_proof` says which lenses are sound, `topics.s
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -287,8 +288,55 @@ _BUILTIN_GROWTH = 64
 
 
 def compile_ops(ops: Sequence[Op]) -> tuple[Step, ...]:
-    """The steps of ops whose defaults are all given (`topics.schema.lens_proof.resolve_defaults`)."""
-    return tuple(map(_compile, ops))
+    """The steps of ops whose defaults are all given (`topics.schema.lens_proof.resolve_defaults`). Renames at the top
+    that follow each other are one step."""
+    steps: list[Step] = []
+    for renames, group in groupby(ops, _is_plain_rename):
+        found = list(group)
+        if renames and len(found) > 1:
+            steps.append(
+                _rename_all([(_tokens(op.source)[0], _tokens(op.to)[0]) for op in found if isinstance(op, Rename)])
+            )
+        else:
+            steps += map(_compile, found)
+    return tuple(steps)
+
+
+def _is_plain_rename(op: Op) -> bool:
+    return isinstance(op, Rename) and len(_tokens(op.source)) == len(_tokens(op.to)) == 1
+
+
+def _rename_all(pairs: Sequence[tuple[str, str]]) -> Step:
+    """Consecutive renames as one step: what each member is called in the end, in the order of the last renames.
+    A member that a rename overwrites is gone, whatever becomes of the name afterwards."""
+    origins: dict[str, str] = {}
+    """By the name that a member has now, the one it had first."""
+    moved: set[str] = set()
+    overwritten: dict[str, None] = {}
+    for source, to in pairs:
+        origin = origins.pop(source, None)
+        if origin is None:
+            if source in moved or source in overwritten:
+                raise ValueError(f"nothing is called {source} any more")
+            origin = source
+            moved.add(origin)
+        if to not in moved:
+            overwritten[to] = None
+        origins.pop(to, None)
+        origins[to] = origin
+    names = tuple(moved)
+    final = tuple(origins.items())
+    gone = tuple([name for name in overwritten if name not in moved])
+
+    def rename_all(document: Any) -> Any:
+        taken = {name: document.pop(name) for name in names}
+        for name in gone:
+            document.pop(name, None)
+        for name, origin in final:
+            document[name] = taken[origin]
+        return document
+
+    return rename_all
 
 
 def run(steps: Sequence[Step], document: Any) -> Any:

@@ -25,6 +25,8 @@ from msgspec import UNSET, UnsetType
 from topics.model.errors import InvalidRequestError
 from topics.schema.documents import (
     MAX_PROMOTED_BYTES,
+    MAX_PROMOTION_STEPS,
+    MAX_PROOF_STEPS,
     MAX_REGISTRY_BYTES,
     RoutingKey,
     check_api_version,
@@ -36,7 +38,19 @@ from topics.schema.documents import (
     refuse_others,
 )
 from topics.schema.lens_proof import prove_lens, resolve_defaults
-from topics.schema.lenses import Lens, Op, Step, check_lens_place, compile_ops, growth, parse_lens, run
+from topics.schema.lenses import (
+    In,
+    Lens,
+    Map,
+    Op,
+    Step,
+    check_lens_place,
+    compile_ops,
+    count_ops,
+    growth,
+    parse_lens,
+    run,
+)
 from topics.schema.search_fields import SearchConfig, parse_search
 from topics.schema.validation import (
     COMPILED_PER_BYTE,
@@ -53,17 +67,48 @@ _NOT_VALID = (LookupError, TypeError, ValueError, AttributeError, RecursionError
 """The exceptions of ops on an entry that was never valid."""
 
 
-class Chain:
-    """The migration from one version to the current one."""
+class CompiledLens:
+    """The migration from one version to the next."""
 
     def __init__(self, ops: Sequence[Op]) -> None:
         self.steps: tuple[Step, ...] = compile_ops(ops)
-        factor, extra = growth(ops)
+        self.parts = [(compile_ops((op,)), growth((op,))) for op in ops]
+        """The same op by op, each with how it may grow an entry."""
+        self.factor, self.extra = growth(ops)
+        self.ops, self.mapped_ops = count_ops(ops), sum([count_ops(op.ops) for op in ops if isinstance(op, Map)])
+        self.mapped_ops += sum([count_ops(op.ops) for op in ops if isinstance(op, In)])
+        """Ops that may be done for each element of an array."""
+
+
+_CHAINS_MAX = 16
+"""Composed chains of a stream; a further one is composed again when it is needed."""
+
+
+class Chain:
+    """The migration from one version to the current one."""
+
+    def __init__(self, lenses: Sequence[CompiledLens]) -> None:
+        self._lenses = lenses
+        self.steps: tuple[Step, ...] = tuple([step for lens in lenses for step in lens.steps])
+        self._ops, self._mapped_ops = sum([one.ops for one in lenses]), sum([one.mapped_ops for one in lenses])
+        factor, extra = 1, 0
+        for lens in lenses:
+            factor, extra = factor * lens.factor, extra * lens.factor + lens.extra
         self._safe_bytes = (MAX_PROMOTED_BYTES - extra) // factor
         """An entry of at most this size cannot grow beyond the limit, so its size is not checked."""
 
+    def steps_for(self, size: int) -> int:
+        """How many ops an entry of this size needs at most: an element of an array has two bytes or more."""
+        return self._ops + self._mapped_ops * (size // 2)
+
+    def steps_of(self, raw: bytes | memoryview) -> int:
+        """How many ops an entry needs at most: between two elements of an array is a comma."""
+        return self._ops + (self._mapped_ops * (bytes(raw).count(b",") + 1) if self._mapped_ops else 0)
+
     def promote(self, raw: bytes | memoryview) -> bytes | memoryview:
         """The text of the promoted entry; `raw` itself when it cannot be promoted."""
+        if self.steps_for(len(raw)) > MAX_PROMOTION_STEPS and self.steps_of(raw) > MAX_PROMOTION_STEPS:
+            return raw
         try:
             value = self.apply(_decode(raw), len(raw))
         except _NOT_VALID:
@@ -88,10 +133,19 @@ class Chain:
         """The promoted value; changes `value` in place. Raises the errors of its ops on an invalid value."""
         if size <= self._safe_bytes:
             return run(self.steps, value)
-        for step in self.steps:
-            value = step(value)
-            if _left(value, MAX_PROMOTED_BYTES) < 0:
-                raise ValueError("the entry grows too large")
+        # Measured only where it may have grown too large since the last time: that takes as long as writing it.
+        bound = size
+        for lens in self._lenses:
+            if bound * lens.factor + lens.extra <= MAX_PROMOTED_BYTES:
+                value, bound = run(lens.steps, value), bound * lens.factor + lens.extra
+                continue
+            for steps, (factor, extra) in lens.parts:
+                value, bound = run(steps, value), bound * factor + extra
+                if bound > MAX_PROMOTED_BYTES:
+                    left = _left(value, MAX_PROMOTED_BYTES)
+                    if left < 0:
+                        raise ValueError("the entry grows too large")
+                    bound = MAX_PROMOTED_BYTES - left
         return value
 
 
@@ -104,6 +158,7 @@ class Promoter:
             raise ValueError("every version but the last one needs a lens")
         self._boundaries = list(boundaries)
         self._ops = ops
+        self._lenses: dict[int, CompiledLens] = {}
         self._chains: dict[int, Chain] = {}
 
     @property
@@ -123,11 +178,27 @@ class Promoter:
         return version == len(self._boundaries) or version == 0
 
     def chain(self, version: int) -> Chain:
-        """The migration from `version` to the current one, compiled on first use."""
+        """The migration from `version` to the current one, composed on first use of lenses that are compiled once."""
         chain = self._chains.get(version)
         if chain is None:
-            chain = self._chains[version] = Chain([op for ops in self._ops[version - 1 :] for op in ops])
+            while len(self._chains) >= _CHAINS_MAX:
+                self._chains.pop(next(iter(self._chains)), None)
+            lenses = [self._lens(number) for number in range(version - 1, len(self._ops))]
+            chain = self._chains[version] = Chain(lenses)
         return chain
+
+    def _lens(self, number: int) -> CompiledLens:
+        lens = self._lenses.get(number)
+        if lens is None:
+            lens = self._lenses[number] = CompiledLens(self._ops[number])
+        return lens
+
+    def ops_to_compile(self, version: int) -> int:
+        """How many ops are compiled when the chain from `version` is needed."""
+        if version in self._chains:
+            return 0
+        missing = [number for number in range(version - 1, len(self._ops)) if number not in self._lenses]
+        return sum([len(self._ops[number]) for number in missing])
 
     def last_of(self, version: int) -> int:
         """The number of the last entry of a version that has a next one."""
@@ -324,15 +395,17 @@ def parse_update_incrementally(body: bytes) -> Incremental[SchemaUpdate]:
 
 
 def decide_update(
-    registry: Registry, update: SchemaUpdate, *, stream: str, empty: bool, next_seq: int, is_json: bool = True
-) -> Registry:
+    registry: Registry, update: SchemaUpdate, *, stream: str, empty: bool, next_seq: int, is_json: bool = True,
+    proof_steps: int = MAX_PROOF_STEPS,
+) -> Registry:  # fmt: skip
     """The registry after the update. `next_seq` is the number of the entry that comes next, `empty` whether the stream
-    holds none that a first schema would have to describe, `is_json` whether its content type is application/json."""
+    holds none that a first schema would have to describe, `is_json` whether its content type is application/json. A
+    proof may make `proof_steps` comparisons; with 0 it was made before."""
     if not is_json:
         raise InvalidRequestError("a schema registry requires application/json stream content-type", field=_WHAT)
     versions = registry.versions
     if update.schema is not UNSET:
-        versions = (*versions, _next_version(registry, update, stream, empty, next_seq))
+        versions = (*versions, _next_version(registry, update, stream, empty, next_seq, proof_steps))
     if update.search is not UNSET and not versions:
         raise InvalidRequestError("search config requires an installed schema version", field="search")
     decided = Registry(
@@ -347,7 +420,9 @@ def decide_update(
     return decided
 
 
-def _next_version(registry: Registry, update: SchemaUpdate, stream: str, empty: bool, next_seq: int) -> Version:
+def _next_version(
+    registry: Registry, update: SchemaUpdate, stream: str, empty: bool, next_seq: int, proof_steps: int
+) -> Version:
     schema, current = update.schema, registry.current_version
     assert not isinstance(schema, UnsetType)
     if current == 0:
@@ -361,7 +436,8 @@ def _next_version(registry: Registry, update: SchemaUpdate, stream: str, empty: 
         raise InvalidRequestError(f"a schema after version {current} requires a lens", field="lens")
     lens: Lens = parse_lens(update.lens)
     check_lens_place(lens, stream, current)
-    prove_lens(lens, registry.schema(current), schema)
+    if proof_steps:
+        prove_lens(lens, registry.schema(current), schema, proof_steps)
     return Version(encode(schema), encode(update.lens), next_seq)
 
 

@@ -2,13 +2,15 @@
 
 import math
 import re
-from collections.abc import Generator, Iterator, Sequence, Sized
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import jsonschema_rs
 
 from topics.model.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, quoted
 from topics.schema.documents import (
+    MAX_ENTRY_COST,
+    MAX_ERROR_VALUES,
     MAX_ERRORS,
     MAX_MESSAGES,
     MAX_PATTERN_BYTES,
@@ -87,7 +89,8 @@ def _count_nodes(value: object) -> int:
 # The time that validation takes is bounded by the size of the batch times what the schema looks at for one value, its
 # weight. Members of an object cost nothing to speak of, because each is looked up by its name; what is tried one after
 # the other has a weight, as it was measured: a branch of `anyOf`, `oneOf` and `allOf` and a value of `enum` 1, a
-# pattern of `patternProperties`, a dependency and an `if` 2, `contains` 4, `not` 40.
+# pattern of `patternProperties`, a dependency and an `if` 2, `contains` 4, `multipleOf` 20,
+# `not` 40.
 
 DRAFT_4: Final = "draft-04"
 DRAFT_7: Final = "draft-07"
@@ -112,7 +115,14 @@ _DATA: Final = frozenset(("const", "enum", "default", "examples"))
 """Keywords whose values are data, in which nothing is a keyword."""
 _LIST_WEIGHTS: Final = {"anyOf": 1.0, "oneOf": 1.0, "allOf": 1.0, "enum": 1.0}
 _MAP_WEIGHTS: Final = {"patternProperties": 2.0, "dependencies": 2.0, "dependentSchemas": 2.0, "dependentRequired": 2.0}
-_WEIGHTS: Final = {"not": 40.0, "contains": 4.0, "if": 2.0}
+_WEIGHTS: Final = {"not": 40.0, "contains": 4.0, "if": 2.0, "multipleOf": 20.0}
+_ENTRY_WEIGHTS: Final = {"oneOf": 3.0, "anyOf": 1.0, "allOf": 1.0}
+MAX_EXTREME_NUMBERS: Final = 500
+"""`multipleOf` takes 50 microseconds for a number of 300 digits."""
+MAX_COMPARED_NUMBERS: Final = 40_000
+"""Comparisons of a number that has a fraction with a number of an enum: a microsecond each."""
+_extreme_numbers = re.compile(rb"[0-9][eE][+-]?[0-9]{2}|[0-9]{24}|\.[0-9]{20}").findall
+_fractions = re.compile(rb"[0-9][.eE][0-9+-]").findall
 _LOOKED_AT_ONCE: Final = 5_000
 
 
@@ -285,6 +295,25 @@ def _branches(name: str, value: object) -> int:
     return 1 if name in ("not", "if", "then", "else", "contains", "propertyNames") else 0
 
 
+def _longest_list(schema: object) -> int:
+    """How many values the longest list of a keyword has; at least 1."""
+    return max([len(value) for _, value in _keywords(schema) if isinstance(value, list)], default=1) or 1
+
+
+def _numbers_in(values: object) -> int:
+    return len([value for value in values if type(value) in (int, float)]) if isinstance(values, list) else 0
+
+
+def _entry_weight(name: str, value: object) -> float:
+    """What a keyword costs for each byte of an entry, as measured: texts and numbers of an enum are looked up, arrays
+    and objects are compared."""
+    if name == "enum" and isinstance(value, list):
+        return 10.0 * len([one for one in value if isinstance(one, dict | list)])
+    if name in _ENTRY_WEIGHTS and isinstance(value, list):
+        return _ENTRY_WEIGHTS[name] * len(value)
+    return 12.0 if name == "contains" else _weight(name, value)
+
+
 def _weight(name: str, value: object) -> float:
     if isinstance(value, list):
         return _LIST_WEIGHTS.get(name, 0.0) * len(value)
@@ -374,6 +403,11 @@ class EntryValidator:
         self._schema = schema
         self._draft = draft_of(schema)
         self._weight = weight_of(schema)
+        self._entry_weight = 1 + sum([_entry_weight(name, value) for name, value in _keywords(schema)])
+        self._multiples = any([name == "multipleOf" for name, _ in _keywords(schema)])
+        self._named_numbers = sum([_numbers_in(value) for name, value in _keywords(schema) if name == "enum"])
+        self._longest_list = _longest_list(schema)
+        self._counts_numbers = self._multiples or self._named_numbers > 0
         below = {name: value for name, value in schema.items() if name != "$schema"}
         self._batch = compile_schema({"items": below}, self._draft)
         self._single: jsonschema_rs.Validator | None = None
@@ -383,16 +417,33 @@ class EntryValidator:
         """The validation cost of a byte of an entry."""
         return self._weight
 
-    def check(self, values: list[Any], raws: Sequence[Sized]) -> None:
+    def check(self, values: list[Any], raws: Sequence[bytes | memoryview]) -> None:
         """Refuses the batch when one of its entries is not valid. `raws` are the texts of the same entries."""
         size = sum(map(len, raws))
         if size * self._weight > MAX_VALIDATION_COST:
-            raise self._too_large(len(raws), size)
+            raise self._too_large(len(raws), size, int(MAX_VALIDATION_COST / self._weight))
+        if self._counts_numbers:
+            self._check_numbers(raws)
+        cost = max(map(len, raws), default=0) * self._entry_weight
+        if cost > MAX_ENTRY_COST:
+            raise self._too_large(1, int(cost / self._entry_weight), int(MAX_ENTRY_COST / self._entry_weight))
         if not self._batch.is_valid(values):
             single = self._judge()
             for index, value in enumerate(values):
                 if not single.is_valid(value):
                     raise self._refusal(index, value)
+
+    def _check_numbers(self, raws: Sequence[bytes | memoryview]) -> None:
+        """Refuse entries whose numbers take too long: the validator computes with fractions of any size."""
+        if self._multiples:
+            extreme = sum([len(_extreme_numbers(raw)) for raw in raws])
+            if extreme > MAX_EXTREME_NUMBERS:
+                what = "numbers of more than 20 digits or with an exponent over 9"
+                raise _too_many_numbers("multipleOf", what, len(raws), MAX_EXTREME_NUMBERS)
+        if self._named_numbers:
+            fractions, most = sum([len(_fractions(raw)) for raw in raws]), MAX_COMPARED_NUMBERS // self._named_numbers
+            if fractions > most:
+                raise _too_many_numbers("numbers in enum", "numbers with a fraction or an exponent", len(raws), most)
 
     def is_valid(self, value: Any) -> bool:
         return self._judge().is_valid(value)
@@ -402,8 +453,7 @@ class EntryValidator:
             self._single = compile_schema(self._schema, self._draft)
         return self._single
 
-    def _too_large(self, records: int, size: int) -> InvalidRequestError:
-        most = int(MAX_VALIDATION_COST / self._weight)
+    def _too_large(self, records: int, size: int, most: int) -> InvalidRequestError:
         if records > 1:
             return BatchTooLargeError(
                 f"entries with as many alternatives in their schema come in batches of at most {most} bytes",
@@ -427,7 +477,10 @@ class EntryValidator:
     def _errors(self, value: Any) -> list[jsonschema_rs.ValidationError]:
         """All errors of an entry, the first one where that is cheaper, or none where even that is dear: the error of an
         `anyOf` has all errors of its branches in it."""
-        if _nodes_in(value, MAX_ERRORS) * error_bound(self._schema) <= MAX_ERRORS:
+        nodes = _nodes_in(value, MAX_ERRORS)
+        # An error has a copy of what its keyword lists. All errors are made before the first one can be looked at.
+        few = nodes * self._longest_list <= MAX_ERROR_VALUES
+        if few and nodes * error_bound(self._schema) <= MAX_ERRORS:
             return list(self._judge().iter_errors(value))
         if has_branches(self._schema):
             return []
@@ -436,6 +489,13 @@ class EntryValidator:
         except jsonschema_rs.ValidationError as error:
             return [error]
         raise AssertionError("an entry that is not valid has no error")
+
+
+def _too_many_numbers(keyword: str, what: str, records: int, most: int) -> InvalidRequestError:
+    told = f"entries whose schema has {keyword} come with at most {most} {what} at a time"
+    if records > 1:
+        return BatchTooLargeError(told, records=records, max=most)
+    return RecordTooLargeError(told, max=most)
 
 
 def _nodes_in(value: Any, most: int) -> int:

@@ -5,6 +5,7 @@ boundary is the number of the next entry; entries before it met the old schema, 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -15,7 +16,9 @@ from topics.log.commit_requests import CommitTiming
 from topics.log.frame import FrameKind
 from topics.model.errors import InvalidRequestError, StreamClosedError, TopicsError
 from topics.schema.contract import Contract, decide_profile, parse_profile_update
-from topics.schema.registry import SchemaUpdate, decide_update, parse_update
+from topics.schema.documents import INLINE_PROOF_STEPS
+from topics.schema.lens_proof import ProofTooLongError
+from topics.schema.registry import Registry, SchemaUpdate, decide_update, parse_update
 from topics.streams.chunked_validation import REASON, Description
 from topics.streams.entry_encoding import is_json
 from topics.streams.stream_state import CONTRACT_FACTOR, JSON_TYPE, StreamChange, check_visible, stream_of
@@ -44,16 +47,39 @@ class Contracts:
         self._feature = engine.streams
 
     def update_schema(self, name: str, body: bytes | SchemaUpdate, done: ContractDone) -> None:
-        update = parse_update(body) if isinstance(body, bytes) else body
+        self._update_schema(name, parse_update(body) if isinstance(body, bytes) else body, done, None)
+
+    def _update_schema(self, name: str, update: SchemaUpdate, done: ContractDone, proven: Registry | None) -> None:
+        """Decide an update. A proof that takes long is made by a thread, and the update is decided again
+        afterwards. The proof counts if the registry is still the same."""
+        proof: Callable[[], Registry] | None = None
+        about: Registry | None = None
 
         def decide(contract: Contract, place: Place) -> Contract:
-            registry = decide_update(
-                contract.registry, update, stream=place.stream, empty=place.empty, next_seq=place.next_entry,
+            nonlocal proof, about
+            about = contract.registry
+            updated = partial(
+                decide_update, about, update, stream=place.stream, empty=place.empty, next_seq=place.next_entry,
                 is_json=place.is_json,
             )  # fmt: skip
-            return Contract(registry, contract.profile)
+            proof = updated
+            return Contract(updated(proof_steps=0 if about is proven else INLINE_PROOF_STEPS), contract.profile)
 
-        self._change(name, decide, "schema", done)
+        try:
+            self._change(name, decide, "schema", done)
+        except ProofTooLongError:
+            assert proof is not None
+
+            def then(outcome: object) -> None:
+                if isinstance(outcome, Exception):
+                    done(outcome if isinstance(outcome, TopicsError) else TopicsError(f"a proof failed: {outcome}"))
+                    return
+                try:
+                    self._update_schema(name, update, done, about)
+                except TopicsError as error:
+                    done(error)
+
+            self._engine.in_background(proof, then)
 
     def update_profile(self, name: str, body: bytes, done: ContractDone) -> None:
         profile = parse_profile_update(body)

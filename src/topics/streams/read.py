@@ -6,15 +6,18 @@ only if it is larger than an answer, and then between two characters of a text.
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
+from threading import get_ident
 
 import msgspec
 
+from topics.engine.engine import Engine
 from topics.engine.read import ReadPlan, ReadRequest, corrupt_error
-from topics.engine.topic import Run, RunReader, Segment, live_ranges
+from topics.engine.topic import Run, RunReader, Segment, Topic, live_ranges
 from topics.log.segment_files import SegmentDamaged, SegmentKey
-from topics.model.errors import RetryLaterError
+from topics.model.errors import RetryLaterError, TopicsError
 from topics.model.records import TRAIT_TAGS
 from topics.model.seq_ranges import Tombstone
+from topics.schema.documents import MAX_BUILT_OPS, MAX_PROMOTION_STEPS, PORTION_STEPS
 from topics.schema.registry import Promoter
 from topics.streams.entry_encoding import Entry
 from topics.streams.stream_state import Position
@@ -90,10 +93,36 @@ def joined(slices: Sequence[StreamSlice], as_json: bool) -> StreamSlice:
     return StreamSlice(body, count, last.position, last.head, first.tombstone, promoted_to)
 
 
-def cutter(spec: ReadSpec, promoter: Promoter | None = None) -> Callable[[ReadPlan, RunReader], StreamSlice]:
+class PromotionTooLongError(Exception):
+    """The promotion of the first entry of an answer would hold the event loop up: a thread has to do it."""
+
+
+def cutter(
+    spec: ReadSpec, promoter: Promoter | None = None, patient: bool = False
+) -> Callable[[ReadPlan, RunReader], StreamSlice]:
     """A function that executes a plan for this read, on any thread. With a promoter, entries of earlier schema versions
-    are promoted to the current one, unless raw bytes are requested."""
-    return lambda plan, reader: _Cut(spec, plan, reader, promoter if spec.as_json else None).run()
+    are promoted to the current one, unless raw bytes are requested. Without `patient` it may raise
+    `PromotionTooLongError`."""
+    return lambda plan, reader: _Cut(spec, plan, reader, promoter if spec.as_json else None, patient).run()
+
+
+def read_slice(
+    engine: Engine,
+    topic: Topic,
+    spec: ReadSpec,
+    promoter: Promoter | None,
+    done: Callable[[StreamSlice | TopicsError], None],
+) -> None:
+    """Read what one plan gives; on a thread where entries of earlier versions take long."""
+    loop = get_ident()
+
+    def cut(plan: ReadPlan, reader: RunReader) -> StreamSlice:
+        return cutter(spec, promoter, patient=get_ident() != loop)(plan, reader)
+
+    try:
+        engine.read_as(topic, spec.request(), cut, done)
+    except PromotionTooLongError:
+        engine.read_as(topic, spec.request(), cutter(spec, promoter, patient=True), done, elsewhere=True)
 
 
 def _cut_place(entry: Entry, begin: int, end: int) -> int:
@@ -117,7 +146,12 @@ def _is_continuation(byte: int) -> bool:
 
 
 class _Cut:
-    def __init__(self, spec: ReadSpec, plan: ReadPlan, reader: RunReader, promoter: Promoter | None) -> None:
+    def __init__(
+        self, spec: ReadSpec, plan: ReadPlan, reader: RunReader, promoter: Promoter | None, patient: bool
+    ) -> None:
+        self._patient = patient
+        self._steps = MAX_PROMOTION_STEPS if patient else PORTION_STEPS
+        """Ops of lenses that this answer may still do."""
         self._spec = spec
         self._promoter = promoter
         self._promoted = False
@@ -217,6 +251,10 @@ class _Cut:
             stop = min(hi, lo + self._remaining, lo + _TOGETHER)
             if version:
                 stop = min(stop, promoter.last_of(version) + 1 - first_entry)
+                stop = self._affordable(promoter, version, view, lo, stop)
+                if stop == lo:
+                    self._wanted = 0
+                    return lo
             parts = data_parts(view, lo, stop) if version and stop - lo > 1 else ()
             promoted = promoter.chain(version).promote_all(parts) if parts else None
             if promoted is None or len(promoted) > self._spec.max_bytes - self._size:
@@ -231,6 +269,35 @@ class _Cut:
                 self._promoted = True
             lo = stop
         return lo
+
+    def _affordable(self, promoter: Promoter, version: int, view: View, lo: int, hi: int) -> int:
+        """Up to where entries of a version can be promoted within the answer's steps: at least the first of
+        an answer, or `PromotionTooLongError`."""
+        if not self._patient and promoter.ops_to_compile(version) > MAX_BUILT_OPS:
+            if not self._pieces:
+                raise PromotionTooLongError
+            return lo
+        chain = promoter.chain(version)
+        stop = lo
+        while stop < hi:
+            each = chain.steps_for(view.start(stop + 1) - view.start(stop))
+            if each > self._steps:
+                begin, end = data_span(view, stop)
+                each = min(chain.steps_of(memoryview(view.text)[begin:end]), MAX_PROMOTION_STEPS)
+            if each > self._steps and (self._pieces or stop > lo):
+                break
+            if each > self._steps and not self._patient:
+                raise PromotionTooLongError
+            self._steps -= each
+            stop += 1
+        return stop
+
+    def _is_affordable(self, promoter: Promoter, version: int, view: View, index: int) -> bool:
+        """Whether a single entry can be promoted within the answer's steps; without, the answer ends before it."""
+        if self._affordable(promoter, version, view, index, index + 1) > index:
+            return True
+        self._wanted = 0
+        return False
 
     def _matches(self, run: Run, view: View, lo: int, hi: int, offset: int) -> Iterable[int]:
         """The entries of a view with the routing key."""
@@ -252,6 +319,9 @@ class _Cut:
             begin, end = data_span(view, index)
             data = text[begin:end]
             if promoter is not None and first_entry + index < promoter.current_from:
+                version = promoter.version_of(first_entry + index)
+                if self._key is not None and version and not self._is_affordable(promoter, version, view, index):
+                    return index
                 data = memoryview(promoter.promote(first_entry + index, data))
                 self._promoted = True
             entry = Entry(data, b"" if self._spec.as_json else meta_of(view, index))

@@ -29,7 +29,7 @@ from topics.streams.lifecycle import (
     listed_paged_out,
     listed_resident,
 )
-from topics.streams.read import ReadSpec, StreamSlice, cutter, joined
+from topics.streams.read import ReadSpec, StreamSlice, joined, read_slice
 from topics.streams.stream_state import (
     JSON_TYPE,
     NOW,
@@ -154,7 +154,7 @@ class Streams:
 
     def _read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         if topic.origin is None or spec.position.counter >= topic.origin.upto:
-            self.engine.read_as(topic, spec.request(), cutter(spec, _promoter(topic)), done)
+            read_slice(self.engine, topic, spec, _promoter(topic), done)
         else:
             _ForkRead(self.engine, topic, spec, done).run()
 
@@ -239,7 +239,6 @@ class _ForkRead:
         self, engine: Engine, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]
     ) -> None:
         self._engine, self._topic, self._spec, self._done = engine, topic, spec, done
-        self._cut = _promoter(topic)
         self._slices: list[StreamSlice] = []
         self._answered = self._running = False
 
@@ -250,7 +249,7 @@ class _ForkRead:
             self._answered, self._running = False, True
             spec = self._spec
             try:
-                self._engine.read_as(self._topic, spec.request(), cutter(spec, self._cut), self._got)
+                read_slice(self._engine, self._topic, spec, _promoter(self._topic), self._got)
             except TopicsError as error:
                 if not self._slices:
                     raise

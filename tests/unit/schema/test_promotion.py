@@ -1,12 +1,13 @@
 import json
+import random
 from typing import Any
 
 import pytest
 
 from tests.unit.schema.test_lenses import lens_of
-from topics.schema.documents import MAX_PROMOTED_BYTES
-from topics.schema.lenses import Op, growth, parse_lens
-from topics.schema.registry import Chain, Promoter
+from topics.schema.documents import MAX_PROMOTED_BYTES, MAX_PROMOTION_STEPS
+from topics.schema.lenses import Op, compile_ops, growth, parse_lens, run
+from topics.schema.registry import Chain, CompiledLens, Promoter
 
 RENAME = {"op": "rename", "from": "/a", "to": "/b"}
 COPY = {"op": "copy", "from": "/a", "to": "/b"}
@@ -38,11 +39,11 @@ def test_a_version_without_a_lens_is_a_mistake() -> None:
 
 @pytest.mark.parametrize("raw", [b"{}", b"5", b"null", b'"a"', b"[]", b'{"a":', b"\xff", b"[" * 3000])
 def test_an_entry_that_was_never_valid_stays_as_it_is(raw: bytes) -> None:
-    assert Chain(ops(RENAME)).promote(raw) == raw
+    assert Chain([CompiledLens(ops(RENAME))]).promote(raw) == raw
 
 
 def test_many_at_once_are_what_one_after_the_other_is() -> None:
-    chain = Chain(ops(RENAME, {"op": "add", "path": "/x", "schema": True, "default": 7}))
+    chain = Chain([CompiledLens(ops(RENAME, {"op": "add", "path": "/x", "schema": True, "default": 7}))])
     raws = [b'{"a":1}', b'{ "a" : "\xc3\xa9" , "z":[1, 2] }', b'{"a":{"a":null}}']
     assert chain.promote_all(raws) == b",".join(map(bytes, map(chain.promote, raws)))
     assert chain.promote_all([memoryview(raw) for raw in raws]) == chain.promote_all(raws)
@@ -52,12 +53,15 @@ def test_many_at_once_are_what_one_after_the_other_is() -> None:
     "raw", [b"{}", b"5", b'{"a":', b'{"a":1},{"a":2}', b'{"a":"' + b"x" * MAX_PROMOTED_BYTES + b'"}']
 )
 def test_many_at_once_are_left_to_the_slow_way_where_one_is_odd(raw: bytes) -> None:
-    assert Chain(ops(RENAME)).promote_all([b'{"a":1}', raw, b'{"a":2}']) is None
+    assert Chain([CompiledLens(ops(RENAME))]).promote_all([b'{"a":1}', raw, b'{"a":2}']) is None
 
 
 def test_the_order_of_members_and_large_numbers_are_kept() -> None:
     raw = b'{"z":123456789012345678901234567890,"a":1.5,"y":"\xc3\xa9"}'
-    assert Chain(ops(RENAME)).promote(raw) == b'{"z":123456789012345678901234567890,"y":"\xc3\xa9","b":1.5}'
+    assert (
+        Chain([CompiledLens(ops(RENAME))]).promote(raw)
+        == b'{"z":123456789012345678901234567890,"y":"\xc3\xa9","b":1.5}'
+    )
 
 
 def test_a_bound_of_what_a_lens_makes() -> None:
@@ -71,7 +75,7 @@ def test_a_bound_of_what_a_lens_makes() -> None:
     ):
         factor, extra = growth(ops(*documents))
         raw = json.dumps(entry, separators=(",", ":")).encode()
-        promoted = Chain(ops(*documents)).promote(raw)
+        promoted = Chain([CompiledLens(ops(*documents))]).promote(raw)
         assert len(raw) < len(promoted) + 1 <= len(raw) * factor + extra
 
 
@@ -80,15 +84,54 @@ def test_an_entry_that_would_grow_beyond_measure_stays_as_it_is() -> None:
     doubling = []
     for n in range(20):
         doubling += [{"op": "copy", "from": "/a", "to": f"/b/{n}"}, {"op": "copy", "from": "/b", "to": f"/a/{n}"}]
-    chain = Chain(ops(*doubling))
+    chain = Chain([CompiledLens(ops(*doubling))])
     raw = json.dumps({"a": {"t": "x" * 100_000}, "b": {}}).encode()
     assert chain.promote(raw) == raw
     small = b'{"a":{},"b":{}}'
-    assert len(Chain(ops(*doubling[:8])).promote(small)) < MAX_PROMOTED_BYTES
+    assert len(Chain([CompiledLens(ops(*doubling[:8]))]).promote(small)) < MAX_PROMOTED_BYTES
 
 
 def test_a_large_entry_that_grows_little_is_promoted() -> None:
     named = {"op": "map", "path": "/l", "ops": [{"op": "rename", "from": "/a", "to": "/" + "b" * 200}]}
     raw = json.dumps({"l": [{"a": "x" * 500_000}] * 4}).encode()
-    promoted = Chain(ops(named)).promote(raw)
+    promoted = Chain([CompiledLens(ops(named))]).promote(raw)
     assert json.loads(bytes(promoted))["l"][3] == {"b" * 200: "x" * 500_000}
+
+
+def test_consecutive_renames_do_what_they_do_one_after_the_other(seed: int) -> None:
+    dice, names = random.Random(seed), "abcdefg"
+    for _ in range(500):
+        pairs = [tuple(dice.sample(names, 2)) for _ in range(dice.randint(2, 8))]
+        renames = ops(*[{"op": "rename", "from": f"/{source}", "to": f"/{to}"} for source, to in pairs])
+        document = {name: name.upper() for name in dice.sample(names, dice.randint(1, len(names)))}
+        expected: object = dict(document)
+        try:
+            for one in renames:
+                expected = run(compile_ops((one,)), expected)
+        except KeyError:
+            expected = None
+        try:
+            together = run(compile_ops(renames), dict(document))
+        except (KeyError, ValueError):
+            together = None
+        assert together == expected, (pairs, document)
+
+
+def test_an_entry_that_would_need_too_many_steps_stays_as_it_is() -> None:
+    each = {"op": "add", "path": "/b", "schema": {"type": "integer"}, "default": 1}
+    chain = Chain([CompiledLens(ops({"op": "map", "path": "/a", "ops": [each] * 20}))])
+    raw = b'{"a":[' + b",".join([b"{}"] * 100) + b"]}"
+    assert chain.promote(raw) != raw
+    long = b'{"a":[' + b",".join([b"{}"] * 60_000) + b"]}"
+    assert chain.steps_for(len(long)) > MAX_PROMOTION_STEPS
+    assert chain.promote(long) == long
+
+
+def test_lenses_are_compiled_once_for_all_versions_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    promoter = Promoter(list(range(50)), [ops(RENAME), ops(RENAME | {"from": "/b", "to": "/a"})] * 24 + [ops(RENAME)])
+    assert promoter.ops_to_compile(1) == 49
+    promoter.chain(1)
+    assert [promoter.ops_to_compile(version) for version in (1, 2, 49)] == [0, 0, 0]
+    monkeypatch.setattr("topics.schema.registry.CompiledLens", None)
+    assert promoter.promote(0, b'{"a":1}') == promoter.promote(24, b'{"a":1}') == b'{"b":1}'
+    assert len(promoter._chains) <= 16

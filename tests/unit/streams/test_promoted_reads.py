@@ -2,12 +2,15 @@
 were written."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
 from tests.unit.conftest import values
 from tests.unit.streams.conftest import append, create, fork, slice_of
-from tests.unit.streams.describing import JSON, NUMBERED, evolve, lens, update
+from tests.unit.streams.describing import JSON, NUMBERED, evolve, lens, rename, update
+from topics.model.errors import InvalidRequestError
+from topics.schema.documents import PORTION_STEPS
 from topics.streams.stream_state import Position
 from topics.streams.streams import Streams
 
@@ -100,3 +103,70 @@ def test_a_fork_promotes_what_it_inherits_by_its_own_lenses(streams: Streams) ->
     )  # fmt: skip
     assert [entry["id"] for entry in json.loads(slice_of(streams, "f").body)] == list(range(11))
     assert numbers(slice_of(streams, "a").body) == list(range(10))
+
+
+def long_chain(streams: Streams, versions: int, renames: int) -> None:
+    """A stream whose entries of version 1 are shown after many ops."""
+    create(streams, "a", JSON)
+    update(streams, "a", schema=NUMBERED)
+    append(streams, "a", b"[" + b",".join([b'{"id":%d}' % number for number in range(200)]) + b"]", JSON)
+    back_and_forth = [rename("/id", "/x"), rename("/x", "/id")] * (renames // 2)
+    for version in range(1, versions):
+        update(streams, "a", schema=NUMBERED, lens=lens("a", version, *back_and_forth))
+
+
+def test_an_answer_has_a_budget_of_ops_and_the_next_one_continues(streams: Streams) -> None:
+    long_chain(streams, versions=4, renames=256)
+    position, sizes, found = Position(0), list[int](), list[int]()
+    while position.counter < 200:
+        part = slice_of(streams, "a", position)
+        sizes.append(part.count)
+        found += [entry["id"] for entry in json.loads(part.body)]
+        position = part.position
+    assert found == list(range(200))
+    assert max(sizes) == PORTION_STEPS // 768
+
+
+def test_an_entry_that_needs_many_ops_is_promoted_by_a_thread(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_chain(streams, versions=90, renames=256)
+    topic, read_as = streams.topic("a"), streams.engine.read_as
+    elsewhere: list[bool] = []
+
+    def watched(*given: object, **named: object) -> None:
+        elsewhere.append(bool(named.get("elsewhere")))
+        read_as(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(streams.engine, "read_as", watched)
+    found = slice_of(streams, "a")
+    assert elsewhere == [False, True]
+    assert json.loads(found.body)[0] == {"id": 0}
+    assert topic.head == 200
+
+
+def test_a_long_proof_is_made_by_a_thread(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    def union(least: int) -> dict[str, object]:
+        added = {name: {"type": "integer"} for name in "nm"}
+        below: dict[str, object] = {"type": "string", "minLength": least}
+        for _ in range(3):
+            below = {"anyOf": [{"type": "array", "items": below, "minItems": n} for n in range(6)]}
+        return {"type": "object", "required": ["id"], "properties": {"id": below, **added}}
+
+    create(streams, "a", JSON)
+    update(streams, "a", schema=union(1))
+    done: list[str] = []
+    in_background = streams.engine.in_background
+
+    def watched(work: Callable[[], object], then: Callable[[object], None]) -> None:
+        done.append("thread")
+        in_background(work, then)
+
+    monkeypatch.setattr(streams.engine, "in_background", watched)
+    touch = {"op": "add", "path": "/n", "schema": {"type": "integer"}, "default": 1}
+    new = union(0)
+    update(streams, "a", schema=new, lens=lens("a", 1, touch))
+    assert done == ["thread"]
+    with pytest.raises(InvalidRequestError, match="incompatible"):
+        update(streams, "a", schema=union(5), lens=lens("a", 2, {**touch, "path": "/m"}))
+    assert done == ["thread"] * 2

@@ -44,7 +44,7 @@ from topics.search.service.query_execution import (
 )
 from topics.search.worker.messages import NO_INDEX, Query, SearchQuery
 from topics.streams.chunked_validation import Description
-from topics.streams.read import ReadSpec, StreamSlice, cutter
+from topics.streams.read import ReadSpec, StreamSlice, read_slice
 from topics.streams.stream_state import Position, stream_of
 from topics.system.clock import SystemClock
 from topics.wire.record_slicing import View, data_span
@@ -165,7 +165,7 @@ def fetch_entries(
             continue
         seq = seqs[found.reached]
         spec = ReadSpec(position=Position(seq - 1), max_records=1, max_bytes=1, up_to=seq)
-        read: StreamSlice = yield Until(partial(engine.read_as, topic, spec.request(), cutter(spec, promoter)))
+        read: StreamSlice = yield Until(partial(read_slice, engine, topic, spec, promoter))
         found.take(read)
     return Fetched(found.entries, found.reached, cache if found.any_cached else None)
 
