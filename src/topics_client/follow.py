@@ -58,7 +58,7 @@ class Following:
         for record in records:
             self._waiting.append((record, record.seq))
         if self._waiting:
-            # What was left out behind the last item counts as passed over together with it.
+            # Records skipped behind the last item are passed over together with it.
             self._waiting[-1] = (self._waiting[-1][0], end)
         else:
             self.cursor, self.epoch = end, self._read_epoch

@@ -103,7 +103,7 @@ class Inbox:
         for record in records:
             self._waiting.append((TopicRecord(topic, record), record.seq))
         if records:
-            # What was left out behind the last record counts as passed over together with it.
+            # Records skipped behind the last record are passed over together with it.
             self._waiting[-1] = (self._waiting[-1][0], to_seq)
         elif topic in self.cursors:
             self.cursors[topic] = to_seq

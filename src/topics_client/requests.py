@@ -641,7 +641,7 @@ class PartBuffer:
         return self.take(topic) if len(waiting) >= _PART_RECORDS or size >= _PART_BYTES else None
 
     def take(self, topic: str) -> Part | None:
-        """What waits for a topic."""
+        """The next part that waits for a topic."""
         records = self._records.pop(topic, [])
         self._bytes.pop(topic, None)
         return Part(self._name(), topic, records) if records else None

@@ -36,7 +36,7 @@ _GZIP_BYTES_MIN = 1024
 _ANSWER_SHOWN_CHARS_MAX = 200
 _KEY_FIELDS = b'{"idempotency_key":"%b","idempotency_check":true,'
 _JSON_LINE = b"content-type: application/json\r\n"
-# What a proxy says when the server behind it is away. Nobody knows whether the server got the request.
+# Statuses of a proxy whose server is away. Nobody knows whether the server got the request.
 _GATEWAY_STATUSES = (502, 503, 504)
 _HEAD_CODES = {401: "unauthorized", 403: "forbidden", 404: "topic_not_found", 410: "stream_gone", 429: "throttled"}
 """An answer to HEAD has a status and no words."""

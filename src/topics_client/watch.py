@@ -26,7 +26,7 @@ Start = int | tuple[int, int] | None
 """A cursor, a cursor and the epoch of the topic that it is of, or None for only what is new."""
 
 Topics = str | Iterable[str] | Mapping[str, Start]
-"""What to follow: a topic or several from their beginning, or each from where its `Start` says."""
+"""Topics to follow: one or several from their beginning, or each from its `Start`."""
 
 _HEARTBEAT_MS = 15_000
 # A stream is given up when it is quiet for two heartbeats and this.
@@ -95,7 +95,7 @@ class Watching:
     # The session.
 
     def request(self) -> Request[WatchAnswer] | None:
-        """What makes the session, or None when there is one to go on with."""
+        """The request that creates the session, or None when there is one to continue."""
         if self._session is not None:
             return None
         starts: dict[str, Any] = self._starts
@@ -174,7 +174,7 @@ class Watching:
             self._session = None
             raise ConnectionFailed(f"the server ended the stream: {error.error} ({error.code})", maybe_done=False)
         if error.code == _ADVISORY_STATUS:
-            _log.info("watch of %s slowed down by the server: %s", ", ".join(error.topics), error.error)
+            _log.info("the server paces a watch of %s: %s", ", ".join(error.topics), error.error)
             return
         for topic in error.topics:
             self.inbox.failed(topic, refusal(error.code, _code_of(error.code), error.error, {"topic": topic}, wait_s))

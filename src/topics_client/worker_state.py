@@ -140,7 +140,7 @@ class WorkerState:
         self._failed.setdefault(delay_ms, []).append(job)
 
     def settlement(self) -> list[PendingAck]:
-        """What has to be sent about jobs that have ended, and which jobs each of it is about."""
+        """The acknowledgements to send for jobs that have ended, each with its jobs."""
         topic, found = self._plan.topic, list[PendingAck]()
         done, self._done = self._done, []
         failed, self._failed = self._failed, {}
@@ -157,7 +157,7 @@ class WorkerState:
         for job in jobs:
             self._held.pop(job.seq, None)
         if isinstance(outcome, ClientError):
-            _log.warning("topic %s: reporting the end of jobs %s failed: %s", self._plan.topic, _seqs(jobs), outcome)
+            _log.warning("topic %s: the end of jobs %s could not be told: %s", self._plan.topic, _seqs(jobs), outcome)
         elif outcome.skipped:
             _log.warning("topic %s: jobs %s ended after their leases", self._plan.topic, outcome.skipped)
 
@@ -181,18 +181,16 @@ Looked = TopicState | Diff
 
 
 class Idling:
-    """What a worker does while its queue is empty: it waits for the next append, and looks for freed jobs now and then.
-
-    It takes note of where the queue's log ends, looks once more whether there is a job, and only then waits for
-    something behind that place. So a job that comes between two looks ends the wait at once.
-    """
+    """Waiting while the queue is empty: for the next append, with a look for freed jobs now and then. It takes note of
+    where the queue's log ends, looks once more whether there is a job, and only then waits for something behind that
+    place. So a job that comes between two looks ends the wait at once."""
 
     def __init__(self, plan: WorkerPlan) -> None:
         self._plan = plan
         self._cursor: int | None = None
 
     def after(self, answer: Claimed) -> Request[Looked] | None:
-        """What to send after a claim; None is to claim again when there is room."""
+        """The request to send after a claim; None means to claim again when there is room."""
         if answer.claimed:
             # The log has moved on: its end is looked up again when the queue is empty the next time.
             self._cursor = None

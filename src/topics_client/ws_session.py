@@ -42,7 +42,7 @@ class Command(msgspec.Struct, eq=False):
     done: Callable[[Any], None]
     repeatable: bool = True
     topics: tuple[str, ...] = ()
-    """What a subscribe asks for."""
+    """The topics of a subscribe."""
     resumes: bool = False
     """Whether it is our own, to take a subscription up again."""
     expected: Mapping[str, int] = {}
@@ -128,7 +128,7 @@ class WsSession:
         self._commands[self._last_id] = command
         return command.text
 
-    # What comes.
+    # Incoming messages.
 
     def take(self, text: str | bytes) -> bool:
         """Reads a frame, and returns whether the connection is of use: one that is opened only to be ended is not.
@@ -146,7 +146,7 @@ class WsSession:
             self._answered(frame, answer)
         elif frame.op == "error" and not frame.topic:
             # The server is about to close, or could not read what we sent; what follows tells.
-            _log.info("error from the server on a WebSocket: %s (%s)", frame.message, frame.code)
+            _log.info("the server says on a socket: %s (%s)", frame.message, frame.code)
             return False
         elif frame.topic in self._options:
             self._deliver(frame)
@@ -205,7 +205,7 @@ class WsSession:
     # Breaks.
 
     def resume(self) -> list[str]:
-        """What to send on a new connection, in this order."""
+        """The commands to send on a new connection, in this order."""
         old, self._commands = self._commands, {}
         asked = {topic for command in old.values() if not command.resumes for topic in command.topics}
         texts = []
@@ -234,7 +234,7 @@ class WsSession:
 
 
 def _nobody(answer: object) -> None:
-    """Who hears of a subscription that is taken up again: the inbox knows what matters."""
+    """Ignores the answer to a resumed subscription: the inbox has the state."""
 
 
 def _refusal(frame: _Frame) -> ApiError:

@@ -87,7 +87,7 @@ class TopicType(enum.Enum):
 
 
 class Discard(enum.Enum):
-    """What a full topic does with one more record."""
+    """The treatment of another record for a full topic."""
 
     OLD = "old"
     """Drops the oldest, and tells readers who had not seen it."""

@@ -103,7 +103,7 @@ class RedriveAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds a job, until when, and for the how manieth time it was delivered."""
+    """The holder of a job, its deadline, and the number of deliveries."""
 
     seq: int = msgspec.field(name="$seq")
     node: str

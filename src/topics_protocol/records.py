@@ -20,9 +20,9 @@ class NewRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     data: Any
     tag: str | None = None
-    """What a deletion can match."""
+    """A label that deletes can match."""
     node: str | None = None
-    """Who wrote it: a reader that names the same node does not get it back."""
+    """The writer: a reader with the same node does not get the record back."""
     meta: Mapping[str, object] | None = None
     """Small headers, given back as they are."""
 

@@ -223,17 +223,17 @@ class ReadyAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a key may do, told to whoever has it. Neither the secret nor anything made of it is part of it."""
+    """The permissions of a key, for its holder. Neither the secret nor anything made of it is part of it."""
 
     name: str
-    """What logs call it; empty where no key is asked for."""
+    """The key's name in logs; empty where no key is required."""
     scopes: list[str]
     prefixes: list[str]
     """Names it may touch begin with one of them; none are all."""
 
 
 class SelfAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, as the server sees it, and what it lets anybody do."""
+    """The caller, as the server identifies it, and the permissions of anonymous callers."""
 
     version: str
     keys_required: bool
@@ -279,7 +279,7 @@ class PipelineProduct(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pipeline's process takes: how long Spark took to start, and the memory of all it consists of."""
+    """The resources of the pipeline's process: the start time of Spark, and the memory of all its processes."""
 
     start_ms: int
     memory_bytes: int
@@ -333,12 +333,12 @@ class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageCursor(msgspec.Struct, frozen=True):
-    """What an opaque list cursor holds."""
+    """The contents of an opaque list cursor."""
 
     after: str
 
 
-# What is said about backups.
+# Backup answers.
 
 
 class BackupInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -78,7 +78,7 @@ class Subscribed(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag=
 class Unsubscribed(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="unsubscribed", omit_defaults=True):
     request_id: RequestId = None
     topics: list[str]
-    """Those that were followed until now."""
+    """The topics that were followed until now."""
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="ack", omit_defaults=True):

@@ -22,10 +22,9 @@ from topics.engine.topic import Block, Topic
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.model.errors import TopicsError
-from topics.model.names import is_own_name
 from topics.model.records import Batch, Record
 from topics.model.router_rules import DeleteSelector, RouterRules, RouterWish, TagMatch
-from topics.model.topic_config import Durability, TopicConfigPatch, TopicType
+from topics.model.topic_config import Durability, TopicConfigPatch, TopicType, is_own_name
 from topics.ops.repair.repair import verify
 from topics.queues.leases import AckResult, ClaimRequest, ClaimResult, HeldRequest
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, SeededEntropy, Survival

@@ -22,11 +22,10 @@ from topics.model.errors import StreamGoneError, TopicNotFoundError, TopicsError
 from topics.ops.repair.repair import verify
 from topics.schema.contract import Contract
 from topics.streams.append import Appended, AppendRequest
-from topics.streams.contracts import contract_of
 from topics.streams.lifecycle import Created, CreateRequest, ForkFrom
 from topics.streams.read import ReadSpec, StreamSlice
 from topics.streams.stream_frames import Producer
-from topics.streams.stream_state import JSON_TYPE, Position
+from topics.streams.stream_state import JSON_TYPE, Position, contract_of
 from topics.streams.streams import inline_streams
 from topics.testing import (
     NO_FAULTS,

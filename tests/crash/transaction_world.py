@@ -14,9 +14,8 @@ from topics.engine.core import EngineOptions
 from topics.engine.topic import Block, Topic
 from topics.log.fs import FileSystem
 from topics.model.errors import TopicsError
-from topics.model.names import is_own_name
 from topics.model.records import Record
-from topics.model.topic_config import Durability
+from topics.model.topic_config import Durability, is_own_name
 from topics.transactions.transaction_state import BeginRequest, StageRequest, TransactionRef, TransactionResult
 
 Place = tuple[str, int]

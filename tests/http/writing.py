@@ -28,12 +28,11 @@ from topics.engine.topic import Topic
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.model.limits import Limits
-from topics.model.names import TRANSACTIONS_TOPIC
+from topics.model.topic_config import TRANSACTIONS_TOPIC
 from topics.queues.queue_state import find_queue
 from topics.spark.connector import sink
 from topics.spark.connector.options import write_options
-from topics.streams.contracts import contract_of
-from topics.streams.stream_state import stream_of
+from topics.streams.stream_state import contract_of, stream_of
 from topics.system.clock import SystemClock
 from topics.testing import FaultPlan, FaultyFileSystem
 from topics_client import ApiError, Client, ClientOptions, RetryPolicy

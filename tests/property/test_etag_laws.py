@@ -15,7 +15,7 @@ from tests.property.effort import effort
 from tests.unit.conftest import checkpoint, delete, eq, open_engine, put
 from tests.unit.streams.conftest import append, create, fork, slice_of
 from topics.api.v1.reads import etag_of
-from topics.engine.retention import is_whole, removed_count
+from topics.engine.read import is_whole, removed_count
 from topics.model.errors import TopicsError
 from topics.model.topic_config import Durability
 from topics.streams.read import ReadSpec

@@ -21,10 +21,9 @@ from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.records import Batch, Record
 from topics.model.router_rules import RouterRules, RouterWish
 from topics.streams.append import AppendRequest
-from topics.streams.contracts import contract_of
 from topics.streams.lifecycle import CreateRequest, ForkFrom
 from topics.streams.read import ReadSpec, StreamSlice
-from topics.streams.stream_state import JSON_TYPE, Position, offset_of
+from topics.streams.stream_state import JSON_TYPE, Position, contract_of, offset_of
 from topics.streams.streams import inline_streams
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 

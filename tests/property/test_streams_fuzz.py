@@ -21,7 +21,7 @@ from tests.http.live import LiveServer, wait_until_ready
 from tests.property.effort import effort
 from tests.property.stream_requests import NAMES, SEEN, Asked, each_part, each_value_alone, histories
 from topics.api.error_responses import STATUS_BY_CODE, SUBSCRIPTIONS_ROOT, V1_CODE_BY_STATUS, V1_STATUS_BY_CODE
-from topics.model.names import REGISTRY_STREAM, is_server_name
+from topics.model.topic_config import REGISTRY_STREAM, is_server_name
 
 # Only to fail instead of hanging.
 PATIENCE_S = 20.0

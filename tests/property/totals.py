@@ -6,8 +6,7 @@ from topics.engine.engine import Engine
 from topics.engine.topic import Run, Segment, Topic, live_ranges
 from topics.log.fs import FileSystem
 from topics.log.segment_files import SegmentKey
-from topics.model.names import is_server_name
-from topics.model.topic_config import Durability, TopicType
+from topics.model.topic_config import Durability, TopicType, is_server_name
 from topics.queues.queue_state import find_queue
 
 

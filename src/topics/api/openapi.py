@@ -14,8 +14,8 @@ import msgspec
 
 from topics.api.app import Operation, Route
 from topics.api.error_responses import STATUS_BY_CODE
-from topics.model.names import TOPIC_NAME_PATTERN
 from topics.model.router_rules import ROUTER_NAME_PATTERN
+from topics.model.topic_config import TOPIC_NAME_PATTERN
 from topics_protocol.v0 import ErrorAnswer, Performance
 
 Schema = dict[str, object]

@@ -25,9 +25,16 @@ from topics.model.errors import (
     TopicsError,
 )
 from topics.model.limits import Limits, clamp_delay_ms
-from topics.model.names import check_topic_name, is_server_name
 from topics.model.records import Batch, PlainRecords, Record, check_records, find_plain, payload_bytes
-from topics.model.topic_config import TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
+from topics.model.topic_config import (
+    TopicConfig,
+    TopicConfigPatch,
+    TopicType,
+    check_topic_name,
+    encode_config,
+    is_server_name,
+    resolve_config,
+)
 from topics.queues.queue_frames import encode_delay
 from topics.wire.preencoding import Preencoded, check_preencoded
 from topics.wire.record_encoding import encode_fragments

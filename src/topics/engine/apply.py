@@ -14,8 +14,8 @@ from operator import attrgetter
 
 from topics.engine.features import Features
 from topics.engine.idempotency import KeyMemory
-from topics.engine.read import SeqRange
-from topics.engine.retention import Retention, remember
+from topics.engine.read import SeqRange, remember
+from topics.engine.retention import Retention
 from topics.engine.topic import Block, Run, RunReader, Segment, Topic, live_ranges
 from topics.log.segment import DELETED
 from topics.log.segment_files import SegmentKey

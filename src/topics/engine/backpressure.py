@@ -384,7 +384,7 @@ class Throttle:
         self._admission.set_policy(decision.refusing, decision.retry_after_ms)
         if decision.level != before.level and max(decision.level, before.level) >= 3:
             _log.warning(
-                "backpressure level changed",
+                "pressure changed what is served",
                 extra={
                     "throttle_level": decision.level,
                     "pressure": round(decision.pressure, 3),
@@ -401,7 +401,7 @@ class Throttle:
         try:
             self.tick()
         except Exception:
-            _log.exception("backpressure measurement failed")
+            _log.exception("measuring the pressure failed")
         self._schedule()
 
 

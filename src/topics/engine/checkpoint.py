@@ -36,7 +36,7 @@ from xxhash import xxh3_64_digest
 from topics.engine.apply import needs_ceiling
 from topics.engine.background_jobs import Job, OffLoop, Until
 from topics.engine.core import EngineCore
-from topics.engine.retention import join
+from topics.engine.read import join
 from topics.engine.sealing import Sealer
 from topics.engine.topic import Block, Segment, Topic, block_head
 from topics.engine.topic_paging import copy_topics
@@ -76,8 +76,7 @@ from topics.log.snapshot_files import (
     remove_snapshots,
 )
 from topics.model.errors import DamageError, TopicsError
-from topics.model.names import is_server_name
-from topics.model.topic_config import encode_config
+from topics.model.topic_config import encode_config, is_server_name
 from topics.schema.contract import decode_contract
 from topics.schema.registry import Registry
 from topics.streams.stream_frames import PART_NAME as STREAM_PART
@@ -497,7 +496,7 @@ class Checkpointer:
                         put_off.add(key)
                     except SegmentDamaged as damage:
                         put_off.add(key)
-                        _log.error("delete flags failed: damaged segment", extra={"error": str(damage)})
+                        _log.error("delete flags cannot be set in a damaged segment", extra={"error": str(damage)})
         return put_off
 
     def _flipped(self, put_off: set[SegmentKey]) -> None:
@@ -560,7 +559,7 @@ class Checkpointer:
     def _give_up(self, error: Exception, written: bool) -> None:
         self.failures += 1
         self.error = error
-        _log.error("checkpoint failed", extra={"error": str(error)})
+        _log.error("a checkpoint failed; the log is kept", extra={"error": str(error)})
         core = self._core
         if written:
             # The snapshot has them; whether the catalog does, nobody knows.

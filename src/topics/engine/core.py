@@ -22,8 +22,8 @@ from topics.log.segment_files import SegmentKey, SegmentStore
 from topics.log.wal import DiskRoom
 from topics.model.errors import BackupTargetError, ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.model.limits import Limits
-from topics.model.names import SERVER_TOPICS, SYSTEM_STREAMS
 from topics.model.settings import EngineSettings
+from topics.model.topic_config import SERVER_TOPICS, SYSTEM_STREAMS
 from topics.queues.queue_frames import Ending
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy

@@ -23,7 +23,7 @@ from topics.engine.apply import Marks
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
 from topics.engine.features import Rebuild
-from topics.engine.retention import EXACT_MAX, anything_live, lost_from
+from topics.engine.read import EXACT_MAX, anything_live, lost_from
 from topics.engine.topic import RunReader, Topic
 from topics.log.frame import Frame, FrameKind
 from topics.log.fs import FileSystem, read_whole
@@ -36,8 +36,8 @@ from topics.log.snapshot_files import (
     packed_bytes,
     unpack,
 )
-from topics.model.names import is_server_name
 from topics.model.seq_ranges import Ranges, union
+from topics.model.topic_config import is_server_name
 
 EXPORTED_MAX = 16
 MUCH_BYTES = 1024 * 1024
@@ -100,7 +100,7 @@ class DeleteExport:
         encoded = encode_removals(part.exported)
         if len(encoded) > part.much_bytes:
             part.much_bytes = 2 * len(encoded)
-            _log.warning("many deletes wait for the archive", extra={"topic": topic.name, "bytes": len(encoded)})
+            _log.warning("many deletes wait for an archive", extra={"topic": topic.name, "bytes": len(encoded)})
         return encoded
 
     def load(self, topic: Topic, part: bytes) -> None:
@@ -113,7 +113,7 @@ class DeleteExport:
 
     def reconcile(self) -> None:
         if self.on and not self._enabled:
-            _log.warning("deletes kept for a disabled archive", extra={"folder": self._layout.pipeline})
+            _log.warning("deletes are kept for an archive that is turned off", extra={"folder": self._layout.pipeline})
 
     def _removed(self, topic: Topic, first: int, last: int) -> None:
         if not self.on or is_server_name(topic.name):

@@ -5,7 +5,7 @@ All methods are called on one thread, the event loop's once `start` was called. 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar, cast
 
@@ -57,6 +57,7 @@ from topics.routers.routers import RouterInfo, Routing
 from topics.streams.stream_state import StreamFeature
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy
+from topics.system.fair_scheduler import Task
 from topics.transactions.transactions import Transactions
 
 # A topic's state as people see it.
@@ -409,6 +410,10 @@ class Engine(EngineView):
         if self._workers is not None:
             self._workers.close()
         self._lock.release()
+
+    def run_task(self, task: Task, owner: Hashable) -> None:
+        """Runs long work on the loop in units, in turns with other owners (`system.fair_scheduler`)."""
+        self.core.fair_scheduler.run(task, owner)
 
     def run_job(self, job: Job) -> None:
         """Runs upkeep in the background, one job after the other."""

@@ -252,7 +252,7 @@ class Quotas:
 #
 # | kept | by |
 # |---|---|
-# | records of ephemeral topics | `engine.record_runs.Block` |
+# | records of ephemeral topics | `engine.topic.Block` |
 # | idempotency keys within their window | `engine.idempotency.KeyMemory` |
 # | producers, and schemas with their lenses | `streams.stream_state.StreamState` |
 # | jobs with a history: leased, delayed, returned | `queues.leases.LeaseTable` |

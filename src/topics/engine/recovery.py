@@ -15,11 +15,10 @@ from typing import NamedTuple
 from topics.engine.apply import grant, load_block, load_state
 from topics.engine.checkpoint import ChainWeight
 from topics.engine.core import EngineCore
-from topics.engine.frame_blocks import block_in
+from topics.engine.features import block_in
 from topics.engine.housekeeping import drop_stale_copies, missing_near, topics_in_store
 from topics.engine.quotas import SortedNames
 from topics.engine.topic import Block, Topic
-from topics.log.damage import topic_id_of
 from topics.log.frame import (
     Frame,
     FrameKind,
@@ -31,7 +30,7 @@ from topics.log.frame import (
 )
 from topics.log.fs import FileSystem, read_small, write_small
 from topics.log.layout import Layout, number_in
-from topics.log.replay import LogDamaged, ShardEnd, ShardReader
+from topics.log.replay import LogDamaged, ShardEnd, ShardReader, topic_id_of
 from topics.log.segment_files import SegmentDamaged, SegmentKey
 from topics.log.snapshot_files import (
     CLASSES,
@@ -305,7 +304,7 @@ class Recovery:
             self.changed = True
         if end.tear is not None:
             _log.warning(
-                "torn log tail skipped",
+                "the log ended in an unfinished write; what was never synced is not read",
                 extra={"shard": shard, "file": end.tear.number, "offset": end.tear.offset, "why": end.tear.reason},
             )
 
@@ -484,7 +483,7 @@ class Recovery:
             topic = core.topics[topic_id]
             other = core.directory.find(topic.name)
             if other is not None and other is not topic:
-                _log.warning("failed topic creation skipped", extra={"topic": other.name})
+                _log.warning("a topic whose creation had failed is left out", extra={"topic": other.name})
                 older, topic = sorted((topic, other), key=lambda one: one.id)
                 self._leave_out(older)
                 self.changed = True

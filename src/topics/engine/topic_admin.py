@@ -13,9 +13,8 @@ from topics.engine.write_path import Change, FrameDraft, Gate, LogOperation
 from topics.log.commit_requests import CommitTiming
 from topics.log.frame import FrameKind, encode_config_change
 from topics.model.errors import StreamGoneError, TopicNotEmptyError, TopicNotFoundError, TopicsError
-from topics.model.names import check_topic_name
 from topics.model.records import Record
-from topics.model.topic_config import TopicConfig, TopicConfigPatch, encode_config, resolve_config
+from topics.model.topic_config import TopicConfig, TopicConfigPatch, check_topic_name, encode_config, resolve_config
 
 
 class Put(LogOperation):

@@ -51,8 +51,7 @@ from topics.log.snapshot_files import (
     decode_topic,
 )
 from topics.model.errors import DamageError, Finding
-from topics.model.names import is_server_name
-from topics.model.topic_config import Durability, TopicType
+from topics.model.topic_config import Durability, TopicType, is_server_name
 
 # The places of topics in snapshots.
 #

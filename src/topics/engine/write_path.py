@@ -38,8 +38,8 @@ from topics.log.group_commit import Shard
 from topics.log.wal import Submission
 from topics.model.errors import ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.model.limits import Limits
-from topics.model.names import SYSTEM_STREAMS
 from topics.model.records import Record, payload_bytes
+from topics.model.topic_config import SYSTEM_STREAMS
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class HeldTopics:
             try:
                 submission.finalize(timing)
             except Exception:
-                _log.exception("delayed publish failed")
+                _log.exception("something that had waited could not be published")
         self._topics.clear()
         self.active = bool(self._lost)
 
@@ -275,7 +275,7 @@ class Bundle(Submission):
             try:
                 part.finalize(timing)
             except Exception:
-                _log.exception("transaction publish failed", extra={"topic": part.topic.name})
+                _log.exception("a transaction could not be published", extra={"topic": part.topic.name})
         self._finished(None)
 
     def failed(self, error: TopicsError) -> None:

@@ -420,7 +420,7 @@ class Exchange(msgspec.Struct, eq=False):
             try:
                 callback()
             except Exception:
-                _logger.exception("disconnect handler failed")
+                _logger.exception("the handler failed to notice that its client is gone")
 
     def _drop_answer(self) -> None:
         """An answer that cannot be sent: quietly dropped for a client that is gone, a mistake of ours otherwise."""
@@ -442,7 +442,7 @@ def request_task(
                     break
     except Exception:
         # The task answers what is wrong with the request; this is a mistake of ours.
-        _logger.exception("request task failed", extra={"path": exchange.head.path})
+        _logger.exception("work on a request failed", extra={"path": exchange.head.path})
         if not exchange.answered:
             exchange.respond(500)
     task.close()
@@ -482,7 +482,7 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
             run.append(exchange)
             answers.append(head + body)
         except Exception:
-            _logger.exception("answer failed", extra={"path": exchange.head.path})
+            _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
     if channel is not None and run:
         _deliver(channel, run, answers)
     if counter is not None and each is None:
@@ -496,7 +496,7 @@ def _deliver(channel: Channel, run: list[Exchange], answers: list[bytes]) -> Non
         else:
             channel.deliver_run(run, answers)
     except Exception:
-        _logger.exception("answer failed", extra={"path": run[0].head.path})
+        _logger.exception("an answer could not be given", extra={"path": run[0].head.path})
 
 
 def respond_bodiless(
@@ -520,7 +520,7 @@ def respond_bodiless(
             exchange.channel = None
             channel.deliver_plain(exchange, prefix + lines[number])
         except Exception:
-            _logger.exception("answer failed", extra={"path": exchange.head.path})
+            _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
     if counter is not None and each is None:
         counter.count_many(exchanges[-1], status, len(exchanges) - others)
 
@@ -575,9 +575,9 @@ class Application(Protocol):
         ...
 
     def batch_handler(self, head: RequestHead) -> BatchHandler | None:
-        """What takes requests with this head, which is admitted, in fewer steps than `handle`; None where nothing does.
-        It is given some that came together, with the length that their bodies have, and takes all of them or none,
-        which are then for `handle`. It holds for as long as the head is admitted."""
+        """The batch handler of a request head that is admitted; None where it has none. A batch handler gets several
+        requests with this head that came together, with the length of their bodies, and takes all of them or none; if
+        none, they go to `handle`. The result holds for as long as the head is admitted."""
         ...
 
     def refuse(self, error: HttpError, path: str) -> Refusal:

@@ -180,7 +180,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     http2: bool = True
     # Streams of one connection that may be open at once; the next ones are refused.
     http2_streams: int = 100
-    # What a client may send of one body, and of all bodies of a connection, before it is told that they were taken.
+    # Bytes of one body, and of all bodies of a connection, that a client may send before they are acknowledged.
     http2_stream_window_bytes: int = MIB
     http2_window_bytes: int = 4 * MIB
     # How many frames of a kind that makes work and says nothing may come at once, and how many more a second: resets,
@@ -303,12 +303,11 @@ class RequestHead(msgspec.Struct, eq=False, gc=False):
     keep_alive: bool
     # Whether the client asks for another protocol. It may be answered like any other request.
     upgrade: bool = False
-    # What the application found in the head when it admitted the request, for when it handles it and for the next
-    # request with the same head.
+    # The application's value for this head, made at admission, for handling it and later requests with the same head.
     context: object = None
     # Which page in a browser may read the answer, as the application decided; empty is none, None that nobody asked.
     allow_origin: str | None = None
-    # What every answer says besides, as the application decided; the head is then of one request only.
+    # Additional headers of each response, set by the application; the head then belongs to one request only.
     answer_headers: tuple[tuple[str, str], ...] = ()
     # The client's address, host:port, where somebody asks for it before there is an exchange.
     peer: str = ""

@@ -22,7 +22,7 @@ from topics.http.messages import HttpLimits
 MUCH_BYTES = 16 * 1024
 """From here on what was written is counted: less is mostly with the system before anybody could ask."""
 FLOOR_BYTES = 64 * 1024
-"""What an answer may have in any case: mostly the system's own buffer takes it."""
+"""Bytes that a response may have in any case: the system's own buffer takes most of them."""
 _PART = 4
 """One answer gets a part of the room that is left, so that many at once find some."""
 

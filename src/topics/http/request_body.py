@@ -186,7 +186,7 @@ class GzipBody:
             part = self._zlib.unused_data if self._zlib.eof else self._zlib.unconsumed_tail
 
     def _allowed(self) -> int:
-        """What may have come out of the bytes received so far."""
+        """The number of decoded bytes allowed for the bytes received so far."""
         by_ratio = max(self._limits.inflate_free_bytes, self._wire_bytes * self._limits.inflate_ratio)
         return min(self._limit, by_ratio)
 

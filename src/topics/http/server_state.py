@@ -119,7 +119,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Counters:
-    """What happened since the start, for metrics. Three of them change with every request, so it is a plain class: the
+    """Counters since the start, for metrics. Three of them change with every request, so it is a plain class: the
     interpreter knows where its fields are."""
 
     __slots__ = (
@@ -207,7 +207,7 @@ class ServerState:
         self.budget = Budget(limits.bodies_bytes)
         counters = self.counters = Counters()
         self.connections: set[Served] = set()
-        # Those that have not sent a whole head yet, the oldest first: where there is no room for more, they go.
+        # Connections without a complete request head, oldest first: they are closed when there is no room for more.
         self.silent: dict[Served, None] = {}
         self.spin = AdaptiveSpin(self.call_soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
         self.scheduler = FairScheduler(clock.monotonic, self.call_soon)
@@ -247,13 +247,14 @@ class ServerState:
         return False
 
     def admit(self, head: RequestHead) -> int | Refusal:
-        """What the application decides by a head. Raises `HttpError` where it is not asked, or fails to answer."""
+        """The application's decision about a request head. Raises `HttpError` where it is not asked, or fails to
+        answer."""
         if self.draining:
             raise HttpError(Fault.SHUTTING_DOWN)
         try:
             return self.application.admit(head)
         except Exception:
-            _logger.exception("request admission failed", extra={"path": head.path})
+            _logger.exception("the application failed to admit a request", extra={"path": head.path})
             raise HttpError(Fault.INTERNAL) from None
 
     def handle(self, exchange: Exchange) -> None:
@@ -265,7 +266,7 @@ class ServerState:
 
     def failed(self, exchange: Exchange) -> None:
         """A handler raised what it should not have. To be called where it is caught."""
-        _logger.exception("handler failed", extra={"method": exchange.head.method, "path": exchange.head.path})
+        _logger.exception("a handler failed", extra={"method": exchange.head.method, "path": exchange.head.path})
         if not exchange.answered:
             exchange.respond(*self.refusal(HttpError(Fault.INTERNAL), exchange.head.path))
 
@@ -274,7 +275,7 @@ class ServerState:
         try:
             refusal = self.application.refuse(error, path)
         except Exception:
-            _logger.exception("error rendering failed")
+            _logger.exception("the application failed to put a refusal into words")
             refusal = Refusal(error.status)
         if error.headers:
             refusal = refusal._replace(headers=(*refusal.headers, *error.headers))
@@ -301,7 +302,7 @@ class Certificate:
     """A certificate with its key, from files that can be read again."""
 
     def __init__(self, cert_file: str, key_file: str, *, http2: bool = True) -> None:
-        """Raises `OSError`, which `ssl.SSLError` is as well, for files that make no sense. `http2` is whether clients
+        """Raises `OSError`, which `ssl.SSLError` is as well, for invalid files. `http2` is whether clients
         are told that the server speaks it."""
         self._files = cert_file, key_file
         self._protocols = ["h2", "http/1.1"] if http2 else ["http/1.1"]
@@ -357,7 +358,7 @@ class Handshaking:
         self.abort()
 
     def abort(self) -> None:
-        # What it waits for ends, and its socket is closed.
+        # Ends its timers and closes its socket.
         self._server_state.silent.pop(self, None)
         self._task.cancel()
 
@@ -400,7 +401,7 @@ class TlsListener:
                 accepted, _ = await loop.sock_accept(listening)
             except OSError as error:
                 # No descriptor is free, or the client is gone already.
-                _logger.debug("connection refused", extra={"error": str(error)})
+                _logger.debug("a connection was not taken", extra={"error": str(error)})
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
                 continue
             if len(server_state.connections) >= server_state.limits.connections_max and not server_state.make_room():
@@ -419,7 +420,7 @@ class TlsListener:
             )  # fmt: skip
         except (OSError, TimeoutError) as error:
             # A port that is open meets much that is no TLS; it is no news.
-            _logger.debug("TLS handshake failed", extra={"error": str(error)})
+            _logger.debug("a handshake failed", extra={"error": str(error)})
             accepted.close()
 
 

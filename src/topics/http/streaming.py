@@ -102,8 +102,8 @@ class Stream:
 
     @property
     def chunk_writer(self) -> Callable[[bytes], bool] | None:
-        """What `write_chunk` comes to while the stream is open and its turn has come: for those who write to thousands
-        of streams, and stop when `on_disconnect` tells them."""
+        """A direct `write_chunk` while the stream is open and is the current response: for writers to thousands of
+        streams, which stop when `on_disconnect` is called."""
         channel = self._channel
         return None if channel is None or self._closed or self._muted or not self._chunked else channel.write
 
@@ -192,4 +192,4 @@ def _call(callback: Callable[[], None]) -> None:
     try:
         callback()
     except Exception:
-        _logger.exception("stream handler failed")
+        _logger.exception("the handler of a stream failed")

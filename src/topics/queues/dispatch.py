@@ -186,7 +186,7 @@ class Dispatcher:
             return
         if queue.window is not None:
             return
-        queue.scheduled = True  # What time frees now is looked at below, not in a pass of its own.
+        queue.scheduled = True  # Jobs that become ready now are handled below.
         self.refresh(queue)
         queue.scheduled = False
         hungry = self._hungry(queue)

@@ -194,7 +194,7 @@ def encode_part(part: QueuePart) -> bytes:
 
 
 def decode_part(raw: bytes) -> QueuePart:
-    """Raises ValueError for a part that makes no sense."""
+    """Raises ValueError for a malformed part."""
     return _decode_part(raw)
 
 

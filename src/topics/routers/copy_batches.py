@@ -10,8 +10,7 @@ import msgspec
 
 from topics.engine.core import EngineCore
 from topics.engine.quotas import fits_into, memory_of, records_that_fit
-from topics.engine.read import match_text
-from topics.engine.retention import lost_from
+from topics.engine.read import lost_from, match_text
 from topics.engine.topic import Block, Run, RunReader, Segment, Topic, live_ranges
 from topics.model.errors import BatchTooLargeError, ThrottledError, TopicsError
 from topics.model.records import ROW_WORDS

@@ -14,8 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from topics.engine.core import EngineCore
-from topics.engine.features import Rebuild
-from topics.engine.frame_blocks import block_in
+from topics.engine.features import Rebuild, block_in
 from topics.engine.topic import Block, Topic
 from topics.log.frame import Frame, FrameKind, block_first_seq, decode_block, read_frame
 from topics.log.replay import LogDamaged
@@ -357,7 +356,7 @@ class RouterFeature:
         older = registry.by_name.get(router.name)
         if older is not None:
             # A name is given out once at a time: the creation of the older one failed with its frame in the log.
-            _log.warning("failed router creation skipped", extra={"router": router.name})
+            _log.warning("a router whose creation had failed is left out", extra={"router": router.name})
             registry.remove(older)
         cursor, copied = self._moved.get(router.id, (0, 0))
         # A class that promises nothing may have fallen back: what comes in the place of lost records is new.

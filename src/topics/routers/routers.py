@@ -21,9 +21,8 @@ from topics.model.errors import (
     TopicsError,
     quoted,
 )
-from topics.model.names import check_topic_name
 from topics.model.router_rules import RouterRules, RouterWish, check_router_name
-from topics.model.topic_config import TopicConfigPatch
+from topics.model.topic_config import TopicConfigPatch, check_topic_name
 from topics.routers.forwarding import Forwarder
 from topics.routers.pump import Pump
 from topics.routers.registry import Registry, Router, part_of

@@ -28,8 +28,7 @@ from topics.model.errors import (
     quoted,
 )
 from topics.model.records import Batch, Record
-from topics.streams.chunked_validation import Description, Prepared, Retry
-from topics.streams.contracts import check_own_key
+from topics.streams.chunked_validation import Description, Prepared, Retry, check_own_key
 from topics.streams.entry_encoding import Content, bytes_records, check_entries, media_type, read_json
 from topics.streams.stream_frames import Producer, StreamMark, encode_mark
 from topics.streams.stream_state import (

@@ -149,6 +149,14 @@ class Description:
         return [Record(payload, tag, record.node, record.meta) for payload, tag, record in pairs]
 
 
+def check_own_key(description: Description, key: str | None) -> None:
+    """Refuse an explicit key where the routing key comes from the entries."""
+    if key is not None and description.has_routing_key:
+        raise InvalidRequestError(
+            "Stream-Key not allowed when routingKey is configured", field="Stream-Key", reason=REASON
+        )
+
+
 def is_schema_refusal(error: Exception) -> bool:
     """Whether records were refused because of their content."""
     return isinstance(error, InvalidRequestError) and error.detail.get("reason") == REASON

@@ -10,16 +10,15 @@ from functools import partial
 import msgspec
 
 from topics.engine.engine import Engine
-from topics.engine.topic import Topic
 from topics.engine.write_path import Change, Gate
 from topics.log.commit_requests import CommitTiming
 from topics.log.frame import FrameKind
-from topics.model.errors import InvalidRequestError, StreamClosedError, TopicsError
+from topics.model.errors import StreamClosedError, TopicsError
 from topics.schema.contract import Contract, decide_profile, parse_profile_update
 from topics.schema.documents import INLINE_PROOF_STEPS
 from topics.schema.lens_proof import ProofTooLongError
 from topics.schema.registry import Registry, SchemaUpdate, decide_update, parse_update
-from topics.streams.chunked_validation import REASON, Description
+from topics.streams.chunked_validation import Description
 from topics.streams.entry_encoding import is_json
 from topics.streams.stream_state import CONTRACT_FACTOR, JSON_TYPE, StreamChange, check_visible, stream_of
 
@@ -124,22 +123,3 @@ class Contracts:
 
         frame = (FrameKind.STREAM_CONTRACT, description.raw, b"")
         engine.write_path.log(Change(engine.write_path, topic, (frame,), applied, failed), Gate.SYNC)
-
-
-def contract_of(topic: Topic) -> Contract:
-    """The contract of a stream as readers see it."""
-    state = stream_of(topic)
-    return _NOTHING if state is None or state.description is None else state.description.contract
-
-
-def has_versions(topic: Topic) -> bool:
-    """Whether lenses may change how entries are shown: only for a stream with a schema."""
-    return contract_of(topic).registry.current_version > 0
-
-
-def check_own_key(description: Description, key: str | None) -> None:
-    """Refuse an explicit key where the routing key comes from the entries."""
-    if key is not None and description.has_routing_key:
-        raise InvalidRequestError(
-            "Stream-Key not allowed when routingKey is configured", field="Stream-Key", reason=REASON
-        )

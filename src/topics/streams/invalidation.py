@@ -22,9 +22,8 @@ from topics.schema.invalidation_keys import (
 )
 from topics.schema.profiles.state_protocol import StateProtocol, Touch, TouchTemplates
 from topics.streams.append import Later
-from topics.streams.contracts import contract_of
 from topics.streams.read import ReadSpec, StreamSlice
-from topics.streams.stream_state import Position
+from topics.streams.stream_state import Position, contract_of
 from topics_protocol.touch_keys import key_id, table_key
 
 # Active templates: fine keys are computed for these only.

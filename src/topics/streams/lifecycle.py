@@ -14,11 +14,9 @@ from topics.log.commit_requests import CommitTiming
 from topics.log.frame import FrameKind
 from topics.log.snapshot_files import TopicPeek
 from topics.model.errors import InvalidRequestError, StreamConflictError, StreamGoneError, TopicsError, quoted
-from topics.model.names import check_stream_name, is_reserved_name
 from topics.model.records import Batch, Record
-from topics.model.topic_config import Durability, TopicConfig, TopicType
-from topics.streams.chunked_validation import Description
-from topics.streams.contracts import check_own_key, contract_of
+from topics.model.topic_config import Durability, TopicConfig, TopicType, check_stream_name, is_reserved_name
+from topics.streams.chunked_validation import Description, check_own_key
 from topics.streams.entry_encoding import (
     Content,
     bytes_record,
@@ -35,6 +33,7 @@ from topics.streams.stream_state import (
     Position,
     StreamState,
     check_visible,
+    contract_of,
     read_offset,
     stream_of,
     tail_offset,

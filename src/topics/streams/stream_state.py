@@ -38,9 +38,10 @@ from topics.model.errors import (
     TopicsError,
     quoted,
 )
-from topics.model.names import is_topic_name
 from topics.model.records import Record
 from topics.model.seq_ranges import LossReason
+from topics.model.topic_config import is_topic_name
+from topics.schema.contract import Contract
 from topics.streams.chunked_validation import ChunkedValidator, Description, Prepared, Retry
 from topics.streams.stream_frames import (
     PART_NAME,
@@ -214,6 +215,20 @@ def stream_of(topic: Topic) -> StreamState | None:
     found = topic.parts.get(PART) if topic.parts is not None else None
     assert found is None or isinstance(found, StreamState)
     return found
+
+
+_NO_CONTRACT = Contract()
+
+
+def contract_of(topic: Topic) -> Contract:
+    """The contract of a stream as readers see it."""
+    state = stream_of(topic)
+    return _NO_CONTRACT if state is None or state.description is None else state.description.contract
+
+
+def has_versions(topic: Topic) -> bool:
+    """Whether lenses may change how entries are shown: only for a stream with a schema."""
+    return contract_of(topic).registry.current_version > 0
 
 
 def is_retired(topic: Topic) -> bool:

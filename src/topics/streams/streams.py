@@ -7,15 +7,14 @@ from topics.engine.engine import Engine
 from topics.engine.read import seek_time
 from topics.engine.topic import Topic
 from topics.model.errors import OffsetGoneError, SystemStreamError, TopicsError, quoted
-from topics.model.names import SYSTEM_STREAMS
 from topics.model.seq_ranges import LossReason, Tombstone
-from topics.model.topic_config import Durability
+from topics.model.topic_config import SYSTEM_STREAMS, Durability
 from topics.schema.contract import Contract
 from topics.schema.registry import Promoter, SchemaUpdate
 from topics.search.service.index_file_cache import IndexCoverage, NothingIndexed
 from topics.search.service.search_service import StreamSearch, inline_search
 from topics.streams.append import AppendedDone, AppendRequest, Later, StreamAppender
-from topics.streams.contracts import ContractDone, Contracts, contract_of
+from topics.streams.contracts import ContractDone, Contracts
 from topics.streams.invalidation import InvalidationService, StreamInvalidation
 from topics.streams.lifecycle import (
     CreatedDone,
@@ -37,6 +36,7 @@ from topics.streams.stream_state import (
     Position,
     StreamState,
     check_visible,
+    contract_of,
     read_offset,
     stream_of,
 )

@@ -18,9 +18,8 @@ from topics.engine.topic_admin import Put, SystemTopic
 from topics.engine.write_path import Gate
 from topics.log.frame import Frame, FrameKind, decode_block
 from topics.model.errors import TopicsError
-from topics.model.names import TRANSACTIONS_TOPIC
 from topics.model.records import Record
-from topics.model.topic_config import Durability, TopicConfig, TopicConfigPatch
+from topics.model.topic_config import TRANSACTIONS_TOPIC, Durability, TopicConfig, TopicConfigPatch
 from topics.queues.queue_frames import Ending
 from topics.transactions.transaction_frames import (
     PART_NAME,

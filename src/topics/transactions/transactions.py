@@ -1,4 +1,10 @@
-"""Transactions: the interface for the engine."""
+"""Transactions: the interface for the engine.
+
+Transactions before their commit: begin, stage records, abort, expire.
+
+What is staged is appended to the transaction log topic, in a frame that says what it is for. Nobody else reads
+that topic, so nothing of a transaction is to be seen before its commit.
+"""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -6,20 +12,47 @@ from functools import partial
 
 import msgspec
 
+from topics.engine.append import FrameExtension
 from topics.engine.core import EngineCore
-from topics.engine.results import PutDone, PutResult
+from topics.engine.quotas import check_room
+from topics.engine.results import AppendResult, PutDone, PutResult
+from topics.engine.topic import Topic
 from topics.engine.topic_admin import wait_while_in_motion
-from topics.model.errors import TopicsError, TransactionIncompleteError, TransactionNotFoundError
-from topics.model.names import is_topic_name
-from topics.model.topic_config import TopicConfigPatch, parse_config
+from topics.engine.write_path import Change
+from topics.log.commit_requests import CommitTiming
+from topics.log.frame import FrameKind
+from topics.model.errors import (
+    InvalidRequestError,
+    ThrottledError,
+    TopicNotFoundError,
+    TopicsError,
+    TransactionBusyError,
+    TransactionFencedError,
+    TransactionForeignError,
+    TransactionIncompleteError,
+    TransactionNotFoundError,
+    TransactionSequenceError,
+    TransactionTooLargeError,
+)
+from topics.model.records import Batch, payload_bytes
+from topics.model.topic_config import TopicConfigPatch, check_topic_name, is_topic_name, parse_config, resolve_config
 from topics.transactions.commit import Commit
-from topics.transactions.staging import Stager, Write, check_creatable, check_owner, is_missing
-from topics.transactions.transaction_frames import PartState, Placed
+from topics.transactions.transaction_frames import (
+    Begun,
+    Ended,
+    KnownState,
+    PartState,
+    Placed,
+    Staged,
+    encode_mark,
+    encode_stage_head,
+)
 from topics.transactions.transaction_state import (
     BeginRequest,
     OpenTransaction,
     Permit,
     StageDone,
+    StagedResult,
     StageRequest,
     TransactionDone,
     TransactionFeature,
@@ -28,6 +61,288 @@ from topics.transactions.transaction_state import (
     scoped,
     shown,
 )
+from topics.wire.preencoding import check_preencoded
+
+Write = Callable[[Topic, Batch, Callable[[AppendResult | TopicsError], None], FrameExtension], None]
+
+_ATTEMPT_BYTES = 8
+_KNOWN_BYTES_MAX = 64 * 1024 * 1024
+"""Maximum memory for known commits; beyond it new ids are refused."""
+
+
+class _Stage:
+    """The transaction part of a frame with staged records (`FrameExtension`)."""
+
+    kind = FrameKind.TXN_STAGE
+
+    def __init__(
+        self, feature: TransactionFeature, staged: Staged, entry: OpenTransaction, count: int, size: int
+    ) -> None:
+        self._feature = feature
+        self._staged = staged
+        self._entry = entry
+        self._count = count
+        self._size = size
+        self._first_seq = 0
+
+    def staged(self, topic: Topic) -> None:
+        self._first_seq = topic.staged_head - self._count + 1
+        self._entry.expect(1, self._count, self._size)
+
+    def prefix(self, topic: Topic) -> bytes:
+        return encode_stage_head(self._staged)
+
+    def applied(self, topic: Topic) -> None:
+        self._entry.expect(-1, -self._count, -self._size)
+        feature = self._feature
+        feature.drop(topic, feature.table.stage(self._staged, self._first_seq, self._count, self._size))
+
+    def undone(self, topic: Topic, error: TopicsError) -> None:
+        self._entry.expect(-1, -self._count, -self._size)
+
+
+class Stager:
+    def __init__(self, core: EngineCore, feature: TransactionFeature, write: Write) -> None:
+        self._core = core
+        self._feature = feature
+        self._table = feature.table
+        self._write = write
+
+    # Beginning
+
+    def begin(self, request: BeginRequest, permit: Permit, done: TransactionDone) -> None:
+        core, table = self._core, self._table
+        core.check_accepting()
+        check_name("id", request.id)
+        if request.attempt is not None:
+            check_name("attempt", request.attempt)
+        known = table.known.get(request.name)
+        if known is not None and known.sequence >= request.sequence:
+            done(self.answer_known(known, request.sequence, permit))
+            return
+        entry = table.open.get(request.name)
+        if entry is not None:
+            check_owner(entry, request.owner)
+            if entry.committing is not None:
+                raise TransactionBusyError(request.id)
+            if request.sequence < entry.sequence:
+                raise TransactionFencedError(request.id, entry.sequence)
+            if request.attempt is not None and entry.is_meant(request.sequence, request.attempt):
+                self._touch(entry)
+                done(self.describe(entry))
+                return
+        else:
+            self._check_room(request)
+
+        self._feature.with_topic(lambda topic: self._begin(topic, request, done))
+
+    def _begin(self, topic: Topic | TopicsError, request: BeginRequest, done: TransactionDone) -> None:
+        if isinstance(topic, TopicsError):
+            done(topic)
+            return
+        core, limits = self._core, self._core.limits
+        attempt = request.attempt if request.attempt is not None else core.entropy.token(_ATTEMPT_BYTES).hex()
+        timeout_ms = min(request.timeout_ms or limits.transaction_timeout_ms, limits.transaction_timeout_ms)
+        begun = Begun(request.name, request.sequence, attempt, request.owner, timeout_ms, core.wall())
+
+        def begin(timing: CommitTiming) -> None:
+            self._feature.drop(topic, self._table.begin(begun))
+            entry = self._table.open[request.name]
+            self._touch(entry)
+            done(self.describe(entry))
+
+        self._log(topic, FrameKind.TXN_BEGIN, begun, begin, done)
+
+    def _check_room(self, request: BeginRequest) -> None:
+        limits, table = self._core.limits, self._table
+        if limits.max_transactions and table.open_of(request.owner) >= limits.max_transactions:
+            raise ThrottledError.over_cap("max_transactions", limits.max_transactions)
+        if request.name not in table.known:
+            ids = len(table.known.keys() | table.open.keys())
+            if ids >= limits.max_transaction_ids or table.known_bytes > _KNOWN_BYTES_MAX:
+                raise ThrottledError.over_cap("max_transaction_ids", limits.max_transaction_ids)
+            most = limits.max_transaction_ids_per_key
+            if most and request.tenant and table.ids_of(request.tenant) >= most:
+                raise ThrottledError.over_cap("max_transaction_ids_per_key", most)
+
+    # Staging
+
+    def stage(self, request: StageRequest, done: StageDone, prepared: object = None) -> None:
+        """`prepared` is what the guard of the topic made of the records when they came before, if it had them wait."""
+        core = self._core
+        core.check_accepting()
+        check_name("part", request.part)
+        check_topic_name(request.topic)
+        entry = self.find(request.ref)
+        if entry.committing is not None:
+            raise TransactionBusyError(shown(entry.id))
+        check_preencoded(request.records, core.limits, request.node)
+        count, size = len(request.records), payload_bytes(request.records)
+        self._check_limits(entry, request.part, count, size)
+        room = core.quotas.room(request.topic) if core.metered else None
+        if room is not None and size > room:
+            raise core.quotas.over_bytes()
+        if self._postponed(request, count, size, done, prepared):
+            return
+        topic = self._feature.topic
+        assert topic is not None, "an open transaction without the topic that keeps it"
+        core.path.check_fits(topic, request.records)
+        config = None if request.config is None else msgspec.json.encode(request.config)
+        staged = Staged(
+            entry.id, entry.sequence, entry.attempt, request.part, request.topic, core.wall(), request.create, config
+        )
+
+        def written(outcome: AppendResult | TopicsError) -> None:
+            if isinstance(outcome, TopicsError):
+                done(outcome)
+            else:
+                self._touch(entry)
+                done(
+                    StagedResult(
+                        id=shown(entry.id), sequence=entry.sequence, attempt=entry.attempt, part=request.part,
+                        topic=request.topic, count=count, records=entry.records, bytes=entry.bytes,
+                    )
+                )  # fmt: skip
+
+        batch = Batch(records=request.records, node=request.node)
+        self._write(topic, batch, written, _Stage(self._feature, staged, entry, count, size))
+
+    def _check_limits(self, entry: OpenTransaction, part: str, count: int, size: int) -> None:
+        limits = self._core.limits
+        old = entry.parts.get(part)
+        if old is None and len(entry.parts) + entry.inflight >= limits.max_transaction_parts:
+            raise TransactionTooLargeError("parts", limits.max_transaction_parts)
+        if entry.records + entry.inflight_records + count - (old.count if old else 0) > limits.max_transaction_records:
+            raise TransactionTooLargeError("records", limits.max_transaction_records)
+        grown = size - (old.size if old else 0)
+        if entry.bytes + entry.inflight_bytes + grown > limits.max_transaction_bytes:
+            raise TransactionTooLargeError("bytes", limits.max_transaction_bytes)
+        if limits.max_staged_bytes and self._table.staged_bytes(entry.owner) + grown > limits.max_staged_bytes:
+            raise ThrottledError.over_cap("max_staged_bytes", limits.max_staged_bytes)
+
+    def _postponed(self, request: StageRequest, count: int, size: int, done: StageDone, prepared: object) -> bool:
+        """Refuses what a commit would refuse for certain; the commit looks again. Whether the topic has the records
+        wait until it has looked at all of them."""
+        core = self._core
+        topic = core.directory.find(request.topic)
+        if is_missing(topic):
+            check_creatable(request.topic, request.create, request.config)
+            return False
+        assert topic is not None
+        if topic.guard is not None:
+            if topic.guard.postpones(
+                topic, request.records, prepared, lambda ready: self._stage_again(request, done, ready)
+            ):
+                return True
+            core.path.admit(topic, lambda: request.records, prepared=prepared)
+        core.path.check(topic, patient=True)
+        config = topic.staged_config
+        if topic.rules.rejects and (
+            (config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes)
+        ):
+            # It could not fit even if the topic were empty.
+            check_room(topic, count, size, 0, 0)
+        return False
+
+    def _stage_again(self, request: StageRequest, done: StageDone, prepared: object) -> None:
+        """Stages what the guard of its topic had wait: nobody is left to be told by an exception."""
+        try:
+            self.stage(request, done, prepared)
+        except TopicsError as error:
+            done(error)
+
+    def _touch(self, entry: OpenTransaction) -> None:
+        entry.touched_ms = self._core.wall()
+        entry.deadline = self._core.steady() + entry.timeout_ms
+
+    # Ending
+
+    def abort(self, ref: TransactionRef, done: TransactionDone) -> None:
+        self._core.check_accepting()
+        entry = self.find(ref)
+        if entry.committing is not None:
+            raise TransactionBusyError(shown(entry.id))
+        self.end(entry, done)
+
+    def end(self, entry: OpenTransaction, done: TransactionDone) -> None:
+        """Ends an attempt and lets go of what it staged."""
+        topic = self._feature.topic
+        assert topic is not None
+        ended = Ended(entry.id, entry.sequence, entry.attempt)
+
+        def end(timing: CommitTiming) -> None:
+            self._feature.drop(topic, self._table.end(ended))
+            done(TransactionResult(id=shown(entry.id), sequence=entry.sequence, state="aborted", attempt=entry.attempt))
+
+        self._log(topic, FrameKind.TXN_END, ended, end, done)
+
+    def _log(
+        self, topic: Topic, kind: FrameKind, mark: object, applied: Callable[[CommitTiming], None],
+        failed: Callable[[TopicsError], None],
+    ) -> None:  # fmt: skip
+        path = self._core.path
+        # On a full disk, too, what is staged can be let go of.
+        path.check(topic, frees=kind is FrameKind.TXN_END)
+        path.log(Change(path, topic, ((kind, encode_mark(mark), b""),), applied, failed))
+
+    # Looking
+
+    def find(self, ref: TransactionRef) -> OpenTransaction:
+        """The open transaction that is meant."""
+        if not is_topic_name(ref.id):
+            raise TransactionNotFoundError(ref.id)
+        entry = self._table.open.get(ref.name)
+        known = self._table.known.get(ref.name)
+        if entry is None:
+            if known is not None and ref.sequence <= known.sequence:
+                raise TransactionSequenceError(ref.id, ref.sequence, known.sequence)
+            raise TransactionNotFoundError(ref.id)
+        check_owner(entry, ref.owner)
+        if entry.sequence != ref.sequence or (ref.attempt is not None and entry.attempt != ref.attempt):
+            raise TransactionFencedError(ref.id, entry.sequence)
+        return entry
+
+    def describe(self, entry: OpenTransaction) -> TransactionResult:
+        return TransactionResult(
+            id=shown(entry.id), sequence=entry.sequence, state="open", attempt=entry.attempt, parts=len(entry.parts),
+            records=entry.records, bytes=entry.bytes, expires_ts=self._core.time.wall_time(entry.deadline),
+        )  # fmt: skip
+
+    def answer_known(self, known: KnownState, sequence: int, permit: Permit) -> TransactionResult:
+        """The answer to whoever comes again with a sequence that is committed."""
+        if sequence < known.sequence:
+            raise TransactionSequenceError(shown(known.id), sequence, known.sequence)
+        for placed in known.placed:
+            permit(placed.topic)
+        return TransactionResult(
+            id=shown(known.id), sequence=known.sequence, state="committed", deduped=True, topics=known.placed,
+            records=sum([placed.count for placed in known.placed]),
+        )  # fmt: skip
+
+
+def check_owner(entry: OpenTransaction, owner: str) -> None:
+    if entry.owner != owner:
+        raise TransactionForeignError(shown(entry.id))
+
+
+def check_name(field: str, text: str) -> None:
+    """Ids, attempts and parts are called as topics are."""
+    if not is_topic_name(text):
+        raise InvalidRequestError(
+            f"{field}: 1 to 255 of A-Z a-z 0-9 . _ : - beginning with a letter or digit", field=field
+        )
+
+
+def is_missing(topic: Topic | None) -> bool:
+    """Whether a commit would have to make the topic first."""
+    return topic is None or topic.closing
+
+
+def check_creatable(name: str, create: bool | None, patch: TopicConfigPatch | None) -> None:
+    config = resolve_config(patch or TopicConfigPatch(), name, None)
+    if not (config.auto_create if create is None else create):
+        raise TopicNotFoundError(name)
+
 
 PutTopic = Callable[[str, TopicConfigPatch, PutDone], None]
 

@@ -75,7 +75,7 @@ class AsyncFollower(AsyncIterator[Item]):
 class LoopState(Protocol[T_co]):
     """The state that a loop over a stream drives. Nothing of it waits."""
 
-    # What the log calls it, how long a server that cannot be reached is asked again, whether nothing more will come.
+    # The name in logs, how long an unreachable server is asked again, and whether nothing more will come.
     @property
     def what(self) -> str: ...
     @property
@@ -86,7 +86,7 @@ class LoopState(Protocol[T_co]):
     # The next item; None when more has to be read.
     def next_item(self) -> T_co | None: ...
 
-    # What has to be asked before the stream can be opened, if anything, and the answer to that.
+    # The request to make before the stream can be opened, if any, and its answer.
     def request(self) -> Request[Any] | None: ...
     def made(self, answer: Any) -> None: ...
 
@@ -136,7 +136,7 @@ class AsyncStreamLoop(AsyncIterator[T]):
         if not self._reading.trigger():
             await self._disconnect()
         elif self._body is not None:
-            # Whoever reads is woken by that, and closes it.
+            # The abort wakes the reader, which closes it.
             self._body.abort()
 
     async def __aenter__(self) -> Self:

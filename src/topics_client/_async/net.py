@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
             await self._wait(self._writer, timeout_s)
 
     async def read(self, timeout_s: float) -> bytes:
-        """What came; nothing at all is the end."""
+        """The received bytes; empty at the end."""
         if not self._received and not self._ended:
             self._reader = self._loop.create_future()
             await self._wait(self._reader, timeout_s)
@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
         finally:
             timer.cancel()
 
-    # What the event loop calls.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not checked: those of uvloop are none of asyncio's classes.
@@ -266,7 +266,7 @@ def resolve_future(future: "Future[Any]", outcome: object) -> None:
         return
     if isinstance(outcome, ClientError):
         future.set_exception(outcome)
-        # Who never looks at it is not told twice.
+        # Retrieves the exception, so that asyncio does not log it again.
         future.exception()
     else:
         future.set_result(outcome)

@@ -20,7 +20,7 @@ class AsyncBody(Protocol):
     response: Response
 
     async def read(self) -> bytes:
-        """What came of it; nothing at all is its end."""
+        """The received bytes of the body; empty at its end."""
         ...
 
     def abort(self) -> None:

@@ -16,7 +16,7 @@ async def cursor_since(client: "AsyncClient", topic: str, since: datetime) -> in
     """Behind which cursor everything was written at that moment or later; times never go back in a topic's order."""
     page = await client.diff(topic, since=since, limit=1, include_meta=False)
     while not page.records and not page.caught_up:
-        # What was there is deleted.
+        # The record is deleted.
         page = await client.diff(topic, page.next_from_seq, limit=1, include_meta=False)
     return page.records[0].seq - 1 if page.records else page.next_from_seq
 

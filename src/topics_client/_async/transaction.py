@@ -117,4 +117,4 @@ class AsyncTransaction:
         try:
             await self.abort()
         except ClientError:
-            pass  # What went wrong in the block is what counts; the server lets go of the rest in time.
+            pass  # The error of the block is the one to raise; the server drops the rest in time.

@@ -213,7 +213,7 @@ class AsyncSocket(AsyncIterator[LiveItem]):
                 continue
             session.reached = True
             if self._closing.is_set():
-                # Whoever closed the socket meanwhile found no connection to close.
+                # A caller that closed the socket meanwhile found no connection to close.
                 await connection.close()
                 raise ConnectionFailed("the socket was closed", maybe_done=False)
             return connection

@@ -46,7 +46,7 @@ class Connection:
         self._sock.sendall(data)
 
     def read(self, timeout_s: float) -> bytes:
-        """What came; nothing at all is the end."""
+        """The received bytes; empty at the end."""
         self._sock.settimeout(timeout_s)
         return self._sock.recv(_READ_BYTES)
 

@@ -21,11 +21,11 @@ _AS_GIVEN = ("stream-key", "stream-seq", "producer-id")
 """Headers in which every character counts."""
 
 Entries = bytes | Iterable[object]
-"""What to append: bytes as they stand, or values that become JSON."""
+"""Entries to append: bytes as they stand, or values that become JSON."""
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stream is, and where it ends."""
+    """The state of a stream, and its end."""
 
     name: str
     content_type: str
@@ -49,7 +49,7 @@ class StreamAppended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamPage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What stands behind an offset."""
+    """The entries behind an offset."""
 
     name: str
     content_type: str
@@ -62,7 +62,7 @@ class StreamPage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     closed: bool
     """Whether it is the end, and nothing will follow."""
     gap: str | None = None
-    """What was lost in front of the entries, such as `1-57; reason=cap`."""
+    """The range lost before the entries, such as `1-57; reason=cap`."""
     scan_limited: bool = False
     """Whether a filtered read stopped because it had looked at enough for one answer. The next one goes on."""
 
@@ -88,7 +88,7 @@ class StreamSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProducerMark(msgspec.Struct, frozen=True):
-    """Who sends a request, and which of its requests that is: what a repetition is known by."""
+    """A producer's id, epoch and sequence number, by which a repeated request is recognized."""
 
     id: str
     epoch: int
@@ -162,7 +162,7 @@ def close_stream(name: str, *, producer: ProducerMark | None = None) -> Request[
 
 
 def get_stream(name: str) -> Request[StreamState]:
-    """What a stream is, and where it ends."""
+    """Describes a stream: its state, and its end."""
 
     def read(response: Response) -> StreamState:
         return _state(name, response)

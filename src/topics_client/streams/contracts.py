@@ -65,12 +65,12 @@ class StreamSchema(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class StreamProfile(msgspec.Struct, frozen=True):
-    """What a stream is for."""
+    """The profile of a stream."""
 
     kind: str
     """`generic`, `evlog`, `metrics`, `otel-traces` or `state-protocol`; a newer server may know more."""
     settings: dict[str, Any] = {}
-    """What else it has, such as `redactKeys` of evlog."""
+    """Further settings, such as `redactKeys` of evlog."""
 
 
 def get_schema(name: str) -> Request[StreamSchema]:
@@ -113,7 +113,7 @@ def update_schema(
 
 
 def get_profile(name: str) -> Request[StreamProfile]:
-    """What a stream is for."""
+    """Returns the profile of a stream."""
     return Request(method="GET", target=stream_path(name, "/_profile"), answer=StreamProfile, read=_read_profile)
 
 

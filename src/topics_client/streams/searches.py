@@ -17,11 +17,11 @@ Moment = datetime | str | int
 """A time with its zone, an ISO 8601 text, or milliseconds since 1970."""
 
 _SEARCH_S = 3.0
-"""What the server lets a query take."""
+"""The time limit of a query on the server."""
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer looked at. Offsets and numbers that the question does not have are empty."""
+    """The coverage of an answer. Offsets and numbers that the question does not have are empty."""
 
     complete: bool
     """Whether everything up to the end was looked at. Only a budget of time or memory leaves something out."""
@@ -48,7 +48,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """An entry that was found. Its content is decoded when it is first asked for."""
 
     stream: str | None = None
-    """Whose it is, where several streams were searched."""
+    """The stream of the hit, where several streams were searched."""
     offset: str
     score: float = 0.0
     sort: list[Any] = []
@@ -112,7 +112,7 @@ class StreamsSearchPage(msgspec.Struct, frozen=True, kw_only=True):
     """The first hits of an order, of several streams."""
 
     streams: list[str]
-    """Those that were searched."""
+    """The searched streams."""
     skipped: list[SkippedStream] = []
     more_streams: bool = False
     """Whether there are others that fit, which were not searched."""
@@ -145,7 +145,7 @@ class TopicHit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class TopicCoverage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search of a topic looked at."""
+    """The coverage of a topic search."""
 
     complete: bool
     """Whether everything up to the end was looked at."""
@@ -301,7 +301,7 @@ def _asked(
     fields: Sequence[str] | None, highlight: bool | Sequence[str], explain: bool,
     rank: str | None,
 ) -> dict[str, object]:  # fmt: skip
-    """What every search may ask for."""
+    """The fields that every search request may have."""
     return {
         "q": q or None,
         "sort": [sort] if isinstance(sort, str) else list(sort) or None,

@@ -28,7 +28,7 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True):
     wake_id: str
     generation: int
     token: str
-    """What acknowledgements are made with; it needs no key."""
+    """The token for acknowledgements; they need no key."""
     lease_ttl_ms: int
     streams: list[WakeStream]
 
@@ -42,7 +42,7 @@ class WakeAcked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """What a subscription is, and how it stands."""
+    """A subscription and its state."""
 
     id: str
     type: str
@@ -90,7 +90,7 @@ def put_subscription(
 
 
 def get_subscription(id: str) -> Request[Subscription]:
-    """What a subscription is, and how it stands."""
+    """Returns a subscription and its state."""
     return Request(method="GET", target=_path(id), answer=Subscription)
 
 

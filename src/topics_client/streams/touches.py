@@ -83,7 +83,7 @@ class Touched(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     stale: bool = False
     """Whether the cursor was of another epoch, such as before a restart: run the query again."""
     effective_wait_kind: str = ""
-    """What was waited for: the keys themselves, or the table in their place."""
+    """The kind of the wait: the keys themselves, or the table in their place."""
 
 
 class TouchState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -115,7 +115,7 @@ class ResponseParser:
                 raise ProtocolError("the head of the answer is too long")
 
     def take_body(self) -> bytes:
-        """What has come of the body since the last time."""
+        """Returns the bytes of the body received since the last call."""
         if not self._body:
             return b""
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
@@ -130,7 +130,7 @@ class ResponseParser:
             raise ProtocolError("the answer ended before its end")
         self.done = True
 
-    # What llhttp calls.
+    # Callbacks of llhttp.
 
     def on_message_begin(self) -> None:
         if self.done:

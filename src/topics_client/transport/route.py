@@ -22,7 +22,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str | None = None
     """Its URL, with what it may say of a password."""
     tunnel: bytes | None = None
-    """What opens the way through a proxy, before anything else is said."""
+    """The request that opens a tunnel through a proxy, sent before anything else."""
     prefix: str
     """In front of the path of every request."""
     host_line: bytes

@@ -8,7 +8,7 @@ import pytest
 from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
 from tests.http.streams.conftest import append, create
-from topics.model.names import SYSTEM_STREAMS
+from topics.model.topic_config import SYSTEM_STREAMS
 
 RESERVED = [
     "__ds", "__ds/subscriptions", "__ds/subscriptions/a", "__registry__", "__stream_metrics__", "__stream_stats__",

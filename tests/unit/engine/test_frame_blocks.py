@@ -1,6 +1,6 @@
 import pytest
 
-from topics.engine.frame_blocks import BLOCK_KINDS, block_in
+from topics.engine.features import BLOCK_KINDS, block_in
 from topics.log.frame import FrameKind
 
 

@@ -6,7 +6,7 @@ from tests.unit.conftest import append, checkpoint, delete, eq, killed, open_eng
 from tests.unit.streams.conftest import append as append_entry
 from tests.unit.streams.conftest import create, fork
 from topics.engine.engine import Engine
-from topics.engine.retention import is_whole, removed_count
+from topics.engine.read import is_whole, removed_count
 from topics.model.topic_config import Durability
 from topics.streams.streams import inline_streams
 from topics.testing import FakeDisk

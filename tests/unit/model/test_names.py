@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.model.errors import InvalidRequestError
-from topics.model.names import check_topic_name, is_reserved_name, is_topic_name
+from topics.model.topic_config import check_topic_name, is_reserved_name, is_topic_name
 
 
 @pytest.mark.parametrize(

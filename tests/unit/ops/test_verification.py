@@ -20,7 +20,6 @@ from tests.crash.wreckage import (
     settled,
 )
 from topics.engine.engine import Engine
-from topics.engine.retention import state_problems
 from topics.log import frame
 from topics.log.frame import FrameKind, find_frames, seal_frame
 from topics.log.layout import Layout, wal_file
@@ -39,7 +38,7 @@ from topics.model.settings import SettingsError
 from topics.model.topic_config import DEFAULT_CONFIG, Durability, TopicConfigPatch, encode_config
 from topics.ops.repair.repair import verify
 from topics.ops.verify.log_check import _TAKE
-from topics.ops.verify.verification import Report, Verification, hold_folder
+from topics.ops.verify.verification import Report, Verification, hold_folder, state_problems
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 SEGMENT = "data/topics/0000000000000001/seg-00000000000000000001"
@@ -241,7 +240,7 @@ def test_a_state_that_obeys_the_rules() -> None:
         ({"tail_flags": [b"", b"\0"]}, "wrong length"),
         ({"segments": [msgspec.structs.replace(STATE.segments[0], flags=b"\0"), STATE.segments[1]]}, "wrong length"),
         ({"name": "no name!"}, "not the name of a topic"),
-        ({"config": b"{"}, "config makes no sense"),
+        ({"config": b"{"}, "config is malformed"),
     ],
 )
 def test_each_rule(change: dict[str, Any], problem: str) -> None:
@@ -312,9 +311,9 @@ def test_a_missing_log_file(disk: FakeDisk) -> None:
     ("frame", "what"),
     [
         ((FrameKind.CEILING, 9, frame.encode_ceiling(5)), "about topic 9, which nobody created"),
-        ((FrameKind.CEILING, 1, b"short"), "makes no sense"),
-        ((FrameKind.APPEND, 1, b"short"), "makes no sense"),
-        ((FrameKind.SNAPSHOT_END, 1, b""), "makes no sense"),
+        ((FrameKind.CEILING, 1, b"short"), "malformed"),
+        ((FrameKind.APPEND, 1, b"short"), "malformed"),
+        ((FrameKind.SNAPSHOT_END, 1, b""), "malformed"),
         ((FrameKind.CONFIG, 1, frame.encode_config_change(12, b"{}")), "records 11 to 12 are missing"),
         ((FrameKind.CONFIG, 1, frame.encode_config_change(9, b"{}")), "a second time"),
         ((FrameKind.CREATE, 1, frame.encode_create(1, 1, "x", b"{}")), "created a second time"),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.engine.frame_blocks import block_in
+from topics.engine.features import block_in
 from topics.log.frame import Frame, FrameKind, decode_block, encode_block_head, read_frame, seal_frame
 from topics.queues import queue_frames
 from topics.queues.queue_frames import (

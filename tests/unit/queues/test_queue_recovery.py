@@ -19,12 +19,12 @@ from tests.unit.conftest import (
 )
 from tests.unit.queues.conftest import DEAD, JOBS, ack, claim, counted, extend, job_seqs, make_queue, nack, produce
 from topics.engine.engine import Engine
-from topics.engine.retention import state_problems
 from topics.log.frame import FrameKind
 from topics.log.layout import Layout
 from topics.log.snapshot_files import TopicState
 from topics.model.topic_config import Durability, TopicType
 from topics.ops.repair.repair import Repair, verify
+from topics.ops.verify.verification import state_problems
 from topics.queues.leases import HeldRequest
 from topics.queues.queue_frames import Ending, LeaseState, QueuePart, encode_delay, encode_part
 from topics.testing import FakeDisk, ManualClock, SeededEntropy

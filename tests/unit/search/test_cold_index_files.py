@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.test_families_follow_their_segments import (
+from tests.crash.test_index_files_follow_segments import (
     RETIRED_MS,
     STORE,
     ColdWorld,

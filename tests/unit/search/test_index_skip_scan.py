@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.test_families_survive_every_stop import JSON, LAYOUT, World, run_all
+from tests.crash.test_index_build_crash_sweeps import JSON, LAYOUT, World, run_all
 from tests.unit.streams.conftest import fork
 from topics.model.router_rules import DeleteSelector
 from topics.search.file_index.manifest import IndexStore

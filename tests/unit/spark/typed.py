@@ -20,8 +20,8 @@ from topics.spark.pipeline.rounds import Pipeline
 from topics.spark.pipeline.task_packing import FrameRules
 from topics.spark.pipeline.typed_product import TypedProduct
 from topics.streams.append import AppendRequest
-from topics.streams.contracts import contract_of
 from topics.streams.lifecycle import CreateRequest
+from topics.streams.stream_state import contract_of
 from topics.streams.streams import inline_streams
 from topics.testing import SeededEntropy
 

@@ -6,7 +6,7 @@ from typing import Any
 from tests.unit.engine.writing_world import reported
 from topics.model.errors import TopicsError
 from topics.schema.contract import Contract
-from topics.streams.contracts import contract_of
+from topics.streams.stream_state import contract_of
 from topics.streams.streams import Streams
 
 JSON = "application/json"

@@ -6,7 +6,7 @@ from typing import Any
 
 from topics.engine.read import ReadRequest, execute_read, plan_read
 from topics.engine.topic import Topic
-from topics.model.names import REGISTRY_STREAM
+from topics.model.topic_config import REGISTRY_STREAM
 from topics.streams.streams import Streams
 from topics.streams.system_streams.registry_stream import LifecycleLog, Standing, standing_of
 

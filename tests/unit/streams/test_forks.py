@@ -9,8 +9,7 @@ import pytest
 from tests.unit.conftest import checkpoint
 from tests.unit.streams.conftest import append, create, delete, fork, reopened, slice_of, text
 from topics.engine import topic as topic_module
-from topics.engine.read import ReadRequest, first_readable
-from topics.engine.retention import is_whole, removed_count
+from topics.engine.read import ReadRequest, first_readable, is_whole, removed_count
 from topics.engine.topic import Topic
 from topics.model.errors import InvalidRequestError, StreamConflictError, StreamGoneError
 from topics.model.router_rules import parse_selector

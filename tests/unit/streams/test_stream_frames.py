@@ -1,6 +1,6 @@
 import pytest
 
-from topics.engine.frame_blocks import block_in
+from topics.engine.features import block_in
 from topics.log.frame import Frame, FrameKind, encode_block_head, encode_create, read_frame, seal_frame
 from topics.streams.stream_frames import (
     Origin,

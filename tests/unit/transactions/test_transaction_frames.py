@@ -4,7 +4,7 @@ from struct import error as StructError
 
 import pytest
 
-from topics.engine.frame_blocks import BLOCK_KINDS, block_in
+from topics.engine.features import BLOCK_KINDS, block_in
 from topics.log.frame import FrameKind, encode_block_head
 from topics.transactions.transaction_frames import (
     Begun,

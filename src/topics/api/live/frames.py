@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 import msgspec
 
 from topics.engine.engine import Engine
-from topics.engine.read import ReadRequest, ReadResult, last_block
-from topics.engine.retention import removed_count
+from topics.engine.read import ReadRequest, ReadResult, last_block, removed_count
 from topics.engine.topic import Topic
 from topics.model.errors import TopicsError
 from topics.model.records import TRAIT_META, TRAIT_TAGS

@@ -9,6 +9,7 @@ from topics.api.app import Call, Operation, Parameter, Route
 from topics.api.auth import Scope
 from topics.api.chunked_response import run_task
 from topics.api.error_responses import RequestTimeoutError
+from topics.api.v1.protocol import Pending
 from topics.api.v1.routes import StreamsApi
 from topics.api.v1.search import SEARCH_TIMEOUT_MS
 from topics.api.v1.search_answers import (
@@ -22,7 +23,6 @@ from topics.api.v1.search_answers import (
     topic_hits,
 )
 from topics.api.v1.search_requests import SearchRequest, parse_search_call, tenant_of
-from topics.api.v1.writes import Pending
 from topics.model.errors import TopicsError
 from topics.model.limits import MAX_U64
 from topics.search.service.query_execution import Outcome

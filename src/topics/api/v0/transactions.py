@@ -15,9 +15,8 @@ from topics.api.v0.appends import allowed_config, decode_records
 from topics.api.v0.request_parsing import decode_body
 from topics.model.errors import TopicsError
 from topics.model.limits import MIB
-from topics.model.names import TRANSACTIONS_TOPIC
 from topics.model.records import Records, check_batch
-from topics.model.topic_config import TopicConfigPatch
+from topics.model.topic_config import TRANSACTIONS_TOPIC, TopicConfigPatch
 from topics.system.fair_scheduler import Task
 from topics.transactions.transaction_state import (
     BeginRequest,

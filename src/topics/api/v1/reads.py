@@ -32,7 +32,9 @@ from topics.api.v1.protocol import (
     EVERY,
     NO_STORE,
     UP_TO_DATE,
+    Deadlines,
     Header,
+    Pending,
     answer,
     cursor_after,
     expiry,
@@ -41,19 +43,17 @@ from topics.api.v1.protocol import (
     refuse,
     split_path,
 )
-from topics.api.v1.writes import Deadlines, Pending
 from topics.engine.engine import Engine
-from topics.engine.retention import is_whole, removed_count
+from topics.engine.read import is_whole, removed_count
 from topics.engine.topic import Topic
 from topics.model.errors import InvalidRequestError, TopicsError, quoted
 from topics.model.topic_config import TopicType
 from topics.search.query.predicates import bind_filter
 from topics.search.service.filtered_read import SCAN_BYTES
 from topics.search.service.search_service import search_config_of
-from topics.streams.contracts import has_versions
 from topics.streams.entry_encoding import is_json, media_type
 from topics.streams.read import CHUNK_BYTES, ReadSpec, StreamSlice
-from topics.streams.stream_state import NOW, START, Position, offset_of, stream_of, tail_offset
+from topics.streams.stream_state import NOW, START, Position, has_versions, offset_of, stream_of, tail_offset
 from topics.streams.streams import Streams
 
 # HTTP caching of reads: ETag, revalidation and Cache-Control.

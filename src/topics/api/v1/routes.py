@@ -15,13 +15,24 @@ from topics.api.cors import preflight
 from topics.api.error_responses import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
 from topics.api.v1.invalidation import activate_templates, show_touch, wait_for_touch
-from topics.api.v1.protocol import CLOSED, NO_STORE, ROOT, Header, answer, expiry, guarded, split_path
+from topics.api.v1.protocol import (
+    CLOSED,
+    NO_STORE,
+    REQUEST_TIMEOUT_S,
+    ROOT,
+    Deadlines,
+    Header,
+    answer,
+    expiry,
+    guarded,
+    split_path,
+)
 from topics.api.v1.reads import PollSource, SseReader, answer_poll, parse_read, read_once
 from topics.api.v1.search import SearchRoutes
 from topics.api.v1.server_details import ServerRoutes
 from topics.api.v1.stream_details import ContractRoutes, Inspected, index_status, list_streams, stream_details
 from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
-from topics.api.v1.writes import REQUEST_TIMEOUT_S, BatchedStreamAppends, Deadlines, Writes
+from topics.api.v1.writes import BatchedStreamAppends, Writes
 from topics.model.errors import NotReadyError, quoted
 from topics.search.service.backend import SearchStats
 from topics.streams.stream_state import Position

@@ -10,7 +10,7 @@ import msgspec
 from topics.api.app import Call
 from topics.api.chunked_response import run_task
 from topics.api.error_responses import NotFoundError, RequestTimeoutError
-from topics.api.v1.protocol import NO_STORE, Header, answer, refuse
+from topics.api.v1.protocol import NO_STORE, Deadlines, Header, Pending, answer, refuse
 from topics.api.v1.search_answers import (
     NamedHit,
     aggregate_body,
@@ -35,7 +35,6 @@ from topics.api.v1.search_requests import (
     parse_search_call,
     tenant_of,
 )
-from topics.api.v1.writes import Deadlines, Pending
 from topics.engine.topic import Topic
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.schema.search_fields import SearchConfig
@@ -44,7 +43,7 @@ from topics.search.query.sort import OFFSET, SCORE
 from topics.search.service.query_execution import Outcome
 from topics.search.service.search_service import ANSWER_BYTES, Fetched, search_config_of
 from topics.search.worker.messages import AggregateQuery, Hit, Hits, Query
-from topics.streams.contracts import contract_of
+from topics.streams.stream_state import contract_of
 from topics.streams.streams import Streams
 from topics.streams.subscriptions.subscription import check_pattern, matcher
 from topics.system.fair_scheduler import Task

@@ -21,8 +21,7 @@ from topics.search.query.predicates import DEFAULT_PAGE_HITS, DEFAULT_PAGE_KEYS,
 from topics.search.query.score import Statistics, terms_of
 from topics.search.query.sort import NumberOf, Place, Sort, parse_place
 from topics.search.worker.messages import KeysQuery, SearchQuery
-from topics.streams.contracts import contract_of
-from topics.streams.stream_state import read_offset
+from topics.streams.stream_state import contract_of, read_offset
 
 # The declared fields of hits, read out of stored text.
 #

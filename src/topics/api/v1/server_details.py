@@ -1,6 +1,5 @@
 """`GET /v1/server/_details` and `GET /v1/server/_mem`: what the server is set to, and how it stands."""
 
-import asyncio
 from collections.abc import Callable
 from heapq import heappushpop
 from itertools import islice
@@ -9,10 +8,10 @@ from typing import Any
 import msgspec
 
 from topics.api.app import Call
-from topics.api.v1.protocol import NO_STORE, answer
+from topics.api.v1.protocol import NO_STORE, REQUEST_TIMEOUT_S, answer
 from topics.api.v1.search import SEARCH_TIMEOUT_MS
 from topics.api.v1.stream_details import tail_text_bytes
-from topics.api.v1.writes import APPEND_TIMEOUT_S, REQUEST_TIMEOUT_S
+from topics.api.v1.writes import APPEND_TIMEOUT_S
 from topics.engine.disk_threads import READERS
 from topics.engine.engine import Engine
 from topics.engine.topic import Topic
@@ -21,6 +20,7 @@ from topics.model.settings import Settings
 from topics.search.service.backend import SearchStats
 from topics.streams.invalidation import StreamInvalidation
 from topics.streams.streams import Streams
+from topics.system.fair_scheduler import Task
 from topics.system.process import process_memory
 from topics_protocol.rfc3339 import write_time
 
@@ -259,8 +259,8 @@ _NO_SQLITE = (
 
 # Which streams hold most: the first few of each kind, of those that a key may see.
 #
-# There may be a million streams, and to look at all of them takes a second. So they are looked at some at a time, with
-# other requests in between; one look after the other, and those who ask for the same meanwhile share one.
+# There may be a million streams, and counting all of them takes a second. So they are counted some at a time, with
+# other requests in between. Requests for the same prefixes share one count.
 
 TOP = 5
 _STREAMS_A_TURN = 500
@@ -271,38 +271,30 @@ TopDone = Callable[[dict[str, Any]], None]
 
 
 class TopStreams:
-    """The largest streams, computed for one waiting request after the other."""
+    """The largest streams, counted by one task of the fair scheduler after the other."""
 
     def __init__(self) -> None:
-        self._line: dict[tuple[str, ...], tuple[Streams, list[TopDone]]] = {}
+        self._waiting: dict[tuple[str, ...], list[TopDone]] = {}
 
-    def find(self, streams: Streams, prefixes: tuple[str, ...], reported: TopDone) -> None:
+    def find(self, streams: Streams, prefixes: tuple[str, ...], done: TopDone) -> None:
         """Calls back with the streams that hold most, within prefixes; none means all."""
-        if prefixes in self._line:
-            self._line[prefixes][1].append(reported)
+        if prefixes in self._waiting:
+            self._waiting[prefixes].append(done)
             return
-        self._line[prefixes] = (streams, [reported])
-        if len(self._line) == 1:
-            self._begin()
+        self._waiting[prefixes] = [done]
+        streams.engine.run_task(self._count(streams, prefixes), self)
 
-    def _begin(self) -> None:
-        prefixes, (streams, _) = next(iter(self._line.items()))
-        self._go_on(prefixes, "", _Best(), streams)
-
-    def _go_on(self, prefixes: tuple[str, ...], after: str, best: "_Best", streams: Streams) -> None:
+    def _count(self, streams: Streams, prefixes: tuple[str, ...]) -> Task:
+        best, after = _Best(), ""
         # From a name on and not from a place: streams come and go between two turns.
-        some = list(islice(streams.topics("", after, 0, prefixes), _STREAMS_A_TURN))
-        for topic in some:
-            best.see(topic)
-        if len(some) == _STREAMS_A_TURN:
-            asyncio.get_running_loop().call_soon(self._go_on, prefixes, some[-1].name, best, streams)
-            return
-        _, waiting = self._line.pop(prefixes)
+        while some := list(islice(streams.topics("", after, 0, prefixes), _STREAMS_A_TURN)):
+            for topic in some:
+                best.see(topic)
+            after = some[-1].name
+            yield None
         found = {**best.found(), "touch_journal_filter_bytes": _journals(streams, prefixes)}
-        for reported in waiting:
-            reported(found)
-        if self._line:
-            asyncio.get_running_loop().call_soon(self._begin)
+        for done in self._waiting.pop(prefixes):
+            done(found)
 
 
 class _Best:

@@ -18,9 +18,8 @@ from topics.api.app import Call
 from topics.api.auth import Key
 from topics.api.chunked_response import run_task
 from topics.api.error_responses import RequestTimeoutError
-from topics.api.v1.protocol import NO_STORE, answer, read_duration_ms, read_integer, refuse
+from topics.api.v1.protocol import NO_STORE, Deadlines, Pending, answer, read_duration_ms, read_integer, refuse
 from topics.api.v1.reads import has_it
-from topics.api.v1.writes import Deadlines, Pending
 from topics.engine.topic import Topic
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.limits import KIB
@@ -30,9 +29,9 @@ from topics.schema.profiles.metrics import Metrics
 from topics.schema.registry import parse_update_incrementally, registry_json
 from topics.schema.search_fields import SearchConfig
 from topics.search.service.index_file_cache import Coverage, HeldUp, IndexCoverage, IndexType
-from topics.streams.contracts import ContractDone, contract_of
+from topics.streams.contracts import ContractDone
 from topics.streams.lifecycle import ListedInfo, describe
-from topics.streams.stream_state import stream_of
+from topics.streams.stream_state import contract_of, stream_of
 from topics.streams.streams import Streams
 from topics.system.fair_scheduler import Task
 from topics_protocol.rfc3339 import write_time

@@ -415,7 +415,7 @@ class Connection(asyncio.Protocol):
         except Http2Preface as preface:
             self._speak_http2(preface.rest)
         except Exception:
-            _logger.exception("request parsing failed")
+            _logger.exception("failed to read a request")
             self._refuse(HttpError(Fault.INTERNAL))
 
     def _speak_http2(self, rest: bytes) -> None:
@@ -449,7 +449,7 @@ class Connection(asyncio.Protocol):
         server_state, pipeline, framer, at = self._server_state, self._pipeline, self._framer, 0
         application, monotonic = server_state.application, server_state.monotonic
         if framer.batch_handler is not None and framer.admission is application.admission and pipeline.takes_more():
-            # Those with the same head, length and all: nothing is done for each of them now, so they need no time.
+            # Requests with the same head and length are cut out together, which takes no time for each of them.
             bodies = framer.cut_run(data, pipeline.room_left)
             if bodies and pipeline.start_run(framer.head, bodies, monotonic(), framer.batch_handler):
                 at = len(bodies) * framer.cut_bytes
@@ -476,7 +476,8 @@ class Connection(asyncio.Protocol):
             # Only by reading on do we learn that the client went away.
             requested = self._lingering or self._discarded_bytes <= self._server_state.limits.linger_bytes
         else:
-            # One that has no room for more goes on reading until more comes: most that send so many then wait.
+            # A connection without room for more keeps reading until more comes: most clients that send so many then
+            # wait.
             requested = not self._unparsed and not self._queued and not self._pipeline.write_paused
         if requested == self._reading or self._eof:
             return

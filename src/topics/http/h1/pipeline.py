@@ -94,7 +94,7 @@ class Pipeline:
         self._pieces: list[bytes] = []
         # Whether the connection goes on in the next turn of the loop, where nothing makes it do so before.
         self._going_on = False
-        # Who the unread bytes belong to, how many were counted, and how many of them wait for an answer before them.
+        # The account of the unread bytes, the number counted, and how many of them wait for an earlier response.
         self._account = NOBODY
         self._counted = 0
         self._held_bytes = 0
@@ -151,7 +151,7 @@ class Pipeline:
 
     def may_start(self, exchange: Exchange, before: int) -> bool:
         """Whether an exchange that has `before` others before it can be given to the application now."""
-        # Who asks for another protocol may be given the whole connection, so nothing else may be under way on it.
+        # A protocol upgrade may take the whole connection, so nothing else may be in progress on it.
         return self._has_room(before) and (before == 0 or exchange is not self.upgrading)
 
     def takes_more(self) -> bool:
@@ -165,7 +165,7 @@ class Pipeline:
             self._server_state.output_backpressure.exhausted
             or self._held_bytes > self._server_state.limits.write_buffer_bytes
         ):
-            # What is unread comes first; what only waits for its turn must not grow without end.
+            # Unread output comes first; waiting responses must not grow without bound.
             return before == 0 and not self._server_state.output_backpressure.exhausted
         return True
 
@@ -173,7 +173,7 @@ class Pipeline:
         """Takes the next exchange that waits, if it can be started now."""
         if not self.waiting:
             return None
-        # Those behind it may have their answers already, as refusals have. They do not count: they wait for this one.
+        # Later requests may have their responses already, as refusals have. They do not count: they wait for this one.
         before = self.exchanges.index(self.waiting[0])
         return self.waiting.popleft() if self.may_start(self.waiting[0], before) else None
 

@@ -62,7 +62,7 @@ class Known:
         self.admission: object = None
         """Under which it was admitted; None when it is to be asked about."""
         self.batch_handler: BatchHandler | None = None
-        """What takes requests with it in fewer steps, under that admission."""
+        """The batch handler of the head, under that admission."""
 
 
 class HeadCache:
@@ -85,7 +85,7 @@ class HeadCache:
         self._last_cut = b""
         self._last_length = 0
         self.head = UNREAD_HEAD
-        """What of the last one is asked for each time, together with the two below."""
+        """The last head and its batch handler, kept together with the two fields below."""
         self.admission: object = None
         self.batch_handler: BatchHandler | None = None
         self.lead = b""
@@ -200,7 +200,7 @@ class HeadCache:
         for name in _SPECIAL:
             if name in first:
                 return
-        # What a client with a body may do is not what one without may: the application did not look at the same things.
+        # A head with a body and one without are admitted separately: the application did not check the same things.
         parts = _split(candidate) if length else (candidate + HEAD_END, b"")
         if parts is None:
             return
@@ -236,7 +236,7 @@ _READY = [_length_of(rest) for rest in range(_READY_BYTES)]
 
 
 def _split(candidate: bytes) -> tuple[bytes, bytes] | None:
-    """What stands before and behind the length; None where it is not certain which number that is."""
+    """The text before and behind the content length; None where its position is ambiguous."""
     name = b"\r\n" + _LENGTH + b":"
     small = candidate.lower()
     begin = small.find(name) + len(name)
@@ -260,7 +260,7 @@ class RequestFramer(HeadCache):
     def __init__(self, body_bytes_max: int) -> None:
         super().__init__(body_bytes_max)
         self.fresh: bytes | None = None
-        """What came when it stood between two requests, while heads in it may become known."""
+        """The bytes received between two requests, while heads in them may be added to the cache."""
         self.since_bytes = 0
         """How many bytes came since then."""
         self.due_bytes = 0

@@ -157,7 +157,7 @@ class RequestReader:
             self._body.release()
             self._body = None
 
-    # What the parser calls. There is no on_message_begin: a call for nothing.
+    # Callbacks of the parser. There is no on_message_begin: a call for nothing.
 
     def on_url(self, part: bytes) -> None:
         self._url += part

@@ -447,7 +447,7 @@ class Http2Stream:
         self.exchange.lose()
 
     def idle_phase(self, now: float) -> Phase | None:
-        """What the stream is stuck in for longer than it may be, if it is."""
+        """The phase that the stream has been in for longer than allowed, if any."""
         limits = self._server_state.limits
         if self.out.nbytes:
             stuck_s = self._progress.look(Phase.WRITING, self._sent_bytes, now)

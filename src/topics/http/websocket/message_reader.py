@@ -204,10 +204,10 @@ class MessageReader:
         # are still to come. It stands between two frames when there is neither.
         self._head = b""
         self._ahead_bytes = 0
-        # What came so far of a message in several frames.
+        # The received part of a message in several frames.
         self._parts = bytearray()
         self._parts_are_text = False
-        # What unfinished messages hold of the budget.
+        # Bytes of the budget held by unfinished messages.
         self._taken_bytes = 0
 
     def feed(self, data: bytes) -> None:
@@ -222,8 +222,8 @@ class MessageReader:
         return not self._frames and self._read_piece()
 
     def texts(self) -> Sequence[bytes]:
-        """Those that may be taken together, each of them valid UTF-8; none where one is not. Say with `took` what
-        became of them."""
+        """Messages that may be taken together, each valid UTF-8; empty where one is not. Call `took` with the number
+        taken."""
         count, self.together = self.together, 0
         texts = cast("list[bytes]", list(islice(self._frames, count)))
         try:
@@ -231,7 +231,8 @@ class MessageReader:
                 if not text.isascii():
                     text.decode()
         except UnicodeDecodeError:
-            # Those before it count. Whoever takes them one by one finds it.
+            # Messages before it count. A receiver that takes them one by one finds the invalid one. Whoever takes them
+            # one by one finds it.
             return ()
         self.together = count
         return texts

@@ -41,7 +41,7 @@ _BUFFERED_BYTES_MAX = 64 * KIB
 # Messages, or runs of messages, that are given out in a slice, however short they take.
 _STEPS_MAX = 64
 
-# What stands still, where it is no number of bytes.
+# Stands for no number of bytes: nothing moves.
 _QUIET = -1
 _CLOSING = -2
 
@@ -51,7 +51,7 @@ _Said = TypeVar("_Said")
 
 
 class Receiver(Protocol):
-    """Who gets the messages. All of it is called on the loop's thread, one call at a time."""
+    """The receiver of messages. All of it is called on the loop's thread, one call at a time."""
 
     def on_text(self, text: bytes) -> None:
         """A text message. It is valid UTF-8."""
@@ -163,7 +163,7 @@ class WebSocket(asyncio.Protocol):
         self._receiver = receiver
         self._read_on()
 
-    # What the receiver calls.
+    # Methods for the receiver.
 
     def write(self, frame: bytes) -> bool:
         """Sends bytes that are whole frames, see `text_frame`, or drops them when the connection is ending. Returns
@@ -196,7 +196,7 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """What is written and not yet taken by the peer's side of the connection."""
+        """Bytes written and not yet taken by the peer's side of the connection."""
         if self._stage is Stage.GONE:
             return 0
         return self._transport.get_write_buffer_size() + self._buffered_bytes
@@ -258,7 +258,7 @@ class WebSocket(asyncio.Protocol):
         if self._stage is not Stage.GONE:
             self._transport.abort()
 
-    # What the server calls, besides `close` and `abort`.
+    # Methods for the server, besides `close` and `abort`.
 
     @property
     def owes(self) -> bool:
@@ -287,7 +287,7 @@ class WebSocket(asyncio.Protocol):
         elif now - self._since >= (limits.ping_timeout_s if self._pinged else limits.ping_interval_s):
             self._ping_or_give_up(now)
 
-    # What the event loop calls.
+    # Callbacks of the event loop.
 
     def data_received(self, data: bytes) -> None:
         self._server_state.counters.bytes_in += len(data)
@@ -464,7 +464,7 @@ class WebSocket(asyncio.Protocol):
         try:
             return callback(*args)
         except Exception:
-            _logger.exception("WebSocket receiver failed")
+            _logger.exception("the receiver of a WebSocket failed")
             if self._stage is not Stage.GONE:
                 self.close(CloseCode.INTERNAL_ERROR, "the server made a mistake; it is in its log")
             return None

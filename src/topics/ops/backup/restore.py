@@ -16,7 +16,7 @@ import msgspec
 from topics.engine.apply import grant
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.frame_blocks import block_in
+from topics.engine.features import block_in
 from topics.engine.recovery import LastRun, note_running, note_stopped
 from topics.engine.results import DropResult
 from topics.engine.topic import Topic
@@ -26,8 +26,14 @@ from topics.log.fs import BytesLike, FileSystem, write_small
 from topics.log.layout import RESTORED, Layout, wal_file
 from topics.log.snapshot_files import SnapshotWriter, encode_topic, note_newest
 from topics.model.errors import BackupTargetError, DamagedBackupError, InvalidRequestError, TopicsError, quoted
-from topics.model.names import INTERNAL_TOPICS, SERVER_TOPICS, check_stream_name, check_topic_name, is_reserved_name
 from topics.model.seq_ranges import LossReason
+from topics.model.topic_config import (
+    INTERNAL_TOPICS,
+    SERVER_TOPICS,
+    check_stream_name,
+    check_topic_name,
+    is_reserved_name,
+)
 from topics.ops.backup.backup_store import (
     BackupPlace,
     KeptFile,

@@ -15,10 +15,10 @@ from topics.engine.core import EngineCore
 from topics.engine.idempotency import KeyMemory
 from topics.engine.sealing import Sealer
 from topics.engine.topic import Block, Segment, Topic, live_ranges
-from topics.log.damage import DamagedTopic
 from topics.log.frame import named
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout, number_in
+from topics.log.replay import DamagedTopic
 from topics.log.segment import DELETED
 from topics.log.segment_files import SegmentKey
 from topics.log.snapshot_files import SegmentState, TopicState

@@ -18,15 +18,14 @@ from struct import error as StructError
 import msgspec
 
 from topics.engine.core import EngineCore
-from topics.engine.frame_blocks import block_in
+from topics.engine.features import block_in
 from topics.engine.quotas import SortedNames
 from topics.engine.recovery import LastRun, Recovery
 from topics.engine.sealing import Sealer
 from topics.engine.topic import Block, Topic
-from topics.log.damage import topic_folders
 from topics.log.frame import Frame, FrameKind, decode_block, decode_config_change
 from topics.log.fs import FileSystem
-from topics.log.replay import LogDamaged, ShardEnd
+from topics.log.replay import LogDamaged, ShardEnd, topic_folders
 from topics.log.snapshot_files import WalPosition
 from topics.model.seq_ranges import LossReason
 from topics.model.topic_config import Durability, decode_config

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from topics.engine.frame_blocks import BLOCK_KINDS, block_in
+from topics.engine.features import BLOCK_KINDS, block_in
 from topics.log.forward_frames import decode_forwards, parts_of
 from topics.log.frame import (
     BASE_MAX,
@@ -43,7 +43,7 @@ from topics.schema.contract import decode_contract
 from topics.streams.stream_frames import creation_in, decode_renewal, head_at_creation, mark_in
 from topics.transactions.transaction_frames import decode_begun, decode_committed, decode_ended
 
-# What damaged frames still tell about themselves, so that a loss can be told with its topic and its seqs.
+# Guesses at the contents of damaged frames, so that a loss can be reported with its topic and its seqs.
 #
 # Nothing here is proven: one byte is wrong and nobody knows which. Two things make a guess worth having. The frames
 # must fill the damaged place exactly, with consecutive lsns; and what says APPEND or ARRIVAL must have the inner
@@ -160,7 +160,7 @@ def _read_forward(body: memoryview, topic_id: int) -> DamagedFrame | None:
 
 _BATCH_RECORDS_MAX = 10_000
 _FILE_BYTES = 64 * 1024 * 1024
-"""What a frame holds at most, and a log file, unless an operator has chosen otherwise."""
+"""The greatest sizes of a frame and of a log file, unless an operator has chosen otherwise."""
 
 
 class Hole(NamedTuple):
@@ -174,7 +174,7 @@ class Hole(NamedTuple):
     records_max: int
     """No more records than this can have been in it."""
     damaged: list[DamagedFrame]
-    """What its frames seem to have been; empty when they cannot be told apart."""
+    """The frames as guessed; empty when they cannot be told apart."""
 
     @property
     def frames(self) -> int | None:
@@ -238,7 +238,7 @@ class LogWalker(ShardReader):
         try:
             return list(parts_of(frame))
         except ValueError:
-            # Whoever it is handed to will find that it makes no sense.
+            # The decoder that gets the frame rejects it.
             return [frame]
 
     def _missing_files(self, requested: int, number: int, expected: int, later: list[int]) -> Hole:
@@ -275,7 +275,7 @@ def _records_in_frames(first_lsn: int, next_lsn: int | None) -> int:
     return (next_lsn - first_lsn) * _BATCH_RECORDS_MAX if next_lsn is not None else records_at_most(_FILE_BYTES)
 
 
-# Whose records were in a damaged place of the log: exactly, where that can be proven, or not at all.
+# Attribution of damaged records to topics: exactly, where that can be proven, or not at all.
 #
 # A damaged frame's own word for its topic is not enough, since the damaged byte may be in just that word. But a block
 # also says its first seq and where its text begins in the topic's running coordinate, and both must continue the topic.
@@ -370,7 +370,7 @@ class LogChecker:
         try:
             self._take(frame, path)
         except (ValueError, KeyError, StructError) as error:
-            self._report(frame, path, f"frame {frame.lsn} makes no sense: {error}")
+            self._report(frame, path, f"frame {frame.lsn} is malformed: {error}")
 
     def hole(self, hole: Hole, shard_topics: Callable[[int], bool]) -> None:
         """Takes a damaged place; tells what is known of what was in it."""

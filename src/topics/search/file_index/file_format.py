@@ -324,7 +324,7 @@ class _BytesOf(Sequence[bytes]):
 def pack_strings(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     """Sorted texts as their bytes and ends."""
     joined = "".join(texts)
-    # What is ASCII has as many bytes as characters: then no text is looked at by itself.
+    # ASCII text has as many bytes as characters, so it is packed without looking at each text.
     return _packed(joined.encode(), texts) if joined.isascii() else pack_texts(map(encode_text, texts))
 
 
@@ -356,7 +356,7 @@ KIND_TYPES: Final = {"integer": np.int64, "date": np.int64, "float": np.float64,
 
 
 class FieldHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What the head of an index file says about a column, so that one need not look into it."""
+    """A column's summary in the head of an index file, for queries that need not read the column."""
 
     kind: str
     values: int
@@ -467,7 +467,7 @@ def code_places(codes: Array, count: int, without: int | None = None) -> tuple[A
 
 
 class Blocks(msgspec.Struct, frozen=True):
-    """What is known of each block of rows of a column."""
+    """Statistics of each block of rows of a column."""
 
     lows: Array
     highs: Array
@@ -574,7 +574,7 @@ def read_blocks(file: SectionFile, prefix: str, rows: int, block_rows: int) -> B
     )
 
 
-# Whose index files they are and of what: digests of everything that decides what is in a column.
+# Index plans: digests of everything that decides the contents of a column.
 #
 # Two columns with the same digest were extracted alike, so an index file that was made for another description of its
 # stream still serves those queries whose fields have not changed. All digests together are a plan, and the digest of
@@ -595,7 +595,7 @@ def _digest(*parts: Any) -> str:
 
 
 class IndexPlan(msgspec.Struct, frozen=True):
-    """What an index file of a stream holds, by the digests of it."""
+    """The columns of a stream's index file, each with its digest."""
 
     fields: dict[str, str]
     rollups: dict[str, str]
@@ -657,7 +657,7 @@ def fields_of_rollup(rollup: Rollup, config: SearchConfig) -> set[str]:
 
 
 class IndexNeeds(msgspec.Struct, frozen=True):
-    """What a query asks of an index file, each with the digest that it must have."""
+    """The columns that a query needs, each with the digest that it must have."""
 
     fields: dict[str, str] = {}
     sums: dict[str, str] = {}

@@ -69,7 +69,7 @@ def send(fs: FileSystem, source: str, target: str, attempt: str) -> int:
         _write(fs, attempt, mapped, digest, PIECE_BYTES)
         fs.rename(attempt, target)
     except Exception:
-        # What cannot be removed either is left to whoever holds the pipeline next.
+        # Files that cannot be removed are left to the next holder of the pipeline.
         with contextlib.suppress(OSError):
             fs.remove(attempt)
         raise
@@ -301,7 +301,7 @@ class IndexStore:
         return len(stray)
 
     def _copies(self, topic_id: int) -> list[str]:
-        """What attempts write, or have left, in the folder of a stream in the cold tier."""
+        """Files that attempts write, or have left, in a stream's folder in the cold tier."""
         if self._cold_root is None or is_object_store(self._cold_root):
             return []
         return [name for name in self._names(self.folder(topic_id, cold=True)) if name.endswith(_BEING_COPIED)]
@@ -389,7 +389,7 @@ def _is_of(name: str, run: str | None) -> bool:
 
 
 def left_uncovered(first: int, last: int, covered: Ranges) -> Ranges:
-    """What of a range nothing covers."""
+    """The parts of a range that nothing covers."""
     return difference([(first, last)], covered)
 
 

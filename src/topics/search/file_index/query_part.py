@@ -24,7 +24,7 @@ from topics.search.query.predicates import Predicate, has_scores
 from topics.search.query.score import Statistics
 from topics.search.query.sort import Place, Sort
 
-# What searches found in index files, remembered for those that ask the same again.
+# Result cache: results of searches in index files.
 #
 # An index file never changes, so what a search finds in it follows from the search and from the rows that it is asked
 # of. What is fresh, and what was removed, is no part of that: whoever asks looks at the one anew each time, and does
@@ -32,10 +32,11 @@ from topics.search.query.sort import Place, Sort
 # meanwhile.
 
 BYTES_MAX: Final = 10_000_000
-"""What is remembered in all. When it is more all is forgotten: what is asked again and again is soon back."""
+"""Size of the cache. All entries are dropped when it is exceeded: frequent searches soon return. When it is more all is
+forgotten: what is asked again and again is soon back."""
 _HIT_BYTES: Final = 200
 _KEY_BYTES: Final = 4000
-"""What a search takes itself: whoever asks brings none that is long."""
+"""The length of a search in the key: callers bring none that is longer."""
 
 Key = tuple[Predicate, Sort, int, Place | None, Place | None, bool, int, int]
 
@@ -59,7 +60,7 @@ def _size_of(key: Key, found: Found) -> int:
 
 
 class ResultCache:
-    """What was found in each index file, for as long as that is open."""
+    """Results by index file, for as long as the file is open."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max

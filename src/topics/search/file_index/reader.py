@@ -92,7 +92,7 @@ def join_texts(dictionaries: Sequence[MappedTexts], at_a_time: int = _AT_A_TIME)
     sources = [_Source(texts, at_a_time) for texts in dictionaries]
     raw, lengths, count = bytearray(), [np.zeros(0, np.int64)], 0
     while left := [source for source in sources if source.is_left]:
-        # What nobody has looked at yet comes behind the least of the last ones that somebody has.
+        # Rows that nobody has read yet come behind the least of the last rows read.
         bound = min(source.last for source in left)
         runs = [source.next_until(bound) for source in left]
         # The runs are in order, which is what this sort is quick with.
@@ -137,7 +137,7 @@ class NotStorableError(Exception):
 
 
 def pack_state(state: State) -> int | Summed:
-    """What is written of a state. Raises NotStorableError."""
+    """Encodes a state. Raises NotStorableError."""
     if isinstance(state, Counted):
         return state.count
     assert isinstance(state, Summed)
@@ -224,7 +224,7 @@ KEY: Final = "key"
 
 
 class IndexFileHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index file is about."""
+    """The head of an index file."""
 
     epoch: int
     """Tells its stream from another one of the same name."""

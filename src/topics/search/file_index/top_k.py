@@ -157,8 +157,8 @@ class SortedScan:
             looked, step = looked + size, min(2 * step, _MOST_ROWS)
 
     def _bounds(self, order: Array, values: "_Values") -> tuple[int, int]:
-        """What of the order comes behind the page before and before the hits of others, or has the same value as the
-        last of them."""
+        """The part of the order behind the page before and before the hits of other parts, or with the last one's
+        value."""
 
         def place(find: Callable[..., int], value: Any) -> int:
             return find(range(len(order)), _rank(value), key=lambda at: _rank(values.at(int(order[at]))))

@@ -46,7 +46,7 @@ class Postings(Protocol):
         ...
 
     def rows(self, lo: int, hi: int) -> Numbers:
-        """Those, ascending, each once."""
+        """The rows in a range, ascending, each once."""
         ...
 
     def has(self, rows: Numbers) -> Mask:

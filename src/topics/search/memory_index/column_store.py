@@ -71,7 +71,7 @@ class Growing:
 # Texts as numbers: each distinct text of a column has a code, in the order in which they first came.
 
 _TEXT_BYTES: Final = 160
-"""What a short text takes in a dictionary besides its characters."""
+"""Bytes of a short text in a dictionary besides its characters."""
 RUN_TEXTS: Final = 16_384
 _RUNS_AT_ONCE: Final = 8
 """So many are sorted for one query, because whoever else wants to search waits: with a look at the rest of a million
@@ -398,7 +398,7 @@ class WordColumn(Keywords, WordsColumn):
         behind = max(len(self._postings) * POSTING_WORDS, first)
         found.append(np.flatnonzero(words[behind:] == code) + behind)
         every = np.concatenate(found)
-        # Those of the first and of the last postings may lie outside.
+        # The first and the last posting list may have rows outside the range.
         return every[slice(*every.searchsorted((first, len(words))))]
 
     def beginning(self, prefix: str) -> NDArray[np.int64]:
@@ -553,7 +553,7 @@ class EntryBatch(Protocol):
     keys: Sequence[str | None]
 
     def found(self, pointer: Pointer) -> list[Any]:
-        """What a pointer finds in each of the entries; `MISSING` where it finds nothing."""
+        """The values at a pointer in each of the entries; `MISSING` where there is none."""
         ...
 
     def values(self) -> Sequence[Any]:
@@ -594,7 +594,7 @@ class _StructBatch:
         members = self._members[self._places[pointer[0]] :: len(self._places)]
         if len(pointer) == 1:
             return members
-        # What is missing is neither an object nor an array, so nothing is found in it.
+        # A missing value is neither an object nor an array, so nothing is found in it.
         return list(map(finder(pointer[1:]), members))
 
     def values(self) -> Sequence[Any]:

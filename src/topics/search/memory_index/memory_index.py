@@ -62,15 +62,14 @@ _STATE_BYTES = 400
 
 
 class Summaries(Protocol):
-    """What aggregations need besides the columns of fields: entries that are summaries already, by rollup and
-    measure."""
+    """Entries that are summaries already, by rollup and measure, for aggregations."""
 
     def known(self, rollup: str, measure: str, count: int) -> Mask:
         """Which of the first rows are one."""
         ...
 
     def at(self, rollup: str, measure: str, rows: Numbers) -> Sequence[Summed]:
-        """Those of some rows that are one."""
+        """The summaries among some rows."""
         ...
 
 
@@ -146,7 +145,7 @@ def aggregate_rows(
 
 
 Show = Callable[[int], str | None]
-"""What a code stands for."""
+"""Returns the text of a code."""
 
 
 def _dimension(codes: Numbers, size: int, show: Show) -> Dimension:
@@ -327,7 +326,7 @@ class MemoryIndex:
         return self._keys.column
 
     def decoder(self) -> Decoder:
-        """What decodes as much of entries as this index needs."""
+        """A decoder of the entry fields that this index needs."""
         pointers = [pointer for pointer, _ in self._fillers if pointer is not None]
         return Decoder(pointers, whole=self._sheet.needs_values)
 

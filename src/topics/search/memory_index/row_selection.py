@@ -145,7 +145,7 @@ def _choose_texts(column: TextColumn, predicate: Predicate) -> Callable[[Any], M
     bound, is_low = (predicate.high, False) if predicate.low is None else (predicate.low, True)
     text, is_open = str(bound), predicate.low_open if is_low else predicate.high_open
     code = dictionary.code(text)
-    # What has the bound itself is on the side that it is given with.
+    # Values equal to the bound are on its side.
     with_bound = code is not None and is_low != is_open
 
     def chosen(codes: Any) -> Mask:
@@ -240,7 +240,7 @@ class Scorer:
 
 
 def count_rows(columns: Mapping[str, Column], evaluator: MaskEvaluator, alive: Mask, ask: Count) -> list[int]:
-    """What the rows that are alive add to statistics. Raises `Late`."""
+    """The statistics of the live rows. Raises `Late`."""
     statistics = Statistics(ask.terms)
     for place, name in enumerate(statistics.fields):
         statistics.entries[place], statistics.words[place] = count_field(columns[name], alive)
@@ -286,7 +286,7 @@ class _Level(Protocol):
         ...
 
     def least(self, places: Numbers, size: int) -> tuple[Numbers, Numbers]:
-        """Those that are surely among the first, and those of which some are."""
+        """The rows that are certainly among the first, and those of which some are."""
         ...
 
     def ordinals(self, places: Numbers) -> Ordinal: ...
@@ -445,7 +445,7 @@ def _has_several(column: Column, count: int, matches: Matches) -> bool:
 
 
 class _Field:
-    """What a sort sees of a field: of several values the least or the greatest one."""
+    """A field as a sort key: of several values the least or the greatest."""
 
     def __init__(
         self,
@@ -460,7 +460,7 @@ class _Field:
         self._rank = rank
         self._least = least
         self._last: tuple[Numbers, NDArray[Any], Mask] | None = None
-        """What was looked at last, which the next level looks at again."""
+        """The last rows and keys, which the next level uses again."""
 
     @property
     def is_single(self) -> bool:

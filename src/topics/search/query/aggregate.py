@@ -48,7 +48,7 @@ Group = tuple[str | None, ...]
 """The dimensions of an entry, as texts."""
 
 Contribute = Callable[[object, Row], State | None]
-"""What an entry, and its row, adds to a measure; None for an entry that cannot be summed at all."""
+"""The contribution of an entry, and its row, to a measure; None for an entry that cannot be summed at all."""
 
 
 class Contribution(NamedTuple):
@@ -97,7 +97,7 @@ class Contributions:
         )
 
     def of(self, entry: object, first_ms: int, end_ms: int) -> Contribution | None:
-        """What an entry adds, if its time is in the range; None for nothing."""
+        """The contribution of an entry whose time is in the range; None for others."""
         row = self._extractor.row(entry)
         times = row[self._timestamp]
         if times is None or len(times) != 1 or not first_ms <= times[0] < end_ms:
@@ -187,7 +187,7 @@ FIRST: Final = -(1 << 63)
 
 
 class Aggregation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What is asked for."""
+    """A parsed aggregation request."""
 
     config: SearchConfig
     version: int
@@ -344,7 +344,7 @@ def _names(
 
 
 class AggregateState:
-    """What entries contribute, one by one."""
+    """Accumulates the contributions of single entries."""
 
     def __init__(self, ask: Aggregation) -> None:
         self._ask = ask

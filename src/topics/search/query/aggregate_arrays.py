@@ -103,7 +103,7 @@ def buckets_together(parts: Sequence[Buckets]) -> Buckets:
 
 
 def wide(numbers: Array) -> Numbers:
-    """Those that are stored take as few bytes as they fit into, until they are taken."""
+    """Widens stored numbers, which take as few bytes as they fit into."""
     return numbers.astype(np.int64, copy=False)
 
 
@@ -140,7 +140,7 @@ def spread(histogram: Histogram) -> tuple[list[int | None], Histogram]:
     reached: list[int | None] = [None] * len(SHARES)
     seen = list(accumulate(counts))
     if seen and seen[-1] > 0:
-        # Whoever brings summaries may count less than nothing, and then this is not ascending.
+        # Summaries may have negative counts, and then this is not ascending.
         find, total = bisect_left if min(counts) >= 0 else _first_reaching, seen[-1]
         reached = [bounds[find(seen, share * total)] for share in SHARES.values()]
     if seen and type(seen[-1]) is float:
@@ -217,8 +217,8 @@ def summary_of(value: Number, with_histogram: bool) -> Summed:
     return Summed(1, value, value, value, {log2_bucket(value): 1} if with_histogram else None)
 
 
-# What measures of many groups came to, as arrays: one number a group, so that to add up, merge and store them takes no
-# step for each group. What does not fit into numbers of 64 bits is kept as states, one by one.
+# Measures of many groups as arrays: one number a group, so that adding, merging and storing take no step for each
+# group. Values that do not fit into 64-bit numbers are kept as single states.
 
 _EXACT: Final = 1 << 53
 _EXPONENT_AT: Final = 52
@@ -240,7 +240,7 @@ class Counts:
         return Counts(wide(self.numbers[places]))
 
     def added(self, groups: Numbers, size: int) -> "Counts":
-        """Those of one group together."""
+        """Adds up the counts of each group."""
         return Counts(added(self.numbers, groups, size))
 
     @property
@@ -316,7 +316,7 @@ class Sums:
 
 
 class States:
-    """What groups came to, one by one."""
+    """States of groups, one by one."""
 
     def __init__(self, found: Sequence[State]) -> None:
         self._found = found
@@ -352,7 +352,7 @@ Measured = Counts | Sums | States
 
 
 def together(parts: Sequence[Measured]) -> Measured:
-    """Those of several one behind the other."""
+    """Concatenates the measures of several parts."""
     counts = [part for part in parts if isinstance(part, Counts)]
     if len(counts) == len(parts):
         return Counts(np.concatenate([part.numbers for part in counts]))
@@ -563,7 +563,7 @@ def regroup(sources: Sequence[Groups], interval_ms: int, requested: Sequence[int
 
 
 def _one_dimension(parts: Sequence[Dimension]) -> Dimension:
-    """Those of several one behind the other, by names in order."""
+    """Concatenates the dimensions of several parts, by names in order."""
     names = sorted({name for part in parts for name in part.names}, key=_order)
     codes = {name: code for code, name in enumerate(names)}
     known = [np.array([codes[name] for name in part.names], np.int64) for part in parts]

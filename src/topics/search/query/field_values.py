@@ -230,7 +230,7 @@ FieldValues = tuple[Any, ...] | None
 """The canonical values of a field of an entry, in its order; `Words` of a text field. None where the field is absent,
 and empty where it is there with nothing that can be compared, as null."""
 Row = Sequence[FieldValues]
-"""What a query looks at of one entry: its wanted fields, in an order that the query knows."""
+"""The values of the fields that a query needs of one entry, in the query's order."""
 
 Extract = Callable[[object], FieldValues]
 
@@ -469,7 +469,7 @@ class Column(ABC):
 
     @abstractmethod
     def snapshot(self, count: int) -> Snapshot:
-        """What the first rows have."""
+        """The values of the first rows."""
 
     @abstractmethod
     def has_field(self, count: int) -> Mask:

@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """What a part holds: numbers from `first` to `last`, at most `rows` live entries."""
+    """The extent of a part: numbers from `first` to `last`, at most `rows` live entries."""
 
     first: int
     last: int
@@ -59,7 +59,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Budget:
-    """What one query may spend, in all its parts. `now` is a clock in seconds."""
+    """The limits of one query, in all its parts. `now` is a clock in seconds."""
 
     def __init__(self, now: Callable[[], float], seconds: float, max_bytes: int) -> None:
         self._now = now
@@ -68,7 +68,7 @@ class Budget:
         self._looks = 0
         self.taken_bytes = 0
         self.spent: str | None = None
-        """What ran out: `time`, `bytes` or `memory`; None as long as nothing did."""
+        """The exhausted limit: `time`, `bytes` or `memory`; None as long as there is none."""
 
     def take(self, size: int) -> bool:
         """Whether there is enough left to look at one more entry of so many bytes."""
@@ -109,7 +109,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """The last of as many hits as are wanted, which other parts gave: what comes behind it need not be found. There is
     none where all matches are counted."""
     weights: Weights | None = None
-    """What terms are worth, where hits are ranked by rarity."""
+    """Term weights, where hits are ranked by rarity."""
 
     def matcher(self) -> Matcher:
         return Matcher(self.predicate, self.config, self.version, self.sort.fields, self.weights)
@@ -124,7 +124,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, kw_only=True):
-    """What a part found: its best hits, the first one first, and what it did not look at."""
+    """The result of a part: its best hits, the first one first, and the entries not searched."""
 
     hits: list[Hit]
     matched: int = 0
@@ -137,7 +137,7 @@ class Found(msgspec.Struct, kw_only=True):
 
 
 class Totalled(msgspec.Struct, kw_only=True):
-    """What a part adds to an aggregation."""
+    """A part's contribution to an aggregation."""
 
     groups: Groups = NO_GROUPS
     rolled: bool = False
@@ -156,7 +156,7 @@ class KeysFound(msgspec.Struct, kw_only=True):
 
 
 class Counted(msgspec.Struct, kw_only=True):
-    """What a part adds to statistics (`topics.search.query.score.Statistics`)."""
+    """A part's contribution to statistics (`topics.search.query.score.Statistics`)."""
 
     numbers: list[int]
     looked_at: int = 0
@@ -178,7 +178,7 @@ class Part(Protocol):
 
 
 class Source(Protocol):
-    """Whoever has entries and no more. A source that knows which of them can match may leave the others out."""
+    """A source of entries without an index. A source that knows which of them can match may leave the others out."""
 
     @property
     def span(self) -> Span: ...
@@ -202,7 +202,7 @@ _SPARE_PAGES = 4
 
 
 class Coverage(msgspec.Struct, kw_only=True):
-    """What an answer is about."""
+    """The coverage of an answer."""
 
     missed: int = 0
     """Entries that were not looked at, at most."""

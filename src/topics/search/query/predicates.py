@@ -27,7 +27,7 @@ from topics.schema.documents import MAX_QUERY_CHARS
 from topics.schema.search_fields import Field, SearchConfig
 from topics.search.query.field_values import Value, canonical, unicode_word_v1
 
-# What one query may ask for, so that none costs more than it looks.
+# Limits of one query, so that none costs more than it looks.
 
 MAX_QUERY_DEPTH: Final = 32
 """Groups and negations inside each other; whoever walks a query recurses."""
@@ -278,11 +278,11 @@ PHRASE_WEIGHT = 3
 
 
 CONTAINS = "contains"
-"""What stands before the colon where a value may be anywhere in a field; unless a field has this name."""
+"""The prefix before the colon where a value may be anywhere in a field; unless a field has this name."""
 
 
 class Predicate(msgspec.Struct, frozen=True, tag=True):
-    """What an entry must be."""
+    """A condition on an entry."""
 
 
 class Everything(Predicate, frozen=True):
@@ -414,7 +414,7 @@ def bind_filter(query: str, config: SearchConfig, what: str = "filter") -> Predi
 
 
 class _Binder:
-    """What both have in common."""
+    """Common parts of binding queries and filters."""
 
     def __init__(self, config: SearchConfig, what: str) -> None:
         self._config = config
@@ -518,7 +518,7 @@ class _SearchBinder(_Binder):
         field = self._config.fields[name]
         if field.kind == "keyword":
             return Contains(name, self._keyword(field, text), boost)
-        # What is no word, or several, is inside of none.
+        # Text that is not a single word matches inside no word.
         words = unicode_word_v1(text)
         return Contains(name, words[0], boost) if words == [text.lower()] else None
 
@@ -577,5 +577,5 @@ class _SearchBinder(_Binder):
 
 
 def _stem(value: Text) -> str | None:
-    """What stands before the star at the end of a value; None for a value without one. A star alone is itself."""
+    """The text before the star at the end of a value; None for a value without one. A star alone is itself."""
     return value.text[:-1] if not value.quoted and value.text.endswith("*") and len(value.text) > 1 else None

@@ -25,7 +25,7 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {">": gt, ">=": ge, "<"
 
 
 class Looked(NamedTuple):
-    """What a filter looks at of one record; what it does not need may be left out."""
+    """The parts of one record that a filter reads; unneeded ones may be left out."""
 
     seq: int
     ts: int

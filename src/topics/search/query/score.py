@@ -38,14 +38,14 @@ from topics.search.query.predicates import (
 K1: Final = 1.2
 B: Final = 0.75
 _ROUNDING: Final = 1.0 + 1e-9
-"""What a bound leaves for rounding."""
+"""The margin of a bound for rounding."""
 
 Term = HasWords | HasPhrase | Equals | StartsWith | Contains
 """The clause that finds just this term, without a score."""
 
 
 def terms_of(predicate: Predicate) -> tuple[Term, ...]:
-    """What is counted for a query, each once. Negated clauses have no score, so nothing of them is."""
+    """The terms that are counted for a query, each once. Negated clauses have no score, so nothing of them is."""
     if isinstance(predicate, All | Any_ | Best):
         return tuple(dict.fromkeys(term for part in predicate.parts for term in terms_of(part)))
     return tuple(dict.fromkeys(leaf_terms(predicate)))
@@ -96,8 +96,7 @@ def boost_of(leaf: Predicate) -> float:
 
 
 class Statistics:
-    """What parts count: for each field how many entries have it and with how many words, for each term how many
-    entries have it."""
+    """Statistics of parts: for each field the number of entries and words, for each term the number of entries."""
 
     def __init__(self, terms: Sequence[Term]) -> None:
         self.terms = tuple(terms)
@@ -123,7 +122,7 @@ class Statistics:
 
 
 class Weights:
-    """What the terms of a query are worth, by statistics over all parts."""
+    """The weights of a query's terms, by statistics over all parts."""
 
     def __init__(self, predicate: Predicate, numbers: Sequence[int]) -> None:
         counted = Statistics(terms_of(predicate))
@@ -155,7 +154,7 @@ class Weights:
 
 
 def _idf(entries: int, found: int) -> float:
-    # What a caller brings may be anything; what was counted is never more than there are.
+    # Numbers from a caller may be anything; counted ones are never more than there are.
     return log(1.0 + (max(entries - found, 0) + 0.5) / (found + 0.5))
 
 

@@ -51,7 +51,7 @@ REST_S = 0.002
 _RESTS = 8
 """For so many an answer waits in a line that stays as long as it is."""
 _APPENDING_S = 0.05
-"""Who was told of a commit is taken to append again within so long."""
+"""A caller that got a commit within this time is expected to append again."""
 
 ResultDone = Callable[[Result | SearchUnavailableError], None]
 
@@ -149,7 +149,7 @@ def _shows(result: Result | SearchUnavailableError) -> bool:
 # Not with what lies in the working folder: that is not ours.
 COMMAND = (sys.executable, "-P", "-m", "topics.search.worker")
 BUFFERED_BYTES = 64 * 1024
-"""What may wait to be sent; those who have more wait themselves. It is little, because a query comes behind it."""
+"""Bytes that may wait to be sent; senders of more wait. It is small, because a query comes behind them."""
 _KILL_AFTER_S = 5.0
 _log = logging.getLogger(__name__)
 
@@ -267,7 +267,7 @@ class SearchProcess(asyncio.Protocol):
         self.generation += 1
         self._unsent = []
         if child is not None and not self._closed:
-            _log.warning("search process ended", extra={"exit_status": child.poll()})
+            _log.warning("the searching process ended", extra={"exit_status": child.poll()})
         asked, self._asked = self._asked, {}
         for done in asked.values():
             done(SearchUnavailableError("the searching process ended; the next search begins another one"))
@@ -366,7 +366,7 @@ class InlineSearcher:
 
 PACK_BYTES = 1 << 19
 PACK_RECORDS = 4096
-"""What is cut on the loop in one go."""
+"""Records that are cut on the loop in one step."""
 
 
 class Pack(NamedTuple):
@@ -377,11 +377,11 @@ class Pack(NamedTuple):
     """The last seq that is in it, or that there is nothing of."""
     text_bytes: int
     tombstone: Tombstone | None
-    """What is lost before all of it."""
+    """The lost range before the records."""
 
 
 def pack(plan: ReadPlan, reader: RunReader) -> Pack:
-    """What a plan reads, as much as fits. Touches nothing that changes, so any thread may do it."""
+    """Reads the records of a plan, as many as fit. Touches nothing that changes, so any thread may do it."""
     packed = _PackBuilder(plan, reader)
     through = min(plan.start - 1, plan.end)
     for run in plan.runs:
@@ -441,7 +441,8 @@ def has_removed(topic: Topic) -> bool:
 
 
 def removed_between(topic: Topic, reader: RunReader, first: int, last: int) -> tuple[SeqRange, ...]:
-    """What of a range is gone: flagged as deleted, or in no run, because a run whose last entry goes is gone, too."""
+    """The removed parts of a range: flagged as deleted, or in no run, because a run whose last entry is removed is
+    dropped, too."""
     if not has_removed(topic):
         # All of it is alive, as nearly always; a tail of single entries has as many runs as entries.
         return ()
@@ -515,7 +516,7 @@ def window_start(topic: Topic, max_bytes: int) -> int:
     return 0
 
 
-# What is counted about searches.
+# Search counters.
 
 
 class SearchStats(msgspec.Struct, kw_only=True):
@@ -531,10 +532,10 @@ class SearchStats(msgspec.Struct, kw_only=True):
     out_of_memory: int = 0
     out_of_bytes: int = 0
     scanned_bytes: int = 0
-    """What filtered reads looked at, and queries besides their indexes."""
+    """Bytes scanned by filtered reads, and by queries outside their indexes."""
     processes_lost: int = 0
     memory_bytes: int = 0
-    """What indexes take now, as far as it is known."""
+    """Memory of the indexes, as far as it is known."""
     fetches: dict[str, int] = {}
     """Index files that were fetched from an object store, by what became of it (`search.service.index_file_cache`)."""
     cache_bytes: int = 0

@@ -36,7 +36,7 @@ from topics.wire.record_slicing import View, data_of, parts_of, project, without
 T = TypeVar("T")
 
 SCAN_BYTES = 104_857_600
-"""What one filtered read looks at."""
+"""Bytes that one filtered read scans."""
 
 
 class _FilteredRead(Generic[T]):

@@ -30,10 +30,10 @@ from topics.streams.chunked_validation import Description
 from topics.streams.stream_state import stream_of
 
 EMPTY_BYTES = 32 * 1024
-"""What an index takes before it told how much: that of a stream that is only ever filtered never does."""
+"""The assumed memory of an index before its first report: an index that is only filtered never reports."""
 
 MEMORY_PER_BYTE = 3
-"""What a byte of an entry may take in an index, which is nearly always less."""
+"""The assumed index memory of a byte of an entry, which is nearly always less."""
 CHUNKS = 4
 """In how many chunks the entries of one stream are held, and one more while the oldest falls out."""
 
@@ -52,7 +52,7 @@ class Chunk:
 
 
 class FeedCounts:
-    """What all indexes take together, kept where it changes: there may be thousands of them."""
+    """Totals over all indexes, kept where they change: there may be thousands of indexes."""
 
     __slots__ = ("memory_bytes",)
 
@@ -74,10 +74,10 @@ class FedIndex:
         """No entry up to this one is in it."""
         self.through = start
         self.chunks: list[Chunk] = []
-        """What it holds, the oldest first. They are forgotten one by one."""
+        """The chunks in the index, the oldest first. They are forgotten one by one."""
         self._counts = counts
         self.memory_bytes = 0
-        """What the index takes: as it was told, and what that may have become since."""
+        """The memory of the index: as reported, plus an estimate of what was sent since."""
         self.weigh(EMPTY_BYTES)
         self.was_asked = False
         """Whether a query ever came for it."""
@@ -282,7 +282,7 @@ class IndexFeed:
 # depend on it; a search brings itself what is missing.
 
 LINGER_S = 0.01
-"""What comes within this time is filled together."""
+"""Entries that come within this time are filled together."""
 _RETRY_S = 1.0
 
 

@@ -46,7 +46,7 @@ from topics.search.query.score import terms_of
 from topics.search.query.sort import parse_sort
 from topics.search.worker.messages import AggregateQuery, CountQuery, KeysQuery, Query, SearchQuery
 from topics.streams.chunked_validation import Description
-from topics.streams.contracts import contract_of
+from topics.streams.stream_state import contract_of
 
 # Index files of an object store on the local disk: fetched whole when somebody asks, within a bound.
 #
@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 
 
 class Fetched(StrEnum):
-    """What became of a question for an index file."""
+    """The outcome of a request for an index file."""
 
     OK = "ok"
     UNAVAILABLE = "unavailable"
@@ -99,9 +99,9 @@ class IndexFileCache:
         """Bytes by path, the longest unused first."""
         self._uses: Counter[str] = Counter()
         self._waiting: dict[str, list[FetchDone]] = {}
-        """Who waits for the index files that are on their way."""
+        """Callers that wait for index files in transfer."""
         self.bytes = 0
-        """What is here and on its way."""
+        """Bytes of cached files and of files in transfer."""
         self.outcomes = dict.fromkeys(Fetched, 0)
         self._is_closed = False
         runner.start(_in_the_background(self._empty))
@@ -126,7 +126,7 @@ class IndexFileCache:
             self.outcomes[Fetched.NO_ROOM] += 1
             done(Fetched.NO_ROOM)
         else:
-            # What had to go is removed by then, since its removal is in line before.
+            # Evicted files are removed by then, since their removal is in line before.
             self.bytes += remote.bytes
             self._waiting[path] = [done]
             self._runner.start(self._job(path, remote))
@@ -148,7 +148,7 @@ class IndexFileCache:
             done(outcome)
 
     def _failed(self, outcome: Fetched, remote: Remote, error: Exception) -> Fetched:
-        _log.warning("index file cannot be fetched", extra={"path": remote.path, "error": str(error)})
+        _log.warning("a companion cannot be fetched", extra={"path": remote.path, "error": str(error)})
         return outcome
 
     def _copy(self, path: str, remote: Remote) -> None:
@@ -247,8 +247,8 @@ class _Known(NamedTuple):
     looked: float
     manifest: IndexManifest | None
     chosen: Memo[tuple[bytes, str, tuple[str, ...], int, int], tuple[IndexedRange, ...]]
-    """What was chosen by it, by all that a choice follows from besides. Those that have to be fetched are chosen anew
-    each time, because whether they can be is a matter of time."""
+    """Chosen index files, by everything that the choice depends on. Files that have to be fetched are chosen anew each
+    time, because their availability changes with time."""
 
 
 class IndexFiles:
@@ -294,7 +294,7 @@ class IndexFiles:
         try:
             manifest = self._store.load(topic.id)
         except OSError as error:
-            _log.warning("index manifest cannot be read", extra={"topic": topic.name, "error": str(error)})
+            _log.warning("a manifest cannot be read", extra={"topic": topic.name, "error": str(error)})
             return None
         return manifest if manifest is not None and manifest.epoch == topic.epoch else None
 
@@ -306,12 +306,12 @@ class IndexFiles:
         """Notes that an index file cannot be read; it is not asked again."""
         self.unreadable += 1
         if path not in self._distrusted:
-            _log.error("index file cannot be read", extra={"topic": topic.name, "error": problem})
+            _log.error("a companion cannot be read; it is not asked", extra={"topic": topic.name, "error": problem})
         self._distrusted.add(path)
         # With what was chosen.
         self.forget()
 
-    # Those that have to be fetched
+    # Fetching from the cold tier
 
     def is_near(self, part: IndexedRange) -> bool:
         """Whether it can be asked at once."""
@@ -393,7 +393,7 @@ class IndexFiles:
         if file.bytes > self.cache.bytes_max:
             if path not in self._too_large:
                 self._too_large.add(path)
-                _log.warning("index file is larger than the cache", extra={"path": path})
+                _log.warning("a companion is larger than the cache for it; it is not asked", extra={"path": path})
             return False
         return self._now() >= self._not_before.get(path, 0.0)
 
@@ -458,7 +458,7 @@ class IndexFiles:
         manifest = self.manifest(topic) if first <= last else None
         if manifest is None or not manifest.files:
             return []
-        # Those of the plan that holds now first: others only fill what these do not have.
+        # Files of the current plan first: others only fill the gaps.
         fitting = [name for name, other in manifest.plans.items() if needs.are_met(other)]
         covered: Ranges = []
         found: list[IndexedRange] = []
@@ -498,7 +498,7 @@ IndexType = Literal["routing", "lexicon", "exact", "companions", "col", "fts", "
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one index type covers of a stream's sealed segments, by the description that holds now."""
+    """The coverage of a stream's sealed segments by one index type, by the current description."""
 
     segments: int = 0
     contiguous: int = 0
@@ -509,7 +509,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """When the last entry that it covers was appended; None where it covers none."""
     bytes: int = 0
     cold_bytes: int = 0
-    """What of these is in the cold tier."""
+    """Bytes in the cold tier."""
     objects: int = 0
     runs: int = 0
     retired_runs: int = 0
@@ -530,7 +530,7 @@ class HeldUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     reason: str
     install: str | None = None
-    """What to run, if something has to be installed."""
+    """The command to run, if something has to be installed."""
     since_ms: int | None = None
     attempts: int = 0
     retry_at_ms: int | None = None
@@ -545,7 +545,7 @@ class IndexCoverage(Protocol):
     def manifest(self, topic: Topic) -> Manifest: ...
 
     def of(self, topic: Topic, index_type: IndexType, field: str = "") -> Coverage:
-        """What a family covers; `exact` has one for each field."""
+        """The coverage of an index type; `exact` has one for each field."""
         ...
 
     def held_up(self, topic: Topic) -> HeldUp | None:

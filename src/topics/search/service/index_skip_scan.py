@@ -96,10 +96,10 @@ class IndexSkipScan:
         return result
 
     def _next_part(self, cursor: int, end: int) -> IndexedRange | None:
-        """What answers for the entry behind the cursor and for those behind it."""
+        """The index file for the entry behind the cursor and the entries after it."""
         topic = self._topic
         if end - cursor < NEAR or cursor + 1 < first_readable(topic):
-            # Who begins before the first entry is told what is lost.
+            # A read that begins before the first entry gets a tombstone.
             return None
         description = _description(topic)
         if description is None:
@@ -112,7 +112,7 @@ class IndexSkipScan:
 
 @lru_cache(maxsize=1024)
 def needs_of_read(contract: bytes, text: str | None) -> IndexNeeds:
-    """What an index file must have to say where the entries of a read are. Keys are stored with entries, and so they
+    """The columns that an index file must have to locate the entries of a read. Keys are stored with entries, so they
     are the same in every generation."""
     config = decode_contract(contract).registry.search_config
     if text is None or config is None:
@@ -174,7 +174,7 @@ def read_key(topic: Topic, spec: ReadSpec, skip_scan: IndexSkipScan, read: Read,
         except TopicsError:
             if found is None:
                 raise
-            # What was found before can be given; the next read meets the trouble itself.
+            # Earlier results can be returned; the next read meets the failure itself.
             break
         if found is not None and part.tombstone is not None:
             break

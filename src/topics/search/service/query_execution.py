@@ -53,7 +53,7 @@ from topics.search.worker.messages import (
     SearchQuery,
 )
 
-# What a query found, and what its answer covers.
+# Results of a query, and the coverage of its answer.
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     missed_segments: int = 0
     first_missed: int | None = None
     scanned: tuple[SeqSpan, ...] = ()
-    """What was looked at entry by entry, in the order in which it was."""
+    """Ranges scanned entry by entry, in that order."""
     scanned_segments: int = 0
     scanned_bytes: int = 0
     indexed_segments: int = 0
@@ -77,7 +77,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     spent: str | None = None
     """The budget that ran out."""
     statistics: tuple[int, ...] = ()
-    """What was counted for a ranking."""
+    """Counts for a ranking."""
 
     @property
     def missed(self) -> int:
@@ -112,7 +112,7 @@ def account(
     """Counts what was missed, by where it is. Seqs are counted and not live entries: the bound is never too small."""
     last_sealed = topic.segments[-1].last_seq if topic.segments else (topic.origin.upto if topic.origin else 0)
     sealed = sum([max(min(part.last, last_sealed) - part.first + 1, 0) for part in missed])
-    # What the index itself did not get to is counted with the tail.
+    # Entries that the index did not get to are counted with the tail.
     tail = sum([max(part.last - max(part.first, last_sealed + 1) + 1, 0) for part in missed]) + result.missed
     firsts = [part.first for part in missed if part.first <= part.last]
     if result.missed:
@@ -164,11 +164,11 @@ class QueryContext(NamedTuple):
     index_files: IndexFiles | None = None
     """None where there is no disk to look for any."""
     owner: str = ""
-    """Whose query it is; the search process serves owners in turns."""
+    """The owner of the query; the search process serves owners in turns."""
 
 
 class _Progress:
-    """What one query has looked at so far, what is left, and the message that it is at."""
+    """The progress of one query: searched ranges, remaining ones, and the current message."""
 
     __slots__ = (
         "ascending",
@@ -201,16 +201,16 @@ class _Progress:
         self.requested, self.ascending = _requested_span(query, SeqSpan(first_readable(topic), self.head))
         self.index: FedIndex
         self.memory_range: SeqSpan | None = None
-        """What the memory index was asked about."""
+        """The range searched in the memory index."""
         self.left: list[SeqSpan | IndexedRange] = []
-        """What is still to be looked at, by index files or by a scan, the next one last."""
+        """Ranges left for index files or a scan, the next one last."""
         self.planned_through = 0
         self.scanned: list[SeqSpan] = []
         self.skipped: list[SeqSpan] = []
-        """What a read did not get to, for whatever reason."""
+        """Ranges that a read did not get to, for whatever reason."""
         self.scanned_bytes = 0
         self.indexed: list[SeqSpan] = []
-        """What index files were asked about."""
+        """Ranges searched in index files."""
         self.question: int | None = None
         """The number of the question, while the search process keeps it for further parts."""
         self.enough = False
@@ -241,7 +241,7 @@ class _Progress:
         return bool(self.left)
 
     def plan_range(self, first: int, last: int) -> list[SeqSpan | IndexedRange]:
-        """What is to be looked at of a range, the newest first: index files, and what none of them has."""
+        """The parts of a range to search, the newest first: index files, and the gaps between them."""
         index_files = self.context.index_files
         found: list[SeqSpan | IndexedRange] = []
         if index_files is not None:
@@ -540,7 +540,7 @@ def _mapped(parts: list[IndexedRange]) -> tuple[Mapped, ...]:
 
 
 def _requested_span(query: Query, everything: SeqSpan) -> tuple[SeqSpan, bool]:
-    """What a query has to look at, and whether it begins with the oldest."""
+    """The range that a query has to search, and whether it begins with the oldest."""
     if not isinstance(query, SearchQuery):
         return everything, False
     name, _, direction = (query.sort[0] if query.sort else OFFSET).strip().partition(":")
@@ -548,7 +548,7 @@ def _requested_span(query: Query, everything: SeqSpan) -> tuple[SeqSpan, bool]:
     # Without a sort, a query for words is sorted by more than the offset.
     if query.after is None or query.count_all or name != OFFSET or (not query.sort and len(query.after) > 1):
         return everything, ascending
-    # What comes before the place where the page begins is no part of the answer.
+    # Entries before the beginning of the page are not part of the answer.
     place: int = query.after[0]
     if ascending:
         return SeqSpan(max(everything.first, place + 1), everything.last), True
@@ -584,7 +584,7 @@ def execute_ranked_query(
 
 
 def _joined(counted: Outcome, found: Outcome) -> Outcome:
-    """What was found, with all that was spent. What was not counted may stand in another place, so it is missing."""
+    """Merges two outcomes with all costs. What was not counted may stand in another place, so it is missing."""
     joined = replace(
         found,
         spent=found.spent or counted.spent,

@@ -56,20 +56,21 @@ from topics.wire.record_slicing import View, data_span
 # the entry is still there is no part of that: whoever has a hit finds that out each time.
 
 BYTES_MAX: Final = 8 * 1024 * 1024
-"""What is kept of all streams. When it is more all is forgotten: what is asked again and again is soon back."""
+"""Size of the cache over all streams. All entries are dropped when it is exceeded: frequent ones soon return. When it
+is more all is forgotten: what is asked again and again is soon back."""
 _LONGEST: Final = 4096
 """Longer entries are copied each time."""
 _STREAM_BYTES: Final = 1000
 _MET_BYTES: Final = 64
 _OVERHEAD_BYTES: Final = 200
-"""What an entry takes besides its text and what is shown of it."""
+"""Bytes of a cached entry besides its text and its shown fields."""
 
 
 _encode = msgspec.json.Encoder().encode
 
 
 class StreamEntryCache:
-    """Those of one stream, as it is described now."""
+    """Cached entries of one stream, under its current description."""
 
     __slots__ = ("_met", "_shown", "_shows", "_store", "description", "epoch", "raws")
 
@@ -110,7 +111,7 @@ class StreamEntryCache:
 
 
 class EntryCache:
-    """Those of all streams."""
+    """Cached entries of all streams."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -135,9 +136,9 @@ class EntryCache:
 
 
 ANSWER_BYTES = 16 * 1024 * 1024
-"""What the entries of one answer may have together; the one that crosses it is the last."""
+"""Bytes of all entries in one answer; the entry that crosses the limit is the last."""
 TURN_BYTES = 1024 * 1024
-"""What is copied before others have their turn."""
+"""Bytes copied before other queries have their turn."""
 
 
 class Fetched(NamedTuple):
@@ -146,7 +147,7 @@ class Fetched(NamedTuple):
     reached: int
     """How many seqs were looked at."""
     seen: StreamEntryCache | None = None
-    """What was shown of them before; None where none of them was."""
+    """The cached entries; None where none is cached."""
 
 
 def fetch_entries(
@@ -228,7 +229,7 @@ def nearby(
     for seq in seqs:
         if not first <= seq <= last:
             span = lookup.find(seq)
-            # What was dropped at the front may end within a run.
+            # Removed entries at the front may end within a run.
             first, last = max(span.first, topic.earliest), span.last
             if not first <= seq <= last:
                 return
@@ -257,7 +258,7 @@ class _RunLookup:
         self._topic = topic
         self._first, self._last = (topic.earliest, topic.head) if topic.origin is None else (1, 0)
         self._known: list[_SeqSpan] = []
-        """What was found, by where it begins."""
+        """Found ranges, by their beginning."""
         self._firsts: list[int] = []
 
     def find(self, seq: int) -> "_SeqSpan":
@@ -472,7 +473,7 @@ def _no_index() -> int:
 
 
 def description_of(topic: Topic) -> Description:
-    """What a stream promises. Raises InvalidRequestError where it promises nothing."""
+    """The description of a stream. Raises InvalidRequestError where it promises nothing."""
     state = stream_of(topic)
     if state is None or state.description is None:
         raise InvalidRequestError("the stream declares no search fields")
@@ -480,7 +481,7 @@ def description_of(topic: Topic) -> Description:
 
 
 def search_config_of(topic: Topic) -> SearchConfig:
-    """What can be searched of a stream. Raises InvalidRequestError where that is nothing."""
+    """The search fields of a stream. Raises InvalidRequestError where that is nothing."""
     state = stream_of(topic)
     description = None if state is None else state.description
     config = None if description is None else description.contract.registry.search_config

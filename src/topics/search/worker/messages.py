@@ -60,7 +60,7 @@ class Hits(msgspec.Struct, array_like=True, frozen=True):
         return Hits(self.seqs[begin:end], self.scores[begin:end], keys)
 
     def only(self, requested: Container[int]) -> "Hits":
-        """Those of some seqs, in the same order."""
+        """The hits with the given seqs, in the same order."""
         chosen = [seq in requested for seq in self.seqs]
         keys = [None if values is None else list(compress(values, chosen)) for values in self.keys]
         return Hits(list(compress(self.seqs, chosen)), list(compress(self.scores, chosen)), keys)
@@ -141,7 +141,7 @@ class SearchQuery(msgspec.Struct, array_like=True, frozen=True, tag="search"):
     ranked: bool = False
     """Whether scores are by rarity."""
     statistics: tuple[int, ...] = ()
-    """What was counted for that (`topics.search.query.score.Statistics`)."""
+    """Counts for the ranking (`topics.search.query.score.Statistics`)."""
 
 
 class CountQuery(msgspec.Struct, array_like=True, frozen=True, tag="count"):
@@ -189,7 +189,7 @@ class AskMessage(_Head, frozen=True):
     is_last: bool = False
     """Of a query that stays: whether no further part follows, as with `More`."""
     owner: str = ""
-    """Whose query it is: questions of different owners are answered in turns."""
+    """The owner of the query: questions of different owners are answered in turns."""
 
 
 class More(_Head, frozen=True):
@@ -244,7 +244,7 @@ class Seek(_Head, frozen=True):
 
 
 class Result(msgspec.Struct, array_like=True, frozen=True):
-    """What an index gives; which of its fields are used is up to the query."""
+    """The answer of an index; the query decides which fields are used."""
 
     hits: Hits = Hits()
     is_full: bool = False
@@ -255,7 +255,7 @@ class Result(msgspec.Struct, array_like=True, frozen=True):
     keys: tuple[str, ...] = ()
     seqs: tuple[int, ...] = ()
     scanned_bytes: int = 0
-    """What a filter, or a query besides its index, looked at."""
+    """Bytes scanned by a filter, or by a query outside its index."""
     scanned: int = 0
     """Entries of these."""
     looked_at: int = 0
@@ -288,7 +288,7 @@ class Answer(_Head, frozen=True):
 
 
 Question = AskMessage | More | Finish | Filter | Seek
-"""What is answered."""
+"""Messages that are answered."""
 Head = Open | Add | Trim | Drop | Close | Question | Answer
 _KINDS: dict[type, Kind] = {
     Open: Kind.OPEN, Add: Kind.ADD, Trim: Kind.TRIM, Drop: Kind.DROP, AskMessage: Kind.ASK, More: Kind.MORE,

@@ -78,7 +78,7 @@ from topics.search.worker.messages import (
 )
 from topics.wire.record_slicing import View, data_parts, head_of, tag_texts, tag_value
 
-# What the search process holds of a stream: its description, and its newest entries as columns, chunk by chunk.
+# State of a stream in the search process: its description, and its newest entries as columns, chunk by chunk.
 
 _DECODERS = 64
 """Sets of fields whose decoders are remembered."""
@@ -181,7 +181,7 @@ class RunningQuery:
         result_cache: ResultCache | None = None,
     ) -> None:
         self.held = held
-        # What is long would take more room than what is found.
+        # A long query would take more room than its result.
         is_short = isinstance(query, SearchQuery) and len(query.q) <= LONGEST_KNOWN
         self._result_cache = result_cache if is_short else None
         self._budget = Budget(now, max(deadline - now(), 0.0), _NO_SCAN_LIMIT)
@@ -245,7 +245,7 @@ class RunningQuery:
         return self._running.enough
 
     def progress(self, looked_up: int = 0, unreadable: str = "") -> Result:
-        """What is told between two parts."""
+        """The report between two parts."""
         return Result(enough=self._running.enough, spent=self._budget.spent, looked_up=looked_up, unreadable=unreadable)
 
     def finish(self, looked_up: int = 0) -> Result:
@@ -420,7 +420,7 @@ def _matching(index_file: IndexFile, held: HeldIndex, predicate: Predicate, head
 
 
 _SEEK_S: Final = 1.0
-"""Who has not found where to read on by then reads on where it was."""
+"""A seek that has no result by then continues where it was."""
 _NO_LIMIT: Final = 1 << 62
 _READ_BYTES: Final = 1 << 20
 _SLICE_S: Final = 0.005
@@ -488,7 +488,7 @@ class Worker:
         except Exception as error:
             # A query that fails must fail alone. What is wrong with a request was told before it came here.
             if isinstance(head, More):
-                # Whoever asked gives up, and nobody finishes it.
+                # The caller gives up, and nobody finishes the query.
                 self._asked.pop(head.asked, None)
             return Answer(head.request, None, f"{type(error).__name__}: {error}")
 

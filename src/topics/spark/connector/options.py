@@ -13,8 +13,8 @@ from typing import Any, Literal
 import msgspec
 
 from topics.log.layout import Layout, check_place
-from topics.model.names import is_server_name, is_topic_name
 from topics.model.settings import SettingsError
+from topics.model.topic_config import is_server_name, is_topic_name
 from topics.spark.segment_reader import GROUP_BYTES
 from topics_protocol.config import DEFAULT_URL
 

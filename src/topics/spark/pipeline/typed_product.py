@@ -13,7 +13,7 @@ import msgspec
 from topics.log.catalog import CatalogTopic
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
-from topics.model.names import is_server_name
+from topics.model.topic_config import is_server_name
 from topics.spark.archive.archive_state import ArchiveState
 from topics.spark.archive.data_files import ArchiveFile, problem_of
 from topics.spark.iceberg.typed_files import (

@@ -14,10 +14,9 @@ from topics.engine.results import AppendResult
 from topics.engine.topic import Topic
 from topics.engine.topic_admin import SystemTopic
 from topics.model.errors import InvalidRequestError, OffsetGoneError, TopicsError
-from topics.model.names import SUBSCRIPTIONS_TOPIC, is_server_name
 from topics.model.records import Batch, Record
 from topics.model.router_rules import DeleteSelector
-from topics.model.topic_config import Durability, TopicConfig
+from topics.model.topic_config import SUBSCRIPTIONS_TOPIC, Durability, TopicConfig, is_server_name
 from topics.streams.stream_state import START, decode_offset, offset_of, read_offset, tail_offset
 from topics.streams.streams import Streams
 from topics.streams.subscriptions.subscription import Link, Owner, Subscription, SubscriptionRequest, literal_prefix

@@ -53,10 +53,10 @@ def check_url(url: str, allow_loopback: bool) -> Target:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise WebhookRejectedError("the webhook's url makes no sense", field="webhook.url") from None
+        raise WebhookRejectedError("the webhook's url is malformed", field="webhook.url") from None
     host = parts.hostname
     if len(url) > _URL_CHARS_MAX or not url.isprintable() or " " in url or not host:
-        raise WebhookRejectedError("the webhook's url makes no sense", field="webhook.url")
+        raise WebhookRejectedError("the webhook's url is malformed", field="webhook.url")
     if parts.scheme not in ("http", "https") or parts.username is not None or parts.password is not None:
         raise WebhookRejectedError("a webhook's url is http or https, without credentials", field="webhook.url")
     loopback = is_loopback_name(host)

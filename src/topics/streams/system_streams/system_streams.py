@@ -8,9 +8,8 @@ import msgspec
 from topics.engine.engine import Engine
 from topics.model.errors import TopicsError
 from topics.model.limits import MIB
-from topics.model.names import METRICS_STREAM
 from topics.model.records import Record
-from topics.model.topic_config import Durability, TopicConfig
+from topics.model.topic_config import METRICS_STREAM, Durability, TopicConfig
 from topics.schema.contract import Contract
 from topics.schema.documents import encode
 from topics.schema.profiles.metrics import SCHEMA, Metrics

@@ -2,8 +2,8 @@ import asyncio
 import gc
 import weakref
 
-from topics.api.v1 import writes
-from topics.api.v1.writes import Deadlines
+from topics.api.v1 import protocol
+from topics.api.v1.protocol import Deadlines
 
 
 class Body:
@@ -32,7 +32,7 @@ def test_only_what_is_not_answered_is_missed() -> None:
         answered = waiting.begin(lambda: reported.append("answered"))
         waiting.begin(lambda: reported.append("late"))
         assert answered.met()
-        await asyncio.sleep(3 * writes._TICK_S)
+        await asyncio.sleep(3 * protocol._TICK_S)
         return reported
 
     assert asyncio.run(missed()) == ["late"]

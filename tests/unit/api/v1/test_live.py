@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from tests.unit.timeless import run
-from topics.api.v1.protocol import cursor_after
+from topics.api.v1.protocol import Deadlines, Pending, cursor_after
 from topics.api.v1.reads import Control, control_event, data_event
-from topics.api.v1.writes import Deadlines, Pending
 
 
 def test_a_cursor_counts_intervals_and_is_always_above_the_given_one() -> None:

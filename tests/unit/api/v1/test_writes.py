@@ -9,7 +9,8 @@ import pytest
 from tests.unit.timeless import run
 from topics.api.app import Call
 from topics.api.auth import ANYONE
-from topics.api.v1.writes import Deadlines, Writes
+from topics.api.v1.protocol import Deadlines
+from topics.api.v1.writes import Writes
 from topics.http.messages import Headers, RequestHead
 from topics.streams.append import Appended
 from topics.streams.streams import Streams

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.conftest import append, killed, open_engine
 from topics.model.errors import InvalidRequestError, TopicsError
-from topics.model.names import SUBSCRIPTIONS_TOPIC
+from topics.model.topic_config import SUBSCRIPTIONS_TOPIC
 from topics.streams.stream_state import START
 from topics.streams.streams import inline_streams
 from topics.streams.subscriptions import subscription_store

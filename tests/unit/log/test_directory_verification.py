@@ -2,8 +2,8 @@ import msgspec
 import pytest
 
 from tests.unit.conftest import append, checkpoint, open_engine
-from topics.log.damage import Chain
 from topics.log.layout import Layout
+from topics.log.replay import Chain
 from topics.log.snapshot_files import DirectoryDraft
 from topics.testing import FakeDisk
 

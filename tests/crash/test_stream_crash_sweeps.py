@@ -188,7 +188,7 @@ def test_a_schema_changes_exactly_where_its_answer_said() -> None:
     ],
     ids=["writing", "producing", "closing", "forking", "evolving"],
 )  # fmt: skip
-def test_a_failed_call_breaks_no_promise(
+def test_streams_keep_their_promises_when_a_call_fails(
     scenario: Callable[[Player], None], check: Callable[[Player], Iterator[str]]
 ) -> None:
     assert_none(promises_broken_by_failures(scenario, check))

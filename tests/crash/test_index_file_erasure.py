@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.crash.test_families_survive_every_stop import LAYOUT, World
+from tests.crash.test_index_build_crash_sweeps import LAYOUT, World
 from topics.log.fs import FileSystem
 from topics.model.router_rules import DeleteSelector, parse_match
 from topics.search.file_index.manifest import IndexManifest, IndexStore

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tests.crash.test_families_survive_every_stop import OPTIONS, World
+from tests.crash.test_index_build_crash_sweeps import OPTIONS, World
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.log.object_store.local_cache import LocalCopies

@@ -18,7 +18,7 @@ from tests.unit.conftest import (
 )
 from tests.unit.routers.conftest import clock, disk, go_on, route
 from topics.engine.engine import Engine
-from topics.engine.retention import EXACT_MAX, forget_below, join, lost_from, remember
+from topics.engine.read import EXACT_MAX, forget_below, join, lost_from, remember
 from topics.model.seq_ranges import LossReason, Tombstone
 from topics.model.topic_config import Discard
 from topics.testing import FakeDisk

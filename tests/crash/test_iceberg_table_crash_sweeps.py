@@ -6,7 +6,7 @@ and once a run has come to its end the table shows what the log has and nothing 
 
 import pytest
 
-from tests.crash.test_the_archive_survives_every_stop import ENDINGS, Files, in_objects, on_disk
+from tests.crash.test_archive_crash_sweeps import ENDINGS, Files, in_objects, on_disk
 from tests.unit.spark.archives import ROOT, archived
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import (

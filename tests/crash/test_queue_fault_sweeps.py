@@ -35,7 +35,7 @@ each_class = pytest.mark.parametrize("durability", [Durability.FSYNC, Durability
 @durable_or_not
 @each_number_of_shards
 @each_scenario
-def test_every_call_may_be_the_last(
+def test_queue_recovers_after_a_stop_at_every_call(
     scenario: queue_scenarios.Scenario, shards: int, leases_durable: bool, durability: Durability
 ) -> None:
     found = sweep_stops(scenario, shards, leases_durable=leases_durable, durability=durability)
@@ -51,7 +51,7 @@ def test_every_call_may_fail(scenario: queue_scenarios.Scenario, shards: int, le
 
 
 # A job that cannot be buried for want of something is tried again a second later. Only the process knows of that
-# second, and the model of these sweeps would take it for a promise. `test_a_shortage_only_delays_burying` has them.
+# second, and the model of these sweeps would take it for a promise. `test_dead_letters_on_full_disk` has them.
 SHORT_OF = [
     pytest.param(scenario, fault, id=f"{scenario.__name__} {fault.name}")
     for scenario in SCENARIOS

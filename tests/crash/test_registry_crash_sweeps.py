@@ -91,7 +91,7 @@ def differences(player: Player, who: str, seen: list[dict[str, Any]]) -> Iterato
 
 
 @pytest.mark.parametrize("scenario", [everything, many])
-def test_the_registry_survives_every_stop(scenario: Scenario) -> None:
+def test_registry_recovers_after_a_stop_at_every_call(scenario: Scenario) -> None:
     assert list(broken_promises(scenario, check)) == []
 
 

@@ -7,7 +7,7 @@ protocol of streams shows.
 
 import pytest
 
-from tests.crash.test_the_archive_survives_every_stop import ENDINGS, Files, in_objects, on_disk
+from tests.crash.test_archive_crash_sweeps import ENDINGS, Files, in_objects, on_disk
 from tests.unit.spark.archives import ROOT
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import every_file

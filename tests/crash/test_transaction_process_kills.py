@@ -87,7 +87,7 @@ def check(folder: Path, reported: set[Step]) -> None:
 
 
 @pytest.mark.parametrize("runs", [4, pytest.param(25, marks=pytest.mark.slow)])
-def test_a_killed_process_keeps_transactions_whole(tmp_path: Path, seed: int, runs: int) -> None:
+def test_transactions_are_atomic_after_a_process_kill(tmp_path: Path, seed: int, runs: int) -> None:
     chance = random.Random(seed)
     reported: set[Step] = set()
     for run in range(runs):
