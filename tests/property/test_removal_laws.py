@@ -158,7 +158,7 @@ def few_is_many() -> Iterator[None]:
     """Whatever is done to many ranges is done to any two."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("topics.engine.delete_export.EXACT_MAX", 1)
-        patch.setattr("topics.engine.delete_export.TOLD_MAX", 2)
+        patch.setattr("topics.engine.delete_export.EXPORTED_MAX", 2)
         yield
 
 

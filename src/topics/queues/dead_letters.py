@@ -195,31 +195,39 @@ class DeadLetters:
         self._create = create
         self._moving: dict[int, set[int]] = {}
         """By topic, the records that a redrive is taking away."""
-        self._creating: dict[str, list[tuple[Topic, Queue, list[int]]]] = {}
+        self._creating: dict[str, list[tuple[Topic, Queue, list[int], Callable[[], None]]]] = {}
         """By name, the dead letter topics on their way, and the burials that wait for each."""
 
     # There
 
-    def bury(self, topic: Topic, queue: Queue, seqs: list[int]) -> None:
-        """Moves jobs that were delivered too often; they are `moving` already."""
+    def bury(self, topic: Topic, queue: Queue, seqs: list[int], then: Callable[[], None] = lambda: None) -> None:
+        """Moves jobs that were delivered too often; they are `moving` already. Calls back once each of them is there,
+        or is to be tried again."""
         # Meanwhile they may have been deleted, or their topic, or its wish to be rid of them.
         seqs = [seq for seq in seqs if queue.jobs.is_live(seq)]
         name = topic.config.dead_letter
         if not seqs or not self._core.exists(topic):
+            then()
             return
         if name is None:
             queue.lease_table.stay(seqs, self._core.steady())
+            then()
             return
         dest = self._core.directory.find(name)
+        if dest is None and not topic.config.auto_create:
+            self._stay(topic, queue, seqs, TopicNotFoundError(name))
+            then()
+            return
         if dest is None or name in self._creating:
-            self._create_and_bury(name, topic, queue, seqs)
+            self._create_and_bury(name, topic, queue, seqs, then)
             return
 
         def cut(outcome: object) -> None:
             if isinstance(outcome, list):
-                self._bury_found(topic, queue, dest, outcome)
+                self._bury_found(topic, queue, dest, outcome, then)
             else:
                 self._stay(topic, queue, seqs, _as_error(outcome))
+                then()
 
         where, reader = plan_cut(topic, seqs), self._core.reader
         if where.cold:
@@ -232,20 +240,23 @@ class DeadLetters:
         else:
             cut(found)
 
-    def _create_and_bury(self, name: str, topic: Topic, queue: Queue, seqs: list[int]) -> None:
+    def _create_and_bury(
+        self, name: str, topic: Topic, queue: Queue, seqs: list[int], then: Callable[[], None]
+    ) -> None:
         waiting = self._creating.get(name)
         if waiting is not None:
-            waiting.append((topic, queue, seqs))
+            waiting.append((topic, queue, seqs, then))
             return
 
         def created(outcome: PutResult | TopicsError) -> None:
             for burial in self._creating.pop(name):
                 if isinstance(outcome, TopicsError):
-                    self._stay(*burial, outcome)
+                    self._stay(*burial[:3], outcome)
+                    burial[3]()
                 else:
                     self.bury(*burial)
 
-        self._creating[name] = [(topic, queue, seqs)]
+        self._creating[name] = [(topic, queue, seqs, then)]
         # As lasting as the queue: a job must not become easier to lose by failing.
         patch = TopicConfigPatch(type=TopicType.LOG, durability=topic.config.durability)
         try:
@@ -253,27 +264,32 @@ class DeadLetters:
         except TopicsError as error:
             created(error)
 
-    def _bury_found(self, topic: Topic, queue: Queue, dest: Topic, found: Found) -> None:
-        for part in _portions(found):
-            self._bury_part(topic, queue, dest, part)
+    def _bury_found(self, topic: Topic, queue: Queue, dest: Topic, found: Found, then: Callable[[], None]) -> None:
+        parts = _portions(found)
+        over = _after(len(parts), then)
+        for part in parts:
+            self._bury_part(topic, queue, dest, part, over)
 
-    def _bury_part(self, topic: Topic, queue: Queue, dest: Topic, part: Found) -> None:
+    def _bury_part(self, topic: Topic, queue: Queue, dest: Topic, part: Found, then: Callable[[], None]) -> None:
         delivered = queue.lease_table.delivered
         seqs = [seq for seq, _ in part]
         records = [_record(parts, stamp(parts.meta, topic.name, delivered.get(seq, 0), seq)) for seq, parts in part]
 
         def done(outcome: Block | TopicsError, timing: CommitTiming) -> None:
             if not isinstance(outcome, TopicsError):
+                then()
                 return
             if len(part) == 1 or not is_schema_refusal(outcome):
                 self._stay(topic, queue, seqs, outcome)
+                then()
                 return
             # A refused job does not hold back the others.
             index = outcome.detail.get("index")
             at = index if isinstance(index, int) else len(part) // 2
-            for some in (part[:at], part[at : at + 1], part[at + 1 :]):
-                if some:
-                    self._bury_part(topic, queue, dest, some)
+            some = [one for one in (part[:at], part[at : at + 1], part[at + 1 :]) if one]
+            over = _after(len(some), then)
+            for one in some:
+                self._bury_part(topic, queue, dest, one, over)
 
         self._mover.move(Move(topic, seqs, dest, records, MoveReason.DEAD_LETTER, done))
 
@@ -370,6 +386,19 @@ class DeadLetters:
         moving.difference_update(seqs if failed else [seq for seq in seqs if not jobs.is_live(seq)])
         if not moving:
             del self._moving[source.id]
+
+
+def _after(count: int, then: Callable[[], None]) -> Callable[[], None]:
+    """A function that does something when it was called so often."""
+    left = count
+
+    def done() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            then()
+
+    return done
 
 
 def _record(parts: RecordParts, meta: bytes | None) -> Record:

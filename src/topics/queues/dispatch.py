@@ -19,7 +19,7 @@ from topics.log.commit_requests import AT_ONCE, CommitTiming
 from topics.log.frame import FrameKind
 from topics.model.errors import CorruptSegmentError, ShuttingDownError, ThrottledError, TopicNotFoundError, TopicsError
 from topics.model.limits import clamp_lease_ms
-from topics.queues.leases import Lease
+from topics.queues.leases import ClaimedJob, Lease
 from topics.queues.queue_frames import Ending, LeaseEvent, encode_claims, encode_lease_change
 from topics.queues.queue_state import (
     Alarms,
@@ -78,8 +78,44 @@ _CLAIM_BYTES = 64 * 1024 * 1024
 _DAMAGED_RETRY_MS = 60_000
 """How long a job that cannot be read is held back: others get their turn, and each try is told again."""
 
-Bury = Callable[[Topic, Queue, list[int]], None]
-"""Moves jobs that were delivered too often to the dead letter topic; they are `leaving` already."""
+Bury = Callable[[Topic, Queue, list[int], Callable[[], None]], None]
+"""Moves jobs that were delivered too often to the dead letter topic; they are `leaving` already. Calls back once each
+of them is there, or stays for now."""
+
+
+class _AfterBurial:
+    """A claim that is answered when the jobs which it found dead are buried. Implements `Demand`."""
+
+    def __init__(self, claim: PollClaim, queue: Queue, give_back: Callable[[Queue, list[Lease]], None]) -> None:
+        self.node, self.lease_ms, self.requested = claim.node, claim.lease_ms, claim.requested
+        self._claim = claim
+        self._queue = queue
+        self._give_back = give_back
+        self._answer: Callable[[], None] | None = None
+        self._buried = False
+
+    def deliver(self, topic: str, jobs: list[ClaimedJob], ready: int, timing: CommitTiming) -> bool:
+        def answer() -> None:
+            if not self._claim.deliver(topic, jobs, self._queue.counters[0], timing):
+                leases = self._queue.lease_table.leases
+                self._give_back(self._queue, [leases[job.seq] for job in jobs if job.seq in leases])
+
+        self._when_buried(answer)
+        return True
+
+    def refuse(self, error: TopicsError) -> None:
+        self._when_buried(lambda: self._claim.refuse(error))
+
+    def _when_buried(self, answer: Callable[[], None]) -> None:
+        if self._buried:
+            answer()
+        else:
+            self._answer = answer
+
+    def buried(self) -> None:
+        self._buried = True
+        if self._answer is not None:
+            self._answer()
 
 
 class _LeaseChange(Change):
@@ -287,13 +323,23 @@ class Dispatcher:
             lease_table.leave_unleased(doomed)
         ready = queue.counters[0]
         damaged, queue.jobs.damaged = queue.jobs.damaged, None
+        held: list[_AfterBurial] = []
+        if doomed:
+            held = [_AfterBurial(demand, queue, self.give_back) for demand in cohort if isinstance(demand, PollClaim)]
+            answers = iter(held)
+            cohort = [next(answers) if isinstance(demand, PollClaim) else demand for demand in cohort]
         for demand, leases in zip(cohort, granted, strict=True):
             if not leases and damaged is not None:
                 demand.refuse(damaged)
             else:
                 self._hand_over(queue, demand, leases, ready)
         if doomed:
-            self._bury(topic, queue, doomed)
+
+            def buried() -> None:
+                for claim in held:
+                    claim.buried()
+
+            self._bury(topic, queue, doomed, buried)
             self.schedule(queue)
 
     def _requested_counts(self, topic: Topic, cohort: Sequence[Demand]) -> list[int]:

@@ -200,6 +200,7 @@ class Queues:
         self._dispatcher = Dispatcher(core, self.alarms, background, self._letters.bury)
         self._acknowledger = Acknowledger(core, self._dispatcher.schedule)
         feature.freed.subscribe(self._dispatcher.schedule)
+        core.topic_removed.subscribe(self._topic_removed)
         core.jobs_delayed.subscribe(feature.delay)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -214,6 +215,12 @@ class Queues:
                 self._dispatcher.end(queue, ShuttingDownError())
 
     # Jobs
+
+    def _topic_removed(self, topic: Topic) -> None:
+        """Claims that wait for their cohort are answered at once."""
+        queue = find_queue(topic)
+        if queue is not None and queue.waiting:
+            self._dispatcher.end(queue, TopicNotFoundError(topic.name))
 
     def claim(self, name: str, request: ClaimRequest, done: ClaimDone) -> Cancel:
         """Leases up to `max` jobs to a node: those that were freed first, then fresh ones, each in the order of seqs.

@@ -14,12 +14,25 @@ from tests.unit.conftest import (
     hold,
     killed,
     move,
+    one,
     open_engine,
     put,
     read,
     values,
 )
-from tests.unit.queues.conftest import DEAD, JOBS, ack, claim, counted, job_seqs, make_queue, nack, produce, redrive
+from tests.unit.queues.conftest import (
+    DEAD,
+    JOBS,
+    ack,
+    ask_claim,
+    claim,
+    counted,
+    job_seqs,
+    make_queue,
+    nack,
+    produce,
+    redrive,
+)
 from topics.engine.engine import Engine
 from topics.model.errors import InvalidRequestError, NotAQueueError, TopicFullError, TopicNotFoundError
 from topics.model.limits import Limits
@@ -117,12 +130,13 @@ def test_a_job_on_its_way_to_the_dead_letters_counts_as_held_back(
     produce(engine, 1, 2)
     fail_once(engine, 1)
     hold(engine)
-    # Nobody has the first job any more, and nobody can be given it.
-    (job,) = claim(engine, 2)
-    assert job.seq == 2
+    # Nobody has the first job any more, and nobody can be given it. The claim is answered when it is buried.
+    answers = ask_claim(engine, 2)
+    assert not answers
     assert (counted(engine), engine.queues.in_flight()) == ((0, 1, 1, 0), 1)
     assert engine.queues.list_leases(JOBS).leases[0].seq == 2
     flush(engine)
+    assert job_seqs(one(answers, ClaimResult).jobs) == [2]
     assert (counted(engine), engine.queues.in_flight()) == ((0, 1, 0, 1), 1)
 
 
@@ -332,3 +346,72 @@ def test_a_dead_letter_topic_that_was_deleted_is_made_again(engine: Engine) -> N
         assert values(engine, DEAD) == [value]
         drop(engine, DEAD)
     assert counted(engine) == (0, 0, 0, 2)
+
+
+@shards
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("durability", [DISK, FSYNC])
+@pytest.mark.parametrize("leases_durable", [False, True])
+def test_a_claim_is_answered_when_the_jobs_it_found_dead_are_buried(
+    disk: FakeDisk, clock: ManualClock, wal_shards: int, exists: bool, durability: Durability, leases_durable: bool
+) -> None:
+    engine = open_queue(disk, clock, wal_shards, durability=durability, leases_durable=leases_durable)
+    if exists:
+        put(engine, DEAD, durability=durability)
+    produce(engine, "dead", "alive")
+    fail_once(engine, 1)
+    answers: list[tuple[object, list[object], int, int, int]] = []
+
+    def answered(outcome: object) -> None:
+        counts = engine.info(JOBS)
+        assert counts.queue is not None
+        answers.append((outcome, values(engine, DEAD), counts.count, counts.queue.ready, counts.queue.in_flight))
+
+    hold(engine)
+    engine.queues.claim(JOBS, ClaimRequest(node="a", max=2), answered)
+    assert not answers
+    while not answers:
+        flush(engine)
+        hold(engine)
+    flush(engine)
+    ((outcome, dead, count, ready, in_flight),) = answers
+    assert isinstance(outcome, ClaimResult) and [job.seq for job in outcome.jobs] == [2]
+    assert (dead, count, ready, in_flight, outcome.ready) == (["dead"], 1, 0, 1, 0)
+
+
+def test_a_claim_that_is_taken_back_while_jobs_are_buried_gives_its_jobs_back(engine: Engine) -> None:
+    make_queue(engine, max_deliveries=1, dead_letter=DEAD)
+    produce(engine, "dead", "alive")
+    fail_once(engine, 1)
+    hold(engine)
+    answers: list[object] = []
+    cancel = engine.queues.claim(JOBS, ClaimRequest(node="a", max=2), answers.append)
+    cancel()
+    while read_or_none(engine) is None:
+        flush(engine)
+        hold(engine)
+    flush(engine)
+    assert not answers
+    info = engine.info(JOBS).queue
+    assert info is not None and (info.ready, info.in_flight) == (1, 0)
+
+
+def read_or_none(engine: Engine) -> list[object] | None:
+    try:
+        return values(engine, DEAD) or None
+    except TopicNotFoundError:
+        return None
+
+
+def test_dead_letters_respect_auto_create(engine: Engine, clock: ManualClock) -> None:
+    make_queue(engine, max_deliveries=1, dead_letter=DEAD, auto_create=False)
+    produce(engine, "dead")
+    fail_once(engine, 1)
+    assert claim(engine) == []
+    with pytest.raises(TopicNotFoundError):
+        read(engine, DEAD)
+    assert engine.info(JOBS).count == 1
+    put(engine, DEAD)
+    clock.advance(1000)
+    claim(engine)
+    assert values(engine, DEAD) == ["dead"]

@@ -267,3 +267,11 @@ def test_only_one_alarm_waits_for_a_queue(engine: Engine, clock: ManualClock) ->
     alarms = [alarm for _, _, alarm in engine.queues.alarms._heap if alarm.action is not None]
     assert len(alarms) == 1
     assert len(hands.got) == 90
+
+
+def test_a_claim_that_waits_for_its_cohort_learns_of_the_end_of_its_topic_at_once(engine: Engine) -> None:
+    make_queue(engine, claim_jitter_ms=5000)
+    answers = ask_claim(engine)
+    assert not answers
+    drop(engine, JOBS)
+    assert [type(answer) for answer in answers] == [TopicNotFoundError]

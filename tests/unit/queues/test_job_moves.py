@@ -19,7 +19,7 @@ from tests.unit.conftest import (
     topic,
     values,
 )
-from tests.unit.queues.conftest import DEAD, JOBS, claim, counted, make_queue, nack, produce
+from tests.unit.queues.conftest import DEAD, JOBS, ask_claim, claim, counted, make_queue, nack, produce
 from topics.engine.engine import Engine
 from topics.engine.results import DropResult
 from topics.log.frame import FrameKind
@@ -46,7 +46,7 @@ def test_in_one_shard_both_halves_are_one_write(disk: FakeDisk, clock: ManualClo
     engine = dying_jobs(disk, clock, shards=1, durability=FSYNC)
     writer = engine.core.shards[0].writer
     commits, before = writer.commits, len(logged(engine))
-    claim(engine)
+    ask_claim(engine)
     assert logged(engine)[before:] == [FrameKind.ARRIVAL, FrameKind.DEPARTURE]
     assert writer.commits == commits + 1
 
@@ -54,7 +54,7 @@ def test_in_one_shard_both_halves_are_one_write(disk: FakeDisk, clock: ManualClo
 def test_in_two_shards_the_arrival_is_synced_before_the_departure(disk: FakeDisk, clock: ManualClock) -> None:
     engine = dying_jobs(disk, clock)
     hold(engine)
-    claim(engine)
+    ask_claim(engine)
     there, here = topic(engine, DEAD).shard, topic(engine, JOBS).shard
     assert values(engine, JOBS) == [0, 1]
     syncs = engine.core.shards[there].writer.syncs
@@ -71,7 +71,7 @@ def test_in_two_shards_the_arrival_is_synced_before_the_departure(disk: FakeDisk
 def test_a_start_makes_up_for_a_missing_departure(disk: FakeDisk, clock: ManualClock) -> None:
     engine = dying_jobs(disk, clock)
     hold(engine)
-    claim(engine)
+    ask_claim(engine)
     committers(engine)[topic(engine, DEAD).shard].flush()
     again = open_engine(killed(disk), clock, wal_shards=SHARDS)
     assert (values(again, JOBS), values(again, DEAD), counted(again)) == ([], [0, 1], (0, 0, 0, 2))
@@ -81,7 +81,7 @@ def test_a_start_makes_up_for_a_missing_departure(disk: FakeDisk, clock: ManualC
 def test_a_checkpoint_waits_for_the_second_half(disk: FakeDisk, clock: ManualClock) -> None:
     engine = dying_jobs(disk, clock)
     hold(engine)
-    claim(engine)
+    ask_claim(engine)
     closed: list[bool] = []
     engine.core.cross_shard_gate.close(lambda: closed.append(True))
     committers(engine)[topic(engine, DEAD).shard].flush()
@@ -94,7 +94,7 @@ def test_a_checkpoint_waits_for_the_second_half(disk: FakeDisk, clock: ManualClo
 def test_a_move_that_comes_during_a_checkpoint_waits_for_it(disk: FakeDisk, clock: ManualClock) -> None:
     engine = dying_jobs(disk, clock)
     engine.core.cross_shard_gate.close(lambda: None)
-    claim(engine)
+    ask_claim(engine)
     assert (values(engine, JOBS), values(engine, DEAD)) == ([0, 1], [])
     assert claim(engine) == []
     engine.core.cross_shard_gate.reopen()
@@ -105,7 +105,7 @@ def test_a_move_that_comes_during_a_checkpoint_waits_for_it(disk: FakeDisk, cloc
 def test_a_source_deleted_meanwhile_takes_nothing_with_it(disk: FakeDisk, clock: ManualClock) -> None:
     engine = dying_jobs(disk, clock)
     hold(engine)
-    claim(engine)
+    ask_claim(engine)
     dropped = ask_drop(engine, JOBS)
     committers(engine)[topic(engine, DEAD).shard].flush()
     flush(engine)
@@ -118,13 +118,13 @@ def test_a_source_deleted_meanwhile_takes_nothing_with_it(disk: FakeDisk, clock:
 def test_a_destination_deleted_before_it_began_is_a_move_that_failed(disk: FakeDisk, clock: ManualClock) -> None:
     engine = dying_jobs(disk, clock)
     engine.core.cross_shard_gate.close(lambda: None)
-    claim(engine)
+    ask_claim(engine)
     ask_drop(engine, DEAD)
     engine.core.cross_shard_gate.reopen()
     assert values(engine, JOBS) == [0, 1]
     assert counted(engine) == (0, 0, 2, 0)
     clock.advance(1000)
-    claim(engine)
+    ask_claim(engine)
     assert values(engine, DEAD) == [0, 1]
 
 
@@ -133,7 +133,7 @@ def test_records_deleted_meanwhile_are_moved_all_the_same_and_not_counted_twice(
 ) -> None:
     engine = dying_jobs(disk, clock)
     hold(engine)
-    claim(engine)
+    ask_claim(engine)
     answers: list[object] = []
     committers(engine)[topic(engine, DEAD).shard].flush()
     flush(engine)
@@ -145,7 +145,7 @@ def test_records_deleted_meanwhile_are_moved_all_the_same_and_not_counted_twice(
 @pytest.mark.parametrize("shards", [1, 2])
 def test_two_redrives_at_once_move_nothing_twice(disk: FakeDisk, clock: ManualClock, shards: int) -> None:
     engine = dying_jobs(disk, clock, shards, count=4)
-    claim(engine)
+    ask_claim(engine)
     hold(engine)
     answers: list[object] = []
     for _ in range(2):
@@ -160,7 +160,7 @@ def test_two_redrives_at_once_move_nothing_twice(disk: FakeDisk, clock: ManualCl
 def test_a_job_is_not_claimed_while_it_is_on_its_way_out(disk: FakeDisk, clock: ManualClock) -> None:
     engine = dying_jobs(disk, clock)
     hold(engine)
-    claim(engine)
+    ask_claim(engine)
     clock.advance(100_000)
     assert claim(engine, 5) == []
     flush(engine)
