@@ -481,7 +481,12 @@ class Api:
         engine = self._engine
         route = match.route
         if route.ops:
-            route.handler(exchange)  # type: ignore[arg-type]
+            try:
+                if match.key is not ANYONE and route.scopes:
+                    self._check_inflight(match.key)
+                route.handler(exchange)  # type: ignore[arg-type]
+            except ThrottledError as error:
+                refuse(exchange, error, self._clock.monotonic())
             return
         if engine is None:
             refuse(exchange, NotReadyError(self.replay_progress), self._clock.monotonic())
@@ -540,14 +545,17 @@ class Api:
 
     def _count_in(self, call: Call) -> None:
         key = call.key
-        if self._inflight_max and key.inflight >= self._inflight_max:
-            raise ThrottledError.over_cap("max_inflight_per_key", self._inflight_max)
+        self._check_inflight(key)
         key.inflight += 1
 
         def count_out() -> None:
             key.inflight -= 1
 
         call.set_on_done(count_out)
+
+    def _check_inflight(self, key: Key) -> None:
+        if self._inflight_max and key.inflight >= self._inflight_max:
+            raise ThrottledError.over_cap("max_inflight_per_key", self._inflight_max)
 
     def _refusal(self, error: TopicsError, path: str) -> Refusal:
         status, body = refusal_of(error, path)

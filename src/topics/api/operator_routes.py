@@ -24,6 +24,7 @@ from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
 from topics.model.errors import NotReadyError, ShuttingDownError, quoted
 from topics.system.clock import Clock
+from topics.system.fair_scheduler import Task
 from topics.system.process import process_numbers
 from topics_protocol import __version__
 from topics_protocol.v0 import HealthAnswer, KeyAnswer, PipelineAnswer, ReadyAnswer, SelfAnswer
@@ -198,7 +199,8 @@ class OpsHandlers:
             webhook_failures=0 if self._webhooks is None else self._webhooks.failures,
             search=self._streams.search_stats(),
         )
-        prefixes = match_of(exchange.head).key.prefixes
+        key = match_of(exchange.head).key
+        prefixes = key.prefixes
         snapshot = Snapshot(state, engine, self.http, self.pipeline_state(), prefixes)
         snapshot.route_counters, snapshot.process = self.api.route_counters, process_numbers()
         snapshot.by_topic = parse_query(exchange.head.query).get("topics", "").lower() not in ("false", "0")
@@ -207,7 +209,7 @@ class OpsHandlers:
         else:
             task = scrape(exchange, snapshot.text_pieces(), CONTENT_TYPE)
         # One scrape after the other: a client that scrapes without end slows down other scrapes only.
-        exchange.run(task, self)
+        exchange.run(_counted(task, key), self)
 
     def pipeline(self, exchange: Exchange) -> None:
         exchange.respond(200, _encode(pipeline_for(match_of(exchange.head).key, self.pipeline_state())))
@@ -274,3 +276,12 @@ def no_pipeline() -> PipelineAnswer:
 
 def _ops(path: str, handler: Callable[[Exchange], None], operation: Operation | None = None) -> Route:
     return Route("GET", path, handler, ops=True, open=True, probe=True, operation=operation)
+
+
+def _counted(task: Task, key: Key) -> Task:
+    """The task, as a request in flight of its key."""
+    key.inflight += 1
+    try:
+        yield from task
+    finally:
+        key.inflight -= 1

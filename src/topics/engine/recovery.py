@@ -173,8 +173,11 @@ class Recovery:
         self._positions = positions
         for shard in self._shard_folders():
             ShardReader(self._fs, self._core.layout.shard(shard), self._same_boot).secure()
+        # All of it before the first frame is read: progress never goes back.
         for shard in self._shard_folders():
-            self._replay(shard, positions.get(shard, WalPosition(shard, 1, 1)))
+            self._log_total += self._shard_reader(shard).size_from(self._position(shard).file)
+        for shard in self._shard_folders():
+            self._replay(shard, self._position(shard))
         for position in positions.values():
             self.ends.setdefault(position.shard, ShardEnd(position.lsn, position.file, None, 0))
         if head is not None and head.shard_count != len(self._core.shards):
@@ -292,11 +295,15 @@ class Recovery:
             return []
         return sorted(number for name in names if (number := number_in(name, "shard-", "")) is not None)
 
+    def _position(self, shard: int) -> WalPosition:
+        return self._positions.get(shard, WalPosition(shard, 1, 1))
+
+    def _shard_reader(self, shard: int) -> ShardReader:
+        return ShardReader(self._fs, self._core.layout.shard(shard), self._same_boot, self._count)
+
     def _replay(self, shard: int, position: WalPosition) -> None:
-        reader = ShardReader(self._fs, self._core.layout.shard(shard), self._same_boot, self._count)
-        self._log_total += reader.size_from(position.file)
         try:
-            end = reader.replay(position.file, position.lsn, self._apply)
+            end = self._shard_reader(shard).replay(position.file, position.lsn, self._apply)
         except LogDamaged as damage:
             raise DamageError([damage.finding]) from damage
         self.ends[shard] = end

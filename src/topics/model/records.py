@@ -192,6 +192,8 @@ def _check_record(index: int, record: Record, limits: Limits) -> None:
 
 def _check_key(key: str, max_chars: int) -> None:
     field = "idempotency_key"
+    if not key:
+        raise InvalidRequestError(f"{field}: is empty. Leave it out to append without a key.", field=field)
     if _utf8_bytes(key, field) and len(key) > max_chars:
         raise InvalidRequestError(
             f"{field}: has {len(key)} characters, at most {max_chars} are allowed", field=field, chars=len(key),

@@ -80,6 +80,8 @@ def test_nodes_tags_and_meta(api: httpx.Client, name: str) -> None:
         ({"records": [{"data": 1, "meta": {str(n): "" for n in range(65)}}]}, "invalid_request"),
         ({"records": [{"data": 1}], "idempotency_key": "x" * 257}, "invalid_request"),
         ({"records": [{"data": 1}], "idempotency_key": 5}, "invalid_request"),
+        ({"records": [{"data": 1}], "idempotency_key": ""}, "invalid_request"),
+        ({"records": [{"data": 1}, {"data": 2}], "idempotency_key": ""}, "invalid_request"),
         ({"records": [{"data": 1}], "create": "yes"}, "invalid_request"),
         ({"records": [{"data": 1}], "config": {"ttl_ms": -1}}, "invalid_request"),
         ({"records": [{"data": 1}], "config": 5}, "invalid_request"),

@@ -162,8 +162,12 @@ def test_a_key_has_a_limit_of_requests_at_once(tmp_path: Path) -> None:
             if answer.status_code != 200:
                 break
         assert refused(answer, 429, "throttled") == {"limit": "max_inflight_per_key", "max": 1}
+        assert refused(second.get("/v0/metrics"), 429, "throttled") == {"limit": "max_inflight_per_key", "max": 1}
+        assert other.get("/v0/metrics").is_success
         assert other.post("/v0/topics/t", json=ONE).is_success
         waiting.join(40.0)
         assert answers[0].json()["records"][0]["$seq"] == 2
         # The slot is free again.
         assert second.get("/v0/topics/t").status_code == 200
+        for _ in range(3):
+            assert second.get("/v0/metrics").status_code == 200

@@ -1,12 +1,15 @@
 """PUT, GET, list and DELETE of topics: each field, default, clamp, status and refusal."""
 
 import base64
+import json
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
 
 from tests.http.api.conftest import Append, refused
+from topics.api.v0.request_parsing import read_cursor, write_cursor
 
 DEFAULTS: dict[str, Any] = {
     "type": "log", "ttl_ms": 0, "cap_records": 0, "cap_bytes": 0, "discard": "old", "durable": False,
@@ -177,7 +180,16 @@ def test_pages_of_topics_by_name(api: httpx.Client, name: str) -> None:
         if "next_cursor" not in page:
             break
         cursor = page["next_cursor"]
+        assert quote(cursor, safe="") == cursor
     assert seen == [f"{name}:{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("after", ["a>", "a?>>", "ab", "abc", "a" * 255])
+def test_a_list_cursor_is_safe_in_a_url_and_one_of_an_earlier_release_is_read(after: str) -> None:
+    cursor = write_cursor(after)
+    assert quote(cursor, safe="") == cursor and read_cursor(cursor) == after
+    earlier = base64.b64encode(json.dumps({"after": after}).encode()).decode()
+    assert read_cursor(earlier) == read_cursor(earlier.replace("+", " ")) == after
 
 
 @pytest.mark.parametrize(("size", "count"), [("0", 1), ("1", 1), ("2000", 3), ("", 3)])

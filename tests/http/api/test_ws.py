@@ -240,7 +240,7 @@ def test_a_loss_is_told_before_what_follows_it(socket: Socket, name: str, api: h
     append(1, 2, 3, 4)
     socket.ask(subscribe(name))
     assert socket.frame() == {
-        "op": "tombstone", "topic": name, "reason": "from_seq_too_old", "gap_from": 1, "gap_to": 2,
+        "op": "tombstone", "topic": name, "reason": "cap", "gap_from": 1, "gap_to": 2,
         "earliest_seq": 3, "head_seq": 4,
     }  # fmt: skip
     assert [record["$seq"] for record in socket.records(2)] == [3, 4]

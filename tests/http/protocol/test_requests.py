@@ -251,6 +251,7 @@ def test_what_is_malformed_is_refused(loops: Loops, name: str) -> None:
     ("request_bytes", "status", "code"),
     [
         (b"GET / HTTP/2.0\r\nhost: x\r\n\r\n", 505, "unsupported_version"),
+        (b"GET / HTTP/1.2\r\nhost: x\r\n\r\n", 505, "unsupported_version"),
         (b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n", 501, "unsupported_method"),
         (get("/", "transfer-encoding: gzip", method="POST"), 501, "unsupported_transfer_encoding"),
         (get("/", "transfer-encoding: gzip, chunked", method="POST"), 501, "unsupported_transfer_encoding"),

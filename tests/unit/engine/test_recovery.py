@@ -532,10 +532,11 @@ def test_logs_of_shards_no_longer_used_are_removed(disk: FakeDisk) -> None:
 # Progress
 
 
-def test_progress_is_told_and_ends_with_one(disk: FakeDisk) -> None:
-    engine = open_engine(disk, wal_file_bytes=4096)
+@pytest.mark.parametrize("wal_shards", [1, 4])
+def test_progress_is_told_and_ends_with_one(disk: FakeDisk, wal_shards: int) -> None:
+    engine = open_engine(disk, wal_file_bytes=4096, wal_shards=wal_shards)
     for number in range(50):
-        append(engine, "t", "x" * 100, number)
+        append(engine, f"t{number % 7}", "x" * 100, number)
     reported: list[float] = []
     open_engine(killed(disk), progress=reported.append)
     assert len(reported) > 10

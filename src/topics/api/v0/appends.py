@@ -101,8 +101,7 @@ def encode_singles(outcome: AppendResult, befores: Sequence[bytes], spent_s: Seq
 
 
 def with_key(batch: Batch, key: str | None) -> Batch:
-    """The batch with this idempotency key; an empty one is none."""
-    key = key or None
+    """The batch with this idempotency key."""
     return batch if batch.idempotency_key == key else replace(batch, idempotency_key=key)
 
 

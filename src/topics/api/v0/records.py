@@ -90,9 +90,10 @@ def _answer_append(call: Call, outcome: AppendResult | TopicsError) -> None:
 def _with_key(call: Call, batch: Batch) -> Batch:
     """The batch with the key that counts: its own, or that of the head."""
     headers = call.exchange.head.headers
-    if batch.idempotency_key is not None:
-        return with_key(batch, batch.idempotency_key)
-    return with_key(batch, headers.get("idempotency-key")) if b"idempotency-key" in headers.first else batch
+    if batch.idempotency_key is not None or b"idempotency-key" not in headers.first:
+        return batch
+    # An empty header is none.
+    return with_key(batch, headers.get("idempotency-key") or None)
 
 
 class DiffSource(Projection, frozen=True, kw_only=True):

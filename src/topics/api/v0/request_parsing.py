@@ -80,13 +80,16 @@ def read_cursor(text: str) -> str:
     if not text:
         return ""
     try:
-        return _decode_cursor(base64.b64decode(text, validate=True)).after
+        # A cursor of an earlier release is in the standard alphabet and padded; a plus may have come as a space.
+        standard = text.replace("-", "+").replace("_", "/").replace(" ", "+").rstrip("=")
+        return _decode_cursor(base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)).after
     except (ValueError, binascii.Error, msgspec.DecodeError) as error:
         raise InvalidRequestError("query cursor: it is not one that a list gave out", field="cursor") from error
 
 
 def write_cursor(name: str) -> str:
-    return base64.b64encode(_encode(PageCursor(name))).decode()
+    """The cursor of a page that ends with a name. It needs no encoding in a URL."""
+    return base64.urlsafe_b64encode(_encode(PageCursor(name))).rstrip(b"=").decode()
 
 
 # Where a diff begins that names a time, or a number of records, instead of a cursor.

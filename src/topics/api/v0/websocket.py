@@ -23,7 +23,7 @@ from topics.api.chunked_response import is_heavy, preencode
 from topics.api.error_responses import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
 from topics.api.live import Frame, Live, RunQueue, Sink, Subscription
 from topics.api.live.watch_sessions import BEFORE_ALL
-from topics.api.v0.appends import encode_singles, with_config_of, with_key
+from topics.api.v0.appends import encode_singles, with_config_of
 from topics.api.v0.websocket_messages import (
     BadCommand,
     Publish,
@@ -49,7 +49,7 @@ from topics.http.websocket.message_reader import HandshakeError, read_handshake,
 from topics.http.websocket.socket import WebSocket
 from topics.model.errors import InvalidRequestError, ShuttingDownError, TopicsError
 from topics.model.limits import KIB
-from topics.model.records import check_batch, single_record
+from topics.model.records import Batch, check_batch, single_record
 from topics.model.topic_config import check_inline_config
 from topics.system.fair_scheduler import Task
 from topics_protocol.websocket_frames import Ping, Position, RequestId, Subscribe, Unsubscribe
@@ -332,7 +332,7 @@ class Session(Sink):
             if command.config is not None and self._strict:
                 check_inline_config(text)
             self._check(Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN, command.topic)
-            batch = with_key(command, command.idempotency_key)
+            batch: Batch = command
             if self.key is not ANYONE and command.config is not None:
                 batch = with_config_of(self.key, self._engine, command.topic, batch)
             done = partial(self._published, command, len(text), reply, started)

@@ -55,8 +55,9 @@ class WsFraming:
         )
 
     def tombstone(self, topic: str, tombstone: Tombstone, reason: str, cursor: int) -> bytes:
+        # Also at the connect: `from_seq_too_old` is a word of event streams.
         frame = TombstoneFrame(
-            topic=topic, reason=reason, gap_from=tombstone.gap_from, gap_to=tombstone.gap_to,
+            topic=topic, reason=tombstone.reason.value, gap_from=tombstone.gap_from, gap_to=tombstone.gap_to,
             earliest_seq=tombstone.earliest_seq, head_seq=tombstone.head_seq,
         )  # fmt: skip
         return text_frame(_encode(frame))

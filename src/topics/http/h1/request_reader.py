@@ -22,6 +22,7 @@ _SMALL_BYTES = 16 * 1024
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _PREFACE_FOUND = "Pause on PRI/Upgrade"
+_VERSION_UNKNOWN = "Invalid HTTP version"
 """The parser's message for it."""
 
 # The parser gives the method as new bytes each time.
@@ -136,6 +137,8 @@ class RequestReader:
             if str(error) == _PREFACE_FOUND and self._limits.http2 and not self.progress:
                 # The parser stops at the end of the preface, of which earlier pieces may have held the beginning.
                 raise Http2Preface(bytes(data[len(HTTP2_PREFACE) - self._idle_bytes :])) from None
+            if str(error) == _VERSION_UNKNOWN:
+                raise HttpError(Fault.UNSUPPORTED_VERSION) from None
             raise HttpError(Fault.MALFORMED, f"{Fault.MALFORMED.value[1]}: {error}") from None
         if self.progress != before:
             self._idle_bytes = 0
