@@ -23,7 +23,7 @@ def test_an_operation_costs_time_and_bytes() -> None:
     assert max(read.log_bytes) == 0
 
 
-def test_the_least_of_both_sides_is_told() -> None:
+def test_the_least_of_both_sides_is_reported() -> None:
     append = OPERATIONS[0]
     there, here = Cost([20.0, 40.0], [260.0, 260.0]), Cost([30.0, 10.0], [250.0, 250.0])
     text = report(Console(quiet=True), [append], {append.key: [there, here]}, rounds=2)

@@ -32,7 +32,7 @@ def run(entries: int, p50: float) -> Run:
     return found
 
 
-def test_the_report_tells_the_aims_and_how_things_grow() -> None:
+def test_the_report_reports_the_aims_and_how_things_grow() -> None:
     few, many = run(100, 2.0), run(1000, 11.0)
     few.peers = {"other": Peer({"exact": 4.0}, 5.0, 100)}
     many.measured, many.disturbed = 3, 2

@@ -90,7 +90,7 @@ def test_a_server_that_breaks_off_is_an_error(target: Running, load: Load) -> No
 
 @pytest.mark.parametrize("speaker", [Topics("disk"), Streams("/v1/stream")], ids=["topics", "streams"])
 @pytest.mark.parametrize("records", [1, 100])
-def test_a_request_over_http_is_as_long_as_it_says(speaker: Speaker, records: int) -> None:
+def test_a_request_over_http_is_as_long_as_it_states(speaker: Speaker, records: int) -> None:
     head, _, body = speaker.append("place", records).partition("\r\n\r\n")
     assert f"content-length: {len(body)}" in head.lower()
     assert body.count("~") == records

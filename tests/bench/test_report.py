@@ -53,13 +53,13 @@ def test_the_lone_writer_is_judged_by_its_latency(p50_ms: float, verdict: str) -
     assert f"Aims: {verdict} met." in made(results)
 
 
-def test_a_generator_without_time_left_is_told() -> None:
+def test_a_generator_without_time_left_is_reported() -> None:
     results = Results((ONE,), 0)
     results.add("topics-disk", ONE.key, result(1.0, generator=0.96))
     assert "measured itself, in: topics-disk append-1@16" in made(results)
 
 
-def test_a_machine_that_was_not_quiet_is_told() -> None:
+def test_a_machine_that_was_not_quiet_is_reported() -> None:
     sheet = Sheet(quiet())
     sheet.noise([0.1, 0.5, 0.6])
     assert "in 2 of 3 measurements, 50% in the median" in sheet.text
@@ -68,7 +68,7 @@ def test_a_machine_that_was_not_quiet_is_told() -> None:
     assert calm.text == ""
 
 
-def test_who_was_left_out_is_told() -> None:
+def test_who_was_left_out_is_notified() -> None:
     results = Results((ONE,), 0)
     results.add("topics-disk", ONE.key, result(1.0))
     results.left_out["NATS"] = "it is not installed"

@@ -40,7 +40,7 @@ def test_sqlite_answers_all_of_them() -> None:
     assert ask_sqlite(encoded(COUNT)).keys() == {kind.name for kind in KINDS}
 
 
-def test_the_report_says_what_to_doubt() -> None:
+def test_the_report_states_what_to_doubt() -> None:
     size = Size(
         10, [Row("exact", {"1 client": 1.0}, 0.5)], {"SQLite": {"exact": 2.0}, "other": {}}, measured=1, disturbed=1
     )

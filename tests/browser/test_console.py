@@ -185,7 +185,7 @@ def test_a_queue_shows_who_holds_what_and_gives_it_back(browser: Browser, sample
         assert api.get("/v0/topics/failed").json()["count"] == 0
 
 
-def test_routers_are_a_graph_and_say_what_holds_them_up(browser: Browser, sampled: LiveServer) -> None:
+def test_routers_are_a_graph_and_state_what_holds_them_up(browser: Browser, sampled: LiveServer) -> None:
     with visit(browser, f"{sampled.url}/console#/routers") as page:
         expect(page.locator("svg.graph a")).to_have_count(5)
         expect(page.locator("g.edge.blocked text")).to_have_text("held up: topic_full")

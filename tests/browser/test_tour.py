@@ -12,7 +12,7 @@ from tools.demo import Demo
 from tools.demo_data import flights, webhooks
 
 
-def test_every_stop_of_the_tour_shows_what_it_says(browser: Browser, tmp_path: Path) -> None:
+def test_every_stop_of_the_tour_shows_what_it_states(browser: Browser, tmp_path: Path) -> None:
     stops = [(cells[0].strip("`"), cells[2].strip("`")) for cells in rows(read("docs/tour.md")) if len(cells) == 3]
     assert len(stops) > 7
     with LiveServer(tmp_path) as live:

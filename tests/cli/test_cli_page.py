@@ -39,7 +39,7 @@ def fits(expected: str, seen: str) -> bool:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/cli.md"])
-def test_every_example_runs_and_prints_what_it_says(page: str, tmp_path: Path) -> None:
+def test_every_example_runs_and_prints_what_it_states(page: str, tmp_path: Path) -> None:
     (tmp_path / "server").mkdir()
     home = tmp_path / "home"
     (home / "bin").mkdir(parents=True)

@@ -98,14 +98,14 @@ def test_what_is_saved_is_loaded(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "content", [b"x = [", b"\xff", b"contexts = 1", b"[contexts.a]\nurl = 1", b"[contexts]\na = 1"]
 )
-def test_a_file_that_makes_no_sense(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_malformed(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(content)
     with pytest.raises(CommandError, match="cannot be understood"):
         load_contexts(path)
 
 
-def test_what_the_file_does_not_know_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_file_does_not_know_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.toml"
     path.write_text('curent = "a"\n[contexts.a]\nurl = "http://a"\napikey = "k"\n')
     assert load_contexts(path).contexts == {"a": Context("http://a")}

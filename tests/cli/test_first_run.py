@@ -109,7 +109,7 @@ def test_an_installation_shows_packages_sizes_and_times(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
-def test_an_installation_that_fails_says_so(tmp_path: Path) -> None:
+def test_an_installation_that_fails_reports_it(tmp_path: Path) -> None:
     done = install(tmp_path, "echo 'no such package' >&2; exit 1")
     assert done.returncode == 1
     assert "no such package" in done.stderr

@@ -64,7 +64,7 @@ def test_a_follower_survives_restarts_and_kills(tmp_path: Path) -> None:
             assert follower.process.poll() is None
 
 
-def test_a_follower_tells_what_was_lost(tmp_path: Path) -> None:
+def test_a_follower_reports_what_was_lost(tmp_path: Path) -> None:
     with LiveServer(tmp_path, drain_ms="100") as server, Client(server.url) as client:
         client.append("log", 1)
         with following("tail", "log", "-f", "-o", "json", env=environment(tmp_path, server.url)) as follower:
@@ -92,7 +92,7 @@ def test_a_topic_that_is_deleted_ends_it(tmp_path: Path) -> None:
             assert follower.process.wait(PATIENCE_S) == 1
 
 
-def test_a_topic_that_was_made_again_while_it_waited_is_told_and_read_from_its_beginning(tmp_path: Path) -> None:
+def test_a_topic_that_was_made_again_while_it_waited_is_reported_and_read_from_its_beginning(tmp_path: Path) -> None:
     with LiveServer(tmp_path, drain_ms="100") as server, Client(server.url) as client:
         client.append_many("log", [1, 2, 3])
         with following("tail", "log", "-f", env=environment(tmp_path, server.url)) as follower:

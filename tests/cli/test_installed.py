@@ -201,7 +201,7 @@ def test_the_command_line_starts(empty: dict[str, str], tmp_path: Path) -> None:
     assert by_script.stdout == f"topics {__version__}\n"
 
 
-def test_every_module_that_does_not_say_it_needs_spark_imports(empty: dict[str, str], tmp_path: Path) -> None:
+def test_every_module_that_does_not_state_it_needs_spark_imports(empty: dict[str, str], tmp_path: Path) -> None:
     source = ROOT / "src"
     modules = []
     for path in sorted(source.rglob("*.py")):
@@ -226,7 +226,7 @@ def test_every_module_that_does_not_say_it_needs_spark_imports(empty: dict[str, 
         "import orders x.parquet --format parquet",
     ],
 )
-def test_what_needs_spark_says_so_in_one_line(empty: dict[str, str], tmp_path: Path, command: str) -> None:
+def test_what_needs_spark_reports_it_in_one_line(empty: dict[str, str], tmp_path: Path, command: str) -> None:
     done = topics(empty, tmp_path, *command.split())
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1

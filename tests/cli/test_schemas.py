@@ -100,7 +100,7 @@ def test_hits_are_printed_like_records(env: dict[str, str], logs: str) -> None:
     assert table.out == "SERVICE  MS\nb        70\n"
 
 
-def test_what_is_left_out_is_told_beside_the_hits(env: dict[str, str], client: Client) -> None:
+def test_what_is_left_out_is_reported_beside_the_hits(env: dict[str, str], client: Client) -> None:
     if not client.list_streams("many"):
         client.put_stream("many")
         client.update_schema("many", schema={"type": "object"}, search=SEARCH)

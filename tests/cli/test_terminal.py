@@ -84,7 +84,7 @@ def test_ctrl_c_ends_a_follower_cleanly(env: dict[str, str], client: Client) -> 
         assert "Traceback" not in terminal.plain
 
 
-def test_ctrl_c_in_an_append_says_what_is_in_the_topic(env: dict[str, str], client: Client) -> None:
+def test_ctrl_c_in_an_append_states_what_is_in_the_topic(env: dict[str, str], client: Client) -> None:
     with Terminal("append", "typed", "-", "-o", "json", env=env) as terminal:
         terminal.type("1\n2\n")
         terminal.expect('"last_seq":2')
@@ -111,7 +111,7 @@ def test_a_server_says_hello_and_stops_by_ctrl_c(tmp_path: Path) -> None:
         assert terminal.end() == 0
 
 
-def test_with_keys_it_says_so(tmp_path: Path) -> None:
+def test_with_keys_it_reports_it(tmp_path: Path) -> None:
     env = environment(tmp_path, TOPICS_PORT="0", TOPICS_API_KEYS="secret-key")
     with Terminal("serve", env=env, cwd=tmp_path) as terminal:
         shown = terminal.expect("tail orders -f")

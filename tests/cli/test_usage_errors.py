@@ -198,7 +198,7 @@ def test_a_server_with_keys_wants_one(tmp_path: Path) -> None:
         assert run("stream", "ls", "-o", "raw", env=weak).out == "shop.a\nshop.jobs\n"
 
 
-def test_unknown_variables_are_told_and_do_no_harm(env: dict[str, str]) -> None:
+def test_unknown_variables_are_reported_and_do_no_harm(env: dict[str, str]) -> None:
     done = run("version", env={**env, "TOPICS_ULR": "x", "TOPICS_DATA_DIRS": "x", "TOPICS_QWERTY": "x"})
     assert done.code == 0
     assert done.err.splitlines() == [
@@ -215,7 +215,7 @@ def test_what_answers_is_no_topics_server(env: dict[str, str], live: LiveServer)
     assert done.err.count("\n") == 1
 
 
-def test_what_a_server_says_stays_on_one_line_and_cannot_steer_a_terminal(env: dict[str, str]) -> None:
+def test_what_a_server_states_stays_on_one_line_and_cannot_steer_a_terminal(env: dict[str, str]) -> None:
     words = "no\n\x1b[2Jroot@host:~# \x07rm"
     refused = http({"error": {"code": "invalid_request", "message": words}}, status="400 Bad Request")
     with running([answers(refused)]) as server:

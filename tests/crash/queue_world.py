@@ -103,7 +103,7 @@ def _sight(engine: Engine, name: str, seq: int, queue: object) -> Sight:
     if queue is None:
         return Sight(name, seq)
     engine.queues.counters(name)  # Lets time do its work first.
-    table = queue.table  # type: ignore[attr-defined]
+    table = queue.lease_table  # type: ignore[attr-defined]
     lease = table.leases.get(seq) or table.leaving.get(seq)
     if lease is not None:
         return Sight(name, seq, lease.node, lease.deadline, lease.deliveries)

@@ -97,7 +97,7 @@ def test_an_acknowledged_config_holds(shards: int) -> None:
     assert_kept(scenarios.configuring, options(shards))
 
 
-def test_the_loss_of_unlogged_records_is_told() -> None:
+def test_the_loss_of_unlogged_records_is_reported() -> None:
     assert_kept(scenarios.forgetting, options(1))
 
 

@@ -355,7 +355,7 @@ def seqs_from(engine: Engine, cursor: int) -> list[object]:
     return [record["$seq"] for record in result.records()]
 
 
-def test_a_damaged_chunk_is_told_with_its_records_and_the_others_are_served(stored: World) -> None:
+def test_a_damaged_chunk_is_reported_with_its_records_and_the_others_are_served(stored: World) -> None:
     opened = stored.engine.core.store.open(SegmentKey(1, 1))
     assert opened.head.chunks == 4
     for chunk in range(opened.head.chunks):
@@ -369,7 +369,7 @@ def test_a_damaged_chunk_is_told_with_its_records_and_the_others_are_served(stor
         assert seqs_from(engine, last) == list(range(last + 1, 13))
 
 
-def test_a_damaged_index_or_header_is_told_with_all_its_records_and_the_others_are_served(stored: World) -> None:
+def test_a_damaged_index_or_header_is_reported_with_all_its_records_and_the_others_are_served(stored: World) -> None:
     head = stored.engine.core.store.open(SegmentKey(1, 1)).head
     index_bytes = len(read(killed(stored), SEGMENT + ".idx"))
     places = [(".idx", offset) for offset in range(0, index_bytes, 7)]

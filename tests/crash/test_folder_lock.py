@@ -54,7 +54,7 @@ def test_a_second_engine_is_turned_away_and_changes_nothing(tmp_path: Path) -> N
     second.close_inline()
 
 
-def test_a_second_server_exits_with_3_and_says_why(tmp_path: Path) -> None:
+def test_a_second_server_exits_with_3_and_states_why(tmp_path: Path) -> None:
     first = open_engine(tmp_path)
     before = files(tmp_path)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}

@@ -47,7 +47,7 @@ def a_departure_does_not_wait_for_its_arrival(patch: pytest.MonkeyPatch) -> None
 
 
 def leases_are_not_in_snapshots(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(queue_state, "_durable_part", lambda queue: QueuePart(queue.table.dead_lettered))
+    patch.setattr(queue_state, "_durable_part", lambda queue: QueuePart(queue.lease_table.dead_lettered))
 
 
 def dead_letters_are_not_counted_in_snapshots(patch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def delays_are_not_logged(patch: pytest.MonkeyPatch) -> None:
 def releases_are_not_logged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         dispatch.Dispatcher, "release", lambda self, queue, leases, ready_at, then=None, undone=None: (
-            queue.table.release([lease.seq for lease in leases], ready_at), then and then(AT_ONCE)
+            queue.lease_table.release([lease.seq for lease in leases], ready_at), then and then(AT_ONCE)
         )
     )  # fmt: skip
 

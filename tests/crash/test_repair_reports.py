@@ -218,7 +218,7 @@ def test_files_removed_cut_or_overwritten(seed: int) -> None:
             check(disk, mend(disk), may_bring_back=kind_of(path) != "topics")
 
 
-def test_text_and_flags_overwritten_together_are_told_of_once() -> None:
+def test_text_and_flags_overwritten_together_are_reported_of_once() -> None:
     """Flags that turn into deletes by chance, of records whose text is gone as well."""
     for path in files(folder().disk):
         if kind_of(path) != "topics" or not path.endswith(".data"):
@@ -343,7 +343,7 @@ def test_the_number_of_a_folder_for_damaged_files_is_never_used_twice() -> None:
 
 
 @pytest.mark.parametrize(("sizes", "gone"), [((5, 6, 7, 8, 9, 10), {2}), ((5, 6, 6, 8, 9, 10), {2, 3})])
-def test_a_delete_whose_flag_was_erased_stays_and_what_may_be_meant_is_told(
+def test_a_delete_whose_flag_was_erased_stays_and_what_may_be_meant_is_reported(
     sizes: tuple[int, ...], gone: set[int]
 ) -> None:
     """An erased flag looks like one that was never set: only the size of what is live tells which it was."""

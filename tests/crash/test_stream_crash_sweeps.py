@@ -168,7 +168,7 @@ def evolving(player: Player) -> None:
     player.append_entry("empty", 2, 1)
 
 
-def test_a_schema_changes_exactly_where_its_answer_said() -> None:
+def test_a_schema_changes_exactly_where_its_answer_stated() -> None:
     whole = Player(FakeDisk())
     evolving(whole)
     reported = [(change.stream, change.boundary) for change in whole.changed]

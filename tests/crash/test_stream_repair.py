@@ -91,7 +91,7 @@ def test_a_damaged_frame_stops_the_start_and_is_mended(kind: FrameKind) -> None:
     assert read(streams, "new")[0] == "x"
 
 
-def test_a_lost_append_is_told_with_its_seq_and_its_neighbours_are_there() -> None:
+def test_a_lost_append_is_reported_with_its_seq_and_its_neighbours_are_there() -> None:
     disk = build()
     appends = [(path, frame) for path, frame in frames(disk) if frame.kind is FrameKind.STREAM_APPEND]
     path, frame = appends[2]

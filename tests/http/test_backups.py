@@ -226,7 +226,7 @@ def test_without_a_place_it_is_refused(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "no_backup_place")
 
 
-def test_a_cursor_beyond_the_restored_head_is_told(tmp_path: Path) -> None:
+def test_a_cursor_beyond_the_restored_head_gets_a_tombstone(tmp_path: Path) -> None:
     """One reader stopped where the backup was taken, the other has seen more than what came back."""
     place, behind = tmp_path / "place", tmp_path / "behind"
     (tmp_path / "one").mkdir()

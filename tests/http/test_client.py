@@ -228,7 +228,7 @@ def test_what_the_server_looks_for(caller: Caller, topic: str) -> None:
         caller.diff(topic, since=5, last=5)
 
 
-def test_one_key_for_two_things_is_told(caller: Caller, topic: str) -> None:
+def test_one_key_for_two_things_is_reported(caller: Caller, topic: str) -> None:
     caller.append(topic, 0)
     caller.append_many(topic, [1, NewRecord(2, tag="t")], idempotency_key="k")
     for other in ([1], [1, 2], [2, 1], [1, NewRecord(2, tag="t", meta={"a": 1})]):
@@ -560,7 +560,7 @@ def test_keys_with_scopes_and_prefixes(tmp_path: Path) -> None:
         assert "full-access" not in server.log()
 
 
-def test_a_cap_is_told_with_its_name(tmp_path: Path) -> None:
+def test_a_cap_is_reported_with_its_name(tmp_path: Path) -> None:
     with LiveServer(tmp_path, max_topics="1") as server:
         Caller("sync", server.url, options=PATIENT).put_topic("one")
         for kind in ("sync", "async"):

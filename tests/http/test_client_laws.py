@@ -102,7 +102,7 @@ def test_an_append_without_a_key_is_not_sent_again(kind: str, loss: Act) -> None
 
 
 @both
-def test_no_server_is_told_with_its_url(kind: str) -> None:
+def test_no_server_is_reported_with_its_url(kind: str) -> None:
     with running([]) as server:
         url = server.url
     with pytest.raises(ConnectionFailed, match=url) as caught:
@@ -182,7 +182,7 @@ def test_a_compressed_answer_is_read(kind: str) -> None:
 
 
 @both
-def test_a_refusal_that_comes_before_the_body_was_taken_is_told(kind: str) -> None:
+def test_a_refusal_that_comes_before_the_body_was_taken_is_reported(kind: str) -> None:
     refused = http(
         {"error": {"code": "payload_too_large", "message": "no"}}, status="413 Too Large", connection="close"
     )

@@ -168,7 +168,7 @@ def test_a_watcher_of_several_topics(server: LiveServer, client: Client, topic: 
 
 
 @both
-def test_a_watcher_tells_losses(server: LiveServer, client: Client, topic: str, kind: str) -> None:
+def test_a_watcher_reports_losses(server: LiveServer, client: Client, topic: str, kind: str) -> None:
     client.put_topic(topic, {"cap_records": 2})
     client.append_many(topic, range(5))
     with Live(kind, server.url, "watch", topic) as watcher:
@@ -246,7 +246,7 @@ def test_a_socket_publishes_and_follows(server: LiveServer, topic: str, kind: st
 
 
 @both
-def test_a_socket_tells_losses_and_ends_of_topics(server: LiveServer, client: Client, topic: str, kind: str) -> None:
+def test_a_socket_reports_losses_and_ends_of_topics(server: LiveServer, client: Client, topic: str, kind: str) -> None:
     client.put_topic(topic, {"cap_records": 1})
     client.append_many(topic, range(3))
     with Live(kind, server.url, "ws") as socket:
@@ -298,7 +298,7 @@ def test_a_throttled_publish_is_tried_again(tmp_path: Path, kind: str) -> None:
 
 
 @both
-def test_a_socket_that_cannot_connect_says_so(kind: str) -> None:
+def test_a_socket_that_cannot_connect_reports_it(kind: str) -> None:
     with Live(kind, "http://127.0.0.1:9", "ws", options=IMPATIENT) as socket, pytest.raises(ConnectionFailed) as caught:
         socket.publish("t", 1)
     assert not caught.value.maybe_done
@@ -347,7 +347,7 @@ def test_closing_a_socket_ends_who_waits_in_it(server: LiveServer, client: Clien
 
 @both
 @pytest.mark.parametrize("name", ["watch", "ws"])
-def test_a_topic_made_again_behind_a_break_is_told(tmp_path: Path, kind: str, name: str) -> None:
+def test_a_topic_made_again_behind_a_break_is_reported(tmp_path: Path, kind: str, name: str) -> None:
     with LiveServer(tmp_path, drain_ms="500") as live, Client(live.url, options=PATIENT) as client:
         client.put_topic("t", FSYNC)
         client.append_many("t", ["old"] * 3)

@@ -54,7 +54,7 @@ def test_a_block_is_there_at_its_end_and_once(client: Client) -> None:
 
 
 @pytest.mark.parametrize("records", ["abc", b"abc", {"a": 1}, NewRecord(1)])
-def test_one_value_is_no_batch(client: Client, records: Any) -> None:
+def test_one_value_is_not_a_batch(client: Client, records: Any) -> None:
     with pytest.raises(TypeError, match="several records"), client.transaction("one", 1) as step:
         step.append_many("letters", records)
     with pytest.raises(TypeError, match="several records"):

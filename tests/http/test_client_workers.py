@@ -219,7 +219,7 @@ def test_a_stop_finishes_what_was_begun(live: LiveServer, client: Client, kind: 
 
 
 @both
-def test_no_more_at_once_than_told(live: LiveServer, client: Client, kind: Any) -> None:
+def test_no_more_at_once_than_reported(live: LiveServer, client: Client, kind: Any) -> None:
     lock = threading.Lock()
     now, most = 0, 0
 

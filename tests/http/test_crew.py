@@ -45,7 +45,7 @@ def test_the_lead_ends_everyone() -> None:
 
 
 @pytest.mark.parametrize(("lead", "other"), [(forever, fail), (fail, forever)])
-def test_the_first_failure_ends_everyone_and_is_told(lead: object, other: object) -> None:
+def test_the_first_failure_ends_everyone_and_is_reported(lead: object, other: object) -> None:
     with pytest.raises(AssertionError, match="seen"):
         run(lead, other, forever)
 
@@ -55,6 +55,6 @@ def test_whoever_lets_a_cancellation_go_by_is_asked_again(monkeypatch: pytest.Mo
     run(nothing, lambda: deaf(2))
 
 
-def test_no_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_end_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AssertionError, match="no end after"):
         run(forever, guard_s=0.01)

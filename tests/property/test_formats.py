@@ -245,7 +245,7 @@ def test_what_is_taken_for_a_block_is_one(
 
 @pytest.mark.random
 @pytest.mark.parametrize("read", BODY_READERS, ids=lambda read: read.__name__)
-def test_a_body_that_makes_no_sense_is_refused(read: Callable[[memoryview], object]) -> None:
+def test_a_body_that_is_malformed_is_refused(read: Callable[[memoryview], object]) -> None:
     block = encode_fragments([Record(b"1"), Record(b"2", tag="t")], 1, 2, "n", 0)
     valid = (
         encode_block_head(1, 2, block.payload_bytes, 0, block.traits, b"k", block.rows, len(block.text)) + block.text

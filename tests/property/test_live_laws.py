@@ -162,7 +162,7 @@ def test_everyone_gets_everything_once_and_in_order(seed: int) -> None:
 
 @effort(50)
 @given(SEEDS)
-def test_the_end_of_a_topic_is_the_last_thing_anyone_is_told(seed: int) -> None:
+def test_the_end_of_a_topic_is_the_last_thing_anyone_is_notified(seed: int) -> None:
     print(f"seed {seed}")
     world = World(seed)
     for _ in range(40):

@@ -519,7 +519,7 @@ plain_events: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 @given(st.lists(plain_events, min_size=1, max_size=3), st.booleans())
 @effort(300)
-def test_what_is_said_of_plain_events_at_once_is_what_is_said_of_each(events: list[Any], compact: bool) -> None:
+def test_what_is_stated_of_plain_events_at_once_is_what_is_stated_of_each(events: list[Any], compact: bool) -> None:
     profile = parse_profile({"kind": "evlog"})
     raws = [json.dumps(event, separators=(",", ":") if compact else None).encode() for event in events]
     plain = profile.make_plain(raws)

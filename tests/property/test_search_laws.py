@@ -243,7 +243,7 @@ def test_a_search_is_a_plain_filter_and_its_pages_join(
 
 @given(cases, splits, st.integers(0, 12))
 @effort(200)
-def test_what_a_spent_budget_leaves_out_is_never_told_too_small(
+def test_what_a_spent_budget_leaves_out_is_never_reported_too_small(
     case: tuple[SearchConfig, list[Any], Node | None, SortItems], cuts: list[Cut], rows: int
 ) -> None:
     config, values, node, items = case

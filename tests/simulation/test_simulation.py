@@ -19,7 +19,7 @@ def test_no_promise_is_broken(seed: int, number: int) -> None:
     World(seed + number).run(lives=6)
 
 
-def test_a_seed_tells_the_same_story_twice(seed: int) -> None:
+def test_a_seed_reports_the_same_story_twice(seed: int) -> None:
     stories = []
     for _ in range(2):
         world = World(seed)

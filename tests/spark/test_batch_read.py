@@ -66,7 +66,7 @@ def test_sealed_records_are_read_without_a_server(
     assert {row.tag for row in pruned.collect()} == {"t2"}
 
 
-def test_after_caps_ttl_and_a_new_beginning_it_is_still_what_diff_says(
+def test_after_caps_ttl_and_a_new_beginning_it_is_still_what_diff_states(
     spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path
 ) -> None:
     client.put_topic("orders", {"cap_records": 70})
@@ -153,6 +153,8 @@ def test_a_loss_fails_the_read_or_is_passed_over(
         ({"topic": "none"}, "there is no topic none"),
     ],
 )
-def test_a_wrong_option_is_told(spark: SparkSession, server: LiveServer, options: dict[str, str], message: str) -> None:
+def test_a_wrong_option_is_reported(
+    spark: SparkSession, server: LiveServer, options: dict[str, str], message: str
+) -> None:
     with pytest.raises(PySparkException, match=message):
         spark.read.format("topics").options(**{"url": server.url, "topic": "orders", **options}).load().collect()

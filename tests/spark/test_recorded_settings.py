@@ -71,7 +71,7 @@ def test_run_without_the_archive_place_goes_on_with_the_archive_there_is(
     assert tabled(place) == 40
 
 
-def test_run_that_is_told_otherwise_is_refused_by_name_and_changes_nothing(
+def test_run_that_is_reported_otherwise_is_refused_by_name_and_changes_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, archive_retention_ms="0") == 0

@@ -64,7 +64,7 @@ def test_a_rate_limit_bounds_every_micro_batch(
     assert sizes == [10, 10, 10]
 
 
-def test_a_loss_stops_the_query_unless_it_was_told_to_go_on(
+def test_a_loss_stops_the_query_unless_it_was_asked_to_go_on(
     spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path
 ) -> None:
     client.put_topic("orders", {"cap_records": 10})

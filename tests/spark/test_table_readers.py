@@ -73,12 +73,12 @@ def sealed(client: Client, data: Path) -> list[Row]:
     return sorted(found)
 
 
-def test_every_reader_sees_what_diff_says(server: LiveServer, tmp_path: Path) -> None:
+def test_every_reader_sees_what_diff_states(server: LiveServer, tmp_path: Path) -> None:
     live_through(server, tmp_path, lambda root: read_by_all(root, tmp_path))
 
 
 @pytest.mark.slow
-def test_spark_with_the_runtime_of_iceberg_sees_what_diff_says(
+def test_spark_with_the_runtime_of_iceberg_sees_what_diff_states(
     server: LiveServer, tmp_path: Path, spark_home: Path
 ) -> None:
     live_through(server, tmp_path, lambda root: read_by_spark(root, tmp_path, spark_home))

@@ -53,7 +53,7 @@ def test_a_second_open_of_a_folder_is_refused_until_the_first_is_closed(tmp_path
     topics.open(tmp_path).close()
 
 
-def test_a_gap_tells_which_records_a_cap_evicted(log: EmbeddedEngine) -> None:
+def test_a_gap_reports_which_records_a_cap_evicted(log: EmbeddedEngine) -> None:
     log.put_topic("recent", {"cap_records": 2})
     log.append_many("recent", range(5))
     page = log.read("recent")

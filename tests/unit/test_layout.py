@@ -66,7 +66,7 @@ def number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-def test_every_package_says_what_it_is_for() -> None:
+def test_every_package_states_what_it_is_for() -> None:
     source = ROOT / "src" / "topics"
     for folder in [source, *(path for path in source.rglob("*") if path.is_dir() and any(path.glob("*.py")))]:
         assert (folder / "__init__.py").read_text().startswith('"""'), folder

@@ -125,8 +125,8 @@ class KeyRing:
         return iter(self._keys)
 
     def replace(self, keys: Iterable[Key]) -> list[Key]:
-        """Puts other keys in the place of those there are, and tells which are gone. One that is the same in all it may
-        do stays the object it is, with everything that is counted for it."""
+        """Puts other keys in the place of those there are, and tells which are gone. A key whose permissions are
+        unchanged keeps its object, with everything that is counted for it."""
         before = {(key.digest, key.scopes, key.prefixes): key for key in self._keys}
         after = []
         for key in keys:
@@ -153,8 +153,8 @@ class KeyRing:
         """The key of whoever opens an event stream or a WebSocket. It may stand in the query: a browser sends no header
         there.
 
-        The header wins. What stands in a URL ends up in logs and histories, so no other route takes it, and what should
-        stand there is a short-lived token. `takes_keys` is for routes that take a key itself as well.
+        The header wins. A token in a URL ends up in logs and histories, so no other route accepts one, and it should be
+        short-lived. `takes_keys` is for routes that take a key itself as well.
         """
         if authorization is not None or token is None or self.is_open:
             return self.authenticate(authorization)
@@ -307,8 +307,8 @@ _UNSAID = "(not shown)"
 
 
 def check_config(key: Key, patch: TopicConfigPatch | None, existing: TopicConfig | None = None) -> None:
-    """Raises ForbiddenError for a config that would have the server write where the key may not. What is there already
-    may be repeated: whoever changes one field of a config sends the others back as they were."""
+    """Raises ForbiddenError for a config that would have the server write where the key may not. A topic that the
+    config has already may be repeated: a client that changes one field sends the others back as they were."""
     if not key.prefixes or patch is None:
         return
     dead_letter = patch.dead_letter

@@ -81,7 +81,7 @@ V1_STATUS_BY_CODE: dict[str, int] = {
     "stream_conflict": 409,
     "offset_gone": 410,
 }
-"""Codes that only /v1 answers with. Those of subscriptions are spelled as the protocol spells them."""
+"""Codes that only /v1 answers with. Codes of subscriptions are spelled as the protocol spells them."""
 
 _RETRY_AFTER_S = 1
 _encode = msgspec.json.Encoder(enc_hook=str).encode

@@ -31,7 +31,7 @@ from topics_protocol.v0 import HealthAnswer, KeyAnswer, PipelineAnswer, ReadyAns
 
 # Pages for people: where they are, and who is sent there.
 #
-# What the pages consist of is not known here. They are files for everybody, without a key and also while the log is
+# The contents of the pages are not known here. They are files for everybody, without a key and also while the log is
 # replayed: who looks at them is told by the API what there is.
 
 CONSOLE = "/console"

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #     traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
 #     tracestate: vendor=value
 #
-# A header that is none of that form, or of zeros, counts as not given, as its specification asks. What goes on to
-# others is of version 00, whatever came, and the state as it came, unless it is longer than anybody has to keep.
+# A header that is none of that form, or of zeros, counts as not given, as its specification asks. Outgoing headers have
+# version 00, and the state as it came, unless it is longer than required.
 
 _PARENT = re.compile(
     r"(?!ff)(?P<version>[0-9a-f]{2})-(?!0{32})(?P<trace>[0-9a-f]{32})-(?!0{16})(?P<span>[0-9a-f]{16})"

@@ -355,8 +355,8 @@ class Appender:
         if not topic.staged_config.idempotency_window_ms:
             return False
         while topic.coalesced is not None and topic.coalesced.may_bring(key):
-            # It came earlier in this tick, or may have. On its way it can be followed. Those who are then taken one by
-            # one are a group again.
+            # It came earlier in this tick, or may have. On its way it can be followed. Appends that are then taken one
+            # by one form a group again.
             topic.coalesced.stage()
         taken = topic.keys.by_key.get(key) if topic.keys else None
         if taken is not None and taken.append is not None:

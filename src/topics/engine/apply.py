@@ -81,8 +81,8 @@ MANY_RANGES = 800
 
 # Deleting many records of a run at one moment.
 #
-# To find out what they weigh takes a millisecond for each few thousand, so that is done before, on any thread. What is
-# left to do at the moment itself is to put the new flags in the place of the old ones.
+# To find out what they weigh takes a millisecond for each few thousand, so that is done before, on any thread. At that
+# moment only the new flags have to replace the old ones.
 
 
 class Marks:
@@ -185,7 +185,7 @@ def _and_not(mask: bytes, flags: bytes | bytearray) -> bytes:
 
 
 def _or(flags: bytes | bytearray, mask: bytes) -> bytes:
-    # What is no sentinel reads as live, so it must not shine through.
+    # Any other value reads as live, so it must not shine through.
     kept = int.from_bytes(flags, "little") & ~int.from_bytes(mask.translate(_FULL), "little")
     return (kept | int.from_bytes(mask, "little")).to_bytes(len(mask), "little")
 

@@ -15,10 +15,10 @@ The first three are on a logarithmic scale, because being twice as late is one s
     80 %              60 %            the lowest value waits: topics of negative priority, and routers
     95 %              71 %            appends are refused, those to topics of the highest band excepted
 
-Each step holds until the pressure is a quarter below where it began, so that nothing flutters. What a step does grows
-with the pressure from there. Smoothing makes one long pause harmless, whatever its length: it takes about half a second
-of real overload until low value waits, and a second until something is refused. A log that is full refuses by itself,
-at once.
+Each step holds until the pressure is a quarter below where it began, so that nothing flutters. The effect of a step
+grows with the pressure from there. Smoothing makes one long pause harmless, whatever its length: it takes about half a
+second of real overload until low value waits, and a second until something is refused. A log that is full refuses by
+itself, at once.
 """
 
 import asyncio
@@ -165,7 +165,7 @@ def _scaled(value: float, floor: float) -> float:
 # which to try again; topics of the highest band are let in until the log itself is full. A caller that would rather
 # wait than be refused (`disable_backpressure`) waits here, in order, and is told how long it did.
 #
-# Those who wait hold memory, so they are bounded as the log's own queue is: beyond that many bytes, and after half a
+# Waiting requests hold memory, so they are bounded as the log's own queue is: beyond that many bytes, and after half a
 # minute, they are refused like the others.
 
 PATIENCE_S: Final = 30.0

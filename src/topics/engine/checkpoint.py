@@ -1,7 +1,7 @@
 """Checkpoints: the log's absorbed part becomes a snapshot, and its files go.
 
 Each shard turns to a new log file; at the moment the loop hears of it, the shard's topics stand exactly at the end of
-the old one. Those that changed since the last checkpoint are then captured: the few that are about to change again
+the old one. Topics that changed since the last checkpoint are then captured: the few that are about to change again
 just before they do, the others a slice at a time, so no tick of the loop is long. The rest is file work in an order
 that a crash may cut anywhere:
 
@@ -191,9 +191,8 @@ def _segment(state: SegmentState) -> CatalogSegment:
 
 # How much of the snapshots that make up the current state still counts.
 #
-# One that rewrites all of them costs as much as there are topics, and pays when it leaves out more than it has. What is
-# said of a topic for the first time makes nothing superfluous, however many there are; what is said of one again does,
-# and so does the end of one.
+# A full snapshot costs as much as there are topics, and pays when it leaves out more than it has. The first state of a
+# topic supersedes nothing, however many there are; what is said of one again does, and so does the end of one.
 
 
 class ChainWeight:
@@ -219,7 +218,7 @@ class ChainWeight:
 
     def added(self, kept: int, size: int, new_bytes: int, new: int, dropped: int) -> None:
         """Behind the first `kept` snapshots there is one of `size`, which has `new_bytes` about `new` topics; so many
-        others are no more. What it has of known ones is taken to be as much as was there before."""
+        others are no more. It is assumed to have as much of known topics as before."""
         if self.live_topics:
             self.live_bytes -= self.live_bytes * min(dropped, self.live_topics) // self.live_topics
         self.sizes[kept:] = [size]

@@ -58,10 +58,9 @@ class EngineEvents:
 # | `wall` | the machine's clock, which is set forward and back at times | timestamps, ages, windows, what is told |
 # | `steady` | the monotonic clock, counted on from the wall time of the start | leases, delays, alarms, intervals |
 #
-# A duration that began is over when that much time has passed, whatever happens to the clock on the wall meanwhile.
-# Its end is reported in answers and in the log as wall time (`wall_time`). What the log says of it is taken up after a
-# restart by `resumed`: the wall clock tells how long nobody was there, but no duration becomes longer by it than it
-# was.
+# A duration that began is over when that much time has passed, whatever happens to the clock on the wall meanwhile. Its
+# end is reported in answers and in the log as wall time (`wall_time`). A logged end is resumed after a restart by
+# `resumed`: the wall clock tells how long nobody was there, but no duration becomes longer by it than it was.
 
 _JITTER_MS = 5
 """So far apart the two clocks may be by rounding and by reading one after the other."""

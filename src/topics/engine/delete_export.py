@@ -2,9 +2,9 @@
 
 A delete marks a record in its segment's flags, which whoever reads the segment later sees. But a segment whose last
 record was deleted is removed, and one that a delete by seq passed over has no flags for it: an archive that copied the
-records before would keep them for ever. So where there is an archive, each topic keeps the ranges that were deleted
-on purpose, the catalog tells them, and they are forgotten once the archive has said, in a file of its own, that it has
-applied every catalog up to theirs. What a cap or time takes is not kept here: the archive may outlive the log.
+records before would keep them for ever. So where there is an archive, each topic keeps the ranges that were deleted on
+purpose, the catalog tells them, and they are forgotten once the archive has said, in a file of its own, that it has
+applied every catalog up to theirs. Evictions by cap or time are not kept here: the archive may outlive the log.
 
 While no pipeline runs nothing is forgotten. To tell more than was deleted would take records out of the archive for
 good, also those that are nowhere else any more, and to tell less would keep what somebody wanted gone. So what is kept
@@ -187,8 +187,8 @@ def harmless_between(topic: Topic, reader: RunReader, first: int, last: int) -> 
     """Whether an archive loses nothing when these seqs are told as deleted, too.
 
     Above the floor of evictions, whatever is neither live nor lost was deleted: in the tail, where that is not told, or
-    by something that was told before. What a cap or time took the archive keeps, and what the log has lost to damage it
-    may have the only copy of.
+    by something that was told before. The archive keeps records that a cap or time evicted, and may have the only copy
+    of records that damage took.
     """
     if first < topic.evict_floor:
         return False

@@ -497,7 +497,8 @@ class Engine(EngineView):
         path.log(Put(self.core, topic, (FrameKind.CONFIG, body, b""), config, done), Gate.SYNC)
 
     def when_free(self, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None]) -> bool:
-        """Whether the name is being freed just now: `retry` is then called once it is. What it raises, `done` gets."""
+        """Whether the name is being freed just now: `retry` is then called once it is. Its error is passed to
+        `done`."""
         return wait_for_drop(self.core, name, retry, done)
 
     def delete_records(self, name: str, selector: DeleteSelector, done: DeleteDone) -> None:

@@ -174,7 +174,7 @@ class Quotas:
         self._tenants: list[Tenant] = []
 
     def set_tenants(self, prefixes: Iterable[Iterable[str]]) -> None:
-        """These are the prefixes of the keys there are. What was counted of those that stay is forgotten, too."""
+        """These are the prefixes of the keys there are. The counts of those that stay are dropped, too."""
         distinct = {tenant.prefixes: tenant for tenant in map(Tenant, prefixes) if tenant.prefixes}
         self._tenants = list(distinct.values())
         limits = self._limits
@@ -258,7 +258,7 @@ class Quotas:
 # | jobs with a history: leased, delayed, returned | `queues.leases.LeaseTable` |
 #
 # `KeptMemory` counts it by topic, by tenant and in total, each time one of them changed, so that a decision costs a
-# comparison. What would go beyond a budget is refused; nothing is evicted, because all of it was promised.
+# comparison. Writes that would exceed a budget are refused; nothing is evicted, because all of it was promised.
 
 _BLOCK_BYTES = 450
 """A block in memory besides its records: the object, its numbers, and the heads of two byte strings."""

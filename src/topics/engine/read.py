@@ -1,6 +1,6 @@
 """Reading from a cursor: the plan is made on the loop, the records are cut out on any thread.
 
-A read looks at the records behind its cursor in seq order. What it meets decides what it answers:
+A read looks at the records behind its cursor in seq order. The answer depends on what it finds:
 
 | at or behind the cursor | the answer |
 |---|---|
@@ -188,8 +188,8 @@ def _plan_anew(topic: Topic, request: ReadRequest, reader: RunReader | None) -> 
 
 
 def _plan_inherited(topic: Topic, origin: Inheritance, request: ReadRequest, reader: RunReader | None) -> ReadPlan:
-    """A read of what a fork inherited: in the ancestor that holds it, up to where the next one begins. What follows is
-    for the next read."""
+    """A read of what a fork inherited: in the ancestor that holds it, up to where the next one begins. The rest is for
+    the next read."""
     below = max(request.from_seq, origin.hidden_below() - 1)
     if below >= origin.upto:
         return _plan_own(topic, msgspec.structs.replace(request, from_seq=below), reader)
@@ -525,10 +525,10 @@ def as_ranges(seqs: Iterable[int], below: int) -> list[SeqRange]:
 # router that lags behind a source which evicts leaves one for every time it goes on. Two things keep their number from
 # growing with everything that ever went through a topic:
 #
-# * What is below the floor of evictions is told by the floor, and forgotten here.
-# * Two ranges with nothing live between them are one: a reader that meets the first has nothing to read before it meets
-#   the second. What was deleted on purpose between them then counts as part of the gap, as it does below the floor
-#   (docs/decisions/0041). That is only done once there are many, since exactly what was lost is the better answer.
+# * What is below the floor of evictions is told by the floor, and forgotten here. * Two ranges with nothing live
+# between them are one: a reader that meets the first has nothing to read before it meets the second. Records deleted on
+# purpose between them then count as part of the gap, as they do below the floor (docs/decisions/0041). That is only
+# done once there are many, since exactly what was lost is the better answer.
 #
 # So there are at most as many ranges as live records, and one, besides a few that are not worth the look.
 

@@ -23,7 +23,7 @@ from topics.system.events import Event
 
 _BACKLOG_BYTES = 32 * 1024 * 1024
 """Past this much payload that waits behind what is being written, the log's writers are held back until the files have
-caught up. What is being written does not count: a segment may be larger than this, and everyone would wait for it."""
+caught up. Segments being written do not count: a segment may be larger than this, and everyone would wait for it."""
 
 _log = logging.getLogger(__name__)
 

@@ -326,8 +326,8 @@ class Rules:
         self.rejects = config.discard is Discard.REJECT and bool(config.cap_records or config.cap_bytes)
         """Whether it refuses what does not fit, instead of dropping the oldest."""
         self.usual = not guarded and not closing
-        """Whether nothing has to be asked before something is done to it: it is there, for everyone. One that was
-        deleted stays one that is closing."""
+        """Whether nothing has to be asked before something is done to it: it is there, for everyone. A deleted topic
+        stays closing."""
         self.takes_all = not guarded and not self.rejects
         """Whether it takes any records that a server has room for."""
         self.shares = (
@@ -535,56 +535,12 @@ class Pager(Protocol):
 
 class Topic:
     __slots__ = (
-        "__weakref__",
-        "_closing",
-        "_created",
-        "_guard",
-        "_staged_config",
-        "cap_floor",
-        "capture_due",
-        "ceiling",
-        "ceiling_staged",
-        "coalesced",
-        "config",
-        "created_ts",
-        "deletion_waiters",
-        "earliest",
-        "epoch",
-        "evict_floor",
-        "evicting",
-        "head",
-        "id",
-        "kept_bytes",
-        "keys",
-        "last_consumed_ts",
-        "last_read_ts",
-        "last_ts",
-        "last_write_ts",
-        "live_bytes",
-        "live_count",
-        "lost",
-        "name",
-        "next_base",
-        "origin",
-        "paged_out_by",
-        "parts",
-        "reserve",
-        "reserved_at",
-        "rules",
-        "segments",
-        "shard",
-        "staged_bytes",
-        "staged_count",
-        "staged_head",
-        "staged_ts",
-        "sync_inflight",
-        "tags",
-        "tail",
-        "tail_bytes",
-        "tail_count",
-        "ttl_floor",
-        "unlogged",
-        "waiters",
+        "__weakref__", "_closing", "_created", "_guard", "_staged_config", "cap_floor", "capture_due", "ceiling",
+        "ceiling_staged", "coalesced", "config", "created_ts", "deletion_waiters", "earliest", "epoch", "evict_floor",
+        "evicting", "head", "id", "kept_bytes", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts",
+        "live_bytes", "live_count", "lost", "name", "next_base", "origin", "paged_out_by", "parts", "reserve",
+        "reserved_at", "rules", "segments", "shard", "staged_bytes", "staged_count", "staged_head", "staged_ts",
+        "sync_inflight", "tags", "tail", "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters",
     )  # fmt: skip
 
     def __init__(

@@ -7,8 +7,8 @@
               wherever replay does the same; or undone, as if it had never been
 
 Every way to write comes through here: appends of both protocols, single records that share a block, copies of routers,
-moves of queues, acknowledgements, leases, deletes, configs, streams. What a transaction is told to do when it is
-applied differs; what may refuse it, what it waits for and what becomes of the seqs it was given is decided here.
+moves of queues, acknowledgements, leases, deletes, configs, streams. The effect of an operation differs; what may
+refuse it, what it waits for and what becomes of the seqs it was given is decided here.
 
 A transaction concerns one topic. Several of one shard may be logged in one write and published at one moment
 (`log_together`): a move and its departure, or everything that a tick forwards.
@@ -247,8 +247,8 @@ class Change(LogOperation):
 
 
 class Bundle(Submission):
-    """Transactions of one shard that are logged in one write. One that fails to be published keeps none of the others
-    from it."""
+    """Transactions of one shard that are logged in one write. An operation that fails to be published does not hold
+    back the others."""
 
     __slots__ = ("_decides", "_finished", "_parts")
 

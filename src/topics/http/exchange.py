@@ -409,7 +409,7 @@ class Exchange(msgspec.Struct, eq=False):
     def lose(self) -> None:
         """Tells that the client is gone. Called by the connection, any number of times.
 
-        What it asked for is done nevertheless, once it was taken: its body may not be read yet."""
+        The request is executed nevertheless, once it was taken: its body may not be read yet."""
         self.channel = None
         self.payload = None
         self.large_body = None
@@ -455,7 +455,7 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
     """Answers many requests of one route, each with its JSON object and status 200, in fewer steps than `respond`
     takes for one. They are counted together, and those that came together are answered so.
 
-    One that cannot be answered does not keep the answers of the others.
+    An exchange that cannot be answered does not hold back the others.
     """
     counter, head, reported, others = exchanges[0].head.counter, b"", -1, 0
     each = counter if counter is not None and not counter.mask else None
@@ -566,7 +566,7 @@ class Application(Protocol):
         """Decides on a request by its head alone, before its body: how many bytes the body may have once decoded, or
         the answer at once. Nothing is buffered for a request that is refused here.
 
-        One head may come for many requests: what it says may be kept in its `context`. What was decided holds until
+        One head may come for many requests: what it says may be kept in its `context`. The decision holds until
         `admission` is another object."""
         ...
 

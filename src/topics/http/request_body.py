@@ -64,7 +64,7 @@ class LargeBody:
         self._taken = taken
 
     def forget(self) -> None:
-        """The bytes are read. What was made of them takes as much room, so that it still counts."""
+        """The bytes are read. The decoded bytes take as much room, so they still count."""
         self.view = memoryview(b"")
 
     def release(self) -> None:

@@ -80,7 +80,7 @@ class HttpServer:
     async def drain(self, timeout_s: float) -> bool:
         """Stops. No new connections; requests under way are answered, new ones refused; then everything is closed.
 
-        What is not done after `timeout_s` is cut off. Returns whether nothing had to be.
+        Requests that are unfinished after `timeout_s` are cut off. Returns whether nothing had to be.
         """
         server_state = self._server_state
         server_state.draining = True

@@ -77,7 +77,7 @@ class AdaptiveSpin:
             self._defer(self._work)
 
     def _work(self) -> None:
-        """The request is read. What it asks for is done by the end of the next turn."""
+        """The request is read. The work is done by the end of the next turn."""
         self._defer(self._worked)
 
     def _worked(self) -> None:
@@ -180,21 +180,9 @@ class ServerState:
     """The state of a server that its connections read and change; the server itself only starts and stops."""
 
     __slots__ = (
-        "application",
-        "budget",
-        "call_soon",
-        "changed",
-        "connections",
-        "counters",
-        "draining",
-        "limits",
-        "monotonic",
-        "output_backpressure",
-        "renderer",
-        "scheduler",
-        "silent",
-        "spin",
-    )
+        "application", "budget", "call_soon", "changed", "connections", "counters", "draining", "limits", "monotonic",
+        "output_backpressure", "renderer", "scheduler", "silent", "spin",
+    )  # fmt: skip
 
     def __init__(self, application: Application, limits: HttpLimits, clock: Clock, defer: Defer | None = None) -> None:
         """`defer` calls a function in the next turn of the loop; by default of the one that runs."""

@@ -333,11 +333,11 @@ class Shard:
         )
 
     def check_open(self, size: int = 0, patient: bool = False, frees: bool = False, overtakes: bool = False) -> None:
-        """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused. What
-        makes room is taken on a full disk as well.
+        """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused. Writes
+        that make room are taken on a full disk as well.
 
-        To be called before anything is staged: what came earlier in this tick and was only put off goes first. Who
-        `overtakes` leaves what was gathered where it is.
+        To be called before anything is staged: what came earlier in this tick and was only put off goes first. A
+        submission that `overtakes` leaves the pending group where it is.
         """
         if self.coalesced:
             self._stage_records()
@@ -428,7 +428,7 @@ class InlineCommitter:
             self.flush()
 
     def flush(self) -> None:
-        """Commits what is held. What an answer submits comes behind everyone who is still to be answered."""
+        """Commits what is held. Submissions of a callback come behind everyone who is still to be answered."""
         self._shard.stage_coalesced()
         if self._flushing:
             return

@@ -241,7 +241,7 @@ def check_cold(place: str | None, data_dir: str) -> str | None:
 def check_backup(place: str | None, data_dir: str) -> str | None:
     """The place for backups; raises SettingsError for one that is the data folder or in it, under whatever name.
 
-    What stands there without being named by the log is damage, or in the way; and what takes the one takes the other.
+    Files there that the log does not name are damage, or in the way; and what takes the one takes the other.
     """
     checked = check_place(place, "the place for backups")
     if checked is not None and not is_object_store(checked):

@@ -1,6 +1,6 @@
 """The real disk: Linux system calls behind the `FileSystem` interface, and nothing else.
 
-What a call promises is written in `fs.py`; what the kernel does that a reader would not guess is written here.
+`fs.py` documents the promise of each call; what the kernel does that a reader would not guess is written here.
 """
 
 import contextlib

@@ -306,7 +306,8 @@ class SegmentStore:
         return self.open(key)
 
     def _careful(self, key: SegmentKey, read: Callable[[str], T]) -> T:
-        """Reads a segment's files. What cannot be asked is not damaged, and nor is what only has a bad copy nearby."""
+        """Reads a segment's files. An unreachable segment is not damaged, and nor is one that only has a bad copy
+        nearby."""
         path = self.path(key)
         try:
             try:

@@ -428,7 +428,7 @@ def snapshot_numbers(fs: FileSystem, layout: Layout) -> list[int]:
 
 
 def note_newest(fs: FileSystem, layout: Layout, head: SnapshotHead) -> None:
-    """Leaves a copy of the newest snapshot's head beside it. One that is behind after a crash is no harm."""
+    """Leaves a copy of the newest snapshot's head beside it. An outdated one after a crash does no harm."""
     file = fs.open(layout.newest + ".tmp", create=True)
     try:
         file.truncate(0)
@@ -536,7 +536,7 @@ class FoundDirectory(NamedTuple):
 
 
 class SnapshotFile:
-    """One snapshot. What is kept open is a mapping, which goes with the last who uses it, as those of segments do."""
+    """One snapshot. A mapping is kept open, and closed with its last user, as those of segments are."""
 
     def __init__(self, fs: FileSystem, layout: Layout, number: int) -> None:
         self._fs, self._layout = fs, layout

@@ -9,9 +9,9 @@ in use now. While syncs are small and each has somebody waiting, the room ahead 
 at a time, which is what it reads as anyway. Where much is written in small pieces it is filled as well, for the cache:
 one long write takes it less than many short ones, each of which has to find a new page.
 
-A call that fails for a reason that passes (`log.fs`) is tried again a few times. A sync is not simply
-repeated: the pages it could not write may count as clean by now, and the next sync would succeed over a hole. What the
-cache still holds is checked frame by frame, written once more, and then synced.
+A call that fails for a reason that passes (`log.fs`) is tried again a few times. A sync is not simply repeated: the
+pages it could not write may count as clean by now, and the next sync would succeed over a hole. The contents of the
+cache are checked frame by frame, written once more, and then synced.
 
 Shard writer: batches of submissions become commits, one write and at most one sync each.
 
@@ -76,8 +76,8 @@ class ShardLog:
         self._filled = 0
         """Up to here the file was written to, with frames or with zeros."""
         self._doubted = False
-        """Whether a sync of the file ever failed. What was written meanwhile may count as clean as well, so from then
-        on everything is written again before it is synced."""
+        """Whether a sync of the file ever failed. Writes made meanwhile may count as clean as well, so from then on
+        everything is written again before it is synced."""
         self.next_number = next_number
         """The number the next file will have; every frame written so far is in a lower one."""
 

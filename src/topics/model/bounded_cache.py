@@ -19,7 +19,7 @@ class Memo(Generic[_K, _V]):
         self._known: dict[_K, _V] = {}
 
     def get(self, key: _K, make: Callable[[], _V]) -> _V:
-        """The value of a key, made if it is not known. What `make` raises is not remembered."""
+        """The value of a key, made if it is not known. Errors of `make` are not cached."""
         found = self._known.get(key)
         if found is None:
             found = make()

@@ -360,7 +360,7 @@ class AppendTimeoutError(RetryLaterError):
 
 
 class ColdStoreUnavailableError(RetryLaterError):
-    """The object store that keeps old segments cannot be asked. What it holds is neither lost nor damaged."""
+    """The object store that keeps old segments cannot be asked. The data is neither lost nor damaged."""
 
     code = "cold_store_unavailable"
 
@@ -382,7 +382,7 @@ class DiskFullError(RetryLaterError):
 
 
 class SystemBusyError(RetryLaterError):
-    """The system lacked file descriptors or memory for a moment. What was asked for is neither lost nor damaged."""
+    """The system lacked file descriptors or memory for a moment. The data is neither lost nor damaged."""
 
     code = "system_busy"
 

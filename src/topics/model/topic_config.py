@@ -86,7 +86,7 @@ def is_reserved_name(name: str) -> bool:
     """Whether no stream can be created under this name: it is one of the server's own, or the path of /v1 that would
     name it names a part of another stream.
 
-    Only creation asks. Whoever has such a stream from before keeps it.
+    Only creation asks. Existing streams of such a name stay.
     """
     if name in _SYSTEM or is_own_name(name):
         return True

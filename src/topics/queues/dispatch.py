@@ -40,8 +40,8 @@ from topics.queues.queue_state import (
 def shares(available: int, requested: Sequence[int]) -> list[int]:
     """How many each gets. Nobody gets more than asked for, and nothing is left while anybody wants more.
 
-    Where there is too little, each gets the part that corresponds to what it asked for. What is left over by rounding
-    goes to those who lost most by it, one each; of equals, to those who came first.
+    Where there is too little, each gets the part that corresponds to what it asked for. The rest of the rounding goes
+    to those who lost most by it, one each; of equals, to those who came first.
     """
     total = sum(requested)
     if available >= total:

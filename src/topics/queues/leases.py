@@ -114,7 +114,7 @@ class LeaseTable:
         self.dead_lettered = 0
         self._free: list[int] = []
         self._deadlines: list[tuple[int, int, list[Lease]]] = []
-        """A heap with one entry a claim or extension: the lowest deadline first. What has ended stays until then."""
+        """A heap with one entry a claim or extension: the lowest deadline first. Ended leases stay until then."""
         self._noted = 0
         """Leases in all entries of that heap together, ended ones included."""
         self._delays: list[tuple[int, int, Sequence[int]]] = []

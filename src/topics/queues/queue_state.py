@@ -306,7 +306,8 @@ class PollClaim:
             self._done(error)
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more. What was not handed out yet is not; the rest goes back at once."""
+        """Nobody waits for the answer any more. Jobs that were not handed out yet are not; the rest goes back at
+        once."""
         self._done = None
         self.requested = 0
 
@@ -444,9 +445,9 @@ def queue_of(topic: Topic, core: EngineCore) -> Queue:
 
 # Queues as checkpoints and recovery meet them (`engine.features`).
 #
-# What a snapshot keeps of a queue is what its log would rebuild. With durable leases that is everything; without, it is
-# the jobs that were appended with a delay, and the number of dead letters. Leases, counts of deliveries and the delays
-# of nacks are then lost in any restart, which is the same as if every lease had expired.
+# A snapshot keeps of a queue what its log would rebuild. With durable leases that is everything; without, it is the
+# jobs that were appended with a delay, and the number of dead letters. Leases, counts of deliveries and the delays of
+# nacks are then lost in any restart, which is the same as if every lease had expired.
 
 
 class QueueFeature:
@@ -456,7 +457,7 @@ class QueueFeature:
     def __init__(self, core: EngineCore) -> None:
         self._core = core
         self._arrivals: list[Arrival] = []
-        """Moves found in the log. Those whose other half is missing are finished by `reconcile`."""
+        """Moves found in the log. Moves whose other half is missing are finished by `reconcile`."""
         self.freed: Event[Queue] = Event()
         """Workers of a queue may have lost jobs that they held (`queues.dispatch`)."""
         core.applier.deleted.subscribe(self._deleted)

@@ -69,14 +69,14 @@ from topics.queues.queue_state import (
     ranges_of,
 )
 
-# Acknowledgements: jobs that are done are deleted. Those of one queue that come in the same tick are one delete.
+# Acknowledgements: jobs that are done are deleted. Acknowledgements of one queue in the same tick become one delete.
 #
 # Workers that each acknowledge some jobs at a time would otherwise cost a frame, a transaction and a look at the
 # queue's front each. Gathered, they cost one for all, and every request is still atomic: a delete is logged whole or
 # not at all.
 #
-# From the moment they are decided their leases are `leaving`, so nothing else can become of the jobs. What is logged
-# meanwhile comes before them. Appends may (`WritePath.check`), where no cap could take another job for the one that an
+# From the moment they are decided their leases are `leaving`, so nothing else can become of the jobs. Operations logged
+# meanwhile come before them. Appends may (`WritePath.check`), where no cap could take another job for the one that an
 # acknowledgement was to make room with; whoever else logs anything has those that came before it staged first.
 
 _JOBS_MAX = 1024

@@ -1,9 +1,9 @@
 """The proof that a lens is sound: no entry that is valid under the old schema makes it fail, and what it makes of one
 is valid under the new schema.
 
-The ops are run on the old schema instead of on an entry. What stands at a path after an op describes everything that
-any entry can have there; a keyword that an op may have made wrong is dropped, so that the description only ever allows
-too much. In the end the new schema has to allow all of it (`topics.schema.lens_proof`).
+The ops are run on the old schema instead of on an entry. The schema at a path after an op describes everything that any
+entry can have there; a keyword that an op may have made wrong is dropped, so that the description only ever allows too
+much. In the end the new schema has to allow all of it (`topics.schema.lens_proof`).
 
 An op reads only what is certain to be there: every object on its way is of type `object`, declares the next member and
 requires it. It writes only where the new schema declares a member.

@@ -12,8 +12,8 @@
     in       path, ops                                        the ops, within an object
     map      path, ops                                        the ops, for each element of an array
 
-What describes the way back (`backward`, `reverseMode`, `default` of remove) is kept and never used: entries are only
-ever promoted. `topics.schema.lens_proof` says which lenses are sound, `topics.schema.registry` runs them.
+Fields for the reverse direction (`backward`, `reverseMode`, `default` of remove) are kept and never used: entries are
+only ever promoted. `topics.schema.lens_proof` says which lenses are sound, `topics.schema.registry` runs them.
 """
 
 import re

@@ -347,7 +347,7 @@ def registry_json(registry: Registry, stream: str) -> bytes:
 #     routingKey                            with or without a schema; null clears it
 #     search                                needs a version; null clears it
 #
-# What an update does not mention stays as it is.
+# Parts that an update does not mention stay as they are.
 
 _WHAT = "schemaUpdate"
 _KNOWN = frozenset(("apiVersion", "schema", "lens", "routingKey", "search"))

@@ -28,8 +28,8 @@ REASON = "schema"
 
 
 class Description:
-    """An installed contract. Immutable: an update creates another one. What is compiled from it is kept within
-    `COMPILED` and compiled again when it is needed after it was evicted."""
+    """An installed contract. Immutable: an update creates another one. The compiled schema is kept within `COMPILED`
+    and compiled again when it is needed after it was evicted."""
 
     def __init__(self, contract: Contract, raw: bytes = b"") -> None:
         self.contract = contract

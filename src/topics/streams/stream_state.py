@@ -142,7 +142,7 @@ class StreamState:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory of producers and of the contract, estimated. What is compiled of it has a budget of its own."""
+        """The memory of producers and of the contract, estimated. Its compiled schema has a separate budget."""
         producers = PRODUCER_BYTES * len(self.producers) if self.producers is not None else 0
         return producers + (CONTRACT_FACTOR * len(self.description.raw) if self.description is not None else 0)
 

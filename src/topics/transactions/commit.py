@@ -13,9 +13,9 @@ tick of the loop is long, and synced behind the last of them; records of others 
 From its first frame on until it is decided, nothing behind it is published for its topics (`engine.write_path`).
 No checkpoint turns the shards meanwhile: prepares and commit are on the same side of it. One commit runs at a time.
 
-What comes of a failure: of a prepare, the seqs are skipped, here and by a recovery; and so of a commit that met a
-shortage and was taken back. Of any other failure of the commit nobody can tell what the disk has: the shards concerned
-take no more writes, and the next start finds out.
+Effects of failures: of a prepare, the seqs are skipped, here and by a recovery; and so of a commit that met a shortage
+and was taken back. Of any other failure of the commit nobody can tell what the disk has: the shards concerned take no
+more writes, and the next start finds out.
 """
 
 from collections.abc import Callable, Iterator, Sequence

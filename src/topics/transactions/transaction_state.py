@@ -185,7 +185,7 @@ def _memory(known: KnownState) -> int:
 
 # Transactions as checkpoints and recovery meet them (`engine.features`): a system topic holds their state.
 #
-# What is staged are its records, and so they are sealed, bounded in memory and recovered like any other. Its class is
+# Staged records are its records, and so they are sealed, bounded in memory and recovered like any other. Its class is
 # `memory`: what is staged is worth nothing to anybody until it is committed, and a commit is synced by itself.
 
 TOPIC_NAME = TRANSACTIONS_TOPIC

@@ -2,8 +2,8 @@
 
 Transactions before their commit: begin, stage records, abort, expire.
 
-What is staged is appended to the transaction log topic, in a frame that says what it is for. Nobody else reads
-that topic, so nothing of a transaction is to be seen before its commit.
+Staged records are appended to the transaction log topic, in a frame with their destination. Nobody else reads that
+topic, so nothing of a transaction is to be seen before its commit.
 """
 
 from collections import deque
@@ -362,7 +362,8 @@ class Transactions:
         core.second_passed.subscribe(self.tick)
 
     def begin(self, request: BeginRequest, permit: Permit, done: TransactionDone) -> None:
-        """Begins an attempt in the place of any other of the id, or joins it. One that is committed is only told."""
+        """Begins an attempt in the place of any other of the id, or joins it. A committed transaction is only
+        reported."""
         self._stager.begin(request, permit, done)
 
     def stage(self, request: StageRequest, done: StageDone) -> None:
@@ -415,7 +416,7 @@ class Transactions:
     def commit(self, ref: TransactionRef, parts: Sequence[str] | None, permit: Permit, done: TransactionDone) -> None:
         """Makes all that is staged visible at once, or only the parts that are named, in their order.
 
-        Whoever comes again with a sequence that is committed is told so, and nothing changes.
+        A repeated commit with a committed sequence is answered as before, and nothing changes.
         """
         self._core.check_accepting()
         known = self.table.known.get(ref.name) if is_topic_name(ref.id) else None

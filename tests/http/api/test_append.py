@@ -112,12 +112,12 @@ def test_another_content_type_is_refused(api: httpx.Client, name: str, content_t
     refused(answer, 415, "unsupported_media_type")
 
 
-def test_a_charset_may_be_said(api: httpx.Client, name: str) -> None:
+def test_a_charset_may_be_stated(api: httpx.Client, name: str) -> None:
     headers = {"content-type": "application/json; charset=utf-8"}
     assert api.post(f"/v0/topics/{name}", content=b'{"records":[{"data":1}]}', headers=headers).is_success
 
 
-def test_a_typo_creates_nothing_when_told_so(api: httpx.Client, name: str) -> None:
+def test_a_typo_creates_nothing_when_reported_so(api: httpx.Client, name: str) -> None:
     detail = refused(api.post(f"/v0/topics/{name}", json={**ONE, "create": False}), 404, "topic_not_found")
     assert detail == {"topic": name}
     refused(api.post("/v0/topics/no%20name", json={**ONE, "create": False}), 404, "topic_not_found")
@@ -146,7 +146,7 @@ def test_the_same_key_appends_once(append: Append) -> None:
 
 
 @pytest.mark.parametrize("as_header", [False, True])
-def test_a_key_that_was_used_for_something_else_is_told_or_refused(
+def test_a_key_that_was_used_for_something_else_is_reported_or_refused(
     api: httpx.Client, name: str, as_header: bool
 ) -> None:
     key = {} if as_header else {"idempotency_key": "k"}

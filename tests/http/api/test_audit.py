@@ -78,7 +78,7 @@ def test_who_may_not_is_noted(site: Site) -> None:
     assert shape(site.entries("/v1/stream/a1")[0])[:2] == ("refused", 403)
 
 
-def test_what_only_the_body_tells_is_noted_too(site: Site) -> None:
+def test_what_only_the_body_reports_is_noted_too(site: Site) -> None:
     with site.client("secret-acme") as acme:
         answer = acme.put("/v0/routers/acme:r", json={"source": "acme:1", "dest": "other"})
         assert answer.status_code == 403

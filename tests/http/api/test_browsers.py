@@ -139,7 +139,7 @@ def keyed_api(keyed: LiveServer) -> Iterator[httpx.Client]:
 @pytest.mark.parametrize(
     "path", ["/v0/topics", "/v1/streams", "/v0/topics/nowhere", "/v1/stream/nowhere", "/v0/nowhere"]
 )
-def test_the_setting_says_which_pages_may_read(keyed_api: httpx.Client, path: str) -> None:
+def test_the_setting_states_which_pages_may_read(keyed_api: httpx.Client, path: str) -> None:
     app = keyed_api.get(path, headers={"origin": APP, "sec-fetch-site": "cross-site"})
     assert app.headers.get_list("access-control-allow-origin") == [APP]
     assert app.headers["access-control-expose-headers"] == "*"
@@ -222,7 +222,7 @@ def test_a_token_is_for_streams_and_for_nothing_else(keyed: LiveServer, keyed_ap
 
 
 @pytest.mark.parametrize("spoilt", ["tok_", "tok_x", "tok_AAAA", "tok_" + "A" * 48, "tok_" + "A" * 5000, "tok_é"])
-def test_what_is_no_token_is_refused(keyed: LiveServer, spoilt: str) -> None:
+def test_what_is_not_a_token_is_refused(keyed: LiveServer, spoilt: str) -> None:
     path = f"{keyed.url}/v1/stream/s?offset=-1"
     refused_ = httpx.get(path, params={"offset": "-1", "token": spoilt})
     assert refused_.status_code == 401

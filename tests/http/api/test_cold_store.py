@@ -64,7 +64,7 @@ def sample(client: httpx.Client, name: str, **labels: str) -> float:
     return float(value)
 
 
-def test_a_store_that_is_away_is_told_as_such_and_loses_nothing(s3: S3Server, tmp_path: Path) -> None:
+def test_a_store_that_is_away_is_reported_as_such_and_loses_nothing(s3: S3Server, tmp_path: Path) -> None:
     url = s3.make_bucket() + "/cold"
     with live(tmp_path, url) as server, httpx.Client(base_url=server.url, timeout=_PATIENCE_S) as client:
         for number in range(35):

@@ -101,7 +101,7 @@ def test_a_node_does_not_read_its_own(api: httpx.Client, name: str, append: Appe
     assert seqs(diff(node="a")) == [1, 2, 3]
 
 
-def test_a_cursor_from_another_life_is_told(append: Append, diff: Append) -> None:
+def test_a_cursor_from_another_life_gets_a_tombstone(append: Append, diff: Append) -> None:
     append(1, 2)
     read = diff(from_seq=50)
     assert read["tombstone"]["reason"] == "recreated"
@@ -135,7 +135,7 @@ def test_a_diff_with_an_epoch_is_never_taken_for_one_of_another_topic(
     assert diff(from_seq=3, epoch=read["epoch"])["tombstone"] is None
 
 
-def test_a_waiting_reader_is_told_at_once_that_its_topic_is_another_one(
+def test_a_waiting_reader_is_notified_at_once_that_its_topic_is_another_one(
     api: httpx.Client, append: Append, diff: Append, name: str
 ) -> None:
     append(1, 2)
@@ -146,7 +146,7 @@ def test_a_waiting_reader_is_told_at_once_that_its_topic_is_another_one(
     assert (read["tombstone"]["reason"], seqs(read)) == ("recreated", [1, 2])
 
 
-def test_what_expired_is_told(append: Append, diff: Append) -> None:
+def test_what_expired_is_reported(append: Append, diff: Append) -> None:
     append(1, config={"ttl_ms": 1})
     for _ in range(10_000):
         read = diff()
@@ -170,7 +170,7 @@ def test_a_waiting_reader_gets_the_next_append(server: object, api: httpx.Client
     assert seqs(answers[0]) == [2]
 
 
-def test_a_waiting_reader_is_told_when_nothing_came(append: Append, diff: Append) -> None:
+def test_a_waiting_reader_learns_when_nothing_came(append: Append, diff: Append) -> None:
     append(1)
     read = diff(from_seq=1, wait_ms=20)
     assert (seqs(read), read["caught_up"]) == ([], True)

@@ -75,7 +75,7 @@ def test_a_filter_and_ones_own_node(api: httpx.Client, name: str, orders: str, d
     assert diff(filter="has:tag", node="web")["caught_up"]
 
 
-def test_a_loss_is_told_to_a_filtered_read(api: httpx.Client, name: str, append: Append, diff: Append) -> None:
+def test_a_loss_is_reported_to_a_filtered_read(api: httpx.Client, name: str, append: Append, diff: Append) -> None:
     api.put(f"/v0/topics/{name}", json={"cap_records": 3})
     append(*({"n": n} for n in range(10)))
     plain, filtered = diff(), diff(filter="/n:9")
@@ -106,7 +106,7 @@ def test_a_wait_ends_with_a_record_that_matches(api: httpx.Client, name: str, ap
 @pytest.mark.parametrize(
     "text", ["", "word", "data:5", "ts:never", "/n:", "(/n:5", "/a~5:1", " ".join(["/a:1"] * 257), "-" * 99 + "/a:1"]
 )
-def test_a_filter_that_says_nothing_is_refused(api: httpx.Client, orders: str, text: str) -> None:
+def test_a_filter_that_states_nothing_is_refused(api: httpx.Client, orders: str, text: str) -> None:
     answer = api.post(f"/v0/topics/{orders}/diff", json={"filter": text})
     assert refused(answer, 400, "invalid_request")["field"] == "filter"
 
@@ -126,7 +126,7 @@ def test_the_last_records_are_live_ones(api: httpx.Client, orders: str, diff: Ap
     assert seqs(diff(last=600)) == [1, 3, 5, 7, 9, 11]
 
 
-def test_the_last_of_fewer_tells_what_is_lost(api: httpx.Client, name: str, append: Append, diff: Append) -> None:
+def test_the_last_of_fewer_reports_what_is_lost(api: httpx.Client, name: str, append: Append, diff: Append) -> None:
     api.put(f"/v0/topics/{name}", json={"cap_records": 3})
     append(*range(10))
     read = diff(last=3)
@@ -154,7 +154,7 @@ def test_a_time_to_begin_at(api: httpx.Client, name: str, append: Append, diff: 
     assert (seqs(late), late["caught_up"]) == ([], True)
 
 
-def test_a_time_before_what_was_lost_tells_of_it(api: httpx.Client, name: str, append: Append, diff: Append) -> None:
+def test_a_time_before_what_was_lost_reports_of_it(api: httpx.Client, name: str, append: Append, diff: Append) -> None:
     api.put(f"/v0/topics/{name}", json={"cap_records": 3})
     append(*range(10))
     read = diff(since_ts=0)

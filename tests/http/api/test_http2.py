@@ -171,7 +171,7 @@ def test_keys_and_scopes_are_asked_for_on_each_stream(tmp_path: Path) -> None:
         assert [one.status for one, _ in found] == [401, 404, 403, 403, 201, 200, 401]
 
 
-def test_a_websocket_is_told_that_it_is_of_http_1(server: LiveServer) -> None:
+def test_a_websocket_learns_that_it_is_of_http_1(server: LiveServer) -> None:
     _, second = clients(server.url)
     with second:
         answer = second.get("/v0/ws")

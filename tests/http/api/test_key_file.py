@@ -136,7 +136,7 @@ def test_revoked_key_closes_its_open_connections(tmp_path: Path, keys: Keys) -> 
 
 
 @pytest.mark.parametrize("spoilt", ["", "{", '{"keys":[{"name":"x","sha256":"y"}]}', '{"keys":[{"name":"x"}]}', None])
-def test_a_file_that_makes_no_sense_changes_nothing(tmp_path: Path, keys: Keys, spoilt: str | None) -> None:
+def test_a_file_that_is_malformed_changes_nothing(tmp_path: Path, keys: Keys, spoilt: str | None) -> None:
     secret = keys.create("k")
     with LiveServer(tmp_path, key_file=str(keys.path)) as live:
         keys.path.unlink() if spoilt is None else keys.path.write_text(spoilt)

@@ -117,7 +117,7 @@ def long_body(last: str) -> bytes:
         (long_body('{"data":1}').replace(b"xx", b"\xff\xff", 1), "invalid_request", "UTF-8"),
     ],
 )
-def test_what_is_wrong_with_a_long_body_is_told_and_nothing_is_stored(
+def test_what_is_wrong_with_a_long_body_is_reported_and_nothing_is_stored(
     api: httpx.Client, name: str, body: bytes, code: str, said: str
 ) -> None:
     answer = api.post(f"/v0/topics/{name}", content=body, headers=JSON)

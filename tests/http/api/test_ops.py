@@ -108,7 +108,7 @@ def test_there_is_nothing_elsewhere(api: httpx.Client, path: str) -> None:
         ("POST", "/v0/watch", {"topics": {"nowhere": {}}}),
     ],
 )
-def test_an_error_tells_its_time_too(api: httpx.Client, method: str, path: str, body: object) -> None:
+def test_an_error_reports_its_time_too(api: httpx.Client, method: str, path: str, body: object) -> None:
     answer = api.request(method, path, json=body)
     assert answer.status_code in (400, 404)
     assert set(answer.json()) == {"error", "performance"}

@@ -30,7 +30,7 @@ def test_the_policy_is_strict(api: httpx.Client, path: str) -> None:
     assert headers["referrer-policy"] == "no-referrer"
 
 
-def test_whoever_has_a_file_is_told_in_a_few_bytes(api: httpx.Client) -> None:
+def test_whoever_has_a_file_is_notified_in_a_few_bytes(api: httpx.Client) -> None:
     for coding in ("gzip", "identity"):
         first = api.get("/console/main.js", headers={"accept-encoding": coding})
         assert first.headers.get_list("vary") == ["accept-encoding"]
@@ -82,7 +82,7 @@ def test_with_keys_the_files_are_for_everybody_and_the_rest_is_not(tmp_path: Pat
             assert reported["limits"]["max_topics"] == 77
 
 
-def test_without_keys_everybody_may_do_everything_and_is_told_so(api: httpx.Client) -> None:
+def test_without_keys_everybody_may_do_everything_and_is_notified_so(api: httpx.Client) -> None:
     reported = api.get("/v0/self").json()
     assert reported["key"] == {"name": "", "scopes": ["read", "write", "delete", "admin"], "prefixes": []}
     assert not reported["keys_required"]

@@ -122,7 +122,7 @@ def test_every_step_is_seen_in_the_metrics(
     assert metrics(api)["topics_throttle_level"] == 0.0
 
 
-def test_an_event_stream_is_told_that_pressure_makes_it_wait(pressed: PressedServer, api: httpx.Client) -> None:
+def test_an_event_stream_learns_that_pressure_makes_it_wait(pressed: PressedServer, api: httpx.Client) -> None:
     api.put("/v0/topics/low", json={"priority": -500})
     api.put("/v0/topics/plain", json={})
     with watch(pressed.url, "low", "plain").open() as stream:
@@ -140,7 +140,7 @@ def test_an_event_stream_is_told_that_pressure_makes_it_wait(pressed: PressedSer
         assert (last.data["topic"], last.seqs) == ("low", [1])
 
 
-def test_a_work_stream_is_told_that_pressure_makes_jobs_late(pressed: PressedServer, api: httpx.Client) -> None:
+def test_a_work_stream_learns_that_pressure_makes_jobs_late(pressed: PressedServer, api: httpx.Client) -> None:
     api.put("/v0/topics/jobs", json={"type": "queue", "priority": -500})
     with EventStream(pressed.url, "/v0/topics/jobs/work?node=w&max=2") as stream:
         while not pressed.on_loop(lambda: pressed.engine.core.directory.load("jobs").waiters):
@@ -214,7 +214,7 @@ def test_the_highest_priorities_are_let_in(pressed: PressedServer, api: httpx.Cl
     assert post(api, "vital", 1).status_code == 200
 
 
-def test_who_disables_backpressure_waits_instead_and_is_told_how_long(
+def test_who_disables_backpressure_waits_instead_and_learns_how_long(
     pressed: PressedServer, api: httpx.Client, pool: ThreadPoolExecutor
 ) -> None:
     post(api, "t", "first")

@@ -88,7 +88,7 @@ def test_the_access_log_has_every_answer_and_no_secret(tmp_path: Path) -> None:
         assert "hush-secret" not in live.log()
 
 
-def test_the_level_says_how_much_is_logged(tmp_path: Path) -> None:
+def test_the_level_states_how_much_is_logged(tmp_path: Path) -> None:
     with LiveServer(tmp_path, log_level="error", access_log="1") as live:
         live.stop()
         assert live.log() == ""

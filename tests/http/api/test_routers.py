@@ -74,7 +74,7 @@ def test_the_same_put_again_changes_nothing_and_another_one_changes_it(api: http
     assert [(r["$seq"], r["data"], r.get("$tag")) for r in arrived(api, dest, 2)] == [(1, 1, None), (2, 3, None)]
 
 
-def test_get_tells_what_it_does_and_how_far_it_got(api: httpx.Client, name: str) -> None:
+def test_get_reports_what_it_does_and_how_far_it_got(api: httpx.Client, name: str) -> None:
     source, dest = f"{name}.a", f"{name}.b"
     put(api, source, dest, guarantee="exactly_once", preserve_node=False)
     append(api, source, 1, 2, 3)

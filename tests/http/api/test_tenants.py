@@ -78,7 +78,7 @@ def test_a_config_may_repeat_what_somebody_else_decided(boss: httpx.Client, zeta
     refused(zeta.put("/v0/topics/zeta:q4", json=config), 403, "forbidden")
 
 
-def test_a_redrive_out_of_a_topic_that_the_config_names_does_not_tell_its_name(
+def test_a_redrive_out_of_a_topic_that_the_config_names_does_not_report_its_name(
     boss: httpx.Client, zeta: httpx.Client
 ) -> None:
     boss.put("/v0/topics/zeta:q5", json=_queue("acme:dead"))
@@ -103,7 +103,7 @@ def test_metrics_name_only_what_the_key_may_see(boss: httpx.Client, zeta: httpx.
 # Errors about routers, which are the only things that lie across tenants.
 
 
-def test_a_destination_with_another_source_does_not_tell_whose(boss: httpx.Client, zeta: httpx.Client) -> None:
+def test_a_destination_with_another_source_does_not_report_whose(boss: httpx.Client, zeta: httpx.Client) -> None:
     boss.put("/v0/routers/r1", json={"source": "acme:src", "dest": "zeta:fan"})
     wish = {"source": "zeta:mine", "dest": "zeta:fan"}
     answer = zeta.put("/v0/routers/zeta:r1", json=wish)
@@ -113,7 +113,7 @@ def test_a_destination_with_another_source_does_not_tell_whose(boss: httpx.Clien
     assert refused(boss.put("/v0/routers/zeta:r1", json=wish), 409, "topic_exists_incompatible")["source"] == "acme:src"
 
 
-def test_a_cycle_is_told_without_the_names_of_others(boss: httpx.Client, zeta: httpx.Client) -> None:
+def test_a_cycle_is_reported_without_the_names_of_others(boss: httpx.Client, zeta: httpx.Client) -> None:
     boss.put("/v0/routers/c1", json={"source": "zeta:c1", "dest": "acme:c2"})
     boss.put("/v0/routers/c2", json={"source": "acme:c2", "dest": "zeta:c3"})
     wish = {"source": "zeta:c3", "dest": "zeta:c1"}

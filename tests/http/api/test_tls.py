@@ -152,7 +152,7 @@ def test_a_new_certificate_counts_for_new_connections_and_old_ones_live_on(site:
         site.renew()
 
 
-def test_the_client_and_the_command_line_trust_whom_they_are_told_to(site: Site) -> None:
+def test_the_client_and_the_command_line_trust_whom_they_are_asked_to(site: Site) -> None:
     with Client(site.url, options=ClientOptions(ssl_context=site.trust)) as client:
         assert client.append("by-client", [1]).first_seq == 1
     environment = {
@@ -197,7 +197,9 @@ def test_connections_that_never_shake_hands_are_bounded_and_make_room(tmp_path: 
         ({"audit_file": "no/such/folder/audit"}, "TOPICS_AUDIT_FILE"),
     ],
 )
-def test_files_that_make_no_sense_are_told_at_the_start(tmp_path: Path, settings: dict[str, str], said: str) -> None:
+def test_files_that_are_malformed_are_reported_at_the_start(
+    tmp_path: Path, settings: dict[str, str], said: str
+) -> None:
     made = Site(tmp_path)
     (tmp_path / "junk").write_text("no certificate")
     shutil.copy(made.authority.certificate("127.0.0.1"), tmp_path / "other.pem")

@@ -148,7 +148,7 @@ def test_a_manual_priority_is_clamped_where_it_counts(api: httpx.Client, name: s
     assert api.get(f"/v0/topics/{name}").json()["effective_priority"] == 1000
 
 
-def test_a_queue_tells_its_counters(api: httpx.Client, name: str, append: Append) -> None:
+def test_a_queue_reports_its_counters(api: httpx.Client, name: str, append: Append) -> None:
     put(api, name, type="queue")
     append(1, 2)
     body = api.get(f"/v0/topics/{name}").json()
@@ -210,7 +210,7 @@ def test_a_corrupt_cursor_is_refused(api: httpx.Client, cursor: str) -> None:
     refused(api.get("/v0/topics", params={"cursor": cursor}), 400, "invalid_request")
 
 
-def test_listing_does_not_touch_unless_told(api: httpx.Client, name: str) -> None:
+def test_listing_does_not_touch_unless_reported(api: httpx.Client, name: str) -> None:
     put(api, name)
     listed = api.get("/v0/topics", params={"prefix": name}).json()["topics"][0]
     assert listed["effective_priority"] == 0

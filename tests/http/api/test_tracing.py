@@ -57,7 +57,7 @@ def test_a_trace_is_passed_on_to_answers_and_webhooks(tmp_path: Path, receiver: 
         assert (called["traceparent"], called["tracestate"]) == (PARENT, "vendor=7")
 
 
-def test_where_traces_are_left_alone_nothing_is_said(tmp_path: Path, receiver: Receiver) -> None:
+def test_where_traces_are_left_alone_nothing_is_stated(tmp_path: Path, receiver: Receiver) -> None:
     with LiveServer(tmp_path, tracing="off") as live, httpx.Client(base_url=live.url) as api:
         assert "traceresponse" not in api.get("/v0/topics", headers=TRACED).headers
         assert "traceparent" not in wake(api, receiver)

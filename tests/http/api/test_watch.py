@@ -16,7 +16,7 @@ from tests.http.live import LiveServer
 # Making a session
 
 
-def test_a_session_tells_where_each_topic_stands(server: LiveServer, api: httpx.Client, name: str) -> None:
+def test_a_session_reports_where_each_topic_stands(server: LiveServer, api: httpx.Client, name: str) -> None:
     api.put(f"/v0/topics/{name}-a", json={"cap_records": 3})
     for topic in ("a", "b", "c"):
         api.post(f"/v0/topics/{name}-{topic}", json={"records": [{"data": n} for n in range(10)]})
@@ -255,7 +255,7 @@ def test_heartbeats_come_when_nothing_else_does(server: LiveServer, append: Appe
 # Loss
 
 
-def test_a_cursor_that_fell_off_is_told_at_once(
+def test_a_cursor_that_fell_off_gets_a_tombstone_at_once(
     server: LiveServer, api: httpx.Client, append: Append, name: str
 ) -> None:
     api.put(f"/v0/topics/{name}", json={"cap_records": 3})
@@ -308,7 +308,7 @@ def test_a_cursor_from_the_future_learns_that_the_topic_began_again(
 # The end of topics
 
 
-def test_a_deleted_topic_is_told_and_the_others_go_on(server: LiveServer, api: httpx.Client, name: str) -> None:
+def test_a_deleted_topic_is_reported_and_the_others_go_on(server: LiveServer, api: httpx.Client, name: str) -> None:
     a, b = f"{name}-a", f"{name}-b"
     for topic in (a, b):
         api.post(f"/v0/topics/{topic}", json={"records": [{"data": 1}, {"data": 2}]})
@@ -326,7 +326,7 @@ def test_a_deleted_topic_is_told_and_the_others_go_on(server: LiveServer, api: h
         stream.ended()
 
 
-def test_a_topic_deleted_meanwhile_is_told_on_the_next_stream(
+def test_a_topic_deleted_meanwhile_is_reported_on_the_next_stream(
     server: LiveServer, api: httpx.Client, append: Append, name: str
 ) -> None:
     append(1, 2)
@@ -340,7 +340,7 @@ def test_a_topic_deleted_meanwhile_is_told_on_the_next_stream(
         stream.ended()
 
 
-def test_a_topic_recreated_meanwhile_is_told_although_its_seqs_look_right(
+def test_a_topic_recreated_meanwhile_is_reported_although_its_seqs_look_right(
     server: LiveServer, api: httpx.Client, append: Append, name: str
 ) -> None:
     append(1, 2)
@@ -373,7 +373,7 @@ def test_with_its_epoch_a_cursor_is_never_taken_for_one_of_another_topic(
 
 
 @pytest.mark.parametrize("others", [0, 1, 70])
-def test_that_a_topic_began_again_is_told_until_the_client_has_seen_it(
+def test_that_a_topic_began_again_is_reported_until_the_client_has_seen_it(
     server: LiveServer, api: httpx.Client, append: Append, name: str, others: int
 ) -> None:
     more = [f"{name}-{number}" for number in range(others)]
@@ -399,7 +399,7 @@ def test_that_a_topic_began_again_is_told_until_the_client_has_seen_it(
 # Resuming
 
 
-def test_a_client_that_saw_nothing_can_say_so(server: LiveServer, append: Append, name: str) -> None:
+def test_a_client_that_saw_nothing_can_report_it(server: LiveServer, append: Append, name: str) -> None:
     append(1, 2)
     session = Watch(server.url, {"topics": {name: {"from_seq": 1}}})
     with session.open() as stream:
@@ -524,7 +524,7 @@ def test_a_client_of_http_1_0_gets_plain_bytes(
         stream.ended()
 
 
-def test_head_tells_the_headers_and_follows_nothing(
+def test_head_reports_the_headers_and_follows_nothing(
     server: LiveServer, api: httpx.Client, append: Append, name: str
 ) -> None:
     append(1)

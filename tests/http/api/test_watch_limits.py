@@ -97,7 +97,7 @@ def test_the_connections_of_a_key_are_counted_until_they_close(guarded: LiveServ
         assert stream.event().seqs == [1]
 
 
-def test_a_stream_is_no_request_under_way(tmp_path: Path) -> None:
+def test_a_stream_is_not_a_request_under_way(tmp_path: Path) -> None:
     with LiveServer(tmp_path, api_keys="k", max_inflight_per_key="1") as live:
         append(live, "t", 1, key="k")
         with watch(live.url, "t", key="k").open() as stream:
@@ -106,7 +106,7 @@ def test_a_stream_is_no_request_under_way(tmp_path: Path) -> None:
             assert stream.event().seqs == [2]
 
 
-def test_connections_and_sessions_have_a_limit_and_are_told_by_metrics(tmp_path: Path) -> None:
+def test_connections_and_sessions_have_a_limit_and_are_reported_by_metrics(tmp_path: Path) -> None:
     with LiveServer(tmp_path, max_sse_connections="2", max_watch_sessions="3", max_watch_topics="2") as live:
         for topic in ("a", "b", "c"):
             append(live, topic, 1)
@@ -186,7 +186,7 @@ def test_a_client_that_reads_slowly_is_not_cut_off_in_the_middle_of_a_large_fram
             assert b'"$seq":39' in taken
 
 
-def test_a_slow_reader_of_a_lossy_topic_is_told_what_it_missed(tmp_path: Path) -> None:
+def test_a_slow_reader_of_a_lossy_topic_gets_a_tombstone(tmp_path: Path) -> None:
     with LiveServer(tmp_path, buffer_grace_ms="300") as live:
         httpx.put(f"{live.url}/v0/topics/t", json={"cap_records": 3})
         with watch(live.url, "t").open(buffer_bytes=4096) as slow:
@@ -225,7 +225,7 @@ def test_memory_does_not_grow_with_what_a_slow_reader_has_not_read(tmp_path: Pat
 # Stopping and starting
 
 
-def test_a_stopping_server_says_so_and_ends_the_streams(tmp_path: Path) -> None:
+def test_a_stopping_server_reports_it_and_ends_the_streams(tmp_path: Path) -> None:
     with LiveServer(tmp_path) as live:
         append(live, "a", 1)
         append(live, "b", 1)

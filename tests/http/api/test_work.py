@@ -351,7 +351,7 @@ def test_a_queue_that_became_a_log_ends_its_streams(jobs: Callable[..., Jobs], w
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_a_stop_tells_and_a_start_has_the_jobs_again(tmp_path: Any, durable: bool) -> None:
+def test_a_stop_reports_and_a_start_has_the_jobs_again(tmp_path: Any, durable: bool) -> None:
     with LiveServer(tmp_path) as live, httpx.Client(base_url=live.url, timeout=PATIENCE_S) as api:
         queue = Jobs(api, "jobs", lease_ms=86_400_000, leases_durable=durable)
         queue.append(1)

@@ -30,7 +30,7 @@ def subscribe(topic: str, **fields: object) -> dict[str, Any]:
 # Publishing
 
 
-def test_publish_appends_and_tells_the_seqs(socket: Socket, name: str, diff: Append) -> None:
+def test_publish_appends_and_reports_the_seqs(socket: Socket, name: str, diff: Append) -> None:
     ack = socket.ask(publish(name, {"packet": 1}, "two", None, request_id="p1"))
     performance = ack.pop("performance")
     assert ack == {
@@ -89,7 +89,7 @@ def test_a_publish_is_refused_like_an_append(socket: Socket, name: str, fields: 
     assert socket.ask(publish(name, 1))["op"] == "ack"
 
 
-def test_a_full_topic_refuses_and_says_where_it_stands(socket: Socket, name: str, api: httpx.Client) -> None:
+def test_a_full_topic_refuses_and_states_where_it_stands(socket: Socket, name: str, api: httpx.Client) -> None:
     api.put(f"/v0/topics/{name}", json={"cap_records": 1, "discard": "reject"})
     socket.ask(publish(name, 1))
     assert socket.refused(publish(name, 2), "topic_full")["cap_records"] == 1
@@ -131,7 +131,7 @@ def test_a_subscribe_begins_behind_the_publishes_before_it(socket: Socket, name:
 # Following
 
 
-def test_subscribe_tells_where_it_begins_then_the_backlog_then_what_is_new(
+def test_subscribe_reports_where_it_begins_then_the_backlog_then_what_is_new(
     socket: Socket, name: str, append: Append
 ) -> None:
     append("a", "b")
@@ -235,7 +235,9 @@ def test_limit_and_max_batch_bytes_bound_a_frame(server: LiveServer, socket: Soc
         assert [len(frame["records"]) for frame in other.frames(50)] == [1] * 50
 
 
-def test_a_loss_is_told_before_what_follows_it(socket: Socket, name: str, api: httpx.Client, append: Append) -> None:
+def test_a_loss_is_reported_before_what_follows_it(
+    socket: Socket, name: str, api: httpx.Client, append: Append
+) -> None:
     api.put(f"/v0/topics/{name}", json={"cap_records": 2})
     append(1, 2, 3, 4)
     socket.ask(subscribe(name))
@@ -246,7 +248,7 @@ def test_a_loss_is_told_before_what_follows_it(socket: Socket, name: str, api: h
     assert [record["$seq"] for record in socket.records(2)] == [3, 4]
 
 
-def test_a_cursor_from_before_a_recreation_is_told(
+def test_a_cursor_from_before_a_recreation_gets_a_tombstone(
     socket: Socket, name: str, api: httpx.Client, append: Append
 ) -> None:
     append(1, 2, 3)
@@ -283,7 +285,7 @@ def test_a_cursor_with_its_epoch_is_never_taken_for_one_of_another_topic(
         assert socket.frame()["op"] == "caught_up"
 
 
-def test_a_deletion_of_the_topic_is_told_and_ends_its_subscription(
+def test_a_deletion_of_the_topic_is_reported_and_ends_its_subscription(
     socket: Socket, name: str, api: httpx.Client, append: Append
 ) -> None:
     append(1, 2)

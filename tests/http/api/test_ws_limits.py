@@ -192,7 +192,7 @@ def test_a_slow_client_costs_no_memory_and_loses_nothing(tmp_path: Path) -> None
             assert [record["$seq"] for record in slow.records(200)] == received
 
 
-def test_a_client_that_never_reads_is_told_and_closed(tmp_path: Path) -> None:
+def test_a_client_that_never_reads_is_notified_and_closed(tmp_path: Path) -> None:
     with (
         LiveServer(tmp_path, slow_consumer_timeout_ms="300", buffer_grace_ms="100") as live,
         httpx.Client(base_url=live.url, timeout=30.0) as client,
@@ -209,7 +209,7 @@ def test_a_client_that_never_reads_is_told_and_closed(tmp_path: Path) -> None:
 # The end
 
 
-def test_a_stopping_server_says_so_and_answers_what_it_took(tmp_path: Path) -> None:
+def test_a_stopping_server_reports_it_and_answers_what_it_took(tmp_path: Path) -> None:
     with LiveServer(tmp_path) as live:
         with httpx.Client(base_url=live.url) as client, open_socket(live.url) as socket:
             client.put("/v0/topics/t", json={"durability": "fsync"})

@@ -188,7 +188,7 @@ def test_what_does_not_get_smaller_stays_as_it_is(loops: Loops) -> None:
     loops.run(scene, App(lambda exchange: exchange.respond(200, dense)))
 
 
-def test_head_tells_the_length_of_the_compressed_body(loops: Loops) -> None:
+def test_head_reports_the_length_of_the_compressed_body(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         client = await site.connect()
         whole = await client.ask(get("/", "accept-encoding: gzip"))

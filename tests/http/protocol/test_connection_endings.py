@@ -28,7 +28,7 @@ class Parting:
 
 
 @pytest.mark.parametrize("way", ["close", "abort", "reset", "half"])
-def test_the_handler_is_told_once_that_the_client_is_gone(loops: Loops, way: str) -> None:
+def test_the_handler_is_notified_once_that_the_client_is_gone(loops: Loops, way: str) -> None:
     parting = Parting()
 
     async def scene(site: Site) -> None:
@@ -56,7 +56,7 @@ def test_the_handler_is_told_once_that_the_client_is_gone(loops: Loops, way: str
     loops.run(scene, App(parting))
 
 
-def test_every_exchange_of_a_lost_connection_is_told(loops: Loops) -> None:
+def test_every_exchange_of_a_lost_connection_is_notified(loops: Loops) -> None:
     parting = Parting()
 
     async def scene(site: Site) -> None:
@@ -71,7 +71,7 @@ def test_every_exchange_of_a_lost_connection_is_told(loops: Loops) -> None:
     assert parting.reported == 4
 
 
-def test_who_asks_too_late_is_told_at_once(loops: Loops) -> None:
+def test_who_asks_too_late_is_notified_at_once(loops: Loops) -> None:
     parting = Parting()
 
     async def scene(site: Site) -> None:
@@ -91,7 +91,7 @@ def test_who_asks_too_late_is_told_at_once(loops: Loops) -> None:
     loops.run(scene, App(keep))
 
 
-def test_nobody_is_told_after_the_answer(loops: Loops) -> None:
+def test_nobody_is_notified_after_the_answer(loops: Loops) -> None:
     parting = Parting()
 
     def handler(exchange: Exchange) -> None:
@@ -109,7 +109,7 @@ def test_nobody_is_told_after_the_answer(loops: Loops) -> None:
     assert parting.reported == 0
 
 
-def test_a_bug_in_what_is_told_harms_nobody(loops: Loops) -> None:
+def test_a_bug_in_what_is_reported_harms_nobody(loops: Loops) -> None:
     def fail() -> None:
         raise RuntimeError("a bug")
 

@@ -72,7 +72,7 @@ def test_the_preface_is_found_however_it_is_cut(loops: Loops, step: int) -> None
     loops.run(scene)
 
 
-def test_a_server_that_is_told_so_speaks_http_1_alone(loops: Loops) -> None:
+def test_a_server_that_is_reported_so_speaks_http_1_alone(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         [reply] = split_answers(await site.say(PREFACE, settings()))
         assert (reply.status, reply.headers["connection"]) == (400, "close")
@@ -171,7 +171,7 @@ def test_a_refusal_before_the_body_leaves_the_connection(loops: Loops) -> None:
     run(loops, scene, app)
 
 
-def test_who_sends_too_much_of_what_is_refused_is_told_to_stop(loops: Loops) -> None:
+def test_who_sends_too_much_of_what_is_refused_is_asked_to_stop(loops: Loops) -> None:
     app = App(admit=lambda head: Refusal(403, b"no"))
 
     async def scene(site: Site, client: Http2Client) -> None:

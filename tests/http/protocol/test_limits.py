@@ -249,7 +249,7 @@ def test_a_body_that_compresses_very_well_is_no_bomb_while_it_is_small(loops: Lo
     loops.run(scene)
 
 
-def test_a_connection_that_says_nothing_makes_room_for_one_that_may(loops: Loops) -> None:
+def test_a_connection_that_states_nothing_makes_room_for_one_that_may(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         silent, second = await site.connect(), await site.connect()
         await until(lambda: site.server.counters.connections_open == 2)

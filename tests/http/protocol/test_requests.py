@@ -267,7 +267,7 @@ def test_what_is_not_implemented_is_refused(loops: Loops, request_bytes: bytes, 
     loops.run(scene)
 
 
-def test_a_client_that_waits_is_told_to_continue(loops: Loops) -> None:
+def test_a_client_that_waits_is_asked_to_continue(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         client = await site.connect()
         assert (await client.ask(get("/", "content-length: 2", "Expect: 100-Continue", method="POST"))).status == 100
@@ -280,7 +280,7 @@ def test_a_client_that_waits_is_told_to_continue(loops: Loops) -> None:
     loops.run(scene)
 
 
-def test_a_client_that_waits_is_not_told_to_send_what_will_be_refused(loops: Loops) -> None:
+def test_a_client_that_waits_is_not_asked_to_send_what_will_be_refused(loops: Loops) -> None:
     def admit(head: RequestHead) -> int | Refusal:
         return Refusal(404, b"no") if head.path == "/none" else 10
 

@@ -87,7 +87,7 @@ def test_a_stream_for_head_has_no_body(loops: Loops) -> None:
     loops.run(scene, App(keep))
 
 
-def test_a_full_stream_says_so_and_says_when_it_is_not(loops: Loops) -> None:
+def test_a_full_stream_reports_it_and_states_when_it_is_not(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         client = await site.connect()
         stream = await open_stream(site, client)
@@ -161,7 +161,7 @@ def test_a_stream_that_is_over_before_its_turn(loops: Loops, chunked: bool) -> N
 
 
 @pytest.mark.parametrize("way", ["close", "abort", "half"])
-def test_a_stream_is_told_once_that_the_client_is_gone(loops: Loops, way: str) -> None:
+def test_a_stream_is_reported_once_that_the_client_is_gone(loops: Loops, way: str) -> None:
     reported = []
 
     async def scene(site: Site) -> None:

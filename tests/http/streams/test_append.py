@@ -52,7 +52,7 @@ def test_bad_json_changes_nothing(http: httpx.Client, path: str, body: bytes) ->
     assert offset_of(http.head(path)) == before
 
 
-def test_what_is_wrong_with_a_request_is_told_in_order(http: httpx.Client, path: str) -> None:
+def test_what_is_wrong_with_a_request_is_reported_in_order(http: httpx.Client, path: str) -> None:
     assert append(http, path, b"x").status_code == 404
     create(http, path)
     assert http.post(path, content=b"").status_code == 400
@@ -97,7 +97,7 @@ def test_a_sequence_only_goes_up(http: httpx.Client, path: str) -> None:
     assert http.get(path).text == "ab"
 
 
-def test_a_sequence_is_told_back_byte_by_byte(http: httpx.Client, path: str) -> None:
+def test_a_sequence_is_reported_back_byte_by_byte(http: httpx.Client, path: str) -> None:
     create(http, path)
     last, stale = "ü2".encode(), "ü1".encode()
     for seq, status in ((last, 204), (stale, 409)):
@@ -175,7 +175,7 @@ def test_a_producer_appends_each_batch_once(http: httpx.Client, path: str) -> No
     assert http.get(path).text == "ab"
 
 
-def test_a_gap_tells_what_is_missing(http: httpx.Client, path: str) -> None:
+def test_a_gap_reports_what_is_missing(http: httpx.Client, path: str) -> None:
     create(http, path)
     for answer, expected, received in (
         (produce(http, path, b"x", 0, 2), "0", "2"),

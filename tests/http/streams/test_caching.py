@@ -301,7 +301,7 @@ def test_a_tag_of_a_filtered_read_does_not_outlive_the_description(http: httpx.C
     assert reader.look() == 304
 
 
-def test_an_empty_key_and_no_key_are_told_apart(http: httpx.Client, path: str) -> None:
+def test_an_empty_key_and_no_key_are_distinguished(http: httpx.Client, path: str) -> None:
     create(http, path, JSON)
     append(http, path, b"1", JSON, stream_key="")
     append(http, path, b"2", JSON)

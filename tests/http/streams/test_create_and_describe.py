@@ -6,7 +6,7 @@ import pytest
 from tests.http.streams.conftest import append, create, create_with, offset_of, reason_of
 
 
-def test_a_new_stream_is_told_with_its_address_and_its_end(http: httpx.Client, path: str) -> None:
+def test_a_new_stream_is_reported_with_its_address_and_its_end(http: httpx.Client, path: str) -> None:
     answer = create(http, path, "text/plain; charset=utf-8")
     assert answer.status_code == 201
     assert answer.headers["location"] == f"{http.base_url}{path}".replace("//v1", "/v1")
@@ -105,7 +105,7 @@ def test_bad_json_creates_nothing(http: httpx.Client, path: str) -> None:
         {"stream_fork_sub_offset": "0"}, {"stream_fork_offset": "-1"}, {"stream_forked_from": "nowhere"},
     ],
 )  # fmt: skip
-def test_a_header_that_makes_no_sense_is_refused(http: httpx.Client, path: str, headers: dict[str, str]) -> None:
+def test_a_header_that_is_malformed_is_refused(http: httpx.Client, path: str, headers: dict[str, str]) -> None:
     answer = create_with(http, path, "text/plain", headers)
     assert (answer.status_code, reason_of(answer)) == (400, "invalid_request")
     assert http.head(path).status_code == 404
@@ -122,7 +122,7 @@ def test_slashes_are_part_of_a_name_however_they_are_spelled(http: httpx.Client,
     assert http.get(f"/v1/stream/{name}/a").status_code == 404
 
 
-def test_head_tells_all_there_is_to_tell(http: httpx.Client, path: str) -> None:
+def test_head_reports_all_there_is_to_report(http: httpx.Client, path: str) -> None:
     create(http, path, stream_ttl="2m", stream_closed="true", body=b"abc")
     answer = http.head(path)
     assert answer.status_code == 200
@@ -134,7 +134,7 @@ def test_head_tells_all_there_is_to_tell(http: httpx.Client, path: str) -> None:
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_an_expiry_is_told_as_it_was_given(http: httpx.Client, path: str) -> None:
+def test_an_expiry_is_reported_as_it_was_given(http: httpx.Client, path: str) -> None:
     given = {"stream_expires_at": "2099-06-01T12:00:00.25+02:00"}
     first, again = (create_with(http, path, "text/plain", given, body) for body in (b"x", b""))
     read = http.get(path)
@@ -147,14 +147,14 @@ def test_an_expiry_is_told_as_it_was_given(http: httpx.Client, path: str) -> Non
         assert events.headers["stream-expires-at"] == "2099-06-01T10:00:00.250Z"
 
 
-def test_a_time_to_live_is_told_as_the_moment_it_leads_to(http: httpx.Client, path: str) -> None:
+def test_a_time_to_live_is_reported_as_the_moment_it_leads_to(http: httpx.Client, path: str) -> None:
     """A read renews it before it answers, so what it tells is never earlier than what was told before."""
     reported = [answer.headers["stream-expires-at"] for answer in (create(http, path, stream_ttl="1h"), http.get(path))]
     assert reported == sorted(reported)
     assert http.head(path).headers["stream-expires-at"] == reported[-1]
 
 
-def test_a_stream_without_an_end_tells_none(http: httpx.Client, path: str) -> None:
+def test_a_stream_without_an_end_reports_none(http: httpx.Client, path: str) -> None:
     for answer in (create(http, path, body=b"x"), http.get(path), http.head(path)):
         assert "stream-expires-at" not in answer.headers
 
@@ -165,7 +165,7 @@ def test_a_stream_past_its_expiry_is_not_there_and_its_name_is_free(http: httpx.
     assert create(http, path, "application/json").status_code == 201
 
 
-def test_a_deleted_stream_is_gone_and_deleting_it_again_says_so(http: httpx.Client, path: str) -> None:
+def test_a_deleted_stream_is_gone_and_deleting_it_again_reports_it(http: httpx.Client, path: str) -> None:
     end = offset_of(create(http, path, body=b"abc"))
     deleted = http.delete(path)
     assert (deleted.status_code, offset_of(deleted)) == (204, end)
@@ -173,7 +173,7 @@ def test_a_deleted_stream_is_gone_and_deleting_it_again_says_so(http: httpx.Clie
 
 
 @pytest.mark.parametrize("path_", ["/v1/stream/nowhere", "/v1/stream/nowhere/_schema", "/v1/stream/__ds/nothing"])
-def test_every_answer_says_that_its_type_is_not_to_be_guessed(http: httpx.Client, path_: str) -> None:
+def test_every_answer_states_that_its_type_is_not_to_be_guessed(http: httpx.Client, path_: str) -> None:
     answer = http.get(path_)
     assert answer.status_code == 404
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -188,7 +188,7 @@ def test_a_browser_may_ask_first(http: httpx.Client, path: str) -> None:
     assert "If-None-Match" in answer.headers["access-control-allow-headers"]
 
 
-def test_other_methods_are_told_what_is_possible(http: httpx.Client, path: str) -> None:
+def test_other_methods_are_reported_what_is_possible(http: httpx.Client, path: str) -> None:
     answer = http.patch(path)
     assert answer.status_code == 405
     assert "PUT" in answer.headers["allow"]
@@ -209,5 +209,5 @@ def test_the_list_has_every_stream_by_name(http: httpx.Client, name: str) -> Non
 
 
 @pytest.mark.parametrize("query", ["limit=x", "limit=0", "offset=-1", "limit=1.5"])
-def test_a_page_that_makes_no_sense_is_refused(http: httpx.Client, query: str) -> None:
+def test_a_page_that_is_malformed_is_refused(http: httpx.Client, query: str) -> None:
     assert http.get(f"/v1/streams?{query}").status_code == 400

@@ -120,14 +120,14 @@ def check_families(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     assert recorded.items() <= found.items() and found.keys() - recorded.keys() <= {"agg"}
 
 
-def test_the_server_tells_what_the_recorded_one_told(http: httpx.Client) -> None:
+def test_the_server_reports_what_the_recorded_one_reported(http: httpx.Client) -> None:
     (step,) = RECORDED["server-details"]
     response = http.get(step["path"])
     same_shape(response.json(), step["answer"], "server", more=True)
     assert response.headers["cache-control"] == "no-store"
 
 
-def test_details_are_what_the_other_resources_tell(http: httpx.Client, path: str, name: str) -> None:
+def test_details_are_what_the_other_resources_report(http: httpx.Client, path: str, name: str) -> None:
     create(http, path, "application/json")
     assert http.post(f"{path}/_schema", json=SEARCH).is_success
     append(http, path, b'[{"k":"a","m":"x"},{"k":"b"}]', "application/json", stream_seq="s1")
@@ -169,7 +169,7 @@ def test_a_metrics_stream_asks_for_blocks_of_metrics(http: httpx.Client, path: s
     assert [one["family"] for one in families] == ["col", "fts", "agg", "mblk"]
 
 
-def test_sizes_are_told(http: httpx.Client, path: str) -> None:
+def test_sizes_are_reported(http: httpx.Client, path: str) -> None:
     create(http, path, "application/json")
     append(http, path, b'["abc"]', "application/json")
     reported = http.get(f"{path}/_details").json()
@@ -248,7 +248,7 @@ def test_long_poll_of_details_is_woken_by_a_change(
     assert answer.status_code == 200 and answer.headers["etag"] != etag
 
 
-def test_nothing_new_is_told_when_the_time_is_over(http: httpx.Client, path: str) -> None:
+def test_nothing_new_is_reported_when_the_time_is_over(http: httpx.Client, path: str) -> None:
     create(http, path)
     etag = http.get(f"{path}/_details").headers["etag"]
     for query in ("live=true&timeout=30ms", "live=long-poll&timeout_ms=20", "live=true&timeout=10", "live=true"):

@@ -68,7 +68,7 @@ def test_pages_over_streams_join(http: httpx.Client, group: str, size: int) -> N
     assert found == ORDER
 
 
-def test_a_stream_that_cannot_answer_is_told(http: httpx.Client, group: str) -> None:
+def test_a_stream_that_cannot_answer_is_notified(http: httpx.Client, group: str) -> None:
     create(http, f"/v1/stream/{group}/d", JSON)
     fields = {"eventTime": {"kind": "date", "column": True, "bindings": [{"version": 1, "jsonPointer": "/at"}]}}
     body = {"schema": {}, "search": {"primaryTimestampField": "eventTime", "fields": fields}}

@@ -40,7 +40,7 @@ def test_a_reader_goes_on_where_it_stopped(http: httpx.Client, path: str) -> Non
         "offset=-1&live=true&timeout=long",
     ],
 )  # fmt: skip
-def test_a_question_that_makes_no_sense_is_refused(http: httpx.Client, path: str, query: str) -> None:
+def test_a_question_that_is_malformed_is_refused(http: httpx.Client, path: str, query: str) -> None:
     fill(http, path, 1)
     answer = http.get(f"{path}?{query}")
     assert (answer.status_code, reason_of(answer)) == (400, "invalid_request")
@@ -231,7 +231,7 @@ def test_a_cursor_is_always_above_the_one_before(http: httpx.Client, path: str) 
 
 
 @pytest.mark.parametrize("ending", ["append", "close", "delete"])
-def test_whoever_waits_is_told_at_once(http: httpx.Client, path: str, ending: str) -> None:
+def test_whoever_waits_is_notified_at_once(http: httpx.Client, path: str, ending: str) -> None:
     create(http, path)
     end = offset_of(http.head(path))
 

@@ -114,7 +114,7 @@ def test_the_other_protocol_meets_the_schema(http: httpx.Client, server: LiveSer
     assert http.get(described).json() == [{"id": 2}, {"id": 3}]
 
 
-def test_a_refusal_of_this_protocol_says_the_same(http: httpx.Client, described: str) -> None:
+def test_a_refusal_of_this_protocol_states_the_same(http: httpx.Client, described: str) -> None:
     answer = put(http, described, {"id": 1}, {"id": None})
     assert answer.status_code == 400
     assert (answer.json()["error"]["code"], detail_of(answer)["reason"]) == ("bad_request", "schema")
@@ -137,7 +137,7 @@ def test_keys_and_tags(http: httpx.Client, name: str, path: str) -> None:
     assert [record["$tag"] for record in records] == [long, "b", "b"]
 
 
-def test_a_router_says_what_it_cannot_forward(http: httpx.Client, name: str, described: str) -> None:
+def test_a_router_states_what_it_cannot_forward(http: httpx.Client, name: str, described: str) -> None:
     source = f"{name}-source"
     http.put(f"/v0/topics/{source}", json={})
     http.put(f"/v0/routers/{name}", json={"source": source, "dest": name})

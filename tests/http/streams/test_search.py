@@ -451,7 +451,7 @@ def test_an_aggregation_that_nobody_declared(http: httpx.Client, logs: str) -> N
         assert http.post(f"{logs}/_aggregate", json=wrong).status_code == 400, wrong
 
 
-def test_hits_tell_where_words_stand(http: httpx.Client, logs: str) -> None:
+def test_hits_report_where_words_stand(http: httpx.Client, logs: str) -> None:
     put(http, logs, {"message": "The card was declined"})
     (hit,) = find(http, logs, "message:card", highlight=True)["hits"]
     assert hit["highlights"] == {"message": [{"text": "The card was declined", "spans": [[4, 8]]}]}

@@ -60,7 +60,9 @@ def test_a_lease_that_ends_without_a_word_is_given_out_again(
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "FENCED")
 
 
-def test_what_comes_while_somebody_works_is_told_at_the_end(http: httpx.Client, name: str, subscription: str) -> None:
+def test_what_comes_while_somebody_works_is_reported_at_the_end(
+    http: httpx.Client, name: str, subscription: str
+) -> None:
     create(http, f"/v1/stream/{name}-wake", "application/json")
     http.put(subscription, json={"type": "pull-wake", "pattern": f"{name}/**", "wake_stream": f"{name}-wake"})
     deep = f"{name}/a/b/c"
@@ -124,7 +126,7 @@ def test_another_subscription_of_the_same_id_is_a_conflict(http: httpx.Client, s
     assert http.delete(subscription).status_code == 404
 
 
-def test_very_many_streams_are_all_told_of(http: httpx.Client, name: str, subscription: str) -> None:
+def test_very_many_streams_are_all_reported_of(http: httpx.Client, name: str, subscription: str) -> None:
     """They are described some at a time, with others in between."""
     names = [f"{name}/{number}" for number in range(1200)]
     body = {"type": "pull-wake", "streams": names, "wake_stream": f"{name}-wake"}

@@ -97,7 +97,7 @@ def test_everything_that_becomes_of_a_stream(http: httpx.Client, path: str, name
     assert events_of(http, name, 5) == ["created", "schema", "profile", "closed", "deleted"]
 
 
-def test_the_registry_does_not_tell_of_the_server_s_own(http: httpx.Client, path: str, name: str) -> None:
+def test_the_registry_does_not_report_of_the_server_s_own(http: httpx.Client, path: str, name: str) -> None:
     create(http, path)
     events_of(http, name, 1)
     assert not [one for one in http.get(REGISTRY).json() if one["stream"].startswith("__")]

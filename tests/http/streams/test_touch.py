@@ -55,7 +55,7 @@ def test_routes_that_are_not_there(http: httpx.Client, path: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"cursor":"now"}', b'{"cursor":"x","keys":["a"]}', b'{"keys":["a"]}'])
-def test_waits_that_make_no_sense(http: httpx.Client, touched: str, body: bytes) -> None:
+def test_waits_that_are_malformed(http: httpx.Client, touched: str, body: bytes) -> None:
     answer = http.post(f"{touched}/touch/wait", content=body)
     assert (answer.status_code, code_of(answer)) == (400, "bad_request")
 

@@ -81,7 +81,7 @@ def test_deleted_records_are_deleted_in_the_stream(http: httpx.Client, name: str
     assert "stream-gap" not in answer.headers, "what somebody asked to delete is not lost"
 
 
-def test_a_cap_takes_records_and_the_loss_is_told(http: httpx.Client, name: str, path: str) -> None:
+def test_a_cap_takes_records_and_the_loss_is_reported(http: httpx.Client, name: str, path: str) -> None:
     create(http, path, "application/json")
     first = offset_of(append(http, path, b"0", "application/json"))
     http.put(f"/v0/topics/{name}", json={"cap_records": 3, "durability": "fsync"})
@@ -109,7 +109,9 @@ def test_a_stream_keeps_its_class_unless_a_config_names_one(
     assert (config["cap_records"], config["durability"]) == (9, durability)
 
 
-def test_a_topic_that_is_no_stream_loses_its_class_with_the_rest_of_its_config(http: httpx.Client, name: str) -> None:
+def test_a_topic_that_is_not_a_stream_loses_its_class_with_the_rest_of_its_config(
+    http: httpx.Client, name: str
+) -> None:
     http.put(f"/v0/topics/{name}", json={"durability": "fsync"})
     assert http.put(f"/v0/topics/{name}", json={}).json()["config"]["durability"] == "disk"
 
@@ -249,7 +251,7 @@ def test_a_router_copies_bytes_as_bytes_and_json_as_its_text(http: httpx.Client,
     assert values == [base64.b64encode(every).decode(), {"plain": "json"}]
 
 
-def test_who_watches_a_stream_is_told_of_its_end_also_where_forks_keep_it(
+def test_who_watches_a_stream_is_notified_of_its_end_also_where_forks_keep_it(
     server: LiveServer, http: httpx.Client, name: str, path: str
 ) -> None:
     create(http, path, "application/json", b"[1]")

@@ -46,7 +46,7 @@ def test_elsewhere_there_is_nothing(path: str) -> None:
         ROUTES.find("GET", path)
 
 
-def test_a_wrong_method_is_told_the_right_ones() -> None:
+def test_a_wrong_method_is_reported_the_right_ones() -> None:
     with pytest.raises(MethodNotAllowedError) as refusal:
         ROUTES.find("DELETE", "/v0/topics/a")
     assert error_headers(refusal.value) == (("Allow", "GET, HEAD, POST"),)
@@ -72,7 +72,7 @@ def test_every_fault_of_the_http_layer_has_the_products_shape(fault: Fault) -> N
         (NotReadyError(0.5), 503, "1"),
     ],
 )
-def test_who_should_come_back_is_told_when(error: TopicsError, status: int, seconds: str) -> None:
+def test_who_should_come_back_learns_when(error: TopicsError, status: int, seconds: str) -> None:
     assert (status_of(error), error_headers(error)) == (status, (("Retry-After", seconds),))
 
 

@@ -24,10 +24,10 @@ from topics.api.app import parse_query
         ("a=%31&a=2", {"a": "1"}),
     ],
 )
-def test_what_a_query_says(text: str, parameters: dict[str, str]) -> None:
+def test_what_a_query_states(text: str, parameters: dict[str, str]) -> None:
     assert parse_query(text) == parameters
 
 
 @given(st.text(alphabet="ab=&1", max_size=20))
-def test_the_quick_way_says_the_same(text: str) -> None:
+def test_the_quick_way_states_the_same(text: str) -> None:
     assert parse_query(text) == dict(reversed(parse_qsl(text, keep_blank_values=True)))

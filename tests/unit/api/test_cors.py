@@ -103,7 +103,7 @@ def test_a_preflight_of_elsewhere_is_answered_without_the_word_that_would_allow_
     [("https://app.example", "https://app.example"), ("http://localhost:3000", "http://localhost:3000"),
      ("http://localhost:3001", ""), ("https://app.example.evil.example", ""), ("http://app.example", ""), ("null", "")],
 )  # fmt: skip
-def test_with_keys_the_setting_says_which_pages_may_read(origin: str, allowed: str) -> None:
+def test_with_keys_the_setting_states_which_pages_may_read(origin: str, allowed: str) -> None:
     head = head_of(host="any.example", origin=origin)
     assert is_admitted(KEYED, head)
     assert head.allow_origin == allowed
@@ -124,7 +124,7 @@ def test_what_is_no_host_does_as_well(entry: str) -> None:
         BrowserRules(hosts=entry)
 
 
-def test_what_a_handler_says_about_pages_gives_way() -> None:
+def test_what_a_handler_states_about_pages_gives_way() -> None:
     said = (("x", "y"), ("Access-Control-Allow-Origin", "*"), ("access-control-expose-headers", "a"))
     assert list(for_origin("", said)) == [("x", "y")]
     reported = dict(for_origin("https://a", said))

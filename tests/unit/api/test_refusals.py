@@ -70,7 +70,7 @@ def reported(error: TopicsError, path: str) -> tuple[int, str, Any]:
     ],
     ids=lambda value: getattr(value, "code", None),
 )
-def test_v1_says_the_protocols_word_and_ours_below_it(
+def test_v1_states_the_protocols_word_and_ours_below_it(
     error: TopicsError, status: int, code: str, reason: str | None
 ) -> None:
     assert reported(error, STREAM) == (status, code, reason)

@@ -30,7 +30,7 @@ def engine() -> Engine:
     return engine
 
 
-def test_text_and_metrics_tell_the_same(engine: Engine) -> None:
+def test_text_and_metrics_report_the_same(engine: Engine) -> None:
     series = series_of(engine)
     found = parsed(b"".join(as_text(series)).decode())
     for one in series:
@@ -65,7 +65,7 @@ def test_the_first_topics_by_name_have_series(engine: Engine, monkeypatch: pytes
     assert b"".join(as_text(series_of(engine))).count(b"{") == 4
 
 
-def test_many_topics_are_told_piece_by_piece() -> None:
+def test_many_topics_are_reported_piece_by_piece() -> None:
     topics, values = [f"topic-{number}" for number in range(600)], list(range(600))
     series = TopicSeries("topics_topic_head_seq", "Highest assigned seq.", topics, values)
     assert len(list(series.text_pieces())) == 4

@@ -51,7 +51,7 @@ def test_traces_of_so_many_streams_are_kept() -> None:
     assert carried(tracing, "first")["traceparent"] == f"00-{trace(1023)}-{SPAN}-01"
 
 
-def test_an_answer_says_where_it_stands() -> None:
+def test_an_answer_states_where_it_stands() -> None:
     tracing = Tracing(ManualClock().monotonic)
     assert write(tracing, 5, "a").head.answer_headers == (("traceresponse", f"00-{trace(5)}-{SPAN}-01"),)
 

@@ -97,7 +97,7 @@ def test_a_wrong_command_line_exits_with_2(
     assert capsys.readouterr().err
 
 
-def test_a_wrong_variable_exits_with_2_and_says_which(
+def test_a_wrong_variable_exits_with_2_and_states_which(
     served: list[Settings], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOPICS_WAL_FILE_BYTES", "64MiB")

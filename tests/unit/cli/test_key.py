@@ -18,7 +18,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return found
 
 
-def test_a_key_is_made_and_its_secret_is_told_once(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_key_is_made_and_its_secret_is_reported_once(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["key", "create", "till", "--scopes", "read+write", "--prefix", "shop.", "--prefix", "jobs."]) == 0
     secret = capfd.readouterr().out.strip()
     assert len(secret) == 43
@@ -63,7 +63,7 @@ def test_what_cannot_be_done_changes_nothing(
     assert path.read_bytes() == before
 
 
-def test_which_file_must_be_said(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_which_file_must_be_stated(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("TOPICS_KEY_FILE", raising=False)
     assert main(["key", "list"]) == 2
     assert "TOPICS_KEY_FILE" in capfd.readouterr().err

@@ -36,7 +36,7 @@ def test_a_sound_folder_is_left_alone(folder: Path, capsys: pytest.CaptureFixtur
     assert everything(folder) == before
 
 
-def test_damage_is_mended_and_losses_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_mended_and_losses_are_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     damaged = damage(folder, "topics/*/*.data", 90)
     evidence = damaged.read_bytes()
     assert main(["repair", str(folder)]) == 0
@@ -56,7 +56,7 @@ def test_damage_is_mended_and_losses_are_told(folder: Path, capsys: pytest.Captu
     engine.close_inline()
 
 
-def test_what_can_be_made_again_is_no_loss(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_can_be_made_again_is_not_a_loss(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = damage(folder, "topics/*/*.idx", 50)
     assert main(["repair", str(folder)]) == 0
     assert "No record is lost." in capsys.readouterr().out

@@ -45,7 +45,7 @@ def test_an_export_out_of_a_folder_finds_the_cold_tier(monkeypatch: pytest.Monke
         ("Connection refused", None),
     ],
 )
-def test_a_file_that_holds_something_else_is_told_in_a_line(failure: str, reported: str | None) -> None:
+def test_a_file_that_holds_something_else_is_reported_in_a_line(failure: str, reported: str | None) -> None:
     assert wrong_file(failure) == reported
 
 

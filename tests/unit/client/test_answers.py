@@ -28,7 +28,7 @@ def record(text: bytes = RECORD) -> Record:
     return msgspec.json.decode(text, type=Record)
 
 
-def test_a_record_has_everything_the_server_said() -> None:
+def test_a_record_has_everything_the_server_stated() -> None:
     found = record()
     assert (found.seq, found.ts, found.node, found.tag, found.meta) == (5, 1700, "n", "t", {"k": [1]})
     assert found.data == {"a": 1.5}
@@ -39,12 +39,12 @@ def test_a_record_has_everything_the_server_said() -> None:
         found.decode(list[int])
 
 
-def test_a_bare_record_has_none_where_nothing_was_said() -> None:
+def test_a_bare_record_has_none_where_nothing_was_stated() -> None:
     found = record(b'{"$seq":5,"$ts":1700,"data":null}')
     assert (found.node, found.tag, found.meta, found.data, found.raw) == (None, None, None, None, b"null")
 
 
-def test_records_are_equal_when_they_say_the_same() -> None:
+def test_records_are_equal_when_they_state_the_same() -> None:
     assert record() == record()
     assert record() != record(RECORD.replace(b"1.50", b"1.5"))
 

@@ -60,7 +60,7 @@ def test_both_sockets_have_the_same_calls_with_the_same_parameters() -> None:
     ]  # fmt: skip
 
 
-def test_a_call_tells_its_own_signature() -> None:
+def test_a_call_reports_its_own_signature() -> None:
     described = inspect.signature(Client.append)
     assert list(described.parameters)[:3] == ["self", "topic", "value"]
     assert described.return_annotation is topics_client.Appended
@@ -70,7 +70,7 @@ def test_a_call_tells_its_own_signature() -> None:
     assert inspect.signature(AsyncClient.follow).return_annotation is topics_client.AsyncFollower
 
 
-def test_every_exported_name_exists_and_says_what_it_is() -> None:
+def test_every_exported_name_exists_and_states_what_it_is() -> None:
     assert len(topics_client.__all__) == len(set(topics_client.__all__))
     for name in topics_client.__all__:
         member = getattr(topics_client, name)
@@ -84,7 +84,7 @@ def test_every_exported_name_exists_and_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     "cls", [Client, AsyncClient, topics_client.Follower, topics_client.AsyncFollower, topics_client.Record]
 )
-def test_every_public_member_says_what_it_does(cls: type) -> None:
+def test_every_public_member_states_what_it_does(cls: type) -> None:
     for name in public(cls) & set(vars(cls)):
         member = inspect.getattr_static(cls, name)
         if callable(member) or isinstance(member, property | classmethod):
@@ -146,7 +146,7 @@ def test_a_request_can_be_sent_as_a_value() -> None:
         assert sender.send(topics_client.requests.append("jobs", 1)).first_seq == 1
 
 
-def test_a_closed_client_says_so() -> None:
+def test_a_closed_client_reports_it() -> None:
     closed = Client("http://127.0.0.1:9")
     closed.close()
     with pytest.raises(topics_client.ClientClosed):
@@ -166,7 +166,7 @@ def test_a_with_block_closes() -> None:
     asyncio.run(scene())
 
 
-def test_the_environment_says_who_and_with_which_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_states_who_and_with_which_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPICS_URL", "http://h:1")
     monkeypatch.setenv("TOPICS_API_KEY", "k")
     assert repr(Client()) == "Client('http://h:1')"

@@ -134,7 +134,7 @@ def test_the_epoch_goes_with_the_cursor() -> None:
     assert [json.loads(request.content).get("epoch") for request in script.requests] == [7, 7, 8]
 
 
-def test_a_server_that_tells_no_epoch_is_sent_none() -> None:
+def test_a_server_that_reports_no_epoch_is_sent_none() -> None:
     script = Script([read(1), read(2)])
     with Driver("sync", script).client() as client:
         follower = client.follow("jobs")

@@ -45,7 +45,7 @@ def test_headers_are_found_by_small_letters_and_repeated_ones_are_joined() -> No
     assert parser.response.headers == {"content-length": "5", "x-a": "1, 2"}
 
 
-def test_an_answer_to_head_has_no_body_whatever_it_says() -> None:
+def test_an_answer_to_head_has_no_body_whatever_it_states() -> None:
     parser, body = read([HEAD + b"content-length: 5\r\n\r\n"], "HEAD")
     assert (parser.done, parser.keep_alive, body) == (True, True, b"")
     parser, body = read([HEAD + b"content-length: 5\r\n\r\nhello"], "HEAD")
@@ -65,7 +65,7 @@ def test_a_body_without_a_length_ends_with_its_connection() -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_an_end_in_the_middle_is_no_answer(name: str) -> None:
+def test_an_end_in_the_middle_is_not_an_answer(name: str) -> None:
     text, _ = WHOLE[name]
     for cut in range(len(text)):
         with pytest.raises(ProtocolError):

@@ -172,7 +172,7 @@ def test_a_name_that_would_change_the_path_is_refused(name: str) -> None:
         requests.delete_topic(name)
 
 
-def test_what_cannot_be_json_is_told_before_anything_is_sent() -> None:
+def test_what_cannot_be_json_is_reported_before_anything_is_sent() -> None:
     with pytest.raises(TypeError):
         requests.append("jobs", object())
 
@@ -204,7 +204,7 @@ class Spot:
 @pytest.mark.parametrize(
     "number", [math.nan, math.inf, -math.inf, Decimal("NaN"), Decimal("-NaN5"), Decimal("Infinity"), Decimal("-inf")]
 )
-def test_a_number_that_json_cannot_say_is_refused(number: Any, wrap: Callable[[Any], object]) -> None:
+def test_a_number_that_json_cannot_state_is_refused(number: Any, wrap: Callable[[Any], object]) -> None:
     with pytest.raises(ValueError, match="JSON has no word"):
         requests.append("jobs", wrap(number))
     with pytest.raises(ValueError, match="JSON has no word"):

@@ -76,7 +76,7 @@ def test_what_passes_is_tried_again(failure: Outcome, kind: str) -> None:
     ],
     ids=shown,
 )
-def test_what_does_not_pass_is_told_at_once(failure: Outcome, error: type[ClientError], kind: str) -> None:
+def test_what_does_not_pass_is_reported_at_once(failure: Outcome, error: type[ClientError], kind: str) -> None:
     driver = Driver(kind, Script([failure]))
     with pytest.raises(error):
         driver.call("append", "jobs", 1)
@@ -300,7 +300,7 @@ def test_a_deadline_of_the_caller_holds_for_a_server_that_never_answered(kind: s
 
 @both
 @pytest.mark.parametrize("last", [UNSENT, refused(429, "throttled"), refused(404, "topic_not_found")], ids=shown)
-def test_that_the_last_try_did_nothing_says_nothing_about_the_first(last: Outcome, kind: str) -> None:
+def test_that_the_last_try_did_nothing_states_nothing_about_the_first(last: Outcome, kind: str) -> None:
     options = ClientOptions(retry=RetryPolicy(deadline_s=1.0))
     for outcomes, maybe_done in (([lost(), *[last] * 50], True), ([last] * 50, False)):
         with pytest.raises(ClientError) as caught:

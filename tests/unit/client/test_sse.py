@@ -42,7 +42,7 @@ def parse(*chunks: bytes) -> list[tuple[str, bytes, str]]:
         (b"", []),
     ],
 )  # fmt: skip
-def test_what_a_stream_says(stream: bytes, events: list[tuple[str, bytes, str]]) -> None:
+def test_what_a_stream_states(stream: bytes, events: list[tuple[str, bytes, str]]) -> None:
     assert parse(stream) == events
     assert parse(*[stream[at : at + 1] for at in range(len(stream))]) == events
     for at in range(len(stream)):

@@ -164,7 +164,7 @@ def test_a_session_that_the_server_forgot_is_made_again_from_the_cursors(kind: s
 
 
 @both
-def test_a_cursor_keeps_the_epoch_that_it_came_with_until_the_loss_is_told(kind: str) -> None:
+def test_a_cursor_keeps_the_epoch_that_it_came_with_until_the_loss_is_notified(kind: str) -> None:
     script = Script([session(a=4), stream(), session("w2", a=4), stream(deleted("a"))])
     assert reported(Driver(kind, script).collect("watch", {"a": (4, 6)})) == [("a", "gone")]
     # The server said that the topic is of epoch 7 by now; its tombstone did not arrive, so that is not taken over.
@@ -182,7 +182,7 @@ def test_a_stream_of_which_nothing_arrived_is_begun_anew(kind: str) -> None:
 
 
 @both
-def test_a_topic_that_was_deleted_meanwhile_is_told(kind: str) -> None:
+def test_a_topic_that_was_deleted_meanwhile_is_notified(kind: str) -> None:
     script = Script([
         session(a=0, b=0), stream(record("a", 1)), refused(404, "not_found"),
         refused(404, "topic_not_found", {"topic": "a"}), session("w2", b=0), stream(deleted("b")),

@@ -111,7 +111,7 @@ def test_a_job_that_comes_back_while_it_is_handled_is_not_begun_twice(state: Wor
     assert body(request)["lease_ids"] == ["lease_new"]
 
 
-def test_what_cannot_be_told_is_left_to_its_lease(state: WorkerState, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_reported_is_left_to_its_lease(state: WorkerState, caplog: pytest.LogCaptureFixture) -> None:
     [one] = state.take(claimed(job(1)))
     state.succeeded(one)
     [(_, jobs)] = state.settlement()
@@ -120,7 +120,7 @@ def test_what_cannot_be_told_is_left_to_its_lease(state: WorkerState, caplog: py
     assert "could not be told" in caplog.text
 
 
-def test_a_job_that_ended_too_late_is_told_to_the_log(state: WorkerState, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_job_that_ended_too_late_is_reported_to_the_log(state: WorkerState, caplog: pytest.LogCaptureFixture) -> None:
     [one] = state.take(claimed(job(1)))
     state.settled([one], Nacked(topic="jobs", nacked=0, skipped=[1], ready=0, in_flight=0))
     assert "after their leases" in caplog.text

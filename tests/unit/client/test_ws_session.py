@@ -67,7 +67,7 @@ def position(cursor: int, epoch: int = 7) -> dict[str, int]:
 ACK = {"topic": "t", "first_seq": 5, "last_seq": 5, "head_seq": 5, "count": 1, "created": False, "deduped": False}
 
 
-def test_a_publish_says_what_an_append_would() -> None:
+def test_a_publish_states_what_an_append_would() -> None:
     talker = Talker()
     said = talker.publish("t", {"a": 1}, tag="x", node="n", meta={"m": 1}, create=False, config={"ttl_ms": 5})
     key = said.pop("idempotency_key")
@@ -118,7 +118,7 @@ def test_every_kind_of_item() -> None:
     assert talker.resume() == []
 
 
-def test_after_a_break_subscriptions_go_on_and_what_is_owed_is_said_again() -> None:
+def test_after_a_break_subscriptions_go_on_and_what_is_owed_is_stated_again() -> None:
     talker = Talker()
     said = talker.subscribe({"a": 0, "b": None}, node="n", limit=5, include_data=False)
     assert {key: said[key] for key in ("topics", "node", "limit", "include_data")} == {
@@ -142,7 +142,7 @@ def test_after_a_break_subscriptions_go_on_and_what_is_owed_is_said_again() -> N
     assert talker.answers == [{"a": position(0), "b": position(7)}]
 
 
-def test_a_cursor_keeps_the_epoch_that_it_came_with_until_the_loss_is_told() -> None:
+def test_a_cursor_keeps_the_epoch_that_it_came_with_until_the_loss_is_notified() -> None:
     talker = Talker()
     said = talker.subscribe({"a": (3, 6)})
     assert said["topics"] == {"a": {"from_seq": 3, "epoch": 6}}
@@ -151,7 +151,7 @@ def test_a_cursor_keeps_the_epoch_that_it_came_with_until_the_loss_is_told() -> 
     assert (said["from_seq"], said["epoch"]) == (3, 6)
 
 
-def test_another_topic_of_the_name_is_one_only_when_that_was_told() -> None:
+def test_another_topic_of_the_name_is_one_only_when_that_was_reported() -> None:
     talker = Talker()
     talker.follow("a", 3)
     for _ in range(2):
@@ -164,14 +164,14 @@ def test_another_topic_of_the_name_is_one_only_when_that_was_told() -> None:
     assert (said["from_seq"], said["epoch"]) == (0, 8)
 
 
-def test_a_subscribe_that_was_never_answered_is_said_again_as_it_was() -> None:
+def test_a_subscribe_that_was_never_answered_is_stated_again_as_it_was() -> None:
     talker = Talker()
     talker.follow("a", 3)
     said = talker.subscribe({"a": None, "b": 0})
     assert talker.resume() == [said]
 
 
-def test_what_must_not_be_said_twice_fails_with_the_connection() -> None:
+def test_what_must_not_be_stated_twice_fails_with_the_connection() -> None:
     talker = Talker(idempotent=False)
     talker.publish()
     kept = talker.publish(idempotency_key="mine")
@@ -190,7 +190,7 @@ def test_a_stopping_server_leaves_its_commands_to_the_next() -> None:
 
 
 @pytest.mark.parametrize(("code", "kind"), [("topic_not_found", TopicGone), ("forbidden", TopicFailed)])
-def test_a_subscription_that_cannot_be_taken_up_again_is_told(code: str, kind: type) -> None:
+def test_a_subscription_that_cannot_be_taken_up_again_is_notified(code: str, kind: type) -> None:
     talker = Talker()
     talker.follow("a")
     [said] = talker.resume()
@@ -222,7 +222,7 @@ def test_unsubscribing_forgets_what_had_arrived() -> None:
     assert [one["op"] for one in talker.resume()] == ["subscribe", "unsubscribe"]
 
 
-def test_giving_up_tells_everyone() -> None:
+def test_giving_up_reports_everyone() -> None:
     talker = Talker()
     talker.publish()
     talker.subscribe("a")

@@ -46,7 +46,7 @@ def test_each_form_has_a_tag_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["{}", "W/{}", '"other", {}', "*"])
-def test_whoever_has_it_is_told_so(tmp_path: Path, form: str) -> None:
+def test_whoever_has_it_is_notified_so(tmp_path: Path, form: str) -> None:
     path = tmp_path / "a.js"
     path.write_bytes(b"x")
     site = Site({"a.js": path})

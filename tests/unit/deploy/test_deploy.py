@@ -70,7 +70,7 @@ def test_panels_have_places_and_numbers_of_their_own() -> None:
         covered |= cells
 
 
-def test_every_alert_says_what_is_the_matter() -> None:
+def test_every_alert_states_what_is_the_matter() -> None:
     [rules] = documents("prometheus/alerts.yml")
     for rule in rules["groups"][0]["rules"]:
         assert rule["labels"]["severity"] in ("critical", "warning")

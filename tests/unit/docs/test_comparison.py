@@ -49,7 +49,7 @@ def test_a_claim_stands_on_something(row: str) -> None:
     assert holds()
 
 
-def test_the_table_is_whole_and_says_of_when_it_is() -> None:
+def test_the_table_is_whole_and_states_of_when_it_is() -> None:
     text = section(read("README.md"), "## How it compares")
     assert {len(cells) for cells in TABLE.values()} == {5}
     assert all(cell for cells in TABLE.values() for cell in cells)

@@ -131,7 +131,7 @@ def test_the_page_has_the_fields_of_the_catalogs_structures_in_order(structure: 
     assert re.findall(r"`(\w+)`", cells[1]) == [field.name for field in msgspec.structs.fields(structure)]
 
 
-def test_the_bodies_of_small_frames_have_the_sizes_they_are_told() -> None:
+def test_the_bodies_of_small_frames_have_the_sizes_they_are_reported() -> None:
     """The widths named in the table, such as u64 and u16, are those that the encoders write."""
     widths = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
     reported = {}

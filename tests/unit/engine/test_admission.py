@@ -156,7 +156,7 @@ def test_a_new_topic_can_be_waited_for(engine: Engine) -> None:
     assert one(answers, AppendResult).created
 
 
-def test_who_waits_is_told_what_goes_wrong_later(engine: Engine) -> None:
+def test_who_waits_learns_what_goes_wrong_later(engine: Engine) -> None:
     put(engine, "t", cap_records=1, discard=Discard.REJECT)
     refuse(engine)
     first, second = (ask(engine, "t", number, patient=True) for number in range(2))
@@ -165,7 +165,7 @@ def test_who_waits_is_told_what_goes_wrong_later(engine: Engine) -> None:
     assert isinstance(refusal(second), TopicFullError)
 
 
-def test_who_waits_for_a_disk_that_then_fails_is_told(disk: FakeDisk, clock: ManualClock) -> None:
+def test_who_waits_for_a_disk_that_then_fails_is_notified(disk: FakeDisk, clock: ManualClock) -> None:
     faulty = FaultyFileSystem(disk)
     engine = open_engine(faulty, clock, commit_queue_bytes=QUEUE_BYTES)
     append(engine, "t", 1)

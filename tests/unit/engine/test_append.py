@@ -138,7 +138,7 @@ def test_an_explicit_create_wins_over_auto_create(engine: Engine) -> None:
     assert append(engine, "t", 1, create=True, config=TopicConfigPatch(auto_create=False)).created
 
 
-def test_create_false_is_told_before_the_name_is_looked_at(engine: Engine) -> None:
+def test_create_false_is_reported_before_the_name_is_looked_at(engine: Engine) -> None:
     with pytest.raises(TopicNotFoundError):
         ask_append(engine, "not a name!", 1, create=False)
 
@@ -161,7 +161,7 @@ def test_a_topic_in_creation_is_seen_by_nobody(engine: Engine) -> None:
     assert seqs(engine, "t") == [1]
 
 
-def test_only_the_first_of_two_that_create_together_says_created(engine: Engine) -> None:
+def test_only_the_first_of_two_that_create_together_states_created(engine: Engine) -> None:
     hold(engine)
     first, second = ask_append(engine, "t", 1), ask_append(engine, "t", 2)
     flush(engine)
@@ -597,7 +597,7 @@ def test_a_reserve_that_was_changed_covers_what_the_old_one_gave_out(disk: FakeD
     assert again.info("t").head_seq == 103
 
 
-def test_a_power_cut_with_a_small_reserve_skips_what_the_ceiling_says(disk: FakeDisk) -> None:
+def test_a_power_cut_with_a_small_reserve_skips_what_the_ceiling_states(disk: FakeDisk) -> None:
     engine = open_engine(disk, disk_reserve_seqs=2)
     append(engine, "t", *range(10))
     after = open_engine(after_power_cut(disk), boot_id="b", disk_reserve_seqs=2)

@@ -210,7 +210,7 @@ def test_an_eviction_that_finds_nothing_changes_no_floor() -> None:
     assert bench.topic.evict_floor == 1
 
 
-def test_what_had_expired_before_it_was_deleted_stays_told() -> None:
+def test_what_had_expired_before_it_was_deleted_stays_reported() -> None:
     bench = Bench()
     bench.append(1, 2, 3)
     # A delete that was on its way when time took the records stands before it in the log.
@@ -276,7 +276,7 @@ def test_a_tail_is_logged_or_not_and_never_half(before: Durability, after: Durab
     assert bench.live() == [1]
 
 
-def test_a_change_that_knows_a_higher_head_tells_of_lost_records() -> None:
+def test_a_change_that_knows_a_higher_head_reports_lost_records() -> None:
     bench = Bench()
     bench.append(1)
     bench.applier.configure(bench.topic, TopicConfig(ttl_ms=5), 4)
@@ -339,7 +339,7 @@ def test_gaps_below_the_floor_are_forgotten() -> None:
     assert bench.topic.lost is None
 
 
-def test_a_block_is_told_from_a_segment_by_nobody() -> None:
+def test_a_block_is_never_taken_for_a_segment() -> None:
     bench = Bench()
     bench.append(1, 2)
     bench.cut(bench.topic)

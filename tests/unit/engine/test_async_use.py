@@ -417,7 +417,7 @@ def test_a_cold_read_that_a_drop_overtook_finds_no_topic(tmp_path: Path) -> None
     run(test())
 
 
-def test_a_cold_read_that_meets_damage_is_told(tmp_path: Path) -> None:
+def test_a_cold_read_that_meets_damage_is_reported(tmp_path: Path) -> None:
     async def test() -> None:
         engine = await with_cold_segments(tmp_path)
         engine.core.store._cache.clear()

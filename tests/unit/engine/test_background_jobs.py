@@ -156,7 +156,7 @@ def test_a_job_that_fails_does_not_keep_the_next_one(caplog: pytest.LogCaptureFi
     assert "a background job failed" in caplog.text
 
 
-def test_a_runner_says_when_it_is_idle() -> None:
+def test_a_runner_states_when_it_is_idle() -> None:
     seen: list[bool] = []
 
     def test(runner: ThreadRunner, loop: asyncio.AbstractEventLoop, done: asyncio.Event) -> list[Job]:

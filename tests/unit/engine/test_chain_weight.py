@@ -20,7 +20,7 @@ def test_what_is_new_makes_nothing_superfluous() -> None:
     assert (weight.live_bytes, weight.live_topics, weight.is_mostly_dead) == (50_000, 500, False)
 
 
-def test_what_is_told_again_does() -> None:
+def test_what_is_reported_again_does() -> None:
     weight = weight_of()
     weight.rewritten(1000, 10)
     weight.added(1, 1000, 0, 0, 0)
@@ -33,7 +33,7 @@ def test_what_is_told_again_does() -> None:
     assert not weight.is_mostly_dead
 
 
-def test_topics_that_come_and_go_are_no_reason_to_keep_what_was_said_of_them() -> None:
+def test_topics_that_come_and_go_are_no_reason_to_keep_what_was_stated_of_them() -> None:
     weight = weight_of()
     weight.rewritten(1000, 10)
     for number in range(1, 4):

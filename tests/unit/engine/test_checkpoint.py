@@ -410,7 +410,7 @@ def test_many_topics_are_captured_a_slice_at_a_time(disk: FakeDisk, monkeypatch:
     assert sum(values(after, f"t{number}") == [number, "late"] for number in range(10)) == 2
 
 
-def test_while_it_runs_it_says_so(disk: FakeDisk) -> None:
+def test_while_it_runs_it_reports_it(disk: FakeDisk) -> None:
     engine = open_engine(disk)
     append(engine, "t", 1)
     outcome: list[bool] = []
@@ -527,7 +527,7 @@ def test_a_failed_one_keeps_everything_and_the_next_one_succeeds() -> None:
     assert poisoned == 1
 
 
-def test_a_failure_is_told_and_logged(disk: FakeDisk, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_reported_and_logged(disk: FakeDisk, caplog: pytest.LogCaptureFixture) -> None:
     faulty = FaultyFileSystem(disk)
     engine = open_engine(faulty)
     append(engine, "t", 1)
@@ -688,7 +688,7 @@ def test_the_last_snapshot_copies_nothing_older_than_the_one_before_it(earlier: 
 
 
 @pytest.mark.parametrize("durability", [EPHEMERAL, DISK])
-def test_what_was_given_out_behind_the_turn_is_told_as_lost_though_the_engine_was_being_closed(
+def test_what_was_given_out_behind_the_turn_is_reported_as_lost_though_the_engine_was_being_closed(
     durability: Durability,
 ) -> None:
     engine = open_engine(disk := FakeDisk())

@@ -48,7 +48,7 @@ def test_a_lease_lasts_as_long_as_it_was_given_for(disk: FakeDisk, clock: Manual
 
 
 @jumps
-def test_a_deadline_is_told_by_the_clock_of_the_answer(disk: FakeDisk, clock: ManualClock, jump: int) -> None:
+def test_a_deadline_is_reported_by_the_clock_of_the_answer(disk: FakeDisk, clock: ManualClock, jump: int) -> None:
     engine = open_engine(disk, clock)
     make_queue(engine, lease_ms=1_000)
     produce(engine, 1)

@@ -197,7 +197,7 @@ def test_a_checkpoint_has_what_was_gathered_before_it(disk: FakeDisk) -> None:
     assert values(open_engine(killed(disk)), "a") == [1, 2]
 
 
-def test_when_the_log_fails_everybody_is_told(disk: FakeDisk) -> None:
+def test_when_the_log_fails_everybody_is_notified(disk: FakeDisk) -> None:
     fs = FaultyFileSystem(disk)
     engine = open_engine(fs)
     put(engine, "a")

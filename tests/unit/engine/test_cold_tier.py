@@ -341,7 +341,7 @@ def test_a_missing_object_is_damage(world: Setup) -> None:
     assert seqs(engine, "t", 4) == [5, 6, 7, 8, 9, 10]
 
 
-def test_a_start_tells_of_an_index_that_is_nowhere(world: Setup) -> None:
+def test_a_start_reports_of_an_index_that_is_nowhere(world: Setup) -> None:
     world.filled()
     world.disk = killed(world.disk)
     world.forget_copies()
@@ -368,7 +368,7 @@ def test_a_bad_copy_is_no_damage(world: Setup, ending: str, offset: int) -> None
     assert seqs(engine, "t") == [1, 3, 5, 7, 9]
 
 
-def test_a_damaged_object_is_told(world: Setup) -> None:
+def test_a_damaged_object_is_reported(world: Setup) -> None:
     engine = world.filled()
     data = bytearray(world.store.get(SEGMENT + ".data"))
     data[100] ^= 0xFF
@@ -517,7 +517,7 @@ def test_verify_finds_nothing_where_it_cannot_look(world: Setup) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flipped", "missing"])
-def test_repair_tells_what_is_lost_and_keeps_the_evidence(world: Setup, damage: str) -> None:
+def test_repair_reports_what_is_lost_and_keeps_the_evidence(world: Setup, damage: str) -> None:
     world.filled().close_inline()
     data = bytearray(world.store.get(SEGMENT + ".data"))
     data[100] ^= 0xFF

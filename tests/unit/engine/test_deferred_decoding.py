@@ -288,7 +288,7 @@ def test_a_topic_that_goes_in_the_same_tick_takes_them_first(engine: Engine) -> 
     assert reported(source) == [(2, 2)]
 
 
-def test_a_failure_is_told_to_all_of_them() -> None:
+def test_a_failure_is_reported_to_all_of_them() -> None:
     fs = FaultyFileSystem(FakeDisk())
     engine = open_engine(fs)
     source = gathering(engine)

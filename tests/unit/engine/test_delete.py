@@ -184,7 +184,7 @@ def test_a_queue_forgets_the_leases_of_deleted_jobs(disk: FakeDisk) -> None:
     assert counts is not None and (counts.ready, counts.in_flight) == (5, 5)
 
 
-def test_a_topic_that_is_not_there_is_told_as_ever(engine: Engine) -> None:
+def test_a_topic_that_is_not_there_is_reported_as_ever(engine: Engine) -> None:
     append(engine, "t", 1)
     drop(engine, "t")
     with pytest.raises(TopicNotFoundError):

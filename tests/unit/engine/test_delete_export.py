@@ -53,14 +53,14 @@ def test_deletes_in_any_order_are_one_set(disk: FakeDisk, engine: Engine) -> Non
     assert reported(disk) == [(engine.checkpointer.number, [(1, 6)])]
 
 
-def test_what_a_cap_takes_is_not_told(disk: FakeDisk, engine: Engine) -> None:
+def test_what_a_cap_takes_is_not_reported(disk: FakeDisk, engine: Engine) -> None:
     put(engine, "orders", cap_records=2)
     assert topic(engine, "orders").earliest == 7
     assert checkpoint(engine)
     assert reported(disk) == []
 
 
-def test_what_a_cap_took_before_a_delete_is_not_told_with_it(disk: FakeDisk) -> None:
+def test_what_a_cap_took_before_a_delete_is_not_reported_with_it(disk: FakeDisk) -> None:
     """The tag is found in the whole segment, and its front is gone already."""
     engine = open_engine(disk, track_removals=True)
     for number in range(6):
@@ -134,7 +134,7 @@ def test_lists_of_ranges_are_joined_while_nobody_confirms_them(disk: FakeDisk) -
     assert union(*(ranges for _, ranges in found)) == [(1, count)]
 
 
-def test_without_an_archive_they_are_forgotten_and_with_a_former_one_somebody_is_told(
+def test_without_an_archive_they_are_forgotten_and_with_a_former_one_somebody_is_notified(
     disk: FakeDisk, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     delete(engine, "orders", match=eq("a"))
@@ -174,17 +174,17 @@ def test_many_deletes_with_nothing_left_between_them_are_one(disk: FakeDisk) -> 
     assert union(*(ranges for _, ranges in reported(disk))) == [(2, 4 * EXACT_MAX)]
 
 
-def test_few_deletes_are_told_exactly(disk: FakeDisk) -> None:
+def test_few_deletes_are_reported_exactly(disk: FakeDisk) -> None:
     assert checkpoint(scattered(disk, 20))
     assert union(*(ranges for _, ranges in reported(disk))) == [(seq, seq) for seq in range(2, 21, 2)]
 
 
-def test_a_live_record_between_many_deletes_is_not_told(disk: FakeDisk) -> None:
+def test_a_live_record_between_many_deletes_is_not_reported(disk: FakeDisk) -> None:
     assert checkpoint(scattered(disk, kept=51))
     assert union(*(ranges for _, ranges in reported(disk))) == [(2, 50), (52, 4 * EXACT_MAX)]
 
 
-def test_what_a_cap_took_between_many_deletes_is_not_told(disk: FakeDisk) -> None:
+def test_what_a_cap_took_between_many_deletes_is_not_reported(disk: FakeDisk) -> None:
     """The archive outlives the log: what was evicted stays in it."""
     count = 4 * EXACT_MAX
     engine = open_engine(disk, track_removals=True)
@@ -200,7 +200,7 @@ def test_what_a_cap_took_between_many_deletes_is_not_told(disk: FakeDisk) -> Non
     assert union(*(ranges for _, ranges in reported(disk))) == [(seq, seq) for seq in range(2, count + 1, 2)]
 
 
-def test_what_the_log_lost_is_not_told(disk: FakeDisk) -> None:
+def test_what_the_log_lost_is_not_reported(disk: FakeDisk) -> None:
     """An archive may have the only copy of it."""
     engine = scattered(disk)
     orders, reader = topic(engine, "orders"), engine.core.reader

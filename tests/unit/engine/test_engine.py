@@ -293,7 +293,7 @@ def test_the_state_of_a_topic(engine: Engine, clock: ManualClock) -> None:
     assert info.epoch == 1
 
 
-def test_looking_counts_as_consuming_unless_told_otherwise(engine: Engine, clock: ManualClock) -> None:
+def test_looking_counts_as_consuming_unless_reported_otherwise(engine: Engine, clock: ManualClock) -> None:
     append(engine, "t", 1)
     assert engine.info("t", touch=False).last_read_ts is None
     assert engine.info("t", touch=False).effective_priority == 0

@@ -19,7 +19,7 @@ def test_steady_time_begins_with_the_wall_and_goes_its_own_way() -> None:
     assert (time.steady(), time.wall()) == (5_073, 5_073 - DAY)
 
 
-def test_what_is_told_of_a_moment_is_what_the_wall_will_say_then() -> None:
+def test_what_is_reported_of_a_moment_is_what_the_wall_will_state_then() -> None:
     clock = ManualClock(5_000)
     time = EngineTime(clock)
     moment = time.steady() + 30
@@ -30,7 +30,7 @@ def test_what_is_told_of_a_moment_is_what_the_wall_will_say_then() -> None:
     assert time.ending(moment) == Ending(4_030, 0)
 
 
-def test_an_end_is_resumed_with_what_the_wall_says_is_left_and_never_with_more_than_there_was() -> None:
+def test_an_end_is_resumed_with_what_the_wall_states_is_left_and_never_with_more_than_there_was() -> None:
     time = EngineTime(ManualClock(5_000))
     assert time.resumed(Ending(5_020, 30)) == 5_020, "ten of thirty have passed meanwhile"
     assert time.resumed(Ending(4_000, 30)) == 4_000, "it ended while nobody was there"

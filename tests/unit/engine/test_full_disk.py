@@ -162,7 +162,7 @@ def test_a_start_on_a_full_disk_uses_the_reserve() -> None:
     assert isinstance(append(found, "topic"), DiskFullError)
 
 
-def test_a_start_without_any_room_says_that_the_disk_is_full() -> None:
+def test_a_start_without_any_room_states_that_the_disk_is_full() -> None:
     disk = FakeDisk()
     engine = opened(disk)
     for _ in range(200):

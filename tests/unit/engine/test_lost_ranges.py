@@ -186,7 +186,9 @@ class Lagging:
 
 
 @pytest.mark.parametrize("patient", [False, True])
-def test_a_lagging_router_leaves_few_ranges_and_every_loss_is_told(disk: FakeDisk, patient: bool, seed: int) -> None:
+def test_a_lagging_router_leaves_few_ranges_and_every_loss_is_reported(
+    disk: FakeDisk, patient: bool, seed: int
+) -> None:
     world = Lagging(disk, seed, patient)
     for number in range(1, 601):
         world.step()

@@ -130,7 +130,7 @@ def test_an_answer_may_ask_for_more(engine: Engine) -> None:
     assert values(engine, "t") == [0, 0, 1, 2, 3, 4, 5]
 
 
-def test_the_answer_tells_how_long_the_log_took(engine: Engine) -> None:
+def test_the_answer_reports_how_long_the_log_took(engine: Engine) -> None:
     result = append(engine, "t", 1)
     assert (result.wal_append_ms, result.fsync_ms) == (0.0, 0.0)
 

@@ -12,7 +12,7 @@ from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 OPTIONS = EngineOptions(data_dir="data", wal_shards=1, wal_file_bytes=65536)
 
 
-def test_the_next_start_tells_what_may_be_missing_although_the_machine_kept_running() -> None:
+def test_the_next_start_reports_what_may_be_missing_although_the_machine_kept_running() -> None:
     disk = FakeDisk()
     engine = Engine.recover(disk, OPTIONS, ManualClock(), SeededEntropy(1), boot_id="same")
     engine.put_topic("cache", TopicConfigPatch(durability=Durability.DISK), lambda outcome: None)

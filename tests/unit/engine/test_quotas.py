@@ -273,7 +273,7 @@ def test_jobs_with_a_history_count() -> None:
     engine.queues.claim("a:q", ClaimRequest(node="w", max=10), answers.append)
 
 
-def test_the_count_of_kept_memory_is_what_a_recount_says(seed: int) -> None:
+def test_the_count_of_kept_memory_is_what_a_recount_states(seed: int) -> None:
     dice, clock = random.Random(seed), ManualClock()
     engine = limited(clock, max_memory_bytes=LIMIT, max_memory_bytes_per_key=LIMIT // 2)
     names = ["a:1", "a:2", "b:1", "c:1", "z"]

@@ -220,7 +220,7 @@ def test_a_node_with_strange_characters_is_recognised(engine: Engine, node: str)
     assert values(engine, "t", nodes=(node,)) == [4]
 
 
-def test_the_filter_is_off_where_the_topic_says_so(engine: Engine) -> None:
+def test_the_filter_is_off_where_the_topic_reports_it(engine: Engine) -> None:
     put(engine, "t", dedupe_node=False)
     append(engine, "t", 1, node="me")
     assert values(engine, "t", nodes=("me",)) == [1]
@@ -302,7 +302,7 @@ def test_expiry_by_ttl_gives_a_tombstone_with_its_range(home: str) -> None:
     assert [record["$seq"] for record in result.records()] == [3]
 
 
-def test_both_is_mixed_and_each_reader_is_told_what_it_missed(engine: Engine, clock: ManualClock) -> None:
+def test_both_is_mixed_and_each_reader_gets_a_tombstone(engine: Engine, clock: ManualClock) -> None:
     put(engine, "t", ttl_ms=1000)
     append(engine, "t", 1, 2)
     clock.advance(1001)
@@ -333,7 +333,7 @@ def test_everything_lost(engine: Engine, clock: ManualClock) -> None:
     assert (result.count, result.next_from_seq, result.caught_up) == (0, 2, True)
 
 
-def test_a_reader_that_was_told_is_not_told_again(engine: Engine) -> None:
+def test_a_reader_that_was_notified_is_not_notified_again(engine: Engine) -> None:
     put(engine, "t", cap_records=2)
     append(engine, "t", *range(10))
     result = read(engine, "t", limit=1)
@@ -379,7 +379,7 @@ def crashed() -> tuple[Engine, FakeDisk]:
 CRASH_GAP = (3, 256)
 
 
-def test_a_lost_range_that_is_next_is_told_and_what_follows_it_is_given() -> None:
+def test_a_lost_range_that_is_next_is_reported_and_what_follows_it_is_given() -> None:
     engine, _ = crashed()
     result = read(engine, "t", 2)
     assert result.tombstone is not None
@@ -399,20 +399,20 @@ def test_a_lost_range_further_on_waits_for_the_next_read() -> None:
     assert second.caught_up
 
 
-def test_a_cursor_inside_the_lost_range_is_told_the_rest_of_it() -> None:
+def test_a_cursor_inside_the_lost_range_gets_a_tombstone_for_the_rest_of_it() -> None:
     engine, _ = crashed()
     tombstone = read(engine, "t", 100).tombstone
     assert tombstone is not None
     assert (tombstone.gap_from, tombstone.gap_to, tombstone.missed_estimate) == (101, 256, 156)
 
 
-def test_a_cursor_behind_the_lost_range_is_told_nothing() -> None:
+def test_a_cursor_behind_the_lost_range_gets_no_tombstone() -> None:
     engine, _ = crashed()
     assert read(engine, "t", 256).tombstone is None
     assert read(engine, "t", 257).tombstone is None
 
 
-def test_a_lost_range_at_the_end_is_told_at_once(disk: FakeDisk) -> None:
+def test_a_lost_range_at_the_end_is_reported_at_once(disk: FakeDisk) -> None:
     engine = open_engine(disk)
     append(engine, "t", 1)
     after = open_engine(after_power_cut(disk), boot_id="b")
@@ -422,7 +422,7 @@ def test_a_lost_range_at_the_end_is_told_at_once(disk: FakeDisk) -> None:
     assert (result.count, result.next_from_seq, result.caught_up) == (0, 256, True)
 
 
-def test_a_lost_range_is_told_when_everything_before_it_was_deleted() -> None:
+def test_a_lost_range_is_reported_when_everything_before_it_was_deleted() -> None:
     engine, _ = crashed()
     delete(engine, "t", before_seq=3)
     tombstone = read(engine, "t").tombstone
@@ -430,7 +430,7 @@ def test_a_lost_range_is_told_when_everything_before_it_was_deleted() -> None:
     assert (tombstone.gap_from, tombstone.gap_to, tombstone.reason) == (1, 256, LossReason.CRASH)
 
 
-def test_a_lost_range_below_the_floor_is_told_by_the_floor() -> None:
+def test_a_lost_range_below_the_floor_is_reported_by_the_floor() -> None:
     engine, _ = crashed()
     put(engine, "t", cap_records=1)
     assert topic(engine, "t").lost is None
@@ -448,7 +448,7 @@ def test_a_lost_range_survives_restarts() -> None:
         engine.close_inline()
 
 
-def test_a_killed_process_loses_nothing_so_nothing_is_told(disk: FakeDisk) -> None:
+def test_a_killed_process_loses_nothing_so_nothing_is_reported(disk: FakeDisk) -> None:
     engine = open_engine(disk)
     append(engine, "t", 1)
     append(engine, "t", 2)
@@ -460,7 +460,7 @@ def test_a_killed_process_loses_nothing_so_nothing_is_told(disk: FakeDisk) -> No
     assert seqs(after, "t", 2) == [3]
 
 
-def test_an_ephemeral_topic_tells_what_a_restart_took(disk: FakeDisk) -> None:
+def test_an_ephemeral_topic_reports_what_a_restart_took(disk: FakeDisk) -> None:
     engine = open_engine(disk)
     put(engine, "t", durability=EPHEMERAL)
     append(engine, "t", 1, 2)
@@ -568,7 +568,7 @@ def damage(disk: FakeDisk, ending: str, offset: int) -> None:
     file.write_at(offset, bytes((file.read_at(offset, 1)[0] ^ 1,)))
 
 
-def test_a_damaged_segment_is_told_with_its_range_and_never_as_null(disk: FakeDisk) -> None:
+def test_a_damaged_segment_is_reported_with_its_range_and_never_as_null(disk: FakeDisk) -> None:
     engine = open_engine(disk)
     append(engine, "t", 1, 2, 3)
     move(engine, "t", "sealed")

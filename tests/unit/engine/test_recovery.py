@@ -243,7 +243,7 @@ def cut_log(disk: FakeDisk, number: int, by: int) -> None:
     file.write_at(len(data) - by, bytes(by))
 
 
-def test_a_torn_tail_is_cut_and_said(disk: FakeDisk, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_tail_is_cut_and_stated(disk: FakeDisk, caplog: pytest.LogCaptureFixture) -> None:
     engine = open_engine(disk)
     put(engine, "t", durability=MEMORY)
     append(engine, "t", 1)
@@ -533,7 +533,7 @@ def test_logs_of_shards_no_longer_used_are_removed(disk: FakeDisk) -> None:
 
 
 @pytest.mark.parametrize("wal_shards", [1, 4])
-def test_progress_is_told_and_ends_with_one(disk: FakeDisk, wal_shards: int) -> None:
+def test_progress_is_reported_and_ends_with_one(disk: FakeDisk, wal_shards: int) -> None:
     engine = open_engine(disk, wal_file_bytes=4096, wal_shards=wal_shards)
     for number in range(50):
         append(engine, f"t{number % 7}", "x" * 100, number)

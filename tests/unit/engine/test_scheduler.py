@@ -94,7 +94,7 @@ def test_the_bands(priority: int, band: int) -> None:
 # Without pressure
 
 
-def test_a_change_is_told_in_the_next_tick(bench: Bench) -> None:
+def test_a_change_is_reported_in_the_next_tick(bench: Bench) -> None:
     bench.wake(bench.topic("a"))
     assert bench.reported == []
     assert bench.tick() == ["a"]
@@ -102,7 +102,7 @@ def test_a_change_is_told_in_the_next_tick(bench: Bench) -> None:
     assert bench.timers == []
 
 
-def test_changes_of_one_topic_are_told_once(bench: Bench) -> None:
+def test_changes_of_one_topic_are_reported_once(bench: Bench) -> None:
     topic = bench.topic("a")
     bench.wake(topic, topic, topic)
     assert bench.tick() == ["a"]
@@ -110,7 +110,7 @@ def test_changes_of_one_topic_are_told_once(bench: Bench) -> None:
     assert bench.scheduler.waiting == 0
 
 
-def test_a_change_after_its_telling_is_told_again(bench: Bench) -> None:
+def test_a_change_after_its_report_is_reported_again(bench: Bench) -> None:
     topic = bench.topic("a")
     bench.wake(topic)
     bench.tick()
@@ -127,7 +127,7 @@ def test_a_change_made_by_a_watcher_waits_for_the_next_tick(bench: Bench) -> Non
     assert bench.tick() == ["b"]
 
 
-def test_the_higher_priority_is_told_first(bench: Bench) -> None:
+def test_the_higher_priority_is_reported_first(bench: Bench) -> None:
     names = {"low": -5, "plain": 0, "some": 300, "more": 600, "most": 900}
     bench.wake(*(bench.topic(name, priority) for name, priority in names.items()))
     assert bench.tick() == ["most", "more", "some", "plain", "low"]
@@ -140,7 +140,7 @@ def test_a_topic_that_was_just_read_counts_more(bench: Bench) -> None:
     assert bench.tick() == ["read", "quiet"]
 
 
-def test_within_a_band_who_came_first_is_told_first(bench: Bench) -> None:
+def test_within_a_band_who_came_first_is_notified_first(bench: Bench) -> None:
     bench.wake(*(bench.topic(f"t{number}", number % 2) for number in range(40)))
     assert bench.tick() == [f"t{number}" for number in range(40)]
 
@@ -162,7 +162,7 @@ def test_what_counts_is_the_watchers_and_no_topic_is_split(bench: Bench) -> None
     assert bench.tick() == ["b"] * DELIVERIES_A_TICK * 2
 
 
-def test_a_tick_ends_early_when_telling_takes_long(bench: Bench) -> None:
+def test_a_tick_ends_early_when_report_takes_long(bench: Bench) -> None:
     slow, second = bench.topic("slow", 1), bench.topic("second")
     slow.waiters = [lambda: bench.clock.advance(5)]
     bench.wake(slow, second)
@@ -180,7 +180,7 @@ def test_a_round_gives_each_band_its_turns(bench: Bench) -> None:
     assert reported == once * 2
 
 
-def test_what_a_tick_told_is_acted_on_once_behind_all_of_it(bench: Bench) -> None:
+def test_what_a_tick_reported_is_acted_on_once_behind_all_of_it(bench: Bench) -> None:
     bench.scheduler.tick_ended.subscribe(lambda: bench.reported.append("then"))
     bench.wake(*(bench.topic(name) for name in "abc"))
     assert bench.tick() == ["a", "b", "c", "then"]
@@ -317,7 +317,7 @@ def test_a_topic_that_waits_when_deferring_begins_is_put_off_too(bench: Bench) -
     assert (put_off, bench.reported) == (["low"], [])
 
 
-def test_a_deferred_topic_is_told_once_of_all_it_missed(bench: Bench) -> None:
+def test_a_deferred_topic_is_notified_once_of_all_it_missed(bench: Bench) -> None:
     bench.scheduler.set_policy(0.0, deferring=True)
     low = bench.topic("low", -500)
     for _ in range(50):
@@ -400,7 +400,7 @@ def test_background_work_is_allowed_once_it_has_waited(bench: Bench, priority: i
     assert bench.scheduler.may_run(topic, since)
 
 
-def test_topics_of_one_config_are_told_apart_by_who_was_read(bench: Bench) -> None:
+def test_topics_of_one_config_are_distinguished_by_who_was_read(bench: Bench) -> None:
     config = TopicConfig()
     topics = [bench.topic(name) for name in "abcd"]
     for topic in topics:

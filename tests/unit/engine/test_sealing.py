@@ -434,7 +434,7 @@ def test_when_nothing_can_be_written_for_long_writes_are_refused(
     append(engine, "t", 2)
 
 
-def test_idle_is_told_at_once_or_when_the_last_one_is_written() -> None:
+def test_idle_is_reported_at_once_or_when_the_last_one_is_written() -> None:
     engine = open_engine()
     reported: list[object] = []
     engine.sealer.when_idle(reported.append)

@@ -87,7 +87,7 @@ def test_jobs_that_cannot_be_read_now_are_handed_out_later(fault: Fault) -> None
 
 
 @each_shortage
-def test_a_start_says_what_is_missing_and_the_next_one_finds_everything(fault: Fault) -> None:
+def test_a_start_states_what_is_missing_and_the_next_one_finds_everything(fault: Fault) -> None:
     """At each of its calls, those that only read among them."""
     disk = FakeDisk()
     engine = filled(disk)

@@ -225,7 +225,7 @@ def test_commits_are_widened_and_narrowed_again(tmp_path: Path) -> None:
     asyncio.run(test())
 
 
-def test_closing_under_pressure_tells_everyone_who_waits(tmp_path: Path) -> None:
+def test_closing_under_pressure_reports_everyone_who_waits(tmp_path: Path) -> None:
     async def test() -> None:
         engine = started(tmp_path)
         reported: list[str] = []

@@ -301,7 +301,7 @@ def test_records_written_as_ephemeral_are_kept_once_the_topic_is_not(disk: FakeD
     assert values(open_engine(killed(disk)), "t") == [1, 2, 3]
 
 
-def test_before_the_next_checkpoint_they_are_lost_and_told(disk: FakeDisk) -> None:
+def test_before_the_next_checkpoint_they_are_lost_and_reported(disk: FakeDisk) -> None:
     engine = open_engine(disk)
     put(engine, "t", durability=EPHEMERAL)
     append(engine, "t", 1, 2)
@@ -365,7 +365,7 @@ def test_a_dropped_topic_is_gone(engine: Engine) -> None:
     assert engine.core.total_bytes == 0
 
 
-def test_dropping_what_is_not_there_is_no_error(engine: Engine) -> None:
+def test_dropping_what_is_not_there_is_not_an_error(engine: Engine) -> None:
     assert not drop(engine, "t").deleted
 
 
@@ -673,7 +673,7 @@ def test_deleted_records_free_room_under_a_cap(engine: Engine) -> None:
     assert seqs(engine, "t") == [3, 4, 5]
 
 
-def test_a_look_up_in_a_damaged_segment_is_told_and_deletes_nothing(disk: FakeDisk) -> None:
+def test_a_look_up_in_a_damaged_segment_is_reported_and_deletes_nothing(disk: FakeDisk) -> None:
     engine = tagged("sealed", disk)
     disk.open(f"data/topics/{1:016x}/seg-{1:020d}.idx", write=True).write_at(0, b"x")
     (answer,) = ask_delete(engine, "t", match=eq("a0"))

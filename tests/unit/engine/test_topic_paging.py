@@ -235,7 +235,7 @@ def test_an_append_on_its_way_meets_a_topic_that_was_paged_out(disk: FakeDisk) -
     assert values(engine, "a") == [1, 2] and values(engine, "b") == [1]
 
 
-def test_a_waiter_of_a_held_topic_is_told(disk: FakeDisk) -> None:
+def test_a_waiter_of_a_held_topic_is_notified(disk: FakeDisk) -> None:
     engine = start(disk)
     append(engine, "a", 1)
     held = topic(engine, "a")
@@ -437,20 +437,20 @@ def test_when_that_does_not_help_tails_are_sealed(disk: FakeDisk) -> None:
     assert topic(engine, "jobs").segments
 
 
-def test_one_that_cannot_be_read_any_more_is_told(disk: FakeDisk) -> None:
+def test_one_that_cannot_be_read_any_more_is_reported(disk: FakeDisk) -> None:
     again = damaged(disk, b"x" * 100, b"y")
     with pytest.raises(DamageError):
         values(again, "a")
 
 
 @pytest.mark.parametrize("hit", [b"named", b"TPF1"])
-def test_a_list_tells_of_it_as_well(disk: FakeDisk, hit: bytes) -> None:
+def test_a_list_reports_it_as_well(disk: FakeDisk, hit: bytes) -> None:
     again = damaged(disk, hit, b"?")
     with pytest.raises(DamageError, match="a topic cannot be read"):
         again.core.pager.peek_many(["a", "named"])
 
 
-def test_a_list_tells_of_one_that_is_not_where_it_should_be(disk: FakeDisk) -> None:
+def test_a_list_reports_one_that_is_not_where_it_should_be(disk: FakeDisk) -> None:
     engine = start(disk)
     for name in "ab":
         append(engine, name, 1)
@@ -463,7 +463,7 @@ def test_a_list_tells_of_one_that_is_not_where_it_should_be(disk: FakeDisk) -> N
         engine.core.pager.peek_many("a")
 
 
-def test_one_that_a_start_wakes_gives_out_no_more_than_that_run_says(disk: FakeDisk) -> None:
+def test_one_that_a_start_wakes_gives_out_no_more_than_that_run_states(disk: FakeDisk) -> None:
     """The destination of a router, which sleeps in the snapshot, behind a run that reserved more seqs."""
     engine = start(disk, disk_reserve_seqs=5000)
     put(engine, "source", durability=FSYNC)

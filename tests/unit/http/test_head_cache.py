@@ -406,7 +406,9 @@ def test_every_request_is_decided_on_whether_its_head_is_known_or_not() -> None:
     memory.leave()
 
 
-def test_a_mistake_in_admitting_a_known_head_is_told_and_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_mistake_in_admitting_a_known_head_is_reported_and_ends_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     asked: list[RequestHead] = []
 
     def admit(head: RequestHead) -> int:

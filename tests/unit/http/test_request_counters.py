@@ -44,7 +44,7 @@ def timed() -> FakeExchange:
     return exchange
 
 
-def test_whoever_wants_to_know_of_each_is_told_of_each() -> None:
+def test_whoever_wants_to_know_of_each_is_notified_of_each() -> None:
     reported: list[tuple[int, float]] = []
     counter = RequestCounter(lambda: 1.0, lambda exchange, status, spent_s: reported.append((status, spent_s)))
     answered(counter, 204, 0.5, 3000)

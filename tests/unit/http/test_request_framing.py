@@ -40,7 +40,7 @@ def test_a_body_that_is_not_whole_leaves_the_rest_of_it() -> None:
     [(b"\r\n" + WHOLE, 3), (WHOLE, None), (HEAD, 3)],
     ids=["an empty line before it", "a body of unknown length", "an end that is not there"],
 )
-def test_where_it_is_not_certain_nobody_can_tell_any_more(fresh: bytes, length: int | None) -> None:
+def test_where_it_is_not_certain_nobody_can_report_any_more(fresh: bytes, length: int | None) -> None:
     between = edges(fresh)
     assert between.candidate(head(), length) is None
     assert between.fresh is None and between.left_of_request(0) < 0

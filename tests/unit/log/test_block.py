@@ -46,7 +46,7 @@ def test_a_block_written_by_hand_is_read() -> None:
     assert (parts.rows, parts.text) == (ROWS, TEXT)
 
 
-def test_a_row_says_where_the_parts_of_a_fragment_are() -> None:
+def test_a_row_states_where_the_parts_of_a_fragment_are() -> None:
     row = words(ROWS)
     start, meta, last = row[3] - 100, row[4], row[5]
     tag, head = last & 0xFFFF, last >> 16
@@ -56,7 +56,7 @@ def test_a_row_says_where_the_parts_of_a_fragment_are() -> None:
     assert fragment[len(fragment) - 1 - tag - meta : -1] == b',"meta":{"m":2}'
 
 
-def test_no_key_and_an_empty_key_are_told_apart_by_nobody() -> None:
+def test_no_key_and_an_empty_key_are_distinguished_by_nobody() -> None:
     # A key of no characters is the same as none: the length is all that is stored.
     parts = decode_block(memoryview(encode_block_head(1, 0, 1, 0, 0, b"", ROWS[:12], 3) + b"{1}"))
     assert parts.key is None
@@ -80,7 +80,7 @@ KEYS_HEAD = HEAD[:36] + bytes.fromhex(
 )
 
 
-def test_keys_of_single_records_are_as_the_table_says() -> None:
+def test_keys_of_single_records_are_as_the_table_states() -> None:
     keys = {"a": 0, "b": 1}
     assert encode_block_head(9, 1_700_000_000_000, 12, 100, 7, keys, ROWS, len(TEXT)) == KEYS_HEAD + ROWS
     parts = decode_block(memoryview(KEYS_HEAD + ROWS + TEXT))

@@ -326,7 +326,7 @@ def test_a_rotation_comes_behind_everything_submitted_before_it() -> None:
     run(test)
 
 
-def test_a_failed_rotation_is_told() -> None:
+def test_a_failed_rotation_is_reported() -> None:
     async def test(bench: Bench) -> None:
         bench.submit("a")
         await bench.until(1)

@@ -24,7 +24,7 @@ def test_a_sound_directory_is_no_finding() -> None:
 
 
 @pytest.mark.parametrize("change", [{"names": ["x", "b"]}, {"live": [7, 1]}, {"offsets": [0, 0]}, {"digest": 5}])
-def test_one_that_tells_something_else_is_found(monkeypatch: pytest.MonkeyPatch, change: dict[str, object]) -> None:
+def test_one_that_reports_something_else_is_found(monkeypatch: pytest.MonkeyPatch, change: dict[str, object]) -> None:
     whole = DirectoryDraft.directory
     monkeypatch.setattr(DirectoryDraft, "directory", lambda draft: msgspec.structs.replace(whole(draft), **change))
     disk = snapped()

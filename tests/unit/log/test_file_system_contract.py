@@ -401,7 +401,7 @@ class TestLock:
         assert content(fs, f"{base}/lock") == "process 7 ü".encode()
         held.release()
 
-    def test_a_second_one_is_told_who_holds_it(self, fs: FileSystem, base: str) -> None:
+    def test_a_second_one_learns_who_holds_it(self, fs: FileSystem, base: str) -> None:
         held = fs.lock(f"{base}/lock", "process 7")
         with pytest.raises(BlockingIOError) as caught:
             fs.lock(f"{base}/lock", "process 8")

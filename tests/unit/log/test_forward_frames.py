@@ -63,7 +63,7 @@ def test_any_other_frame_means_itself() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 3, 7, 8, 60, 130, -1])
-def test_what_is_cut_short_makes_no_sense(cut: int) -> None:
+def test_what_is_cut_short_is_malformed(cut: int) -> None:
     body = bytes(framed([Destination(1, 2, 3, 4), Destination(2, 3, 4, 5)]).body)
     for wrong in (body[:cut], body + b"x", b"\0\0\0\0" + body[4:]):
         with pytest.raises(ValueError, match="forwards"):

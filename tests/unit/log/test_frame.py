@@ -136,7 +136,7 @@ def test_fewer_zeros_than_a_header_end_the_log_too() -> None:
     assert read(bytes(HEADER_BYTES - 1)) is None
 
 
-def test_a_header_cut_by_the_end_of_the_file_is_no_frame() -> None:
+def test_a_header_cut_by_the_end_of_the_file_is_not_a_frame() -> None:
     assert reason(sealed()[: HEADER_BYTES - 1]) == "the file ends inside a frame's header"
 
 
@@ -166,7 +166,7 @@ def test_a_changed_byte_anywhere_is_a_wrong_checksum(place: int) -> None:
     assert reason(bytes(data)) == "a wrong checksum"
 
 
-def test_a_wrong_checksum_still_tells_the_length_for_whoever_salvages() -> None:
+def test_a_wrong_checksum_still_reports_the_length_for_whoever_salvages() -> None:
     data = sealed()
     found = read(data[:-1] + bytes((data[-1] ^ 1,)))
     assert isinstance(found, BadFrame)

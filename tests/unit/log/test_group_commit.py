@@ -169,7 +169,7 @@ def test_what_an_answer_submits_is_committed_too() -> None:
     assert names(bench) == ["first", "next"]
 
 
-def test_the_times_of_the_write_and_the_sync_are_told_apart() -> None:
+def test_the_times_of_the_write_and_the_sync_are_distinguished() -> None:
     bench = Bench()
     ticks = iter(range(100))
     bench.seconds = lambda: next(ticks) / 1000  # type: ignore[method-assign]
@@ -194,7 +194,7 @@ def test_frames_are_numbered_without_holes_from_where_the_log_ended() -> None:
     assert [frame.lsn for frame in bench.frames()] == [41, 42]
 
 
-def test_a_frame_says_what_was_on_disk_when_it_was_made() -> None:
+def test_a_frame_states_what_was_on_disk_when_it_was_made() -> None:
     bench = Bench()
     bench.submit("a")
     bench.submit("b", needs_sync=True)
@@ -315,7 +315,7 @@ def test_a_failed_write_fails_the_whole_group_and_is_taken_back() -> None:
     assert [frame.lsn for frame in bench.frames()] == [1]
 
 
-def test_a_failed_sync_takes_a_group_back_that_nobody_was_told_of() -> None:
+def test_a_failed_sync_takes_a_group_back_that_nobody_was_notified_of() -> None:
     bench = Bench()
     bench.submit("before", needs_sync=True)
     bench.fail_call(SYNC)
@@ -370,7 +370,7 @@ def test_a_file_that_cannot_be_made_poisons_the_shard(operation: str) -> None:
     assert bench.writer.poison is not None
 
 
-def test_a_failed_background_sync_poisons_the_shard_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_background_sync_poisons_the_shard_and_reports_it(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     bench.submit("a")
     bench.fail_call(1)
@@ -389,7 +389,7 @@ def rotate(bench: Bench) -> list[object]:
     return outcome
 
 
-def test_a_rotation_commits_what_is_held_and_tells_the_next_file() -> None:
+def test_a_rotation_commits_what_is_held_and_reports_the_next_file() -> None:
     bench = Bench()
     bench.hold()
     bench.submit("a")
@@ -402,7 +402,7 @@ def test_a_rotation_commits_what_is_held_and_tells_the_next_file() -> None:
     assert [frame.lsn for frame in bench.frames(number=2)] == [2]
 
 
-def test_a_rotation_of_an_empty_log_tells_the_file_that_will_come() -> None:
+def test_a_rotation_of_an_empty_log_reports_the_file_that_will_come() -> None:
     bench = Bench()
     assert rotate(bench) == [1]
     assert rotate(bench) == [1]
@@ -433,7 +433,7 @@ def test_closing_commits_syncs_and_lets_go() -> None:
     assert [frame.lsn for frame in bench.frames(bench.disk.crash(Survival.NOTHING))] == [1]
 
 
-def test_a_submission_says_itself_what_happens() -> None:
+def test_a_submission_states_itself_what_happens() -> None:
     submission = Submission([b"ab", b"c"], False)
     assert submission.size == 3
     with pytest.raises(NotImplementedError):

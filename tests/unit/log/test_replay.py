@@ -205,7 +205,7 @@ def test_a_torn_tail_before_an_empty_file_is_damage_too(same_boot: bool) -> None
 
 
 @both
-def test_a_hole_in_a_finished_file_is_damage_whatever_its_own_frames_say(same_boot: bool) -> None:
+def test_a_hole_in_a_finished_file_is_damage_whatever_its_own_frames_state(same_boot: bool) -> None:
     # The frame behind the hole was made before the sync; only the existence of the next file proves it.
     found = damage(disk_with(frame(1) + broken(2) + frame(3, synced=0), frame(4, synced=3)), same_boot=same_boot)
     assert found.resume == (1, 2 * FRAME_BYTES)

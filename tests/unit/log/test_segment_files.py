@@ -123,7 +123,7 @@ def test_the_index_of_another_segment_is_noticed() -> None:
         store.open(KEY)
 
 
-def test_damage_in_the_text_is_told_with_the_records_in_its_chunk() -> None:
+def test_damage_in_the_text_is_reported_with_the_records_in_its_chunk() -> None:
     disk = FakeDisk()
     values: list[object] = ["x" * 20_000 for _ in range(10)]
     store = written(disk, values)
@@ -240,7 +240,7 @@ def test_relocating_again_replaces_what_a_crash_left() -> None:
     assert seqs(store.open(COLD)) == [1]
 
 
-def test_a_failed_relocation_is_told() -> None:
+def test_a_failed_relocation_is_reported() -> None:
     faulty = FaultyFileSystem(FakeDisk())
     store = store_on(faulty)
     store.write(draft_of([1]))

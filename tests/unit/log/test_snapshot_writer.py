@@ -72,7 +72,7 @@ def test_a_snapshot_may_be_empty() -> None:
     assert list(read_snapshot(disk, LAYOUT, 1)[1]) == []
 
 
-def test_its_size_is_told() -> None:
+def test_its_size_is_reported() -> None:
     disk = new_disk()
     size = write(disk, 1)
     assert disk.open(LAYOUT.snapshot(1)).size() == size
@@ -166,7 +166,7 @@ def test_every_byte_is_covered() -> None:
         assert finding(copy, 1), offset
 
 
-def test_damage_is_told_before_anything_is_given_out() -> None:
+def test_damage_is_reported_before_anything_is_given_out() -> None:
     disk = new_disk()
     size = write(disk, 1)
     file = disk.open(LAYOUT.snapshot(1), write=True)

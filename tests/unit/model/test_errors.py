@@ -213,7 +213,7 @@ def test_the_drawn_tree_is_the_real_one() -> None:
     assert drawn == real
 
 
-def test_read_only_says_what_the_operator_can_do() -> None:
+def test_read_only_states_what_the_operator_can_do() -> None:
     assert "restart the server" in ReadOnlyError(0, "input/output error").message
 
 

@@ -15,7 +15,7 @@ def test_names_that_are_none(name: str) -> None:
         check_router_name(name)
 
 
-def test_the_rules_unless_told() -> None:
+def test_the_rules_unless_reported() -> None:
     rules = RouterRules()
     assert (rules.preserve_node, rules.preserve_tag, rules.filter, rules.allow_cycle) == (True, True, None, False)
     assert not rules.exactly_once

@@ -279,7 +279,7 @@ def test_a_stored_config_of_another_version(raw: bytes, expected: TopicConfig) -
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b'{"ttl_ms":"x"}', b'{"durability":"tape"}', b"\x00"])
-def test_a_stored_config_that_makes_no_sense_is_not_guessed(raw: bytes) -> None:
+def test_a_stored_config_that_is_malformed_is_not_guessed(raw: bytes) -> None:
     with pytest.raises(ValueError):
         decode_config(raw)
 
@@ -288,7 +288,7 @@ def test_a_stored_config_that_makes_no_sense_is_not_guessed(raw: bytes) -> None:
     ("field", "meant"),
     [("durabilty", "durability"), ("cap_record", "cap_records"), ("ttl", "ttl_ms"), ("zzz", None), ("", None)],
 )
-def test_a_strict_reader_says_what_was_meant(field: str, meant: str | None) -> None:
+def test_a_strict_reader_states_what_was_meant(field: str, meant: str | None) -> None:
     raw = json.dumps({"cap_bytes": 5, field: 1}).encode()
     assert parse_config(raw).cap_bytes == 5
     with pytest.raises(InvalidRequestError, match="there is no field") as refused:

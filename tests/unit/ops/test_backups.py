@@ -111,7 +111,7 @@ def test_a_folder_that_was_repaired_begins_a_lineage_of_its_own() -> None:
     assert len(places(disk)) == 2
 
 
-def test_one_that_fails_leaves_the_last_one_and_says_why() -> None:
+def test_one_that_fails_leaves_the_last_one_and_states_why() -> None:
     disk, clock = FakeDisk(), ManualClock()
     engine = start(disk, clock)
     append(engine, "orders", *range(20))

@@ -70,7 +70,7 @@ def test_one_wrong_byte_is_found_out_or_does_not_matter(key: bytes | dict[str, i
     assert believed > len(frame)
 
 
-def test_two_topics_that_stand_at_the_same_place_cannot_be_told_apart() -> None:
+def test_two_topics_that_stand_at_the_same_place_cannot_be_distinguished() -> None:
     frame, _ = append(4, 8, 1, 0)
     assert find_lost_records(hole(frame, 8, 9), TOPICS) is None
     only_one = {topic_id: book for topic_id, book in TOPICS.items() if topic_id != 5}
@@ -110,7 +110,7 @@ def test_no_frame_is_missing_where_the_next_one_follows() -> None:
 
 
 @pytest.mark.parametrize("data", [b"x" * 200, bytes(200), append(1, 8, 5, 700)[0][:-1], append(1, 9, 5, 700)[0]])
-def test_what_cannot_be_told_apart(data: bytes) -> None:
+def test_what_cannot_be_distinguished(data: bytes) -> None:
     assert find_lost_records(hole(data, 8, 9), TOPICS) is None
 
 

@@ -88,7 +88,7 @@ def test_a_place_may_hold_what_is_nobodys_backup() -> None:
     assert dump(restored) == dump(engine)
 
 
-def test_seqs_that_others_may_have_seen_are_told_as_lost() -> None:
+def test_seqs_that_others_may_have_seen_are_reported_as_lost() -> None:
     disk, clock, engine = filled()
     back_up(engine)
     append(engine, "web.orders", "seen by a reader, and gone")

@@ -92,14 +92,14 @@ def test_a_damaged_batch_is_lost_exactly(logged: FakeDisk) -> None:
     assert not shown["b"].tombstones
 
 
-def test_the_last_batch_of_a_topic_is_lost_exactly_when_its_frame_still_tells(logged: FakeDisk) -> None:
+def test_the_last_batch_of_a_topic_is_lost_exactly_when_its_frame_still_reports(logged: FakeDisk) -> None:
     hit(logged, FrameKind.APPEND, 5)
     report, shown = repaired(logged)
     assert report.losses == [Loss("a", 6, 7, True)]
     assert shown["a"].reported(7, LossReason.CORRUPT)
 
 
-def test_when_nobody_can_tell_whose_records_were_lost_every_silent_topic_is_told(logged: FakeDisk) -> None:
+def test_when_nobody_can_report_whose_records_were_lost_every_silent_topic_is_notified(logged: FakeDisk) -> None:
     # The topic's number in the frame: nothing proves any more whose last batch it was.
     frame = hit(logged, FrameKind.APPEND, 5, at=24)
     report, shown = repaired(logged)
@@ -434,7 +434,7 @@ def test_flags_that_were_cut_off_come_from_the_state(chunked: FakeDisk) -> None:
     assert shown["big"].records == before.records
 
 
-def test_what_is_deleted_and_damaged_is_no_loss() -> None:
+def test_what_is_deleted_and_damaged_is_not_a_loss() -> None:
     disk = FakeDisk()
     builder = Builder(disk, ONE_SHARD)
     builder.put("a")
@@ -635,7 +635,7 @@ def test_a_sound_folder_is_not_touched(chunked: FakeDisk) -> None:
     assert {path: content(chunked, path) for path in files(chunked)} == before
 
 
-def test_a_dry_run_says_the_same_and_touches_nothing(chunked: FakeDisk) -> None:
+def test_a_dry_run_states_the_same_and_touches_nothing(chunked: FakeDisk) -> None:
     damage_chunk(chunked, 1)
     hit(chunked, FrameKind.APPEND)
     before = {path: content(chunked, path) for path in files(chunked)}

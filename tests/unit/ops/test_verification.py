@@ -170,7 +170,7 @@ def test_what_is_no_data_folder() -> None:
 # Snapshots
 
 
-def test_a_damaged_snapshot_is_told_with_its_bytes(disk: FakeDisk) -> None:
+def test_a_damaged_snapshot_is_reported_with_its_bytes(disk: FakeDisk) -> None:
     flip(disk, SNAPSHOT, 100)
     report = seen(disk)
     assert report.findings[0].where == "meta/snapshot-0000000000000001.bin"
@@ -267,7 +267,7 @@ def test_a_number_that_was_never_given_out(disk: FakeDisk) -> None:
 # The log
 
 
-def test_a_damaged_frame_is_told_with_its_topic_and_records(disk: FakeDisk) -> None:
+def test_a_damaged_frame_is_reported_with_its_topic_and_records(disk: FakeDisk) -> None:
     first, second = find_frames(memoryview(content(disk, LOG)), 0)
     flip(disk, LOG, first.end - 20)
     finding = only(disk)
@@ -319,7 +319,7 @@ def test_a_missing_log_file(disk: FakeDisk) -> None:
         ((FrameKind.CREATE, 1, frame.encode_create(1, 1, "x", b"{}")), "created a second time"),
     ],
 )
-def test_valid_frames_that_make_no_sense(disk: FakeDisk, frame: tuple[FrameKind, int, bytes], what: str) -> None:
+def test_valid_frames_that_are_malformed(disk: FakeDisk, frame: tuple[FrameKind, int, bytes], what: str) -> None:
     log_frames(disk, frame)
     assert what in only(disk).what
 
@@ -408,7 +408,7 @@ def test_a_segment_of_another_topic_in_its_place(disk: FakeDisk) -> None:
     assert "not the segment" in only(disk).what
 
 
-def test_text_that_fails_its_checksum_is_told_with_the_records_in_it(disk: FakeDisk) -> None:
+def test_text_that_fails_its_checksum_is_reported_with_the_records_in_it(disk: FakeDisk) -> None:
     head, _ = parts(disk)
     flip(disk, SEGMENT + ".data", head.text_at + 5)
     finding = only(disk)

@@ -184,7 +184,7 @@ def test_a_checkpoint_has_the_acknowledgements_before_it(disk: FakeDisk, clock: 
     assert seqs(open_engine(killed(disk)), JOBS) == [3, 4, 5, 6]
 
 
-def test_when_the_log_fails_everybody_is_told_and_keeps_the_jobs(disk: FakeDisk, clock: ManualClock) -> None:
+def test_when_the_log_fails_everybody_is_notified_and_keeps_the_jobs(disk: FakeDisk, clock: ManualClock) -> None:
     fs = FaultyFileSystem(disk)
     engine = open_engine(fs, clock)
     make_queue(engine)

@@ -71,7 +71,7 @@ def test_a_claim_taken_back_gets_nothing(engine: Engine, clock: ManualClock) -> 
     assert not gone and len(one(there, ClaimResult).jobs) == 2
 
 
-def test_a_window_over_a_deleted_topic_is_told(engine: Engine, clock: ManualClock) -> None:
+def test_a_window_over_a_deleted_topic_is_reported(engine: Engine, clock: ManualClock) -> None:
     make_queue(engine, claim_jitter_ms=50)
     produce(engine, 1)
     answers = ask_claim(engine)
@@ -210,7 +210,7 @@ def test_the_one_job_too_few_is_not_always_missed_by_the_same(engine: Engine) ->
     assert [len(hands.got) for hands in workers] == [3, 3, 3]
 
 
-def test_the_workers_of_a_deleted_topic_are_told(engine: Engine) -> None:
+def test_the_workers_of_a_deleted_topic_are_notified(engine: Engine) -> None:
     hands = Hands(engine)
     drop(engine, JOBS)
     assert [type(error) for error in hands.errors] == [TopicNotFoundError]

@@ -94,7 +94,7 @@ def test_a_shortened_lease_ends_earlier() -> None:
     assert not lease_table.sweep(101)
 
 
-def test_jobs_past_their_deliveries_are_told_apart_and_do_not_use_up_the_claim() -> None:
+def test_jobs_past_their_deliveries_are_distinguished_and_do_not_use_up_the_claim() -> None:
     lease_table, log = LeaseTable(), Log(1, 2, 3)
     lease_table.release(seqs(claim(lease_table, log, 2)), 0)
     jobs, doomed = lease_table.take(1, log, max_deliveries=1)
@@ -180,7 +180,7 @@ def test_a_job_that_was_deleted_on_its_way_is_forgotten() -> None:
     assert lease_table.held_back == 0
 
 
-def test_a_grant_that_was_never_told_does_not_count() -> None:
+def test_a_grant_that_was_never_reported_does_not_count() -> None:
     lease_table, log = LeaseTable(), Log(1)
     for deliveries in (1, 2):
         jobs, _ = lease_table.take(1, log, 0)

@@ -37,7 +37,7 @@ def test_extensions_and_releases(event: LeaseEvent, ending: Ending, seqs: list[i
     assert (found.event, found.ending, list(found.seqs)) == (event, ending, seqs)
 
 
-def test_lease_events_of_older_logs_do_not_say_how_long_they_last() -> None:
+def test_lease_events_of_older_logs_do_not_state_how_long_they_last() -> None:
     claimed = queue_frames.decode_lease(memoryview(pack("<BQH", 1, 50, 1) + b"a" + pack("<QQI", 3, 9, 2)))
     assert claimed == LeaseFrame(LeaseEvent.CLAIMED, Ending(50, None), "a", [Claim(3, 9, 2)], ())
     for old, event in ((2, LeaseEvent.EXTENDED), (3, LeaseEvent.RELEASED)):
@@ -51,7 +51,7 @@ def test_a_delay() -> None:
         queue_frames.decode_delay(memoryview(queue_frames.encode_delay(Ending(5, 4), 3, 1)))
 
 
-def test_a_delay_of_an_older_log_does_not_say_how_long_it_lasts() -> None:
+def test_a_delay_of_an_older_log_does_not_state_how_long_it_lasts() -> None:
     assert queue_frames.decode_delay(memoryview(pack("<QQQ", 5, 1, 3))) == (Ending(5, None), 1, 3)
 
 
@@ -98,6 +98,6 @@ def test_no_bytes_are_too_strange(raw: bytes) -> None:
         pass
 
 
-def test_an_arrival_of_nothing_makes_no_sense() -> None:
+def test_an_arrival_of_nothing_is_malformed() -> None:
     with pytest.raises(ValueError, match="lengths"):
         queue_frames.decode_arrival(memoryview(queue_frames.encode_arrival_head(MoveReason.REDRIVE, 7, [])))

@@ -231,7 +231,7 @@ def test_repair_keeps_what_is_not_damaged(disk: FakeDisk, clock: ManualClock) ->
     assert (counted(again), [lease.seq for lease in again.queues.list_leases(JOBS).leases]) == before
 
 
-def test_verify_tells_a_part_that_contradicts_itself(disk: FakeDisk, clock: ManualClock) -> None:
+def test_verify_reports_a_part_that_contradicts_itself(disk: FakeDisk, clock: ManualClock) -> None:
     def problems(part: bytes) -> list[str]:
         state = TopicState(1, "t", 1, b"{}", 5, 0, 1, 1, 1, 1, 0, 0, 0, 0, [], [], [], [], {"queue": part})
         return list(state_problems(state, []))

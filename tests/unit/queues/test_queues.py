@@ -105,7 +105,7 @@ def test_jobs_are_claimed_wherever_they_are(disk: FakeDisk, home: str) -> None:
     assert counted(engine) == (0, 6, 0, 0)
 
 
-def test_a_claim_asks_for_one_unless_it_says_more_and_for_no_more_than_allowed(disk: FakeDisk) -> None:
+def test_a_claim_asks_for_one_unless_it_states_more_and_for_no_more_than_allowed(disk: FakeDisk) -> None:
     engine = open_engine(disk, limits=Limits(max_claim=2))
     make_queue(engine)
     produce(engine, *range(5))
@@ -166,7 +166,7 @@ def test_records_that_are_too_old_are_no_jobs_any_more(engine: Engine, clock: Ma
     assert job_seqs(claim(engine, 9)) == [3]
 
 
-def test_a_deleted_record_is_no_job_any_more(engine: Engine) -> None:
+def test_a_deleted_record_is_not_a_job_any_more(engine: Engine) -> None:
     produce(engine, Record.of(1, tag="x"), Record.of(2, tag="y"), Record.of(3, tag="x"))
     claim(engine, 2)
     delete(engine, JOBS, match=eq("x"))
@@ -180,7 +180,7 @@ def damage(disk: FakeDisk, ending: str, offset: int) -> None:
     file.write_at(offset, b"\xff\xff\xff\xff")
 
 
-def test_jobs_that_cannot_be_read_are_told_and_do_not_stop_the_queue(disk: FakeDisk, clock: ManualClock) -> None:
+def test_jobs_that_cannot_be_read_are_reported_and_do_not_stop_the_queue(disk: FakeDisk, clock: ManualClock) -> None:
     engine = open_engine(disk, clock)
     make_queue(engine)
     produce(engine, *["x" * 20_000 for _ in range(10)])
@@ -197,7 +197,7 @@ def test_jobs_that_cannot_be_read_are_told_and_do_not_stop_the_queue(disk: FakeD
     assert isinstance(ask_claim(engine, 20)[0], CorruptSegmentError)
 
 
-def test_a_segment_nobody_can_look_into_is_told_and_passed_over(disk: FakeDisk) -> None:
+def test_a_segment_nobody_can_look_into_is_reported_and_passed_over(disk: FakeDisk) -> None:
     engine = open_engine(disk)
     make_queue(engine)
     produce(engine, 1, 2, 3)

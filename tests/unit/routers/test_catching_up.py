@@ -180,7 +180,7 @@ def test_a_reader_that_goes_up_to_a_seq_forwards_nothing() -> None:
     assert answers[0].head_seq == 1
 
 
-def test_a_look_into_a_recovered_folder_forwards_nothing_before_the_engine_is_told_to() -> None:
+def test_a_look_into_a_recovered_folder_forwards_nothing_before_the_engine_is_asked_to() -> None:
     disk = FakeDisk()
     engine = open_engine(disk)
     route(engine, "a", "b")

@@ -151,7 +151,7 @@ def test_from_seq_is_the_last_record_it_leaves_out(engine: Engine, from_seq: int
     assert values(engine, "b") == expected
 
 
-def test_a_backfill_begins_with_what_is_retained_and_tells_no_loss(engine: Engine) -> None:
+def test_a_backfill_begins_with_what_is_retained_and_reports_no_loss(engine: Engine) -> None:
     put(engine, "a", cap_records=2)
     append(engine, "a", 1, 2, 3)
     append(engine, "a", 4)
@@ -276,7 +276,7 @@ def test_nodes_are_kept_round_a_cycle_and_filtered_by_readers(engine: Engine) ->
 # Exactly once
 
 
-def test_a_stamp_says_where_a_copy_is_from(engine: Engine) -> None:
+def test_a_stamp_states_where_a_copy_is_from(engine: Engine) -> None:
     route(engine, "a", "b", guarantee=EXACTLY_ONCE)
     append(engine, "a", Record.of(1, meta={"k": "v"}), 2)
     source = topic(engine, "a")

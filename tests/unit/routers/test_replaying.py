@@ -167,7 +167,7 @@ def test_a_source_that_forgets_begins_again_where_it_stands(disk: FakeDisk) -> N
     assert values(found, "b") == [1, "new"]
 
 
-def test_copies_of_lost_records_are_told_and_nothing_shifts(disk: FakeDisk) -> None:
+def test_copies_of_lost_records_are_reported_and_nothing_shifts(disk: FakeDisk) -> None:
     engine = in_shards_apart(disk, MEMORY, FSYNC)
     put(engine, "b", durability=MEMORY)
     append(engine, "a", 1)

@@ -42,7 +42,7 @@ def test_a_large_one_is_many_small_pieces(above: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("above", [(), ("payload",)])
-def test_what_is_wrong_with_it_is_told_with_its_place(above: tuple[str, ...]) -> None:
+def test_what_is_wrong_with_it_is_reported_with_its_place(above: tuple[str, ...]) -> None:
     schema = wide(5000, {"type": "nothing"})
     for name in reversed(above):
         schema = {"properties": {name: schema}}

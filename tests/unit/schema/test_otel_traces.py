@@ -187,7 +187,7 @@ def test_settings_that_are_none(settings: dict[str, Any], named: str) -> None:
     assert caught.value.detail["field"] == named
 
 
-def test_settings_are_shown_as_they_were_told() -> None:
+def test_settings_are_shown_as_they_were_reported() -> None:
     reported = {
         "kind": "otel-traces",
         "redactKeys": ["sessiontoken"],

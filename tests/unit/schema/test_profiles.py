@@ -273,7 +273,7 @@ def test_a_context_of_null_is_kept_in_every_batch() -> None:
     assert take(install({"kind": "evlog"}), *stored) == stored
 
 
-def test_where_to_look_for_ids_can_be_told() -> None:
+def test_where_to_look_for_ids_can_be_reported() -> None:
     reported = {"requestIdFields": ["http.id"], "traceContextFields": ["otel"], "parseTraceparent": False}
     contract = install({"kind": "evlog", "correlation": reported})
     (stored,) = take(

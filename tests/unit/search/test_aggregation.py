@@ -128,12 +128,12 @@ def test_what_an_aggregation_refuses(body: dict[str, Any], problem: str) -> None
         sums(**body)
 
 
-def test_a_body_that_is_no_json_is_refused() -> None:
+def test_a_body_that_is_not_json_is_refused() -> None:
     with pytest.raises(InvalidRequestError):
         parse_aggregation(b"{", CONFIG, 1)
 
 
-def test_too_many_groups_spend_the_memory_and_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_groups_spend_the_memory_and_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predicates, "MAX_GROUPS", 2)
     body = {"rollup": "requests", "from": 0, "to": 9, "interval": "1m", "group_by": ["service"]}
     ask = parse_aggregation(json.dumps(body).encode(), CONFIG, 1)
@@ -164,7 +164,7 @@ def test_a_histogram_is_written_by_the_names_of_its_bounds() -> None:
     assert msgspec.json.encode(shown) == b'{"4":2,"16":0.5,"1180591620717411303424":1}'
 
 
-def test_summaries_merge_what_nobody_told() -> None:
+def test_summaries_merge_what_nobody_reported() -> None:
     state = Summed(2, 3.0)
     state.merge(Summed(1, 1, 1, 1, {1: 1}))
     assert state.show()["min"] == 1 and state.show()["histogram"] == {1: 1} and state.show()["sum"] == 4

@@ -85,7 +85,7 @@ def test_index_files_in_the_cold_tier_answer(cold: str) -> None:
 
 
 @each_tier
-def test_where_the_bytes_are_is_told(cold: str) -> None:
+def test_where_the_bytes_are_is_reported(cold: str) -> None:
     """Each once, whichever families are in it."""
     world = ColdWorld(FakeDisk(), ManualClock(), cold)
     world.create("logs")
@@ -163,7 +163,7 @@ def test_a_store_without_index_files_leaves_searches_to_the_entries() -> None:
 
 
 @each_tier
-def test_an_index_file_that_is_gone_or_damaged_is_passed_over_and_told(cold: str) -> None:
+def test_an_index_file_that_is_gone_or_damaged_is_passed_over_and_reported(cold: str) -> None:
     whole = settled(cold)
     fs, layout = guest(whole.disk, cold), Layout("data", cold)
     store = IndexStore(fs, layout)

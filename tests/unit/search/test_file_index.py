@@ -104,7 +104,7 @@ def test_every_changed_byte_that_counts_is_found() -> None:
             IndexFile(data[:length])
 
 
-def test_a_part_that_is_late_says_so() -> None:
+def test_a_part_that_is_late_reports_it() -> None:
     described = registry(LOGS)
     rows = [Entry(n, {"eventTime": n, "status": n % 5, "message": "a"}, 1) for n in range(64)]
     answered = part(index_file(described, rows, block_rows=8), described)

@@ -231,7 +231,7 @@ def ask(**more: Any) -> Ask:
     return Ask(config=CONFIG, version=1, predicate=Everything(), sort=parse_sort((), CONFIG, False), size=50, **more)
 
 
-def test_a_spent_time_says_what_was_left_out_and_never_too_little() -> None:
+def test_a_spent_time_states_what_was_left_out_and_never_too_little() -> None:
     parts = [part_of([{"status": 1}] * 10, first) for first in (0, 10, 20)]
     # One look at the clock for the deadline, then one when a part is asked and one when it begins.
     page = search(parts, ask(), Budget(Steps(), 3.5, 1 << 30))
@@ -246,7 +246,7 @@ def test_no_time_at_all_finds_nothing() -> None:
     assert (page.hits, page.coverage.missed, page.coverage.complete) == ([], 3, False)
 
 
-def test_spent_bytes_say_what_was_left_out() -> None:
+def test_spent_bytes_state_what_was_left_out() -> None:
     page = search([part_of([{}] * 3)], ask(), Budget(lambda: 0.0, 1.0, 5))
     assert numbers(page) == [2, 1]
     assert (page.coverage.spent, page.coverage.missed) == ("bytes", 1)

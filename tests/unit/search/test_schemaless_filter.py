@@ -54,7 +54,7 @@ def test_what_is_refused(text: str) -> None:
     assert refused.value.detail["field"] == "filter"
 
 
-def test_it_tells_what_it_looks_at() -> None:
+def test_it_reports_what_it_looks_at() -> None:
     assert SchemalessFilter("tag:x OR -ts:5").fields == {"tag", "ts"}
     assert SchemalessFilter("has:/a seq:1").fields == {"data", "seq"}
     assert free_filter("tag:x") is free_filter("tag:x")

@@ -137,7 +137,7 @@ def test_entries_of_a_segment_that_is_gone_as_a_whole_are_no_hits() -> None:
     assert World(world.disk.crash(Survival.EVERYTHING), world.clock).answers("logs")[0] == left
 
 
-def test_verify_tells_of_index_files_that_are_not_what_their_manifest_says() -> None:
+def test_verify_reports_of_index_files_that_are_not_what_their_manifest_states() -> None:
     world = prepare()
     indexed(world)
     assert list(check_index_files(world.disk, LAYOUT)) == []
@@ -267,7 +267,7 @@ def test_index_files_are_not_asked_where_what_is_fresh_is_enough() -> None:
     assert [hit.seq for hit in outcome.result.hits] == [11, 10] and searcher.asked == [AskMessage]
 
 
-def test_what_was_removed_of_index_files_is_not_told_before_what_is_fresh_was_not_enough() -> None:
+def test_what_was_removed_of_index_files_is_not_reported_before_what_is_fresh_was_not_enough() -> None:
     world = three_index_files()
     search, searcher = watched_search(world, 1 << 20)
     world.append("logs", 9, 2)

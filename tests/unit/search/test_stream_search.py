@@ -179,7 +179,7 @@ def test_who_is_late_gets_what_is_there_and_the_rest_is_counted(world: World, mo
     assert len(answers) == 1
 
 
-def test_a_searcher_that_is_gone_is_told(world: World) -> None:
+def test_a_searcher_that_is_gone_is_notified(world: World) -> None:
     world.put("a", 1)
     world.searcher.gone = True
     with pytest.raises(SearchUnavailableError):
@@ -282,7 +282,7 @@ def test_a_later_page_does_not_scan_what_was_on_an_earlier_one(old: World) -> No
     assert statuses(outcome) == [] and outcome.complete
 
 
-def test_a_scan_ends_with_its_budget_and_tells_what_it_left_out(streams: Streams, old: World) -> None:
+def test_a_scan_ends_with_its_budget_and_reports_what_it_left_out(streams: Streams, old: World) -> None:
     world = World(streams.engine, stream_bytes=120, scan_bytes=300)
     (outcome,) = world.ask("a")
     found = statuses(outcome)

@@ -292,7 +292,7 @@ def test_a_compaction_takes_out_all_that_is_deleted(folder: Folder) -> None:
     assert archived(folder.disk, "orders").keys() == set(range(1, 11)) - {4}
 
 
-def test_files_are_compressed_and_say_what_is_in_them(folder: Folder) -> None:
+def test_files_are_compressed_and_state_what_is_in_them(folder: Folder) -> None:
     folder.append("orders", *[Record.of(value, tag=f"t{value}") for value in range(10)])
     folder.seal()
     run_all(folder.disk, folder)

@@ -91,7 +91,7 @@ def test_bounds_become_offsets_of_the_topics_that_are_there() -> None:
 # Pieces
 
 
-def test_spans_tell_of_topics_that_went_or_were_made_again() -> None:
+def test_spans_report_of_topics_that_went_or_were_made_again() -> None:
     start = {"a": offset(1, 5), "b": offset(1, 5), "gone": offset(1, 2)}
     end = {"a": offset(1, 9), "b": offset(2, 3), "new": offset(3, 4)}
     losses = Losses(fail=False)
@@ -193,7 +193,7 @@ def test_options_have_names_in_any_case_and_unknown_ones_are_refused() -> None:
         read_options({"topci": "a"}, streaming=False)
 
 
-def test_a_stream_begins_at_the_moment_that_it_was_told() -> None:
+def test_a_stream_begins_at_the_moment_that_it_was_reported() -> None:
     moment = {"topic": "a", "startingTimestamp": "5"}
     assert read_options(moment, streaming=True).starting == Bound("earliest")
     assert read_options({**moment, "startingOffsets": "latest"}, streaming=True).starting == Bound("latest")
@@ -212,7 +212,7 @@ def test_a_stream_begins_at_the_moment_that_it_was_told() -> None:
         ({"topic": "a", "minPartitions": "-1"}, False, "at least 1"),
     ],
 )
-def test_wrong_options_are_told(given: dict[str, str], streaming: bool, message: str) -> None:
+def test_wrong_options_are_reported(given: dict[str, str], streaming: bool, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         read_options(given, streaming)
 

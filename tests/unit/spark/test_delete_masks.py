@@ -93,7 +93,7 @@ def test_what_is_packed_comes_out_as_it_went_in(ranges: list[tuple[int, int]]) -
     assert Mask.unpacked(Mask.of(ranges).packed()).ranges() == ranges
 
 
-def test_scattered_deletes_are_packed_small_and_damage_is_told() -> None:
+def test_scattered_deletes_are_packed_small_and_damage_is_reported() -> None:
     many = Mask.of([(number * 7, number * 7 + number % 3) for number in range(1, 100_000)])
     assert len(many.packed()) < 200_000
     with pytest.raises(ValueError, match="cannot be read"):

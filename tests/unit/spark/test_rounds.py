@@ -131,7 +131,7 @@ def test_single_job_failure_quarantines_nothing() -> None:
         ("Job aborted: Python worker exited unexpectedly (crashed)", JobFailedError),
     ],
 )  # fmt: skip
-def test_what_a_failed_job_says_about_its_work(text: str, kind: type[Exception]) -> None:
+def test_what_a_failed_job_states_about_its_work(text: str, kind: type[Exception]) -> None:
     assert type(failure_of(RuntimeError(text))) is kind
 
 
@@ -151,7 +151,7 @@ def test_topic_that_kills_the_job_is_quarantined() -> None:
     assert executor.jobs == jobs
 
 
-def test_the_status_tells_what_was_done_and_survives_the_process() -> None:
+def test_the_status_reports_what_was_done_and_survives_the_process() -> None:
     folder = Folder()
     folder.append("orders", *range(10))
     folder.seal()

@@ -192,7 +192,7 @@ def test_deleted_records_can_be_asked_for(folder: Folder) -> None:
     assert [(row["seq"], row["deleted"]) for row in rows(folder, include_deleted=True)] == [(1, False), (2, True)]
 
 
-def test_a_segment_that_moved_is_found_and_one_that_went_is_told(folder: Folder) -> None:
+def test_a_segment_that_moved_is_found_and_one_that_went_is_reported(folder: Folder) -> None:
     folder = Folder(hot_retain_segments=0)
     folder.append("orders", 1)
     folder.append("orders", 2)
@@ -206,7 +206,7 @@ def test_a_segment_that_moved_is_found_and_one_that_went_is_told(folder: Folder)
         open_segment(folder.disk, LAYOUT, refs[0])
 
 
-def test_damage_is_told_and_never_read_over(folder: Folder) -> None:
+def test_damage_is_reported_and_never_read_over(folder: Folder) -> None:
     folder.append("orders", *["x" * 50_000] * 4)
     folder.seal()
     [ref] = plan_scan(load_catalog(folder.disk, LAYOUT), ScanOptions(), 0)

@@ -157,7 +157,7 @@ def test_micro_batches_are_cut_by_bytes_also_when_a_query_goes_on_from_its_check
     assert [piece.spans for piece in again] == [piece.spans for piece in pieces]  # type: ignore[attr-defined]
 
 
-def test_what_was_deleted_on_purpose_after_the_plan_is_no_loss(place: Place) -> None:
+def test_what_was_deleted_on_purpose_after_the_plan_is_not_a_loss(place: Place) -> None:
     place.fill(6)
     reader = place.reader()
     pieces = reader.partitions()
@@ -166,7 +166,7 @@ def test_what_was_deleted_on_purpose_after_the_plan_is_no_loss(place: Place) -> 
     assert seqs(reader, pieces) == list(range(31, 61))
 
 
-def test_a_segment_that_holds_both_what_was_lost_and_what_was_not_tells_the_loss(place: Place) -> None:
+def test_a_segment_that_holds_both_what_was_lost_and_what_was_not_reports_the_loss(place: Place) -> None:
     place.folder.put("orders", cap_records=15)
     place.fill(2)
     reader = place.reader(startingOffsets='{"orders": 0}')

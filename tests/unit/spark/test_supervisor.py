@@ -121,7 +121,7 @@ def test_supervisor_is_off_without_products(tmp_path: Path, settings: dict[str, 
     assert make(tmp_path, "", [0], **settings).state == state
 
 
-def test_without_spark_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_spark_it_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     made = make(tmp_path, "", [1])
     assert made.state == "unavailable"

@@ -81,7 +81,7 @@ def test_entries_of_earlier_versions_are_promoted(place: TypedPlace) -> None:
     assert [(row["_seq"], row["b"], row["_rest"]) for row in rows] == [(1, 1, None), (2, 2, None), (3, 3, None)]
 
 
-def test_a_schema_that_changed_since_is_told_and_a_stream_goes_on_anew(place: TypedPlace) -> None:
+def test_a_schema_that_changed_since_is_reported_and_a_stream_goes_on_anew(place: TypedPlace) -> None:
     place.described.create("other", NUMBERED)
     place.described.append("other", {"a": 1})
     place.folder.seal()
@@ -128,7 +128,7 @@ def test_what_cannot_be_typed_is_refused(place: TypedPlace) -> None:
     assert isinstance(TopicsDataSource({"topic": "orders", "typed": "false"}).schema(), str)
 
 
-def test_a_stream_that_was_made_again_while_it_was_read_is_told(place: TypedPlace) -> None:
+def test_a_stream_that_was_made_again_while_it_was_read_is_reported(place: TypedPlace) -> None:
     place.described.append("orders", {"id": 1})
     place.folder.seal()
     loaded = place.load()

@@ -46,7 +46,7 @@ def test_a_repetition_is_answered_when_what_it_repeats_is_safe(streams: Streams)
     assert state is not None and state.staged is None
 
 
-def test_a_repetition_is_not_told_of_what_may_still_fail(streams: Streams) -> None:
+def test_a_repetition_is_not_reported_of_what_may_still_fail(streams: Streams) -> None:
     create(streams, "a")
     hold(streams.engine)
     ask(streams, b"1", 0)
@@ -120,7 +120,7 @@ def test_an_append_on_its_way_decides_about_the_next(streams: Streams) -> None:
     assert isinstance(answers[0], Appended)
 
 
-def test_a_pressed_server_refuses_and_says_when_to_come_back(streams: Streams) -> None:
+def test_a_pressed_server_refuses_and_states_when_to_come_back(streams: Streams) -> None:
     create(streams, "a")
     streams.engine.admission.set_policy(True, 700)
     with pytest.raises(ThrottledError) as refused:

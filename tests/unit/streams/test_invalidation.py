@@ -32,7 +32,7 @@ def streams(streams: Streams, timers: Timers) -> Streams:
     return inline_streams(streams.engine, later=timers.later)
 
 
-def test_touches_are_on_where_the_profile_says_so(streams: Streams) -> None:
+def test_touches_are_on_where_the_profile_reports_it(streams: Streams) -> None:
     touched_stream(streams)
     profile(streams, "s", "state-protocol", touch={"enabled": False})
     assert streams.invalidation.of(streams.topic("s")) is None
@@ -124,7 +124,7 @@ def test_a_projection_hears_of_its_field(streams: Streams, timers: Timers) -> No
 
 
 @pytest.mark.parametrize(("missing", "wakes"), [("coarse", True), ("skipBefore", False)])
-def test_a_change_that_does_not_say_what_was_before(
+def test_a_change_that_does_not_state_what_was_before(
     streams: Streams, timers: Timers, missing: str, wakes: bool
 ) -> None:
     touch = touched_stream(streams, onMissingBefore=missing)
@@ -157,7 +157,7 @@ def test_over_the_budget_queries_hear_of_any_change_of_their_table(streams: Stre
     assert waiting.touched and touch.counters.dropped > 0
 
 
-def test_far_behind_only_tables_are_told_apart(streams: Streams, timers: Timers) -> None:
+def test_far_behind_only_tables_are_distinguished(streams: Streams, timers: Timers) -> None:
     touch = touched_stream(
         streams, lagDegradeFineTouchesAtSourceOffsets=10, lagRecoverFineTouchesAtSourceOffsets=0,
         lagReservedFineTouchBudgetPerBatch=0,
@@ -202,7 +202,7 @@ def test_what_came_before_a_template_counts_for_old_cursors(streams: Streams, ti
     assert waiting.touched, "what was collected was not looked at for it"
 
 
-def test_a_template_that_nobody_uses_goes_and_whoever_waits_by_it_is_told(streams: Streams, timers: Timers) -> None:
+def test_a_template_that_nobody_uses_goes_and_whoever_waits_by_it_is_notified(streams: Streams, timers: Timers) -> None:
     touch = touched_stream(streams)
     short = activate(touch, "tenant", ttl_ms=1000)
     waiting = Waiting(touch, watch_key(short, ["t"]), templateIdsUsed=[short])
@@ -281,7 +281,7 @@ def test_those_nobody_asks_for_are_let_go(streams: Streams, timers: Timers) -> N
     assert touch_of(streams).journal.epoch != touch.journal.epoch
 
 
-def test_many_who_wait_are_told_in_turns_and_each_once(streams: Streams, timers: Timers) -> None:
+def test_many_who_wait_are_notified_in_turns_and_each_once(streams: Streams, timers: Timers) -> None:
     touch = touched_stream(streams)
     waits = [Waiting(touch, POSTS) for _ in range(1000)]
     others = [Waiting(touch, USERS) for _ in range(10)]
@@ -336,7 +336,7 @@ def test_what_a_journal_forgets_counts_as_touched() -> None:
         b'{"cursor":"now","keys":[' + b",".join([b'"a"'] * 1025) + b"]}",
     ],
 )  # fmt: skip
-def test_waits_that_make_no_sense(body: bytes) -> None:
+def test_waits_that_are_malformed(body: bytes) -> None:
     with pytest.raises(InvalidRequestError):
         parse_wait(body)
 
@@ -350,6 +350,6 @@ def test_waits_that_make_no_sense(body: bytes) -> None:
         b'{"templates":[{"entity":"a","fields":[{"name":"a","encoding":"bool"},{"name":"a","encoding":"bool"}]}]}',
     ],
 )  # fmt: skip
-def test_templates_that_make_no_sense(body: bytes) -> None:
+def test_templates_that_are_malformed(body: bytes) -> None:
     with pytest.raises(InvalidRequestError):
         parse_activation(body)

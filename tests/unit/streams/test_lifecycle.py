@@ -136,7 +136,7 @@ def test_a_folder_that_holds_a_reserved_name_opens_and_keeps_its_stream(
         create(again, name)
 
 
-def test_a_list_tells_how_far_streams_are_sealed(streams: Streams) -> None:
+def test_a_list_reports_how_far_streams_are_sealed(streams: Streams) -> None:
     for name in "ab":
         create(streams, name, body=b"x")
     for _ in range(5):

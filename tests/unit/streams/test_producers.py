@@ -23,7 +23,7 @@ def test_a_batch_is_new_or_a_repetition(known: Producer | None, epoch: int, seq:
     assert judge(known, Producer("p", epoch, seq)) is verdict
 
 
-def test_a_batch_that_comes_too_early_is_told_what_is_next() -> None:
+def test_a_batch_that_comes_too_early_gets_the_next_number() -> None:
     with pytest.raises(ProducerGapError) as gap:
         judge(KNOWN, Producer("p", 2, 8))
     assert (gap.value.expected, gap.value.received) == (6, 8)

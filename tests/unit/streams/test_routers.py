@@ -77,7 +77,7 @@ def test_a_router_of_a_retired_stream_is_refused(streams: Streams) -> None:
     assert isinstance(_refusal(streams, "from", "old"), StreamGoneError)
 
 
-def test_a_stream_that_closes_blocks_its_router_and_says_so_once(
+def test_a_stream_that_closes_blocks_its_router_and_reports_it_once(
     streams: Streams, disk: FakeDisk, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = streams.engine
@@ -162,7 +162,7 @@ def test_a_router_of_a_fork_forwards_what_the_fork_itself_was_given(streams: Str
     assert read(streams.engine, "copy").tombstone is None
 
 
-def test_a_full_stream_is_told_apart_from_a_closed_one(streams: Streams) -> None:
+def test_a_full_stream_is_distinguished_from_a_closed_one(streams: Streams) -> None:
     engine = streams.engine
     create(streams, "into", JSON)
     engine.put_topic("into", TopicConfigPatch(cap_records=1, discard=Discard.REJECT), lambda outcome: None)

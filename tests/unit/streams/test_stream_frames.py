@@ -61,6 +61,6 @@ def test_a_part_comes_back_as_it_was_saved_and_grows_at_its_end() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\x01", b"\xff\xff\xff\xff", encode_mark(MARK)[:-1]])
-def test_lengths_that_disagree_are_told(body: bytes) -> None:
+def test_lengths_that_disagree_are_reported(body: bytes) -> None:
     with pytest.raises(ValueError, match="stream's frame"):
         mark_in(framed(FrameKind.STREAM_CLOSE, body))

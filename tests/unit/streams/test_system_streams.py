@@ -32,7 +32,7 @@ def reported(streams: Streams) -> list[tuple[str, str]]:
     return [(one["event"], one["stream"]) for one in entries(streams)]
 
 
-def test_everything_that_becomes_of_a_stream_is_told_in_order(streams: Streams) -> None:
+def test_everything_that_becomes_of_a_stream_is_reported_in_order(streams: Streams) -> None:
     _, turns = opened(streams)
     create(streams, "a", "application/json")
     streams.update_schema("a", b'{"routingKey":{"jsonPointer":"/k","required":false}}', lambda outcome: None)
@@ -49,7 +49,7 @@ def test_everything_that_becomes_of_a_stream_is_told_in_order(streams: Streams) 
     assert len({one["contract"] for one in entries(streams)}) == 3
 
 
-def test_topics_of_the_other_protocol_are_told_as_well(streams: Streams) -> None:
+def test_topics_of_the_other_protocol_are_reported_as_well(streams: Streams) -> None:
     _, turns = opened(streams)
     engine = streams.engine
     engine.put_topic("plain", TopicConfigPatch(), lambda outcome: None)
@@ -109,7 +109,7 @@ def test_registry_stream_catches_up_after_a_restart(disk: FakeDisk, clock: Manua
     assert believed(entries(quiet)) == actual(quiet)
 
 
-def test_streams_that_are_older_than_the_registry_count_as_told(streams: Streams) -> None:
+def test_streams_that_are_older_than_the_registry_count_as_reported(streams: Streams) -> None:
     create(streams, "old")
     _, turns = opened(streams)
     assert reported(streams) == []
@@ -118,7 +118,7 @@ def test_streams_that_are_older_than_the_registry_count_as_told(streams: Streams
     assert reported(streams) == [("created", "new")]
 
 
-def test_what_a_cap_took_out_of_the_registry_is_not_told_again(
+def test_what_a_cap_took_out_of_the_registry_is_not_reported_again(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_module, "CONFIG", TopicConfig(cap_records=5))
@@ -142,7 +142,9 @@ def test_more_than_can_be_kept_is_found_by_comparing(streams: Streams, monkeypat
     assert believed(entries(streams)) == actual(streams)
 
 
-def test_what_was_not_told_of_streams_that_sleep_is_told_and_they_sleep_on(disk: FakeDisk, clock: ManualClock) -> None:
+def test_what_was_not_reported_of_streams_that_sleep_is_reported_and_they_sleep_on(
+    disk: FakeDisk, clock: ManualClock
+) -> None:
     def start(disk: FakeDisk) -> Streams:
         return inline_streams(open_engine(disk, clock, wal_shards=2, awake_topics=0))
 

@@ -15,7 +15,7 @@ def test_the_boot_id_is_stable_while_the_machine_runs() -> None:
     assert process.boot_id() == process.boot_id().strip()
 
 
-def test_a_machine_that_does_not_tell_has_no_boot_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_does_not_report_has_no_boot_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_BOOT_ID", tmp_path / "missing")
     assert process.boot_id() == ""
 
@@ -41,7 +41,7 @@ def test_resident_memory_grows_with_what_is_touched() -> None:
         assert process.resident_bytes() - before > len(block) // 2
 
 
-def test_a_kernel_that_does_not_tell_reports_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_does_not_report_reports_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_STATM", tmp_path / "missing")
     assert process.resident_bytes() == 0
 

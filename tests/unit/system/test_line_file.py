@@ -22,7 +22,7 @@ def test_lines_come_in_their_order_and_all_of_them_before_the_end(tmp_path: Path
     assert path.read_bytes() == b"".join(b"%d\n" % number for number in range(5_000))
 
 
-def test_what_is_too_much_is_lost_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_much_is_lost_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe that nobody reads stands for a disk that does not answer."""
     monkeypatch.setattr(request_logs, "WAITING_MAX", 10)
     pipe = tmp_path / "pipe"
@@ -41,6 +41,6 @@ def test_what_is_too_much_is_lost_and_told(tmp_path: Path, monkeypatch: pytest.M
     assert 10 <= kept < 100_000
 
 
-def test_a_file_that_cannot_be_opened_is_told_at_once(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         LineFile(str(tmp_path / "no" / "file"), lost)

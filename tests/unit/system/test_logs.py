@@ -44,7 +44,7 @@ def test_programs_get_one_object_a_line(log_format: LogFormat, stream: io.String
     }
 
 
-def test_what_a_line_says_itself_cannot_be_said_otherwise() -> None:
+def test_what_a_line_states_itself_cannot_be_stated_otherwise() -> None:
     stream = io.StringIO()
     configure_logs("json", stream)
     taken = {name: f"other {name}" for name in ("ts", "level", "logger", "event", "exception")}

@@ -188,7 +188,7 @@ def test_a_file_can_be_closed_and_a_lock_released_on_a_dead_disk() -> None:
     inner.lock("/lock", "you")
 
 
-def test_a_manual_clock_moves_when_told() -> None:
+def test_a_manual_clock_moves_when_reported() -> None:
     manual = ManualClock(5_000)
     clock: Clock = manual
     assert (clock.now_ms(), clock.monotonic()) == (5_000, 0.0)

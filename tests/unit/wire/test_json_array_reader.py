@@ -150,7 +150,7 @@ def test_too_many_elements_are_refused() -> None:
         (b"[" + b"1," * 9_000 + b'"\\', "truncated"),
     ],
 )
-def test_errors_say_where_in_the_whole_it_is(text: bytes, said: str) -> None:
+def test_errors_state_where_in_the_whole_it_is(text: bytes, said: str) -> None:
     with pytest.raises(InvalidRequestError, match=said):
         read(text, kind(100_000))
 

@@ -57,7 +57,7 @@ def test_a_key_of_ours_with_a_value_that_is_none_of_ours_gives_way(key: str) -> 
     assert json.loads(stamped)["$dead_letter_from"] == "jobs"
 
 
-def test_only_the_last_queue_is_told() -> None:
+def test_only_the_last_queue_is_notified() -> None:
     twice = stamp(stamp(b'{"a":1}', "first", 1, 1), "second", 2, 2)
     assert json.loads(twice)["$dead_letter_from"] == "second"
     assert twice.count(b"$dead_letter_from") == 1

@@ -143,7 +143,7 @@ def test_mixed_records_keep_their_own_parts() -> None:
         (Record.of(1, tag="t", meta={}), 5),
     ],
 )
-def test_traits_say_what_some_record_has(record: Record, traits: int) -> None:
+def test_traits_state_what_some_record_has(record: Record, traits: int) -> None:
     assert encode([Record.of(0), record]).traits == traits
 
 

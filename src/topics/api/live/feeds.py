@@ -24,15 +24,7 @@ class TopicFeeds:
     """The feeds of one topic. A later topic of the same name has others."""
 
     __slots__ = (
-        "_by_source",
-        "_deleted",
-        "_feeds",
-        "_feeds_of_all",
-        "_left",
-        "cache",
-        "engine",
-        "run_queue",
-        "topic",
+        "_by_source", "_deleted", "_feeds", "_feeds_of_all", "_left", "cache", "engine", "run_queue", "topic",
         "waited_ms",
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Run queue of live delivery: fair scheduling of feeds and followers, with an allowance per tick of the loop.
 
-Delivery shares the loop with everything else, so it runs in turns from one queue. What is left when the allowance of a
+Delivery shares the loop with everything else, so it runs in turns from one queue. Work left when the allowance of a
 tick is spent continues in the next tick, after the requests that arrived meanwhile. A feed with ten thousand
 subscribers and a reader of a year's backlog get their turns like all others.
 

@@ -43,19 +43,9 @@ class Sink:
     """
 
     __slots__ = (
-        "_moved_at",
-        "_slow_limits",
-        "_waiting_bytes",
-        "closed",
-        "full",
-        "full_since",
-        "idle_since",
-        "idle_timeout_s",
-        "lagging",
-        "push",
-        "run_queue",
-        "sent",
-    )
+        "_moved_at", "_slow_limits", "_waiting_bytes", "closed", "full", "full_since", "idle_since", "idle_timeout_s",
+        "lagging", "push", "run_queue", "sent",
+    )  # fmt: skip
 
     def __init__(self, run_queue: RunQueue, slow_limits: SlowLimits) -> None:
         self.run_queue = run_queue

@@ -84,7 +84,7 @@ def encode_singles(outcome: AppendResult, befores: Sequence[bytes], spent_s: Seq
     """The answers to appends of one record each that share a block, as JSON objects; each begins with its `before`,
     which is empty or ends with a comma.
 
-    What they have in common is put together once, and no number is formatted twice: no answers are given more often.
+    Common parts are encoded once, and no number is formatted twice: no answers are given more often.
     """
     begin, end = _SINGLE_BEGIN % _encode(outcome.topic), _SINGLE_END % (outcome.wal_append_ms, outcome.fsync_ms)
     ready, reported, answers = _READY_MS, -1.0, []

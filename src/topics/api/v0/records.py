@@ -43,7 +43,7 @@ def append(call: Call) -> None:
     if call.exchange.large_body is not None:
         run_task(call, _append_large(call), call.refuse)
         return
-    # Neither the body nor what it says is kept until the answer. What is freed at once serves the next request while it
+    # Neither the body nor what it says is kept until the answer. Memory freed at once serves the next request while it
     # is in the processor's cache: a third of what a batch costs.
     body, call.exchange.body = call.exchange.body, b""
     batch = decode_append(body)

@@ -515,7 +515,7 @@ def _resumed(body: WatchBody) -> dict[str, int]:
 
 
 def _rewind(session: Session, last_event_id: str | None) -> None:
-    """Goes back to what the client has really seen. What is no id is passed over, as browsers may send anything."""
+    """Goes back to what the client has really seen. An invalid id is ignored, as browsers may send anything."""
     seen = read_id(last_event_id, session.cursors) if last_event_id else None
     if seen is not None:
         session.rewind(seen.cursors, seen.generation)

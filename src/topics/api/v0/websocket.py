@@ -181,23 +181,9 @@ class Session(Sink):
     """One socket. Implements `Receiver`, and `Waiting` for a server that stops."""
 
     __slots__ = (
-        "_engine",
-        "_leave",
-        "_live",
-        "_peer_closed",
-        "_preparing",
-        "_publish_bytes",
-        "_replies",
-        "_socket",
-        "_stopping",
-        "_strict",
-        "_subscriptions",
-        "_unswept",
-        "_waiting",
-        "_waits",
-        "audited",
-        "key",
-    )
+        "_engine", "_leave", "_live", "_peer_closed", "_preparing", "_publish_bytes", "_replies", "_socket",
+        "_stopping", "_strict", "_subscriptions", "_unswept", "_waiting", "_waits", "audited", "key",
+    )  # fmt: skip
 
     def __init__(
         self, socket: WebSocket, engine: Engine, live: Live, key: Key, leave: Callable[[], None], waits: set[Waiting],

@@ -146,7 +146,7 @@ def _outcome_json(touch: StreamInvalidation, outcome: Outcome) -> dict[str, Any]
 
 
 def _meta(touch: StreamInvalidation) -> dict[str, Any]:
-    """Flat, and with the names that clients of the protocol know. What does not exist here is 0."""
+    """Flat, and with the names that clients of the protocol know. Counters that do not exist here are 0."""
     journal, settings, counters = touch.journal, touch.settings, touch.counters
     generation, position = journal.last, Position(touch.position)
     return {

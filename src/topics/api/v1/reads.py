@@ -10,7 +10,7 @@ Live reads as server-sent events.
 
 Every data event is followed by its control event in the same write, so a client that was given data always knows where
 it stands. Text goes out line by line; a line that begins with a blank gets one more, because readers take one away.
-What is neither text nor JSON goes out as base64.
+Other content is sent as base64.
 """
 
 import math
@@ -63,9 +63,9 @@ from topics.streams.streams import Streams
 #
 # Entries never change, so the places where a slice begins and ends say all about it, for as long as every entry between
 # them is there and shown as it was written. Once some are gone the tag says what is left. A count of removals would not
-# do: a crash may take back a delete of a class that does not sync, and the next delete would be given its number. What
-# is left is therefore told by a digest of it, which needs no memory and cannot be wrong after any restart. So is what a
-# filter found, always: another search description finds other entries by the same words.
+# do: a crash may take back a delete of a class that does not sync, and the next delete would be given its number. The
+# remaining records are therefore identified by a digest, which needs no memory and is right after any restart. So is
+# what a filter found, always: another search description finds other entries by the same words.
 #
 # `:v<version>` is there when entries of earlier versions are shown as ones of this version of the schema, and `:c` when
 # the slice reaches the end of a closed stream.

@@ -85,8 +85,8 @@ def configured_limits(settings: Settings, shards: int) -> dict[str, Any]:
 
 # Memory of the server by component, under the names of the protocol.
 #
-# The protocol was written down for a server on another runtime, with SQLite in it. What does not exist here is 0, null
-# or empty; docs/streams/inspection.md lists them.
+# The protocol was written down for a server on another runtime, with SQLite in it. Fields that do not exist here are 0,
+# null or empty; docs/streams/inspection.md lists them.
 
 Numbers = dict[str, Any]
 

@@ -38,9 +38,9 @@ from topics_protocol.rfc3339 import write_time
 
 # Resources of a stream that a client may ask for again only if they changed, or wait for until they do.
 #
-# A tag is a digest of the body, so it moves exactly when the resource does. Whoever waits with `live` and the tag of
-# what it has is answered when the tag is another one, or with 304 when its time is over. All who wait for the same
-# resource of the same stream share one look at it: a change costs them one body, however many they are.
+# A tag is a digest of the body, so it moves exactly when the resource does. A request with `live` and an ETag is
+# answered when the tag changes, or with 304 when its time is over. All who wait for the same resource of the same
+# stream share one look at it: a change costs them one body, however many they are.
 
 _encode = msgspec.json.Encoder().encode
 _DIGEST_BYTES = 20

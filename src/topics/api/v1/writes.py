@@ -296,8 +296,7 @@ _NO_CONTENT = 204
 class BatchedStreamAppends:
     """The `BatchedProtocol` of appends to streams: bodies with one JSON value, and no header that says more.
 
-    What brings a key, a producer, a time or a wish to close, and every stream that promises anything about its entries,
-    is for `Writes`.
+    Appends with a key, a producer, a time or a close, and appends to streams with a contract, are left to `Writes`.
     """
 
     body_bytes_max = 8_000

@@ -39,24 +39,9 @@ class Connection(asyncio.Protocol):
     """The protocol of one connection, for asyncio and uvloop alike."""
 
     __slots__ = (
-        "_discarded_bytes",
-        "_eof",
-        "_framer",
-        "_input_over",
-        "_lingering",
-        "_modest_from",
-        "_must_linger",
-        "_pipeline",
-        "_progress",
-        "_queued",
-        "_reader",
-        "_reading",
-        "_requests",
-        "_scheduled",
-        "_server_state",
-        "_slice_end",
-        "_transport",
-        "_unparsed",
+        "_discarded_bytes", "_eof", "_framer", "_input_over", "_lingering", "_modest_from", "_must_linger", "_pipeline",
+        "_progress", "_queued", "_reader", "_reading", "_requests", "_scheduled", "_server_state", "_slice_end",
+        "_transport", "_unparsed",
     )  # fmt: skip
 
     _pipeline: Pipeline

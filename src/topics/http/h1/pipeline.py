@@ -61,30 +61,10 @@ class Pipeline:
     """The exchanges of one connection."""
 
     __slots__ = (
-        "_account",
-        "_counted",
-        "_counters",
-        "_going_on",
-        "_held_bytes",
-        "_owner",
-        "_pieces",
-        "_released",
-        "_server_state",
-        "_tight",
-        "_transport",
-        "corked",
-        "exchanges",
-        "gzip_inline_bytes",
-        "gzip_min_bytes",
-        "occupied",
-        "peer",
-        "receiving",
-        "renderer",
-        "small_bytes",
-        "upgrading",
-        "waiting",
-        "write_paused",
-    )
+        "_account", "_counted", "_counters", "_going_on", "_held_bytes", "_owner", "_pieces", "_released",
+        "_server_state", "_tight", "_transport", "corked", "exchanges", "gzip_inline_bytes", "gzip_min_bytes",
+        "occupied", "peer", "receiving", "renderer", "small_bytes", "upgrading", "waiting", "write_paused",
+    )  # fmt: skip
 
     def __init__(self, owner: Owner, server_state: ServerState, transport: asyncio.Transport) -> None:
         self._owner = owner
@@ -212,7 +192,7 @@ class Pipeline:
 
     def _is_followed(self, exchange: Exchange) -> bool:
         """Whether an answer whose turn it is waits for those behind it, which mostly come with it: requests that were
-        sent together are answered together. Whoever does not come in this turn of the loop is not waited for."""
+        sent together are answered together. Requests that do not arrive in this turn of the loop are not waited for."""
         exchanges = self.exchanges
         if self.corked or len(exchanges) < 2 or exchanges[0] is not exchange or len(self._pieces) > _PIECES_MAX:
             return False

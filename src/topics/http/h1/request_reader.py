@@ -72,22 +72,9 @@ class RequestReader:
     """Reads the requests of one connection, one after the other."""
 
     __slots__ = (
-        "_body",
-        "_budget",
-        "_dropping",
-        "_head_slack",
-        "_headers",
-        "_idle_bytes",
-        "_limits",
-        "_parser",
-        "_replay",
-        "_sink",
-        "_small",
-        "_url",
-        "body_left",
-        "in_body",
-        "progress",
-    )
+        "_body", "_budget", "_dropping", "_head_slack", "_headers", "_idle_bytes", "_limits", "_parser", "_replay",
+        "_sink", "_small", "_url", "body_left", "in_body", "progress",
+    )  # fmt: skip
 
     def __init__(self, sink: RequestSink, limits: HttpLimits, budget: Budget) -> None:
         self._sink = sink

@@ -45,29 +45,9 @@ class Http2Connection(asyncio.Protocol):
     """The protocol of one connection, and one of those that a server serves (`server_state.Served`)."""
 
     __slots__ = (
-        "_buffered_bytes",
-        "_closing",
-        "_discarded_bytes",
-        "_ending",
-        "_frames",
-        "_leaving",
-        "_leftover",
-        "_meter",
-        "_modest_from",
-        "_outbox",
-        "_progress",
-        "_queued",
-        "_reading",
-        "_requests",
-        "_running",
-        "_scheduled",
-        "_server_state",
-        "_session",
-        "_tight",
-        "_transport",
-        "held_bytes",
-        "peer",
-        "write_paused",
+        "_buffered_bytes", "_closing", "_discarded_bytes", "_ending", "_frames", "_leaving", "_leftover", "_meter",
+        "_modest_from", "_outbox", "_progress", "_queued", "_reading", "_requests", "_running", "_scheduled",
+        "_server_state", "_session", "_tight", "_transport", "held_bytes", "peer", "write_paused",
     )  # fmt: skip
 
     def __init__(self, taken: Upgrade) -> None:
@@ -161,7 +141,7 @@ class Http2Connection(asyncio.Protocol):
     # Turns.
 
     def _serve(self) -> None:
-        """Does what can be done, for a slice of time. What is left then is for the scheduler."""
+        """Does what can be done, for a slice of time. The rest is left to the scheduler."""
         if self._serve_slice():
             self._enqueue()
         else:
@@ -313,7 +293,7 @@ class Http2Connection(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size() + self.held_bytes
 
     def recount(self) -> None:
-        """Counts what the system has not taken. What streams hold back is counted by themselves."""
+        """Counts what the system has not taken. Output held back by streams is counted by the streams."""
         transport, backpressure = self._transport, self._server_state.output_backpressure
         if transport is None:
             return

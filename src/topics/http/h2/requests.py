@@ -23,19 +23,11 @@ from topics.http.server_state import ServerState
 
 
 class Requests:
-    """Makes exchanges of frames. What it is given may raise `ConnectionFault`, and the library's `ProtocolError`."""
+    """Makes exchanges of frames. The calls may raise `ConnectionFault`, and the library's `ProtocolError`."""
 
     __slots__ = (
-        "_floods",
-        "_handlers",
-        "_outbox",
-        "_owner",
-        "_server_state",
-        "_session",
-        "count",
-        "streams",
-        "waiting",
-    )
+        "_floods", "_handlers", "_outbox", "_owner", "_server_state", "_session", "count", "streams", "waiting",
+    )  # fmt: skip
 
     def __init__(self, owner: Owner, server_state: ServerState, session: Session, outbox: Outbox) -> None:
         self._owner = owner
@@ -207,8 +199,8 @@ class Requests:
         stream.exchange.respond(*refusal)
 
     def _stop_if_long(self, stream: Http2Stream) -> None:
-        """A request that was refused has its answer. What is left of it is read over, as not every client looks for an
-        answer before it is through; where that is too much, the client is told to stop."""
+        """A request that was refused has its answer. The rest of it is skipped, as not every client looks for an answer
+        before it is through; where that is too much, the client is told to stop."""
         if max(stream.body_bytes, stream.received_bytes) > self._server_state.limits.linger_bytes:
             self._session.reset_stream(stream.stream_id, ErrorCodes.NO_ERROR)
             self._forget(stream)

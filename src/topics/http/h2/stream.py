@@ -123,8 +123,8 @@ class Outbox:
 # Heads, in both directions.
 #
 # The fields of a request become the `RequestHead` that a request of HTTP/1.1 has: `:authority` is its Host, and a body
-# of unknown length is what HTTP/1.1 calls chunked. What is malformed by the rules of HTTP/2 is reset; what keeps to
-# them and asks for too much is refused with the status that it would have in HTTP/1.1.
+# of unknown length is what HTTP/1.1 calls chunked. A message that is malformed by the rules of HTTP/2 is reset; what
+# keeps to them and asks for too much is refused with the status that it would have in HTTP/1.1.
 #
 # A response is given as HTTP/1.1, because one module knows what belongs into one (`http.exchange`). Its lines
 # become fields here, without those of the connection.
@@ -256,28 +256,9 @@ class Http2Stream:
     """Implements `Channel`, `StreamChannel` and `Sender`."""
 
     __slots__ = (
-        "_full",
-        "_meter",
-        "_owner",
-        "_progress",
-        "_sent_bytes",
-        "_server_state",
-        "body",
-        "body_bytes",
-        "discards",
-        "dropping",
-        "exchange",
-        "gzip_inline_bytes",
-        "gzip_min_bytes",
-        "lost",
-        "out",
-        "peer",
-        "received_bytes",
-        "receiving",
-        "renderer",
-        "small_bytes",
-        "stream_id",
-        "told_bytes",
+        "_full", "_meter", "_owner", "_progress", "_sent_bytes", "_server_state", "body", "body_bytes", "discards",
+        "dropping", "exchange", "gzip_inline_bytes", "gzip_min_bytes", "lost", "out", "peer", "received_bytes",
+        "receiving", "renderer", "small_bytes", "stream_id", "told_bytes",
     )  # fmt: skip
 
     def __init__(self, owner: Owner, server_state: ServerState, stream_id: int, head: RequestHead) -> None:

@@ -92,35 +92,16 @@ class WebSocket(asyncio.Protocol):
     """One connection, after its handshake."""
 
     __slots__ = (
-        "_account",
-        "_buffered",
-        "_buffered_bytes",
-        "_corked",
-        "_counted",
-        "_discarded_bytes",
-        "_heard",
-        "_held",
-        "_messages",
-        "_modest_from",
-        "_pinged",
-        "_protocol",
-        "_queued",
-        "_reading",
-        "_receiver",
-        "_server_state",
-        "_since",
-        "_stage",
-        "_stuck_at",
-        "_tight",
-        "_transport",
-        "_write_paused",
-    )
+        "_account", "_buffered", "_buffered_bytes", "_corked", "_counted", "_discarded_bytes", "_heard", "_held",
+        "_messages", "_modest_from", "_pinged", "_protocol", "_queued", "_reading", "_receiver", "_server_state",
+        "_since", "_stage", "_stuck_at", "_tight", "_transport", "_write_paused",
+    )  # fmt: skip
 
     _receiver: Receiver
 
     def __init__(self, exchange: Exchange, handshake: Handshake, account: Account | None = None) -> None:
-        """Takes the connection of `exchange` over and answers the handshake. `begin` starts the reading. What the peer
-        leaves unread is counted for `account`."""
+        """Takes the connection of `exchange` over and answers the handshake. `begin` starts the reading. Output that
+        the peer does not read is counted for `account`."""
         transport, leftover, server_state = exchange.upgrade()
         self._account = account or Account()
         self._counted = 0
@@ -224,7 +205,7 @@ class WebSocket(asyncio.Protocol):
             self._throttle()
 
     def release(self) -> None:
-        """Messages again. Those that wait are given out in the next turn of the loop."""
+        """Messages again. Waiting messages are delivered in the next turn of the loop."""
         if self._held:
             self._held = False
             if not self._corked:
@@ -240,7 +221,7 @@ class WebSocket(asyncio.Protocol):
             self._complete()
 
     def close(self, code: int = CloseCode.GOING_AWAY, reason: str = "the server is shutting down") -> None:
-        """Begins to close. What was written before is still sent; what the peer still sends is dropped."""
+        """Begins to close. Earlier output is still sent; what the peer still sends is dropped."""
         if self._stage is Stage.FINISHING or (self._stage is Stage.OPEN and self._protocol.state is not State.OPEN):
             # The peer was first, or broke a rule: its reason counts.
             self._complete()
@@ -380,7 +361,7 @@ class WebSocket(asyncio.Protocol):
             return False
         receiver = self._receiver
         if messages.read_on() and self._protocol.state is State.OPEN:
-            # Only pongs. What ends the connection waits until the receiver has finished.
+            # Only pongs. The end of the connection waits until the receiver has finished.
             self._send_control()
         if messages.together > 1 and (texts := messages.texts()):
             messages.took(self._call(receiver.on_texts, texts) or 0)

@@ -1,6 +1,6 @@
 """Object store interface of the cold tier, in eight calls.
 
-An object is written whole and in one step: whoever reads it gets the old bytes or the new ones. What a call answers is
+An object is written whole and in one step: whoever reads it gets the old bytes or the new ones. A completed call is
 durable, and every later call sees it. There are no folders, only names with `/` in them, below the prefix that the
 store was opened with.
 

@@ -6,9 +6,9 @@ such as a Spark task or `topics verify`, reads each object once and wants it as 
 Objects as files: the part of `topics.log.fs` that segments need.
 
 An object cannot be changed in place. A file is gathered in memory while it is written, and `sync` puts all of it into
-the store in one step: durable at once, whole or not at all. What is not synced when it is closed was never there. So a
-crash leaves less behind here than on a disk, and there is nothing to do for a folder: making, syncing and removing one
-changes nothing.
+the store in one step: durable at once, whole or not at all. A file that is not synced when it is closed was never
+there. So a crash leaves less behind here than on a disk, and there is nothing to do for a folder: making, syncing and
+removing one changes nothing.
 
 Opening for reading fetches the object, because whoever opens one goes on to read it, and one question is better than
 two. A rename is a copy and a removal. Cut short in between it leaves both, which a second attempt finds.

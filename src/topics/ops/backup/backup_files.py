@@ -44,8 +44,8 @@ from topics_protocol import __version__
 # Whether a backup counts is known for sure at its place only, so there may be two lines: the first start after the last
 # one that counts, and the first one after the one that was being taken.
 #
-# They are held only so long as they are not too many: an unreachable place of backups must not fill the disk. What is
-# given up then is the log between two backups, never a backup; the moments in between cannot be restored exactly.
+# They are held only so long as they are not too many: an unreachable place of backups must not fill the disk. The log
+# between two backups is given up then, never a backup; the moments in between cannot be restored exactly.
 
 _log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ A place holds the backups of any number of data folders, each below a folder of 
     LINEAGE/writing                                                  there while a backup is being taken
 
 A file counts when a manifest names it. Files are never changed, so backups share what they have in common: a segment is
-copied once, and a delete in it costs its flags alone. What a crash leaves without a manifest is written over by the
-next attempt, or removed when old backups are.
+copied once, and a delete in it costs its flags alone. Files that a crash leaves without a manifest are overwritten by
+the next attempt, or removed when old backups are.
 
 The log of a manifest is what was logged between the backup `before` it and itself. With it the state at any moment in
 between can be built: from that backup's files and the frames up to the moment. The log behind the newest backup is
@@ -264,7 +264,7 @@ class BackupPlace:
         return KeptFile(name, size, digest.hexdigest())
 
     def publish(self, manifest: Manifest) -> None:
-        """Makes a backup count, in one step. What it names was put before."""
+        """Makes a backup count, in one step. The named files were put before."""
         self._sync_folders()
         path = self.path(manifest_name(manifest.number))
         self._fs.make_dirs(path.rpartition("/")[0])

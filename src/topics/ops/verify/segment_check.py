@@ -1,8 +1,8 @@
 """Segment check: compares a segment's two files, and finds the damage and the records that can still be read.
 
 Each file helps to mend the other. The index has the rows, so that damaged text costs only the records it touches; the
-text holds complete fragments, so that a lost index can be made again. What the state of the topic says of the segment
-helps where a header is damaged. A record counts as kept only when every byte of it is covered by a right checksum.
+text holds complete fragments, so that a lost index can be made again. The segment's entry in the topic's state helps
+where a header is damaged. A record counts as kept only when every byte of it is covered by a right checksum.
 """
 
 from array import array

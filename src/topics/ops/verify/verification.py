@@ -1,8 +1,8 @@
 """Verification of a data folder: finds damage, changes nothing.
 
 Everything that a start would read is read, and everything that a start takes on trust is checked: the snapshots and the
-rules that their states obey, every frame of the log, every chunk, row, tag and flag of every segment. What a crash
-explains is a note and no damage: a torn tail, files that nobody names.
+rules that their states obey, every frame of the log, every chunk, row, tag and flag of every segment. Effects of a
+crash are notes and not damage: a torn tail, files that nobody names.
 """
 
 import errno
@@ -93,7 +93,7 @@ OnBytes = Callable[[int], None]
 
 
 class Verification:
-    """One look. What it learns beyond the report is what a repair starts from."""
+    """One look. A repair starts from its findings beyond the report."""
 
     def __init__(self, fs: FileSystem, layout: Layout, same_boot: bool, on_bytes: OnBytes = lambda count: None) -> None:
         self._fs = fs

@@ -1,6 +1,6 @@
 """The profile `evlog`: one wide event a request, in one envelope of twenty members, whatever came.
 
-What the envelope does not name moves into `context`, and there secrets are struck out. An entry that is normalised
+Members that the envelope does not name move into `context`, and secrets are redacted there. An entry that is normalised
 twice is the same as one that is normalised once, so that events can be copied from one such stream into another.
 """
 

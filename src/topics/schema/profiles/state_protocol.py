@@ -54,7 +54,7 @@ class TouchTemplates(_Strict, frozen=True, kw_only=True):
 
 
 class Touch(_Strict, frozen=True, kw_only=True):
-    """How changes wake those who wait for them. What was not told has its default, and is shown with it."""
+    """How changes wake those who wait for them. A missing setting has its default, and is shown with it."""
 
     enabled: bool
     coarse_interval_ms: _Positive = 100

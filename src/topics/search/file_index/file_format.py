@@ -582,7 +582,7 @@ def read_blocks(file: SectionFile, prefix: str, rows: int, block_rows: int) -> B
 # done.
 
 EXTRACTION: Final = 1
-"""The version of the functions that extract, tokenise and normalise. Whoever changes what they give counts it up."""
+"""The version of the functions that extract, tokenise and normalise. A change of their result needs a new number."""
 
 ROLLUPS: Final = 2
 """The version of how rollups are stored. Those of another one are not read, and made anew with their index files."""

@@ -254,7 +254,7 @@ class IndexStore:
         return manifest if manifest.format == _FORMAT and manifest.topic_id == topic_id else None
 
     def save(self, manifest: IndexManifest) -> None:
-        """Makes a manifest the one that counts. What it names must be on disk."""
+        """Makes a manifest the one that counts. The files it names must be on disk."""
         self._fs.make_dirs(self.folder(manifest.topic_id))
         replace_file(self._fs, self.path(manifest.topic_id, _MANIFEST), _encode(manifest))
 
@@ -393,7 +393,7 @@ def left_uncovered(first: int, last: int, covered: Ranges) -> Ranges:
     return difference([(first, last)], covered)
 
 
-# Looks at index files. One that is damaged is no loss: searches pass it over, and the pipeline makes it again.
+# Looks at index files. A damaged file is no loss: searches pass it over, and the pipeline makes it again.
 
 _AGAIN = "searches pass it over; `topics pipeline rebuild` makes it again"
 

@@ -2,7 +2,7 @@
 file from a memory index.
 
 Columns are put one behind the other. Dictionaries become one by a merge of sorted texts, and places by counting, so
-nothing is sorted and no more than one column is in memory. What was deleted meanwhile can be left out: then its texts
+nothing is sorted and no more than one column is in memory. Entries deleted meanwhile can be left out: then its texts
 are gone as well.
 """
 
@@ -153,7 +153,7 @@ def _join(columns: Sequence[StoredColumn]) -> StoredColumn:
 
 
 def _join_places(columns: Sequence[StoredColumn], codes_of: Sequence[Array], size: int) -> tuple[Array, Array]:
-    """The places of each code in all columns. Those of one column stand before those of the next."""
+    """The places of each code in all columns. The sections of one column stand before those of the next."""
     counts_of: list[Numbers] = [np.diff(np.append(0, column.stops.astype(np.int64))) for column in columns]
     totals = np.zeros(size, np.int64)
     for codes, counts in zip(codes_of, counts_of, strict=True):

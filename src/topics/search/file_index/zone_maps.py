@@ -262,11 +262,10 @@ def _value_chance(index_file: IndexFile, predicate: Equals | Within) -> Chance:
     return lambda block: bool(possible[block])
 
 
-# The rows of an index file that a search looks at, those with the first hits first. What they leave out matches
-# nothing.
+# The rows of an index file that a search looks at, those with the first hits first. Skipped blocks match nothing.
 #
-# Where few rows of a block can match, only these are picked. Those of several blocks are looked at together, in steps
-# that grow, because a step has its cost however few rows it has.
+# Where few rows of a block can match, only these are picked. Rows of several blocks are read together, in steps that
+# grow, because a step has its cost however few rows it has.
 
 AT_ONCE: Final = 512
 """So few rows are not worth being taken apart."""

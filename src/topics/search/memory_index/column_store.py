@@ -42,7 +42,7 @@ _FIRST_ROOM = 64
 
 
 class Growing:
-    """An array with room behind its end. What was handed out stays valid and unchanged while it grows."""
+    """An array with room behind its end. Snapshots stay valid and unchanged while it grows."""
 
     __slots__ = ("_room", "count")
 

@@ -7,7 +7,7 @@
     date      milliseconds since 1970, from ISO 8601 (UTC where no zone is named), a number or its digits
     bool      True or False, from the value or its name
 
-What is none of these has no canonical value: it counts for `has:` and for nothing else.
+Any other value has no canonical value: it counts for `has:` and for nothing else.
 
 Columns: one field of many entries, as a query asks for it, wherever its arrays are.
 

@@ -6,8 +6,8 @@ something out, and then the coverage says how much at most.
 
 Cache of parsed and bound queries.
 
-Clients ask the same again and again, and to understand a query takes longer than to send it. What it means follows from
-its text and from the description that it is asked of; both are the key. A query that is refused is refused anew.
+Clients ask the same again and again, and to understand a query takes longer than to send it. The meaning follows from
+the text and from the description of the stream; both are the key. A query that is refused is refused anew.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -270,8 +270,8 @@ class Page(NamedTuple):
 
 
 class SearchPlan:
-    """A search that is asked of one part after the other. Whoever gives it parts gives them in the order of the sort,
-    if that is the offset, and asks first whether it wants them."""
+    """A search that is asked of one part after the other. Parts must be given in the order of the sort, if that is the
+    offset, after asking whether they are needed."""
 
     def __init__(self, ask: Ask, budget: Budget) -> None:
         self._ask = ask

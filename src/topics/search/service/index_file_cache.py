@@ -447,8 +447,8 @@ class IndexFiles:
         return any(manifest is not None and manifest.files for manifest in manifests)
 
     def fitting(self, topic: Topic, plan: IndexPlan, needs: IndexNeeds, first: int, last: int) -> list[IndexedRange]:
-        """The index files that have what is needed of a range. What a fork inherits, those of its source answer for:
-        the digests say whether it is read alike in both."""
+        """The index files that have what is needed of a range. Inherited entries of a fork are answered by the index
+        files of its source: the digests say whether it is read alike in both."""
         found: list[IndexedRange] = []
         for part, begin, end in chain_of(topic, first, last):
             found += self._of_one(part, plan.generation, needs, max(begin, first), min(end, last))

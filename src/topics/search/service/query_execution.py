@@ -171,25 +171,9 @@ class _Progress:
     """The progress of one query: searched ranges, remaining ones, and the current message."""
 
     __slots__ = (
-        "ascending",
-        "context",
-        "deadline",
-        "enough",
-        "head",
-        "index",
-        "indexed",
-        "left",
-        "memory_range",
-        "planned_through",
-        "query",
-        "question",
-        "requested",
-        "scanned",
-        "scanned_bytes",
-        "skipped",
-        "spent",
-        "time_is_up",
-        "topic",
+        "ascending", "context", "deadline", "enough", "head", "index", "indexed", "left", "memory_range",
+        "planned_through", "query", "question", "requested", "scanned", "scanned_bytes", "skipped", "spent",
+        "time_is_up", "topic",
     )  # fmt: skip
 
     def __init__(self, context: QueryContext, topic: Topic, query: Query, deadline: float, head: int | None) -> None:
@@ -428,15 +412,16 @@ def _open_question(progress: _Progress, span: SeqSpan, stays: bool) -> Steps[Res
 
 
 def _ask_index_files(progress: _Progress, part: IndexedRange) -> Steps[Result | None]:
-    """Asks the index files that come next. One that is not near is fetched first: the entries that it has are as far
-    away, so the query waits."""
+    """Asks the index files that come next. A file that is not cached is fetched first: the entries that it has are as
+    far away, so the query waits."""
     index_files, question = progress.context.index_files, progress.question
     assert index_files is not None and question is not None
     if not index_files.is_near(part):
         fetched = yield from _unless_late(
             progress, lambda resume: index_files.fetch(progress.topic, part, lambda: resume(None))
         )
-        # Until then it is left, and if the time is over meanwhile, missed. What is not near then is not chosen again.
+        # Until then it is left, and if the time is over meanwhile, missed. A file that is not cached then is not chosen
+        # again.
         if fetched is not _LATE:
             progress.left.pop()
             progress.plan_again(part)
@@ -477,7 +462,7 @@ def _scan(progress: _Progress, part: SeqSpan) -> Steps[Result | None]:
     if reached < part.last:
         progress.left.append(SeqSpan(reached + 1, part.last))
         if not progress.ascending:
-            # It was larger than it seemed. What comes behind is to be looked at first, so this is read again.
+            # It was larger than it seemed. The entries behind it are to be searched first, so this is read again.
             progress.left.insert(-1, SeqSpan(part.first, reached))
             return None
     progress.scanned.append(SeqSpan(part.first, reached))
@@ -584,7 +569,7 @@ def execute_ranked_query(
 
 
 def _joined(counted: Outcome, found: Outcome) -> Outcome:
-    """Merges two outcomes with all costs. What was not counted may stand in another place, so it is missing."""
+    """Merges two outcomes with all costs. Uncounted entries may rank differently, so they are missing."""
     joined = replace(
         found,
         spent=found.spent or counted.spent,

@@ -221,8 +221,8 @@ class _Found:
 def nearby(
     engine: Engine, topic: Topic, seqs: Sequence[int], known: Container[int] = ()
 ) -> Iterator[tuple[int, bytes]]:
-    """The texts of entries up to one that is not at hand, which only a read can tell what became of. Those of entries
-    that are known are empty. It is good for one turn of the loop: what was found of a run may be gone in the next. This
+    """The texts of entries up to one that is not at hand, which only a read can tell what became of. The texts of
+    cached entries are empty. It is good for one turn of the loop: what was found of a run may be gone in the next. This
     is what nearly every hit costs, so it is done in few steps."""
     lookup, span = _RunLookup(engine, topic), _NOTHING
     first, last = span.first, span.last

@@ -486,7 +486,7 @@ class Worker:
         except UnreadableError as error:
             return Answer(head.request, Result(unreadable=_reason(error)))
         except Exception as error:
-            # A query that fails must fail alone. What is wrong with a request was told before it came here.
+            # A query that fails must fail alone. The server has validated the request already.
             if isinstance(head, More):
                 # The caller gives up, and nobody finishes the query.
                 self._asked.pop(head.asked, None)

@@ -194,7 +194,7 @@ class Wakes:
 
         def reported(outcome: Appended | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
-                # There is no such stream, or it takes nothing for now. Whoever asks can claim meanwhile.
+                # There is no such stream, or it takes nothing for now. A worker that asks can claim meanwhile.
                 subscription.notified = False
                 self._rest(subscription, outcome.message)
             else:

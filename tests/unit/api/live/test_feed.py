@@ -114,7 +114,7 @@ def test_a_full_connection_is_given_nothing_more_and_then_one_larger_batch() -> 
     assert slow.story() == quick.story() == [[5]]
 
 
-def test_the_end_of_a_topic_is_told_to_everyone_also_to_who_was_full() -> None:
+def test_the_end_of_a_topic_is_reported_to_everyone_also_to_who_was_full() -> None:
     rig = Rig()
     rig.append("t")
     quick, slow = rig.follow("t"), rig.follow("t")
@@ -134,7 +134,7 @@ def test_the_end_of_a_topic_is_told_to_everyone_also_to_who_was_full() -> None:
     assert len(rig.feeds) == 0
 
 
-def test_loss_is_told_and_named_after_when_it_was_met() -> None:
+def test_loss_is_reported_and_named_after_when_it_was_met() -> None:
     rig = Rig()
     rig.put("t", cap_records=3)
     rig.append("t", 10)
@@ -174,7 +174,7 @@ def test_records_of_the_readers_own_node_move_the_cursor_in_silence() -> None:
     assert follower.subscription.cursor == 8
 
 
-def test_a_cursor_from_the_future_is_told_that_the_topic_began_again() -> None:
+def test_a_cursor_from_the_future_gets_a_tombstone_that_the_topic_began_again() -> None:
     rig = Rig()
     rig.append("t", 2)
     follower = rig.follow("t", cursor=900)
@@ -295,7 +295,7 @@ def test_large_frames_are_given_to_fewer_in_a_tick() -> None:
     assert all(follower.story() == ["caught_up", [1], [2]] for follower in followers)
 
 
-def test_what_cannot_be_read_back_is_told_and_ends_the_following() -> None:
+def test_what_cannot_be_read_back_is_reported_and_ends_the_following() -> None:
     rig = Rig()
     rig.append("t", 3)
     live = rig.follow("t")
@@ -326,7 +326,7 @@ def test_reads_of_the_cold_folder_take_their_time_and_keep_the_order() -> None:
     assert follower.story() == other.story() == [[1, 2], [3, 4], [5], "caught_up"]
 
 
-def test_a_topic_deleted_while_its_cold_part_is_read_is_told() -> None:
+def test_a_topic_deleted_while_its_cold_part_is_read_is_reported() -> None:
     rig = Rig()
     rig.append("t", 4)
     pending: list[Callable[[], None]] = []

@@ -46,7 +46,7 @@ def test_a_follower_of_several_topics_goes_on_with_the_others(rig: Rig) -> None:
     assert low.story() == ["paced"]
 
 
-def test_a_connection_without_room_is_told_nothing(rig: Rig) -> None:
+def test_a_connection_without_room_gets_nothing(rig: Rig) -> None:
     follower = rig.follow("low")
     rig.run_until_idle()
     follower.take()

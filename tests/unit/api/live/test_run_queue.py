@@ -143,7 +143,7 @@ def test_who_waits_for_the_end_of_a_pause_is_not_overtaken() -> None:
     assert not bench.run_queue.hold(Greedy())
 
 
-def test_a_pause_asks_one_and_holds_all_who_would_be_told_the_same() -> None:
+def test_a_pause_asks_one_and_holds_all_who_would_be_notified_of_the_same() -> None:
     bench = Bench()
     asked: list[int] = []
     served: list[int] = []

@@ -283,7 +283,7 @@ def test_heads_that_ask_for_more_go_the_long_way(query: str, headers: dict[str, 
     assert world.match(world.head(query, **headers)).batcher is None
 
 
-def test_a_failure_is_told_to_all_of_them() -> None:
+def test_a_failure_is_reported_to_all_of_them() -> None:
     fs = FaultyFileSystem(FakeDisk())
     world = World(engine=open_engine(fs))
     head = world.head()

@@ -11,7 +11,7 @@ from topics.model.errors import CorruptSegmentError
 from topics.model.seq_ranges import LossReason, Tombstone
 
 
-def test_events_are_as_the_protocol_says() -> None:
+def test_events_are_as_the_protocol_states() -> None:
     batch = RecordBatch("jobs", b'{"$seq":1,"$ts":5,"data":null}', 0, 1, 7)
     assert SHARED.records(batch) == (
         b'event: record\ndata: {"topic":"jobs","records":[{"$seq":1,"$ts":5,"data":null}],'

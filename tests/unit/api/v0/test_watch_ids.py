@@ -19,7 +19,7 @@ def test_the_id_of_few_topics_is_the_map_of_the_protocol() -> None:
 
 
 @given(st.lists(SEQS, min_size=1, max_size=300))
-def test_an_id_says_where_everything_stood(seqs: list[int]) -> None:
+def test_an_id_states_where_everything_stood(seqs: list[int]) -> None:
     cursors = {f"topic-{number}": seq for number, seq in enumerate(seqs)}
     text = IdWriter(cursors).write().decode()
     assert read_id(text, cursors) == (cursors, 0)
@@ -61,7 +61,7 @@ def test_an_id_of_many_topics_means_nothing_for_others() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 64, 65, 256])
-def test_an_id_tells_its_generation(count: int) -> None:
+def test_an_id_reports_its_generation(count: int) -> None:
     writer = IdWriter({f"t{number}": number for number in range(count)})
     writer.generation = 7
     seen = read_id(writer.write().decode(), [f"t{number}" for number in range(count)])

@@ -116,7 +116,7 @@ def test_who_is_full_gets_nothing_more_and_reads_on_later() -> None:
     assert sorted(kind for _, kind in watch.events()) == [b"caught-up"] * 2 + [b"record"] * 2
 
 
-def test_the_last_topic_is_told_of_before_the_stream_ends() -> None:
+def test_the_last_topic_is_reported_of_before_the_stream_ends() -> None:
     watch = Watch(2)
     watch.events()
     for name in watch.names:

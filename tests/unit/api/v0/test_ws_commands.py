@@ -57,7 +57,7 @@ def test_every_command_is_read() -> None:
         (b'{"op":"subscribe","request_id":"r","topics":{"a":5}}', "invalid_request", "r"),
     ],
 )
-def test_what_is_no_command_is_refused(text: bytes, code: str, request_id: object) -> None:
+def test_what_is_not_a_command_is_refused(text: bytes, code: str, request_id: object) -> None:
     assert refusal(text) == (code, request_id)
 
 

@@ -38,7 +38,7 @@ def test_a_list_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     assert streams.engine.core.pager.names == asleep
 
 
-def test_a_list_says_the_same_of_streams_that_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_states_the_same_of_streams_that_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those it reads less: what it leaves out must be what cannot be otherwise."""
     pages: list[bytes] = []
     monkeypatch.setattr(stream_details, "answer", lambda call, status, headers, body, kind: pages.append(body))

@@ -38,7 +38,7 @@ def test_bytes_are_framed_as_base64() -> None:
     assert data_event(b"\x00\n", as_text=False) == b"event: data\ndata:AAo=\n\n"
 
 
-def test_a_control_event_says_only_what_there_is_to_say() -> None:
+def test_a_control_event_states_only_what_there_is_to_state() -> None:
     assert control_event(Control("o", "7", True)) == (
         b'event: control\ndata:{"streamNextOffset":"o","streamCursor":"7","upToDate":true}\n\n'
     )

@@ -151,7 +151,7 @@ def test_both_ways_answer_alike() -> None:
         {"content_type": "text/plain"}, {"content_type": ""},
     ],
 )  # fmt: skip
-def test_heads_that_say_more_go_the_long_way(headers: dict[str, str]) -> None:
+def test_heads_that_state_more_go_the_long_way(headers: dict[str, str]) -> None:
     world = World()
     assert match_of(world.head(**headers)).batcher is None
     assert match_of(world.head(content_type="Application/JSON; charset=utf-8")).batcher is not None
@@ -194,7 +194,7 @@ def test_a_stream_that_is_more_than_open_is_asked_each_time(field: str, value: o
     in_world(play)
 
 
-def test_a_failure_is_told_to_all_of_them() -> None:
+def test_a_failure_is_reported_to_all_of_them() -> None:
     async def play() -> None:
         fs = FaultyFileSystem(FakeDisk())
         world = World(open_engine(fs))

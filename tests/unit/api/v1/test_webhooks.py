@@ -59,7 +59,7 @@ def body(text: bytes) -> bytes:
         (body(b"x" * 70_000), NotTaken("its answer is too long")),
     ],
 )
-def test_an_answer_is_taken_or_told_why_not(answer: bytes, reported: object) -> None:
+def test_an_answer_is_taken_or_reported_why_not(answer: bytes, reported: object) -> None:
     found, caller = call(saying(answer))
     assert found == reported
     assert (caller.calls, caller.failures) == (1, int(isinstance(reported, NotTaken)))
@@ -72,7 +72,7 @@ def test_a_receiver_that_does_not_speak_http_has_not_taken_the_call(answer: byte
     assert (caller.calls, caller.failures) == (1, 1)
 
 
-def test_a_receiver_that_says_nothing_has_not_taken_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receiver_that_states_nothing_has_not_taken_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "_TIMEOUT_S", 0.05)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

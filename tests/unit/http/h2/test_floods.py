@@ -40,7 +40,7 @@ def count(floods: Floods, frame: Frame, now: float = 0.0) -> int:
         (a_frame(DATA, END_STREAM), 1000),
     ],
 )  # fmt: skip
-def test_only_what_says_nothing_is_counted(frame: Frame, most: int) -> None:
+def test_only_what_states_nothing_is_counted(frame: Frame, most: int) -> None:
     assert count(Floods(LIMITS, 0.0), frame) == most
 
 

@@ -20,7 +20,9 @@ def test_a_request_is_what_it_would_be_in_http_1() -> None:
 @pytest.mark.parametrize(
     ("reported", "ended", "length"), [(b"5", False, 5), (None, False, None), (b"0", True, 0), (None, True, 0)]
 )
-def test_the_length_of_a_body_is_told_or_it_is_chunked(reported: bytes | None, ended: bool, length: int | None) -> None:
+def test_the_length_of_a_body_is_reported_or_it_is_chunked(
+    reported: bytes | None, ended: bool, length: int | None
+) -> None:
     fields = [*GET, *([] if reported is None else [(b"content-length", reported)])]
     head, found = read_head(fields, HttpLimits(), ended=ended)
     assert (found, head.headers.get("transfer-encoding")) == (length, "chunked" if length is None else None)

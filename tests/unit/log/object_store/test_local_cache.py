@@ -92,7 +92,7 @@ def test_after_a_power_cut_the_new_end_is_there_or_none(survival: Survival) -> N
         assert copies_on(disk.crash(survival, seed)).tail(DATA, 3) in (b"new", None), f"seed {seed}"
 
 
-def test_an_old_end_that_cannot_be_replaced_is_removed_or_told() -> None:
+def test_an_old_end_that_cannot_be_replaced_is_removed_or_reported() -> None:
     """Every call of a replacement fails once, and from there on for good: an old end never counts as the new one."""
     for lasting in (False, True):
         call = 1

@@ -131,7 +131,7 @@ def test_more_names_than_one_answer_lists(s3: S3Server, credentials: None) -> No
     assert store.list_folder("topics").objects == names
 
 
-def test_a_store_that_is_gone_says_nothing_about_its_objects(s3: S3Server, credentials: None, hasty: None) -> None:
+def test_a_store_that_is_gone_states_nothing_about_its_objects(s3: S3Server, credentials: None, hasty: None) -> None:
     store = RemoteStore(new_bucket(s3))
     store.put("a", [b"1"])
     s3.down()
@@ -154,7 +154,7 @@ def test_a_missing_bucket_is_no_missing_object(s3: S3Server, credentials: None) 
             pytest.fail(name)
 
 
-def test_errors_do_not_tell_secrets(
+def test_errors_do_not_report_secrets(
     s3: S3Server, credentials: None, hasty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")

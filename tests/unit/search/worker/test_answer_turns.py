@@ -95,7 +95,7 @@ def test_behind_who_searches_alone_nobody_rests() -> None:
 
 
 @pytest.mark.usefixtures("resting")
-def test_behind_who_is_told_places_alone_nobody_rests() -> None:
+def test_behind_who_gets_places_alone_nobody_rests() -> None:
     async def test(world: World) -> None:
         world.commit()
         world.come(1, 2, 3, result=TOLD)

@@ -27,7 +27,7 @@ def test_a_query_means_what_it_meant(q: str) -> None:
     assert (known_search(q, described) is known_search(q, registry(LOGS))) == (len(q) < 600)
 
 
-def test_a_name_means_what_its_own_description_says() -> None:
+def test_a_name_means_what_its_own_description_states() -> None:
     assert known_search("req:a", registry(LOGS)) != known_search("req:a", registry(OTHER))
 
 

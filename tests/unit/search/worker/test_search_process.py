@@ -74,7 +74,7 @@ def test_it_goes_behind_its_server_and_a_terminal_does_not_end_it() -> None:
     run(test)
 
 
-def test_who_waits_for_a_process_that_dies_is_told_and_the_next_one_begins_anew() -> None:
+def test_who_waits_for_a_process_that_dies_is_notified_and_the_next_one_begins_anew() -> None:
     async def test() -> None:
         process = SearchProcess()
         process.send(Open(1, NOTHING))
@@ -95,7 +95,7 @@ def test_who_waits_for_a_process_that_dies_is_told_and_the_next_one_begins_anew(
 
 
 @pytest.mark.parametrize("command", [("/nowhere/python",), (sys.executable, "-c", "raise SystemExit(3)")])
-def test_a_process_that_cannot_run_is_told(command: tuple[str, ...]) -> None:
+def test_a_process_that_cannot_run_is_reported(command: tuple[str, ...]) -> None:
     async def test() -> None:
         process = SearchProcess(command)
         assert isinstance(await keys(process), SearchUnavailableError)

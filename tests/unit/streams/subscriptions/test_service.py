@@ -169,7 +169,7 @@ def test_offsets_may_be_acknowledged_in_any_spelling(stage: Stage) -> None:
     assert (found.links["jobs/a"].acked, found.pending) == (tail, set())
 
 
-def test_what_is_said_of_an_earlier_stream_of_that_name_does_not_count(stage: Stage) -> None:
+def test_what_is_stated_of_an_earlier_stream_of_that_name_does_not_count(stage: Stage) -> None:
     found = stage.put(type="pull-wake", streams=["jobs/a"], wake_stream="wake")
     create(stage.streams, "jobs/a", body=b"x")
     granted = stage.claim()
@@ -347,7 +347,7 @@ def test_of_two_that_come_at_once_the_second_is_decided_on_the_first(
     assert SubscriptionTable(reopened(disk, clock).engine).all["s"].request.streams == ["a:1"]
 
 
-def test_a_token_that_was_never_given_out_tells_nothing(stage: Stage) -> None:
+def test_a_token_that_was_never_given_out_reports_nothing(stage: Stage) -> None:
     pull(stage)
     create(stage.streams, "jobs/a", body=b"1")
     granted = stage.claim()
@@ -426,7 +426,7 @@ def test_streams_are_not_added_without_end(stage: Stage) -> None:
         stage.service.link("s", ["one more"], lambda error: None)
 
 
-def test_a_wake_stream_that_takes_nothing_for_now_is_told_later(stage: Stage) -> None:
+def test_a_wake_stream_that_takes_nothing_for_now_is_notified_later(stage: Stage) -> None:
     found = stage.put(type="pull-wake", pattern="jobs/*", wake_stream="wake")
     create(stage.streams, "jobs/a", body=b"x")
     (timer,) = stage.timers
