@@ -16,6 +16,8 @@ DEFAULTS = {
     "max_topics_per_key": 50_000,
     "max_routers_per_key": 5_000,
     "max_bytes_per_key": 0,
+    "max_memory_bytes": 384 << 20,
+    "max_memory_bytes_per_key": 192 << 20,
     "max_transaction_ids_per_key": 5_000,
     "max_routers": 10_000,
     "max_total_bytes": 0,

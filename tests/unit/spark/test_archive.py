@@ -403,7 +403,7 @@ def test_the_engine_forgets_deletes_once_they_are_applied(folder: Folder) -> Non
         folder.append("orders", 3)
         folder.checkpoint()
     part = (folder.engine.core.directory.load("orders").parts or {})["removals"]
-    assert part.reported == []  # type: ignore[attr-defined]
+    assert part.exported == []  # type: ignore[attr-defined]
 
 
 # A poisoned topic
