@@ -173,6 +173,15 @@ _group(
         "zip": "Write the package to a zip file for spark-submit.",
     },
 )
+_group(
+    "archive",
+    "Check and repair the archive of a data folder.",
+    _FOLDER,
+    {
+        "verify": "Check the archive against its ledger without changing it.",
+        "repair": "Repair the archive and its tables.",
+    },
+)
 app.command("topics.cli.info:completion", help="Print a completion script for a shell.", group=_OTHER)
 app.command("topics.cli.info:version", help="Print the version.", group=_OTHER)
 

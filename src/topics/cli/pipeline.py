@@ -127,7 +127,7 @@ def check_data_folder(layout: Layout) -> None:
         raise CommandError(f"{layout.root} is not a data folder. Name one with --data-dir or TOPICS_DATA_DIR")
 
 
-def _lock_pipeline(fs: FileSystem, layout: Layout, command: str) -> FolderLock:
+def lock_pipeline(fs: FileSystem, layout: Layout, command: str) -> FolderLock:
     from topics.spark.pipeline.pipeline_worker import PipelineBusyError, hold_pipeline  # noqa: PLC0415
 
     try:
@@ -156,7 +156,7 @@ def rebuild(stream: str, /, *, data_dir: DataDir = None) -> int:
     topic = None if catalog is None else catalog.by_name().get(stream)
     if topic is None:
         raise CommandError(f"{layout.root} has no stream {stream} with sealed entries")
-    lock = _lock_pipeline(fs, layout, "rebuild")
+    lock = lock_pipeline(fs, layout, "rebuild")
     try:
         store = IndexStore(fs, layout)
         manifest = store.load(topic.topic_id)

@@ -190,7 +190,10 @@ class MissingFiles(msgspec.Struct, frozen=True):
         if self.rebuilt:
             reported += f"; {len(self.rebuilt)} are rebuilt from the log"
         if self.lost:
-            reported += f"; {len(self.lost)} have records that the log no longer has: put them back from a copy"
+            reported += (
+                f"; {len(self.lost)} have records that the log no longer has: put them back from a copy, or accept the "
+                "loss with `topics archive repair`"
+            )
         return reported
 
 

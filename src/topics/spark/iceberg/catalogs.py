@@ -5,10 +5,11 @@ named `lake`, or its file `.pyiceberg.yaml`: REST, Glue, Hive, SQL and others. T
 in either case, and are written by the pipeline.
 """
 
+import contextlib
 from typing import NamedTuple, Protocol
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchTableError, ValidationError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
@@ -161,10 +162,14 @@ class CatalogPointer:
             return self._known(self._catalog.load_table(self._name))
         except NoSuchTableError:
             return None
+        except (FileNotFoundError, ValueError, ValidationError) as error:
+            # The catalog has an entry, and the metadata file that it names is lost or damaged.
+            raise TableDamagedError(f"{self._name} in the catalog {self._catalog.name}: {error}") from error
 
     def drop(self) -> None:
-        if self._catalog.table_exists(self._name):
-            # The files belong to the archive and must not be purged with the table.
+        # Not asked for before: a catalog reads the metadata file to say whether a table exists, and it may be lost. The
+        # files belong to the archive and must not be purged with the table.
+        with contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
             self._catalog.drop_table(self._name)
 
     def create(self, fresh: TableMetadata) -> Version:

@@ -22,7 +22,7 @@ from pyiceberg.table.update import TableUpdate
 
 from topics.log.fs import FileSystem
 from topics.spark.archive.archive_state import ArchiveState, Copied, Dropped, Event, Masked, Owned, Removed, Rewritten
-from topics.spark.archive.data_files import ArchiveFile, Ints, Mask, TableFile
+from topics.spark.archive.data_files import ArchiveFile, Ints, Mask, TableFile, in_parallel, problem_of
 from topics.spark.iceberg.catalogs import Pointer, TableDamagedError, Version
 from topics.spark.iceberg.manifests import (
     PATH_ID,
@@ -66,10 +66,13 @@ class _TableEntry(msgspec.Struct):
     manifest: str
     deletes: str = ""
     deletes_manifest: str = ""
+    deletes_bytes: int = 0
+    unusable: bool = False
+    """Whether the delete file is lost or damaged, so that it is written again."""
 
     @property
     def hash(self) -> str:
-        return self.deletes.rpartition("/")[2].partition("-")[0]
+        return "" if self.unusable else self.deletes.rpartition("/")[2].partition("-")[0]
 
 
 class Change(msgspec.Struct):
@@ -92,6 +95,18 @@ class TableContents:
 
     def paths(self) -> list[str]:
         return list(self._entries)
+
+    def delete_files(self) -> dict[str, int]:
+        """The delete files with their lengths."""
+        return {path: entry.deletes_bytes for path, entry in self._of_deletes.items()}
+
+    def deletes_of(self, path: str) -> str | None:
+        """The hash of a data file's deletes, empty for none; None where the file is not shown."""
+        entry = self._entries.get(path)
+        return None if entry is None else entry.hash
+
+    def mark_unusable(self, delete_file: str) -> None:
+        self._of_deletes[delete_file].unusable = True
 
     def manifests_of(self, paths: set[str]) -> set[str]:
         """The manifests of some data and delete files."""
@@ -118,6 +133,7 @@ class TableContents:
             if file.content == DataFileContent.POSITION_DELETES:
                 entry = self._entries[file.lower_bounds[PATH_ID].decode()]
                 entry.deletes, entry.deletes_manifest = file.file_path, manifest
+                entry.deletes_bytes, entry.unusable = file.file_size_in_bytes, False
                 self._of_deletes[file.file_path] = entry
 
     def diff(
@@ -217,6 +233,9 @@ class ArchiveTable:
         if version is None:
             return False
         if whole:
+            for path, _ in self._lost_of(self._shown.delete_files()):
+                _log.warning("a delete file of the archive's table is made again", extra={"path": path})
+                self._shown.mark_unusable(path)
             self._sweep(version, now_ms)
             changed = {**dict.fromkeys(self._shown.paths()), **changed}
         change = self._shown.diff(self._fs, f"{self._root}/deletes", self._entropy, changed, self.shape)
@@ -244,6 +263,49 @@ class ArchiveTable:
             return []
         found = live_files(self._io, self._history.manifests(version.metadata.current_snapshot()))
         return [file for files in found.values() for file in files if file.content == DataFileContent.DATA]
+
+    def problems(self, desired: Mapping[str, TableFile] | None) -> list[tuple[str, str]]:
+        """Where the table cannot be read, and where it differs from the desired files; `follow` puts it right.
+
+        Without desired files, the lengths of its data files are checked instead. Nothing is written.
+        """
+        try:
+            version = self._pointer.load()
+            if version is None:
+                return [(self._root, "there is no table")] if desired else []
+            if version.metadata.location != self._root:
+                return [(version.location, "the table is of another place")]
+            self._history, self._shown, self._version = History(self._io), TableContents(), None
+            self._load(version.metadata)
+        except TableDamagedError as error:
+            return [(self._root, f"the table cannot be read: {error}")]
+        shown = live_files(self._io, self._history.manifests(version.metadata.current_snapshot()))
+        sizes = {
+            file.file_path: file.file_size_in_bytes
+            for files in shown.values()
+            for file in files
+            if file.content == DataFileContent.DATA
+        }
+        return self._lost_of(self._shown.delete_files()) + (
+            self._lost_of(sizes) if desired is None else self._differences(desired)
+        )
+
+    def _differences(self, desired: Mapping[str, TableFile]) -> list[tuple[str, str]]:
+        found = [
+            (path, "the table names a file that does not count") for path in self._shown.paths() if path not in desired
+        ]
+        for path, one in desired.items():
+            deletes = self._shown.deletes_of(path)
+            if deletes is None and len(_positions(self._fs, one)) < one.file.rows:
+                found.append((path, "the table does not name the file"))
+            elif deletes is not None and deletes != hash_of(one):
+                found.append((path, "the table hides other records of the file than are deleted"))
+        return found
+
+    def _lost_of(self, files: Mapping[str, int]) -> list[tuple[str, str]]:
+        """The files that are lost or have another length than the table says, and what is wrong."""
+        found = in_parallel(lambda path: (path, problem_of(self._fs, path, files[path])), list(files), self._root)
+        return [(path, problem) for path, problem in found if problem is not None]
 
     @property
     def schema(self) -> Schema | None:
@@ -431,6 +493,12 @@ class TableFollower:
 
     def expire(self, now_ms: int) -> None:
         self._table.expire(now_ms)
+
+    def problems(self, state: ArchiveState) -> list[tuple[str, str]]:
+        """Where and how the table differs from the archive."""
+        return self._table.problems(
+            {self._path(path): self._desired(state, file) for path, file in state.files.items()}
+        )
 
     def _changed(self, state: ArchiveState, paths: Iterable[str]) -> dict[str, TableFile | None]:
         changed: dict[str, TableFile | None] = {self._path(path): None for path in state.retired}

@@ -133,6 +133,15 @@ class TypedTable:
             self._fs.remove(f"{self._folder}/{path}")
             del self._retired[path], self._made[path]
 
+    def problems(self) -> list[tuple[str, str]]:
+        """Where the table cannot be read: its metadata, and files that are lost or have another length."""
+        return self._table.problems(None)
+
+    def discard(self, path: str) -> None:
+        """Removes a damaged data file, so that the next round builds it again."""
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.remove(path)
+
     def drop(self) -> None:
         """Drops an empty table and removes its files."""
         self._table.drop()
@@ -179,12 +188,15 @@ class TypedTable:
         if self._opened:
             return
         self._table.shape = shape
-        self._shown = dict(map(self._shown_file, self._table.entries()))
+        there = set(_names(self._fs, f"{self._folder}/data"))
+        shown = dict(map(self._shown_file, self._table.entries()))
+        # A file that was lost is built again, and the first commit takes it out of the table.
+        self._shown = {path: file for path, file in shown.items() if path.removeprefix(_DATA) in there}
         self._table.shape = shape._replace(schema=self._table.schema or shape.schema)
         self._made, self._retired, self._rows, self._generation = {}, {}, 0, ""
         # Since when a file is not shown is unknown; at the latest since the last change of the table.
         since = self._table.updated_ms or now_ms
-        for name in _names(self._fs, f"{self._folder}/data"):
+        for name in sorted(there):
             path = _DATA + name
             if not name.endswith(".parquet"):
                 # A task of a dead driver may be removing the same file.
