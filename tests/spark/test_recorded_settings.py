@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from tests.http.live import LiveServer
-from tests.spark.waiting_for import sealed_to, wait_until
+from tests.spark.waiting_for import checkpointed, sealed_to, wait_until
 from tests.unit.spark.catalogs import named_catalog
 from topics.cli import main
 from topics_client import Client
@@ -137,3 +137,31 @@ def test_server_takes_the_recorded_settings_and_refuses_others(
         client.append_many("orders", [{"n": n} for n in range(40, 60)])
         wait_until(lambda: tabled(place) == 60, "the server's pipeline has archived it")
     assert not (folder / "data" / "archive" / "data").exists()
+
+
+def test_tag_of_the_table_keeps_its_snapshot_and_its_files_until_it_is_dropped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"sqlite:///{folder / 'lake.db'}"
+    lake = named_catalog(monkeypatch, type="sql", uri=uri, warehouse=str(folder / "warehouse"))
+    soon = {"archive_keep_snapshots_ms": "1", "archive_grace_ms": "1"}
+    assert run(monkeypatch, archive_catalog="lake", archive_table="kept.records", **soon) == 0
+    table = lake.load_table("kept.records")
+    tagged = table.current_snapshot()
+    assert tagged is not None
+    table.manage_snapshots().create_tag(tagged.snapshot_id, "audit").commit()
+    with LiveServer(folder, **SOON, archive="1", pipeline="off") as server, Client(server.url) as client:
+        client.delete("orders", before_seq=21)
+        checkpointed(client, folder / "data")
+    for _ in range(4):
+        assert run(monkeypatch, "--compact") == 0
+    table = lake.load_table("kept.records")
+    assert table.scan("topic = 'orders'").to_arrow().num_rows == 20
+    assert table.scan(snapshot_id=tagged.snapshot_id).to_arrow().num_rows == 40
+    # Every other snapshot that was replaced has gone, but for the last ones.
+    before = len(list((folder / "data/archive/data").glob("*/*/*.parquet")))
+    table.manage_snapshots().remove_tag("audit").commit()
+    for _ in range(3):
+        assert run(monkeypatch, "--compact") == 0
+    assert lake.load_table("kept.records").snapshot_by_id(tagged.snapshot_id) is None
+    assert len(list((folder / "data/archive/data").glob("*/*/*.parquet"))) < before

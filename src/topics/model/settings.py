@@ -416,6 +416,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     archive_erase_ms: Annotated[
         int, _number("How long deleted records, which nobody is shown, may stay in files of the archive.")
     ] = 86_400_000
+    archive_grace_ms: Annotated[
+        int, _number("Time replaced archive files stay for readers that have begun to read them.")
+    ] = 600_000
+    archive_keep_snapshots_ms: Annotated[
+        int, _number("Time a snapshot of the archive table is kept after it was replaced, and the files that it names.")
+    ] = 600_000
     archive_catalog: Annotated[
         str | None,
         _text("Catalog of pyiceberg's that the archive's table is registered in; unset is the archive's own folder."),

@@ -40,6 +40,8 @@ ERASE_MS = 86_400_000
 
 class ArchiveRules(msgspec.Struct, frozen=True, kw_only=True):
     retention_ms: int = 0
+    keep_snapshots_ms: int = 600_000
+    """How long a snapshot of the table is kept after it was replaced."""
     retire_ms: int = 600_000
     """How long a retired file stays for readers that have begun to read it."""
     erase_ms: int = ERASE_MS
@@ -89,8 +91,12 @@ def reconcile(
     state: ArchiveState,
     rules: ArchiveRules,
     now_ms: int,
+    pinned: Collection[str] = (),
 ) -> list[Event]:
-    """The events that follow from a catalog and the time without a job: drops, masks, expiry, removals."""
+    """The events that follow from a catalog and the time without a job: drops, masks, expiry, removals.
+
+    `pinned` are retired files that a tag or branch of the table names: they stay.
+    """
     events: list[Event] = []
     dropped = sorted(state.topics.keys() - topics.keys())
     if dropped:
@@ -107,7 +113,7 @@ def reconcile(
         old = [path for path, file in state.files.items() if file.last_ts < before]
         if old:
             events.append(Expired(old))
-    gone = [path for path, since_ms in state.retired.items() if has_elapsed(since_ms, rules.retire_ms, now_ms)]
+    gone = [path for path in elapsed(state, rules, now_ms) if path not in pinned]
     if gone:
         events.append(Removed(gone))
     return events
@@ -131,9 +137,16 @@ def newest_delete(topics: Iterable[CatalogTopic]) -> int:
     return max([removal.number for topic in topics for removal in topic.removals], default=0)
 
 
-def next_due(state: ArchiveState, rules: ArchiveRules, quarantined: Collection[str]) -> int | None:
+def elapsed(state: ArchiveState, rules: ArchiveRules, now_ms: int) -> list[str]:
+    """The retired files whose time is over."""
+    return [path for path, since_ms in state.retired.items() if has_elapsed(since_ms, rules.retire_ms, now_ms)]
+
+
+def next_due(
+    state: ArchiveState, rules: ArchiveRules, quarantined: Collection[str], pinned: Collection[str] = ()
+) -> int | None:
     """When there is work without a new catalog: a file to remove, or an erasure deadline. None for never."""
-    moments = [since_ms + rules.retire_ms for since_ms in state.retired.values()]
+    moments = [since_ms + rules.retire_ms for path, since_ms in state.retired.items() if path not in pinned]
     moments += [
         file.hidden_ms + rules.erase_ms
         for file in state.with_hidden_rows()

@@ -214,6 +214,10 @@ class Follower(Protocol):
         """
         ...
 
+    def pinned(self, now_ms: int) -> frozenset[str]:
+        """Files of the archive that somebody else's references name, such as tags. They must stay."""
+        ...
+
     def expire(self, now_ms: int) -> None:
         """Drops references to retired files that are about to be removed."""
         ...

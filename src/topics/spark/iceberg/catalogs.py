@@ -92,6 +92,9 @@ class FolderPointer:
     def commit(
         self, base: Version, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...], now_ms: int
     ) -> Version:
+        if base.location and self._newest() > _number(base.location.rpartition("/")[2]):
+            # Somebody else has written a version, such as one with a tag, which must not be replaced.
+            base = self.load() or base
         for requirement in requirements:
             requirement.validate(base.metadata)
         number = _number(base.location.rpartition("/")[2]) or self._newest()

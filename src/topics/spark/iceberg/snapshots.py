@@ -177,11 +177,23 @@ def in_order(metadata: TableMetadata) -> list[Snapshot]:
     return sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0)
 
 
+def pinned_snapshots(metadata: TableMetadata, now_ms: int) -> set[int]:
+    """The snapshots that tags and branches name, but for those whose own time is over."""
+    made = {one.snapshot_id: one.timestamp_ms for one in metadata.snapshots}
+    return {
+        ref.snapshot_id
+        for name, ref in metadata.refs.items()
+        if name != MAIN_BRANCH
+        and (ref.max_ref_age_ms is None or now_ms - made.get(ref.snapshot_id, now_ms) < ref.max_ref_age_ms)
+    }
+
+
 def outdated(metadata: TableMetadata, keep_ms: int, now_ms: int) -> list[int]:
-    """The snapshots that were replaced at least `keep_ms` ago."""
-    snapshots = in_order(metadata)
+    """The snapshots that were replaced at least `keep_ms` ago, and that no tag or branch names."""
+    snapshots, pinned = in_order(metadata), pinned_snapshots(metadata, now_ms)
     return [
         one.snapshot_id
         for one, after in pairwise(snapshots)
-        if has_elapsed(made_ms(after), keep_ms, now_ms) and one.snapshot_id != metadata.current_snapshot_id
+        if has_elapsed(made_ms(after), keep_ms, now_ms)
+        and one.snapshot_id not in {metadata.current_snapshot_id, *pinned}
     ]

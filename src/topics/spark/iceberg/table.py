@@ -44,6 +44,7 @@ from topics.spark.iceberg.snapshots import (
     History,
     expire_updates,
     outdated,
+    pinned_snapshots,
     require_current,
     schema_updates,
     snapshot_of,
@@ -249,7 +250,7 @@ class ArchiveTable:
         version = self._open(make=False)
         if version is None:
             return
-        old = outdated(version.metadata, self._keep_ms, now_ms)
+        old = self._outdated(version, now_ms)
         if old:
             self._version = None
             version = self._swapped(version, [expire_updates(old)], now_ms)
@@ -390,7 +391,7 @@ class ArchiveTable:
         # File names must be durable before the version that needs them is committed.
         for folder in ("deletes", "metadata") if change.deletes else ("metadata",):
             self._fs.sync_dir(f"{self._root}/{folder}")
-        old = outdated(metadata, self._keep_ms, now_ms)
+        old = self._outdated(version, now_ms)
         version = self._swapped(
             version, [*([expire_updates(old)] if old else []), *evolution, *snapshot_updates(snapshot)], now_ms
         )
@@ -425,6 +426,31 @@ class ArchiveTable:
         return done
 
     # Cleaning up
+
+    def _outdated(self, version: Version, now_ms: int) -> list[int]:
+        old = outdated(version.metadata, self._keep_ms, now_ms)
+        # Somebody may have tagged one since the version was read.
+        current = self._pointer.load() if old else None
+        pinned = pinned_snapshots(current.metadata, now_ms) if current is not None else ()
+        return [one for one in old if one not in pinned]
+
+    def pinned(self, now_ms: int) -> set[str]:
+        """The data files that tags and branches name."""
+        try:
+            version = self._pointer.load()
+        except TableDamagedError:
+            return set()  # It is made again, without them.
+        pinned = pinned_snapshots(version.metadata, now_ms) if version is not None else ()
+        if version is None or not pinned:
+            return set()
+        history = History(self._io)
+        history.load(version.metadata)
+        found: set[str] = set()
+        for snapshot in version.metadata.snapshots:
+            if snapshot.snapshot_id in pinned:
+                files = live_files(self._io, history.manifests(snapshot))
+                found |= {one.file_path for part in files.values() for one in part}
+        return found
 
     def _clean(self, version: Version, old: list[int], now_ms: int) -> None:
         self._history.forget(old)
@@ -493,6 +519,9 @@ class TableFollower:
 
     def expire(self, now_ms: int) -> None:
         self._table.expire(now_ms)
+
+    def pinned(self, now_ms: int) -> frozenset[str]:
+        return frozenset(path.removeprefix(f"{self._root}/") for path in self._table.pinned(now_ms))
 
     def problems(self, state: ArchiveState) -> list[tuple[str, str]]:
         """Where and how the table differs from the archive."""

@@ -76,6 +76,8 @@ class TypedTable:
         self._shown: dict[str, ArchiveFile] = {}
         self._rows = 0
         """The number of visible rows."""
+        self._pinned: set[str] = set()
+        """Retired files that a tag or branch names."""
         self._retired: dict[str, int] = {}
         """Files that are no longer needed, and since when."""
         self._changes = 0
@@ -96,7 +98,8 @@ class TypedTable:
 
     @property
     def due_ms(self) -> int | None:
-        return min(self._retired.values()) + self._keep_ms if self._retired else None
+        since = [since for path, since in self._retired.items() if path not in self._pinned]
+        return min(since) + self._keep_ms if since else None
 
     def made(self, target: str, size: int) -> None:
         self._made[target] = size
@@ -127,6 +130,9 @@ class TypedTable:
     def clean(self, now_ms: int) -> None:
         """Removes retired files after `keep_ms`, and the snapshots that named them first."""
         over = [path for path, since in self._retired.items() if has_elapsed(since, self._keep_ms, now_ms)]
+        if over:
+            self._pinned = {path.removeprefix(f"{self._folder}/") for path in self._table.pinned(now_ms)}
+            over = [path for path in over if path not in self._pinned]
         if over:
             self._table.expire(now_ms)
         for path in over:

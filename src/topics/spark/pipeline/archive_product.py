@@ -12,6 +12,7 @@ from topics.log.layout import Layout
 from topics.spark.archive.archive_plan import (
     ArchiveRules,
     Rewrite,
+    elapsed,
     joined,
     missing_files,
     next_due,
@@ -81,6 +82,7 @@ class ArchiveProduct:
         """`on_note` receives what an operator should know, and whether something is left to do about it."""
         self._on_note = on_note
         self._missing: set[str] = set()
+        self._pinned: frozenset[str] = frozenset()
         self._fs = fs
         self._store = ArchiveStore(fs, root)
         self._rules = rules
@@ -102,7 +104,11 @@ class ArchiveProduct:
         self._begin(now_ms)
         self._commit(take_ownership(self.state, view.history, view.topics), now_ms)
         self._handle_missing(view, now_ms)
-        events = reconcile(view.topics, view.changed, view.number, self.state, self._rules, now_ms)
+        if self._table is not None and elapsed(self.state, self._rules, now_ms):
+            self._pinned = self._table.pinned(now_ms)
+        events = reconcile(
+            view.topics, view.changed, view.number, self.state, self._rules, now_ms, self._pinned
+        )  # fmt: skip
         self._commit([*events, *deletes_seen(self.state, view.changed)], now_ms)
         removed = [path for event in events if isinstance(event, Removed) for path in event.paths]
         if removed and self._table is not None:
@@ -164,7 +170,7 @@ class ArchiveProduct:
                 raise OutputMissingError(found)
 
     def due_ms(self) -> int | None:
-        return next_due(self.state, self._rules, self._quarantined.subjects)
+        return next_due(self.state, self._rules, self._quarantined.subjects, self._pinned)
 
     def job_failed(self) -> None:
         """Schedules a sweep of orphaned files for the next round, when no task of the failed job runs any more."""

@@ -24,7 +24,7 @@ from topics.model.settings import SETTINGS, Settings, SettingsError, read_value
 
 RECORDED = (
     "archive_dir", "archive_catalog", "archive_table", "archive_typed", "archive_erase_ms", "archive_file_bytes",
-    "archive_retention_ms",
+    "archive_retention_ms", "archive_grace_ms", "archive_keep_snapshots_ms",
 )  # fmt: skip
 """The settings that are recorded. Each of them decides what is kept, and where."""
 

@@ -120,6 +120,9 @@ def make_pipeline(
             erase_ms=settings.archive_erase_ms,
             deleted_share=share,
             file_bytes=settings.archive_file_bytes,
+            keep_snapshots_ms=settings.archive_keep_snapshots_ms,
+            # A kept snapshot must be readable.
+            retire_ms=max(settings.archive_grace_ms, settings.archive_keep_snapshots_ms),
         )
         root = archive_root(settings)
         archive = ArchiveProduct(fs, root, rules, SystemEntropy(), table_of(settings, fs, rules), on_note)
@@ -142,7 +145,7 @@ def table_of(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> TableFo
     """The Iceberg table of the archive."""
     root = archive_root(settings)
     pointer = pointer_of(fs, root, settings.archive_catalog, settings.archive_table)
-    table = ArchiveTable(fs, root, pointer, SystemEntropy(), rules.retire_ms, settings.archive_file_bytes)
+    table = ArchiveTable(fs, root, pointer, SystemEntropy(), rules.keep_snapshots_ms, settings.archive_file_bytes)
     return TableFollower(table, root)
 
 
@@ -158,7 +161,7 @@ def typed_tables(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> Cal
     def make(folder: str) -> TypedTable:
         place = f"{root}/{folder}"
         pointer = pointer_of(fs, place, settings.archive_catalog, typed_name(settings.archive_table, folder))
-        table = ArchiveTable(fs, place, pointer, SystemEntropy(), rules.retire_ms, settings.archive_file_bytes)
+        table = ArchiveTable(fs, place, pointer, SystemEntropy(), rules.keep_snapshots_ms, settings.archive_file_bytes)
         return TypedTable(fs, root, folder, table, rules.retire_ms)
 
     return make
