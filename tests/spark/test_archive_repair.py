@@ -57,6 +57,7 @@ def archive(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     catalog = None
     monkeypatch.setenv("TOPICS_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("TOPICS_SEARCH_FAMILIES", "off")
+    monkeypatch.setenv("TOPICS_PIPELINE_PRIORITY", "normal")  # The runs are in this process.
     if request.param == "catalog":
         warehouse = {"uri": f"sqlite:///{tmp_path / 'lake.db'}", "warehouse": str(tmp_path / "warehouse")}
         catalog = named_catalog(monkeypatch, type="sql", **warehouse)

@@ -33,6 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for record in ("pipeline/settings.json", "archive/settings.json"):
         (tmp_path / "data" / record).unlink(missing_ok=True)
     monkeypatch.setenv("TOPICS_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("TOPICS_PIPELINE_PRIORITY", "normal")  # The runs are in this process.
     yield tmp_path
 
 

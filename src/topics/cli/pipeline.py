@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Collection
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,19 +25,23 @@ from topics.spark.package_zip import package_zip
 from topics.spark.pipeline.pipeline_settings import layout_of, names_of
 from topics.spark.pipeline.status import PipelineStatus, load_status
 from topics.system.clock import SystemClock
+from topics.system.process import step_back
 
 if TYPE_CHECKING:
     from topics.spark.pipeline.pipeline_worker import PipelineRun
 
 
 def zip_(folder: str = ".", /) -> int:
-    """Write the package to a zip file for spark-submit.
+    """Write the package to a zip file for spark-submit, and the script to submit beside it.
 
     Parameters
     ----------
     folder
         The target folder.
     """
+    script = files("topics.spark.pipeline") / "submit.py"
+    # As one file, because the installed package may be anywhere, also in an archive.
+    Path(folder, "submit.py").write_bytes(script.read_bytes())
     print(package_zip(Path(folder)))
     return 0
 
@@ -92,6 +97,8 @@ def run(
     settings, clock = opened.settings, SystemClock()
     screen = console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # Before Spark is started, which inherits it: a server beside this run has priority.
+    step_back(settings.pipeline_priority)
     spark = LazySpark(settings)
     try:
         problems: list[str] = []

@@ -14,7 +14,7 @@ The rules callers rely on, and every implementation is held to by the same check
 
 import contextlib
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from topics.model.errors import DiskFullError, RetryLaterError, SystemBusyError
@@ -160,12 +160,24 @@ def replace_beside_others(fs: FileSystem, path: str, data: bytes, attempt: str) 
         raise
 
 
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Adds the path to an error of a write, such as that of a full disk, which the system leaves without one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = path
+        raise
+
+
 def _replace(fs: FileSystem, path: str, temporary: str, data: bytes) -> None:
     file = fs.open(temporary, create=True)
     try:
-        file.truncate(0)
-        file.write_at(0, data)
-        file.sync()
+        with naming(path):
+            file.truncate(0)
+            file.write_at(0, data)
+            file.sync()
     finally:
         file.close()
     fs.rename(temporary, path)

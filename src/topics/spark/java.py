@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from topics.model.errors import TopicsError
+
 OLDEST = 17
 HELP = (
     f"Spark needs Java {OLDEST} or newer, and there is none: set JAVA_HOME, put java on PATH, "
@@ -34,7 +36,7 @@ exec {java} "$@"
 """
 
 
-class JavaMissingError(RuntimeError):
+class JavaMissingError(TopicsError):
     """There is no Java that Spark can run on."""
 
 

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
 from topics.spark.package_zip import is_remote
-from topics.spark.pipeline.executors import Result, ResultChannel, SparkExecutor
+from topics.spark.pipeline.executors import JavaEndedError, Result, ResultChannel, SparkExecutor
 from topics.spark.pipeline.jobs import JobFailedError, WorkersUnavailableError
 
 
@@ -112,7 +112,7 @@ def test_java_error_of_a_job_is_a_job_failure(trace: str, kind: type[Exception])
 
 def test_a_java_that_died_fails_the_round_and_no_job() -> None:
     session: Any = Embedded(Py4JNetworkError("Answer from Java side is empty"))
-    with pytest.raises(Py4JNetworkError):
+    with pytest.raises(JavaEndedError, match="Java process ended"):
         list(SparkExecutor(session).run([b"work"], "a job"))
 
 

@@ -11,9 +11,10 @@ from topics.spark.archive.data_files import problem_of
 from topics.spark.pipeline.archive_product import ArchiveProduct
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.products import OutputMissingError
-from topics.spark.pipeline.rounds import Pipeline, WorkerPlaceError
+from topics.spark.pipeline.rounds import Pipeline, ShortError, WorkerPlaceError
 from topics.spark.pipeline.segment_scan import Piece, decode_outcome, elsewhere, nonce_path
-from topics.testing import FakeDisk, SeededEntropy
+from topics.testing import FakeDisk, FaultyFileSystem, SeededEntropy
+from topics.testing.faults import Fault, FaultPlan
 
 
 def filled(count: int = 30) -> Folder:
@@ -159,3 +160,16 @@ def test_files_of_earlier_versions_have_no_checksum_and_are_checked_by_length() 
     assert problem_of(disk, "place/file", 4) is None
     assert problem_of(disk, "place/file", 5) == "place/file has 4 bytes instead of 5"
     assert "another footer" in str(problem_of(disk, "place/file", 4, 1))
+
+
+def test_full_disk_names_the_file_that_found_no_room() -> None:
+    folder = filled()
+
+    class Full(InlineExecutor):
+        def run(self, works, about):  # type: ignore[no-untyped-def]
+            full = FaultyFileSystem(folder.disk, FaultPlan(1, Fault.ENOSPC, lasting=True, only=frozenset(["write"])))
+            return InlineExecutor(full).run(works, about)
+
+    made = Pipeline(folder.disk, folder.layout, [product(folder.disk, [])], Full(folder.disk), folder.clock)
+    with pytest.raises(ShortError, match=r"ENOSPC.*: 'data/archive/data/day=.*\.parquet'"):
+        made.round()

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 from xxhash import xxh3_64
 
-from topics.log.fs import File, FileSystem, map_file, read_whole, replace_file
+from topics.log.fs import File, FileSystem, map_file, naming, read_whole, replace_file
 from topics.log.layout import Layout, is_object_store
 from topics.log.object_store.tiered_fs import open_ranged
 from topics.model.errors import Finding
@@ -361,13 +361,15 @@ class IndexFileSink:
     def __init__(self, fs: FileSystem, folder: str, name: str) -> None:
         self._fs = fs
         self._folder = folder
-        self._file = fs.open(f"{folder}/{name}", create=True)
+        self._path = f"{folder}/{name}"
+        self._file = fs.open(self._path, create=True)
         self._file.truncate(0)
         self.size = 0
 
     def put(self, data: bytes | memoryview) -> None:
         if len(data):
-            self._file.write_at(self.size, data)
+            with naming(self._path):
+                self._file.write_at(self.size, data)
             self.size += len(data)
 
     def finish(self) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from topics.log.fs import FileSystem
+from topics.log.fs import FileSystem, naming
 from topics.spark.archive.archive_plan import Rewrite, Source, SourceRun
 from topics.spark.archive.archive_state import ArchiveState, Covered, Event
 from topics.spark.archive.data_files import (
@@ -194,9 +194,10 @@ class _Files:
         self._begun.append(f"{self._root}/{name}")
         file = self._fs.open(self._begun[-1], create=True)
         try:
-            file.truncate(0)
-            file.write_at(0, data)
-            file.sync()
+            with naming(self._begun[-1]):
+                file.truncate(0)
+                file.write_at(0, data)
+                file.sync()
         finally:
             file.close()
         self._fs.sync_dir(f"{self._root}/{folder}")

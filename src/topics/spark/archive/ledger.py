@@ -26,6 +26,7 @@ from xxhash import xxh3_64_intdigest
 
 from topics.log.catalog import CatalogTopic
 from topics.log.fs import FileSystem, read_whole, replace_file
+from topics.model.errors import TopicsError
 from topics.model.seq_ranges import SeqRange
 from topics.spark.archive.archive_plan import newest_delete
 from topics.spark.archive.archive_state import NOT_RECORDED, ArchivedTopic, ArchiveState, Commit, Dropped, Event, Owned
@@ -42,7 +43,7 @@ _WHOLE_AFTER_COMMITS = 64
 _WHOLE_BYTES_MIN = 64 * 1024
 
 
-class ArchiveDamagedError(Exception):
+class ArchiveDamagedError(TopicsError):
     """The ledger cannot be read. There is no repair: a guess could archive records twice, or show deleted ones."""
 
 
@@ -238,11 +239,11 @@ def _restored(written: _WrittenState) -> ArchiveState:
 _log = logging.getLogger(__name__)
 
 
-class OtherHistoryError(Exception):
+class OtherHistoryError(TopicsError):
     """The archive belongs to another log that may not be taken over, or whose records exist nowhere else."""
 
 
-class MissedDeletesError(Exception):
+class MissedDeletesError(TopicsError):
     """Another archive was used meanwhile, and the engine has forgotten the deletes since then."""
 
 

@@ -38,7 +38,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, LongType, NestedField, StringType, TimestamptzType
 
-from topics.log.fs import FileSystem, read_whole
+from topics.log.fs import FileSystem, naming, read_whole
 from topics.spark.archive.data_files import ArchiveFile, Ints, Mask, Run, TableFile, read_column
 from topics.spark.arrow_slices import FIELD_IDS
 from topics.spark.segment_reader import BUCKETS
@@ -140,9 +140,10 @@ def write_synced(fs: FileSystem, path: str, data: bytes | memoryview) -> None:
     """Writes a new file and syncs it. The name is durable after the folder is synced."""
     file = fs.open(path, create=True)
     try:
-        file.truncate(0)
-        file.write_at(0, data)
-        file.sync()
+        with naming(path):
+            file.truncate(0)
+            file.write_at(0, data)
+            file.sync()
     finally:
         file.close()
 

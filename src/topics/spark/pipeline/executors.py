@@ -13,6 +13,7 @@ from pyspark.accumulators import AccumulatorParam
 
 from topics.log.fs import FileSystem
 from topics.log.object_store.tiered_fs import guest_files
+from topics.model.errors import TopicsError
 from topics.spark.package_zip import is_remote
 from topics.spark.pipeline import archive_product, index_product, typed_product
 from topics.spark.pipeline.jobs import JobFailedError, WorkersUnavailableError
@@ -58,6 +59,17 @@ def job_errors() -> tuple[type[Exception], ...]:
 
     # Errors without a pyspark class, such as a task whose process was killed, arrive as py4j errors.
     return PySparkException, Py4JJavaError
+
+
+class JavaEndedError(TopicsError):
+    """The Java process of Spark was killed or crashed. That says nothing about the work."""
+
+
+def java_errors() -> tuple[type[Exception], ...]:
+    """The exceptions of a session whose Java process has ended."""
+    from py4j.protocol import Py4JNetworkError  # noqa: PLC0415 - the other executor runs without Spark
+
+    return Py4JNetworkError, ConnectionError, EOFError
 
 
 def _first_line(error: Exception) -> str:
@@ -121,6 +133,11 @@ class SparkExecutor:
             yield from self._streamed(works, about) if is_remote(self._spark) else self._delivered(works, about)
         except job_errors() as error:
             raise failure_of(error) from error
+        except java_errors() as error:
+            raise JavaEndedError(
+                f"Spark's Java process ended while a job ran ({error}). Often the machine ran out of memory: lower "
+                "spark_memory, or run the pipeline elsewhere. Nothing is lost; the next run continues"
+            ) from error
 
     def footprint(self) -> WorkerStatus | None:
         if is_remote(self._spark) or not str(self._spark.sparkContext.master).startswith("local"):

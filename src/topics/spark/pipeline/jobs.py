@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from topics.model.errors import TopicsError
 from topics.spark.pipeline.products import Failure
 from topics.spark.pipeline.segment_scan import Piece, PieceOutcome, SegmentWork, decode_outcome, encode_piece
 from topics.spark.pipeline.task_packing import weight
@@ -22,7 +23,7 @@ from topics.spark.pipeline.task_packing import weight
 # the two attempts succeeds. A task that only ran out of memory is done in parts, without a failure.
 
 
-class JobFailedError(Exception):
+class JobFailedError(TopicsError):
     """A job failed as a whole; which piece caused it is unknown."""
 
 

@@ -50,7 +50,7 @@ from topics.system.logs import configure_logs
 _log = logging.getLogger(__name__)
 
 
-class PipelineBusyError(Exception):
+class PipelineBusyError(TopicsError):
     """Another process runs the pipeline of this folder."""
 
 

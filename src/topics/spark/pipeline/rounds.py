@@ -144,7 +144,7 @@ _TASKS_A_CORE = 2
 _log = logging.getLogger(__name__)
 
 
-class ShortError(Exception):
+class ShortError(TopicsError):
     """A task ran out of disk, memory or descriptors, or a store did not answer. The round is tried again later."""
 
 

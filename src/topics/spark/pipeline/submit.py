@@ -1,10 +1,11 @@
 """spark-submit entry point: one run of the pipeline on a cluster.
 
-    spark-submit --master spark://host:7077 --py-files topics.zip path/to/submit.py
+    topics pipeline zip .
+    spark-submit --master spark://host:7077 --py-files topics-<version>.zip submit.py
 
 The settings come from the environment and from what is recorded with the data, the master from spark-submit. The data
 folder, the cold folder and the archive must be reachable under the same paths on every machine. `topics pipeline zip`
-makes the zip file.
+writes the zip file and this one.
 """
 
 import argparse
@@ -12,7 +13,8 @@ import os
 import sys
 import threading
 
-from topics.model.settings import Settings
+from topics.model.errors import TopicsError
+from topics.model.settings import Settings, SettingsError
 from topics.spark.pipeline.pipeline_settings import names_of
 from topics.spark.pipeline.pipeline_worker import LazySpark, make_pipeline, open_run, run_until_idle
 from topics.system.clock import SystemClock
@@ -44,4 +46,8 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (TopicsError, SettingsError, OSError) as error:
+        print(f"topics: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, SettingsError) else 1)
