@@ -78,6 +78,8 @@ from topics_protocol.v0 import PipelineAnswer
 DEFAULT_WAL_SHARDS_MAX = 8
 _DROPPED = "(dropped)"
 _KEY_FILE_POLL_S = 0.25
+_LAST_ANSWERS_S = 1.0
+"""So long a stop waits for answers at least, also where uploads took the time it had."""
 """The placeholder in the settings for keys that were parsed."""
 
 _logger = logging.getLogger(__name__)
@@ -495,8 +497,11 @@ async def _run_engine(
     # The port stays open until the end, so that whoever asks is told to go elsewhere instead of being turned away.
     api.drain()
     await supervisor.stop()
+    drain_s, began = settings.drain_ms / 1000.0, asyncio.get_running_loop().time()
+    await front.http.finish_uploads(drain_s)
     await engine.close()
-    await front.http.drain(settings.drain_ms / 1000.0)
+    left_s = began + drain_s - asyncio.get_running_loop().time()
+    await front.http.drain(max(left_s, min(drain_s, _LAST_ANSWERS_S)))
     _logger.info("stopped")
 
 

@@ -78,15 +78,12 @@ class HttpServer:
         return addresses
 
     async def drain(self, timeout_s: float) -> bool:
-        """Stops. No new connections; requests under way are answered, new ones refused; then everything is closed.
+        """Stops. Requests under way are answered, new ones refused, also on new connections; then everything is closed.
 
         Requests that are unfinished after `timeout_s` are cut off. Returns whether nothing had to be.
         """
         server_state = self._server_state
         server_state.draining = True
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
         for connection in server_state.connections:
             connection.expect_end()
         try:
@@ -97,15 +94,40 @@ class HttpServer:
             await self._cut_off()
             return False
         finally:
+            self._close_listener()
             if self._timer is not None:
                 self._timer.cancel()
         return True
+
+    async def finish_uploads(self, timeout_s: float) -> None:
+        """Waits for the requests whose bodies are being received, and their answers; refuses new ones meanwhile."""
+        server_state = self._server_state
+        server_state.draining = True
+        uploading = [connection for connection in server_state.connections if connection.uploading]
+        for connection in uploading:
+            connection.expect_end()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while uploading := [
+                    connection
+                    for connection in uploading
+                    if connection in server_state.connections and (connection.uploading or connection.owes)
+                ]:
+                    await self._change()
+        except TimeoutError:
+            _logger.warning("uploads cut off", extra={"count": len(uploading)})
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
     async def _until_quiet(self) -> None:
         connections = self._server_state.connections
         owing = tuple(connections)
         while owing := tuple(connection for connection in owing if connection in connections and connection.owes):
             await self._change()
+        self._close_listener()
         for connection in tuple(connections):
             connection.close()
         while connections:

@@ -157,6 +157,11 @@ class Served(Protocol):
         ...
 
     @property
+    def uploading(self) -> bool:
+        """Whether the body of an admitted request is being received."""
+        ...
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes that the client has not read."""
         ...
@@ -322,6 +327,7 @@ class Handshaking:
     """A connection before its handshake is through (`server_state.Served`)."""
 
     owes = False
+    uploading = False
     buffered_bytes = 0
 
     def __init__(self, server_state: ServerState, task: asyncio.Task[None]) -> None:

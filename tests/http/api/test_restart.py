@@ -1,5 +1,8 @@
 """What was acknowledged is answered again, whatever ended the server in between."""
 
+import os
+import signal
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -7,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.http.api.conftest import refused
 from tests.http.live import LiveServer, wait_until_ready
 
 CLASSES = ("ephemeral", "memory", "disk", "fsync")
@@ -73,3 +77,28 @@ def test_a_stopping_server_answers_who_waits(tmp_path: Path) -> None:
         live.stop()
         waiting.join(60.0)
     assert (answers[0].status_code, answers[0].json()["records"], answers[0].json()["caught_up"]) == (200, [], True)
+
+
+def test_a_stop_finishes_an_accepted_upload_and_refuses_new_connections_by_name(tmp_path: Path) -> None:
+    body = b'{"records":[{"data":"uploaded"}]}'
+    with LiveServer(tmp_path) as live:
+        host, port = live.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), 30) as upload:
+            head = b"POST /v0/topics/t HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            upload.sendall(head % (host.encode(), len(body)) + b"expect: 100-continue\r\n\r\n")
+            assert upload.recv(100).startswith(b"HTTP/1.1 100")
+            upload.sendall(body[:10])
+            os.kill(live.pid, signal.SIGTERM)
+            for _ in range(100_000):
+                answer = httpx.get(f"{live.url}/v0/topics", trust_env=False)
+                if answer.status_code != 200:
+                    break
+            # For as long as the last answer is not sent.
+            for _ in range(20):
+                refused(httpx.get(f"{live.url}/v0/topics", trust_env=False), 503, "shutting_down")
+            upload.sendall(body[10:])
+            assert upload.recv(100).startswith(b"HTTP/1.1 201")
+        live.stop()
+        live.start()
+        found = httpx.post(f"{live.url}/v0/topics/t/diff", json={}, trust_env=False).json()
+        assert [record["data"] for record in found["records"]] == ["uploaded"]

@@ -339,6 +339,11 @@ def test_drain_waits_for_what_is_under_way(loops: Loops) -> None:
         assert (refused.status, refused.json["code"]) == (503, "shutting_down")
         assert refused.headers["connection"] == "close"
 
+        # Also on new connections, until the last answer is sent.
+        for _ in range(3):
+            [refused] = split_answers(await site.say(get("/4")))
+            assert (refused.status, refused.json["code"]) == (503, "shutting_down")
+
         # What was admitted before is served to its end.
         [exchange] = [exchange for exchange in site.app.exchanges if exchange.head.path == "/1"]
         exchange.respond(200, b"one")
@@ -349,12 +354,50 @@ def test_drain_waits_for_what_is_under_way(loops: Loops) -> None:
         [reply] = split_answers(await sending.rest())
         assert (reply.status, reply.headers["connection"]) == (200, "close")
         assert await draining
+        with pytest.raises(OSError):
+            await site.connect()
 
     def handler(exchange: Exchange) -> None:
         if exchange.head.path != "/1":
             exchange.respond(200)
 
     loops.run(scene, App(handler))
+
+
+def test_a_stop_waits_for_uploads_and_their_answers_only(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        sending, waiting = await site.connect(), await site.connect()
+        waiting.send(get("/1"))
+        sending.send(get("/2", "content-length: 4", method="POST"), b"ab")
+        await until(lambda: len(site.app.admitted) == 2)
+        finishing = asyncio.create_task(site.server.finish_uploads(5))
+        [refused] = split_answers(await site.say(get("/3")))
+        assert (refused.status, refused.json["code"]) == (503, "shutting_down")
+        assert not finishing.done()
+        sending.send(b"cd")
+        await until(lambda: len(site.app.exchanges) == 2)
+        assert not finishing.done()
+        answers = {exchange.head.path: exchange for exchange in site.app.exchanges}
+        answers["/2"].respond(200, b"two")
+        await finishing
+        draining = asyncio.create_task(site.server.drain(5))
+        answers["/1"].respond(200, b"one")
+        assert [reply.body for reply in split_answers(await waiting.rest())] == [b"one"]
+        assert await draining
+
+    loops.run(scene, App(lambda exchange: None))
+
+
+def test_a_stop_does_not_wait_for_an_upload_for_ever(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        sending = await site.connect()
+        sending.send(get("/2", "content-length: 4", method="POST"), b"ab")
+        await until(lambda: len(site.app.admitted) == 1)
+        await site.server.finish_uploads(0.02)
+        assert not await site.server.drain(0.02)
+        await sending.ended()
+
+    loops.run(scene, App(lambda exchange: None), logs=("uploads cut off", "connections cut off"))
 
 
 def test_drain_answers_a_whole_pipeline(loops: Loops) -> None:

@@ -312,6 +312,11 @@ class Connection(asyncio.Protocol):
         return bool(self._pipeline.exchanges)
 
     @property
+    def uploading(self) -> bool:
+        """Whether the body of an admitted request is being received."""
+        return self._reader.in_body and not self._lingering and self._transport is not None
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes that the client has not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()

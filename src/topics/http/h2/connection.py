@@ -289,6 +289,10 @@ class Http2Connection(asyncio.Protocol):
         return bool(self._requests.streams)
 
     @property
+    def uploading(self) -> bool:
+        return self._requests.uploading
+
+    @property
     def buffered_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size() + self.held_bytes
 

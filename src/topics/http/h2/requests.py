@@ -85,6 +85,11 @@ class Requests:
         else:
             self._stop_if_long(stream)
 
+    @property
+    def uploading(self) -> bool:
+        """Whether the body of an admitted request is being received."""
+        return any([stream.receiving and not stream.exchange.answered for stream in self.streams.values()])
+
     def lose_all(self) -> None:
         streams, self.streams = self.streams, {}
         self.waiting.clear()

@@ -246,6 +246,11 @@ class WebSocket(asyncio.Protocol):
         """Whether the end has not come yet: closing takes an answer of the peer."""
         return self._stage is not Stage.GONE
 
+    @property
+    def uploading(self) -> bool:
+        """Messages are no uploads: their sender learns of the end before the socket closes."""
+        return False
+
     def expect_end(self) -> None:
         """The server stops."""
         self.close()
