@@ -353,12 +353,13 @@ class Applier:
         """Time took everything below a floor, and readers were told so."""
         self._retention.expired_below(topic, floor)
 
-    def gap(self, topic: Topic, first: int, last: int, reason: LossReason | None) -> None:
-        """Leaves a range of seqs empty for ever; with a reason, whoever reads across it is told."""
+    def gap(self, topic: Topic, first: int, last: int, reason: LossReason | None, existed: int = -1) -> None:
+        """Leaves a range of seqs empty for ever; with a reason, whoever reads across it is told. `existed` of them are
+        known to have been records; -1 says all."""
         if last > topic.head:
             topic.head = last
         if reason is not None:
-            remember(topic, first, last, reason)
+            remember(topic, first, last, reason, existed)
         if not topic.live_count:
             topic.earliest = topic.head + 1
 
@@ -446,7 +447,7 @@ def load_state(state: TopicState, reserve: int, features: Features) -> Topic:
         topic.live_count = sum([segment.live for segment in topic.segments])
         topic.live_bytes = sum([segment.live_bytes for segment in topic.segments])
     if state.lost:
-        topic.lost = [LostRange(lost.first, lost.last, LossReason(lost.reason)) for lost in state.lost]
+        topic.lost = [LostRange(lost.first, lost.last, LossReason(lost.reason), lost.existed) for lost in state.lost]
     if state.keyed or state.keys:
         topic.keys = KeyMemory.load(state.keyed, state.keys)
     topic.unlogged = state.unlogged

@@ -229,7 +229,7 @@ def find_tombstone(topic: Topic, from_seq: int, reader: RunReader | None = None)
     crossed = list(takewhile(lambda lost: lost.from_seq < resume, lost_from(topic, gap_from)))
     if not crossed:
         return None
-    missed = sum([lost.to_seq - max(lost.from_seq, gap_from) + 1 for lost in crossed])
+    missed = sum([min(lost.to_seq - max(lost.from_seq, gap_from) + 1, lost.records) for lost in crossed])
     reasons = {lost.reason for lost in crossed}
     reason = reasons.pop() if len(reasons) == 1 else LossReason.MIXED
     return Tombstone(gap_from, resume - 1, reason, missed, resume, head)
@@ -536,23 +536,23 @@ EXACT_MAX = 64
 """Up to so many ranges are kept exactly as they were lost."""
 
 
-def remember(topic: Topic, first: int, last: int, reason: LossReason) -> None:
+def remember(topic: Topic, first: int, last: int, reason: LossReason, existed: int = -1) -> None:
     """Notes a range, which neither overlaps nor touches any of another reason."""
-    lost = topic.lost
+    lost, new = topic.lost, LostRange(first, last, reason, existed)
     if lost is None:
-        topic.lost = [LostRange(first, last, reason)]
+        topic.lost = [new]
         return
     end = lost[-1]
     if end.to_seq + 1 == first and end.reason is reason:
-        lost[-1] = LostRange(end.from_seq, last, reason)
+        lost[-1] = end.joined(new)
     elif end.to_seq < first:
-        lost.append(LostRange(first, last, reason))
+        lost.append(new)
     else:
         # Only a repair finds out late about what lies further in front.
-        lost.insert(_place(lost, first), LostRange(first, last, reason))
+        lost.insert(_place(lost, first), new)
     if len(lost) > EXACT_MAX and lost[1].to_seq < topic.earliest and lost[0].reason is lost[1].reason:
         # Nothing is live before the first live record.
-        lost[:2] = [LostRange(lost[0].from_seq, lost[1].to_seq, lost[0].reason)]
+        lost[:2] = [lost[0].joined(lost[1])]
 
 
 def lost_from(topic: Topic, seq: int) -> Iterator[LostRange]:
@@ -577,7 +577,7 @@ def join(topic: Topic, reader: RunReader) -> None:
     for known in lost[1:]:
         before = joined[-1]
         if known.reason is before.reason and not anything_live(topic, reader, before.to_seq + 1, known.from_seq - 1):
-            joined[-1] = LostRange(before.from_seq, known.to_seq, known.reason)
+            joined[-1] = before.joined(known)
         else:
             joined.append(known)
     topic.lost = joined

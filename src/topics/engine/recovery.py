@@ -450,7 +450,7 @@ class Recovery:
         elif durability.reserves_seqs and topic.ceiling > head and not (self._same_boot or self._log_is_whole):
             # Seqs up to the ceiling may have been given out and lost. They are never given out again, and readers are
             # told. While the machine kept running, the page cache kept every write, and nothing can be missing.
-            core.applier.gap(topic, head + 1, topic.ceiling, LossReason.CRASH)
+            core.applier.gap(topic, head + 1, topic.ceiling, LossReason.CRASH, 0)
             self.changed = True
         if topic.unlogged:
             topic.unlogged = False
@@ -473,7 +473,7 @@ class Recovery:
             topic.lost[-1].to_seq + 1 if topic.lost else 0,
         )
         if first <= last:
-            self._core.applier.gap(topic, first, last, LossReason.CRASH)
+            self._core.applier.gap(topic, first, last, LossReason.CRASH, max(topic.head - first + 1, 0))
             self.changed = True
         if topic.keys is not None:
             # A writer that repeats itself must not be told of records that are gone.

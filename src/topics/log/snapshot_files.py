@@ -90,6 +90,7 @@ class LostState(msgspec.Struct, array_like=True, frozen=True):
     first: int
     last: int
     reason: str
+    existed: int = -1
 
 
 class KeyState(msgspec.Struct, array_like=True, frozen=True):

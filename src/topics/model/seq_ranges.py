@@ -90,3 +90,17 @@ class LostRange(msgspec.Struct, frozen=True, gc=False):
     from_seq: int
     to_seq: int
     reason: LossReason
+    existed: int = -1
+    """How many of them are known to have been records; -1 if all. The others may only have been reserved."""
+
+    @property
+    def records(self) -> int:
+        """How many records are known to have been lost."""
+        return self.to_seq - self.from_seq + 1 if self.existed < 0 else self.existed
+
+    def joined(self, last: "LostRange") -> "LostRange":
+        """One range from here to the end of another one."""
+        records = self.records + last.records
+        between = last.from_seq - self.to_seq - 1
+        all_seqs = records + between == last.to_seq - self.from_seq + 1
+        return LostRange(self.from_seq, last.to_seq, self.reason, -1 if all_seqs else records)

@@ -15,6 +15,7 @@ from topics.engine.topic import Block, Run, RunReader, Segment, Topic, live_rang
 from topics.model.errors import BatchTooLargeError, ThrottledError, TopicsError
 from topics.model.records import ROW_WORDS
 from topics.model.router_rules import TagMatch
+from topics.model.seq_ranges import LossReason
 from topics.routers.forwarding import Load, absent
 from topics.routers.registry import Router, RouterPart
 from topics.routers.router_frames import SeqRange
@@ -78,7 +79,9 @@ def plan_gather(topic: Topic, cursor: int, last: int, held: list[Block] | None =
             end = min(end, known.from_seq - 1)
             break
         gone = min(known.to_seq, last) - at
-        lost += gone
+        # What a class without that promise loses in a crash is no loss of its destinations, which have their copies.
+        if known.reason is not LossReason.CRASH or topic.config.durability.logged:
+            lost += gone
         at += gone
     start, wanted = max(at + 1, topic.earliest), RECORDS_MAX
     runs: list[tuple[Run, bytes | None]] = []

@@ -215,7 +215,7 @@ def test_ephemeral_seqs_go_on(disk: FakeDisk) -> None:
     append(engine, "t", 2)
     after = open_engine(killed(disk))
     assert append(after, "t", 3).first_seq > 2
-    assert topic(after, "t").lost == [LostRange(1, after.info("t").head_seq - 1, LossReason.CRASH)]
+    assert topic(after, "t").lost == [LostRange(1, after.info("t").head_seq - 1, LossReason.CRASH, 0)]
 
 
 def test_an_ephemeral_topic_knows_the_keys_of_what_survived_only(disk: FakeDisk) -> None:

@@ -17,6 +17,7 @@ from tests.unit.conftest import (
     flush,
     glob,
     hold,
+    killed,
     logged,
     move,
     open_engine,
@@ -27,13 +28,14 @@ from tests.unit.conftest import (
     topic,
     values,
 )
-from tests.unit.routers.conftest import EXACTLY_ONCE, route, router, unroute
+from tests.unit.routers.conftest import EXACTLY_ONCE, go_on, route, router, unroute
 from topics.engine.engine import Engine
 from topics.log.frame import FrameKind
 from topics.model.limits import Limits
 from topics.model.records import Record
 from topics.model.router_rules import TagMatch
-from topics.model.topic_config import Discard
+from topics.model.seq_ranges import LossReason
+from topics.model.topic_config import Discard, Durability
 from topics.routers import pump
 from topics.routers.registry import part_of
 from topics.testing import FakeDisk, ManualClock
@@ -533,3 +535,23 @@ def test_a_copy_into_fsync_is_shown_only_when_what_it_depends_on_is_synced(disk:
     for name in "ab":
         writer = engine.core.shards[topic(engine, name).shard].writer
         assert writer.unsynced_for() is None
+
+
+def test_what_an_ephemeral_source_loses_in_a_crash_is_no_loss_of_its_destination(disk: FakeDisk) -> None:
+    engine = open_engine(disk)
+    put(engine, "source", durability=Durability.EPHEMERAL)
+    put(engine, "dest", durability=Durability.FSYNC)
+    route(engine, "source", "dest")
+    append(engine, "source", 1, 2, 3, 4, 5)
+    go_on(engine)
+    assert values(engine, "dest") == [1, 2, 3, 4, 5]
+    again = open_engine(killed(disk))
+    append(again, "source", 6)
+    go_on(again)
+    found = read(again, "dest")
+    assert (found.tombstone, found.caught_up, seqs(again, "dest")) == (None, True, [1, 2, 3, 4, 5, 6])
+    assert read(again, "dest", from_seq=5).tombstone is None
+    # Its own readers are told the range, and how many records are known to have been there.
+    told = read(again, "source").tombstone
+    assert told is not None and told.reason is LossReason.CRASH
+    assert told.missed_estimate <= 5 < told.gap_to - told.gap_from
