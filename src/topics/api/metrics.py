@@ -401,6 +401,9 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("topics_queue_topics", "Queue topics.", stats.queue_topics)
     yield _gauge("topics_records_live", "Live records of all topics.", stats.records_live)
     yield _gauge("topics_bytes_live", "Live payload bytes of all topics.", stats.bytes_live)
+    yield _gauge("topics_system_topics", "Topics that the server writes, in no other number.", stats.system_topics)
+    yield _gauge("topics_system_records_live", "Live records that the server wrote.", stats.system_records_live)
+    yield _gauge("topics_system_bytes_live", "Live payload bytes that the server wrote.", stats.system_bytes_live)
     yield _gauge("topics_tail_bytes", "Memory of records that are not in a segment yet.", stats.tail_bytes)
     yield _gauge("topics_memory_kept_bytes", "Memory that counts against max_memory_bytes.", stats.memory_kept_bytes)
     yield _gauge(

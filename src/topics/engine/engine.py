@@ -46,7 +46,7 @@ from topics.log.wal import DiskRoom, ShardLog, Writer
 from topics.model.errors import CorruptSegmentError, FolderBusyError, TopicNotFoundError, TopicsError
 from topics.model.records import Batch
 from topics.model.router_rules import DeleteSelector, RouterWish
-from topics.model.topic_config import TopicConfig, TopicConfigPatch, TopicType, encode_config
+from topics.model.topic_config import SYSTEM_STREAMS, TopicConfig, TopicConfigPatch, TopicType, encode_config
 from topics.ops.backup.backup_files import KeptLog
 from topics.ops.backup.backups import Backups
 from topics.queues.leases import QueueCounters
@@ -605,11 +605,14 @@ class Engine(EngineView):
     def list_topics(
         self, prefix: str = "", after: str = "", limit: int = 100, touch: bool = False, streams: bool = False
     ) -> list[TopicInfo]:
-        """Topics in the order of their names, those behind `after`; with `streams` also those with names of streams."""
+        """Topics in the order of their names, those behind `after`; with `streams` also those with names of streams.
+        The system streams are left out unless the prefix asks for them."""
         topics: list[Topic] = []
         for name in self.core.names_from(prefix, after):
             if len(topics) == limit:
                 break
+            if name in SYSTEM_STREAMS and not prefix.startswith("_"):
+                continue
             topic = self.core.pager.peek(name)
             guard = topic.guard
             if guard is not None and (guard.over(topic) if streams else guard.hides(topic)):

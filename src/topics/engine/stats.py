@@ -8,6 +8,7 @@ from topics.engine.core import EngineCore
 from topics.engine.sealing import Sealer
 from topics.log.group_commit import Shard
 from topics.log.object_store.store import StoreStats
+from topics.model.topic_config import SERVER_TOPICS, TRANSACTIONS_TOPIC
 from topics.ops.backup.backups import Backups
 from topics.routers.routers import Routing
 from topics.transactions.transactions import Transactions
@@ -40,6 +41,10 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     queue_topics: int
     records_live: int
     bytes_live: int
+    system_topics: int
+    """Topics that the server writes. The numbers above leave them out, except for what transactions stage."""
+    system_records_live: int
+    system_bytes_live: int
     tail_bytes: int
     memory_kept_bytes: int
     """What counts against `max_memory_bytes` (`engine.quotas.KeptMemory`)."""
@@ -92,13 +97,23 @@ def collect_stats(
     """A bounded amount of work, however many topics there are: this stops the event loop for as long as it takes."""
     totals = core.totals
     by_class = {durability.value: count for durability, count in totals.by_class.items()}
+    system = [topic for name in SERVER_TOPICS if (topic := core.peek(name)) is not None and topic.created]
+    for topic in system:
+        by_class[topic.config.durability.value] -= 1
+    # What transactions stage is the user's.
+    written = [topic for topic in system if topic.name != TRANSACTIONS_TOPIC]
+    system_records = sum([topic.live_count for topic in written])
+    system_bytes = sum([topic.live_bytes for topic in written])
     routers = routing.registry.by_name.values()
     return EngineStats(
         topics=core.topic_count,
         topics_by_class=by_class,
         queue_topics=totals.queues,
-        records_live=totals.records,
-        bytes_live=core.total_bytes,
+        records_live=totals.records - system_records,
+        bytes_live=core.total_bytes - system_bytes,
+        system_topics=len(system),
+        system_records_live=system_records,
+        system_bytes_live=system_bytes,
         tail_bytes=core.retention.tail_bytes,
         memory_kept_bytes=core.memory.total_bytes,
         seal_backlog_bytes=sealer.backlog_bytes,

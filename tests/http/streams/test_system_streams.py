@@ -130,6 +130,23 @@ def test_they_are_in_lists_and_details(http: httpx.Client, path: str) -> None:
     assert http.get(f"{path}/_details").json()["stream"]["name"] == name
 
 
+def test_lists_of_topics_and_totals_leave_them_out_unless_asked_for(http: httpx.Client) -> None:
+    create(http, "/v1/stream/mine")
+    names = [one["topic"] for one in http.get("/v0/topics?streams=true").json()["topics"]]
+    assert "mine" in names and not {"__registry__", "__stream_metrics__"} & set(names)
+    asked = [one["topic"] for one in http.get("/v0/topics?streams=true&prefix=__").json()["topics"]]
+    assert asked == ["__registry__", "__stream_metrics__"]
+    lines = http.get("/v0/metrics").text.splitlines()
+    numbers = {line.split()[0]: float(line.split()[1]) for line in lines if not line.startswith("#")}
+    by_class = sum(value for name, value in numbers.items() if name.startswith("topics_topics_by_class"))
+    assert by_class == numbers["topics_topics"]
+    assert numbers["topics_system_topics"] >= 2
+    assert numbers["topics_system_records_live"] > 0 < numbers["topics_system_bytes_live"]
+    assert numbers["topics_records_live"] == sum(
+        value for name, value in numbers.items() if name.startswith("topics_topic_records_live") and '"__' not in name
+    )
+
+
 @BOTH
 def test_nobody_writes_them(http: httpx.Client, path: str) -> None:
     before = http.get(f"{REGISTRY}?offset=now").headers["stream-next-offset"]
