@@ -101,7 +101,8 @@ class Bm25:
     def _text(self, name: str, value: Text, entry: Any, boost: float) -> float:
         words = unicode_word_v1(value.text)
         if value.quoted:
-            return self._term(name, boost, lambda text: times(text, words), entry)
+            is_prefix = value.text.endswith("*")
+            return self._term(name, boost, lambda text: times(text, words, is_prefix), entry)
         total = 0.0
         for place, word in enumerate(words):
             is_begun = value.text.endswith("*") and place == len(words) - 1
@@ -127,5 +128,6 @@ def standing(requested: str, text: list[str]) -> int:
     return text.count(requested)
 
 
-def times(text: list[str], words: list[str]) -> int:
-    return sum(text[at : at + len(words)] == words for at in range(len(text) - len(words) + 1))
+def times(text: list[str], words: list[str], is_prefix: bool) -> int:
+    runs = [text[at : at + len(words)] for at in range(len(text) - len(words) + 1)]
+    return sum(run == words or (is_prefix and run[:-1] == words[:-1] and run[-1].startswith(words[-1])) for run in runs)

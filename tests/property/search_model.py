@@ -15,7 +15,10 @@ from topics.schema.search_fields import Field, SearchConfig, parse_search
 from topics.search.query.field_values import canonical, unicode_word_v1
 from topics.search.query.predicates import And, Bare, Clause, Has, Node, Not, Or, Text
 
-WORDS = ("a", "b", "ab", "abc", "B", "x-y", "a b", "b a a", "Ab b", "", "*", "é", "1", "-2", "true", "Straße a")
+WORDS = (
+    "a", "b", "ab", "abc", "B", "x-y", "a b", "b a a", "a a b ab a", "Ab b", "", "*", "é", "1", "-2", "true", "FALSE",
+    "Straße a",
+)  # fmt: skip
 DATES = ("1970-01-01T00:00:00.001Z", "1970-01-01", "1", "60000", 0, 1, 2, 59_999, 60_000, 3_600_000, -1, 2.5)
 NUMBERS = (0, 1, -2, 3, 1.0, 0.25, -0.5, "1", "3", "0.25", 2**40, 2**63 - 1)
 
@@ -97,15 +100,21 @@ def queries(config: SearchConfig) -> st.SearchStrategy[Node]:
 def _leaves(config: SearchConfig) -> st.SearchStrategy[Node]:
     leaves: list[st.SearchStrategy[Node]] = [st.sampled_from((*NAMES, "k")).map(Has)]
     quoted = st.sampled_from(WORDS).map(lambda text: Text(text, True))
-    plain = st.sampled_from(("a", "b", "ab", "x-y", "é", "1", "a*", "b*", "*", "x-y*", "A")).map(Text)
+    plain = st.sampled_from(("a", "b", "ab", "a-a", "x-y", "é", "1", "a*", "b*", "*", "x-y*", "A")).map(Text)
     for name, field in config.fields.items():
         leaves += _field_leaves(name, field, quoted, plain)
     if any(config.fields[default.field].kind == "text" for default in config.default_fields):
-        leaves += [plain.map(Bare), st.sampled_from(("a", "b", "!")).map(lambda text: Bare(Text(text, True)))]
+        bare = st.sampled_from(("a", "b", "ab*")).map(lambda text: Text(text, True))
+        leaves += [st.one_of(plain.filter(has_words), bare).map(Bare)]
     if containing(config):
         inside = st.sampled_from(("a", "b", "B", "é", "ß", "y", "x-y", " "))
         leaves.append(inside.map(lambda text: Clause("contains", "", Text(text, True))))
     return st.one_of(leaves)
+
+
+def has_words(value: Text) -> bool:
+    """Whether a text field can be searched for a value."""
+    return bool(unicode_word_v1(value.text))
 
 
 def containing(config: SearchConfig) -> list[tuple[str, float]]:
@@ -118,8 +127,11 @@ def _field_leaves(
     name: str, field: Field, quoted: st.SearchStrategy[Text], plain: st.SearchStrategy[Text]
 ) -> list[st.SearchStrategy[Node]]:
     if field.kind == "text":
-        phrases = quoted if field.positions else quoted.filter(lambda value: len(unicode_word_v1(value.text)) < 2)
-        return [st.one_of(plain, phrases).map(lambda value: Clause(name, "", value))]
+        begun = st.sampled_from(("a*", "a b*", "b a*", "a a*")).map(lambda text: Text(text, True))
+        phrases = st.one_of(quoted, begun)
+        if not field.positions:
+            phrases = phrases.filter(lambda value: len(unicode_word_v1(value.text)) < 2)
+        return [st.one_of(plain, phrases).filter(has_words).map(lambda value: Clause(name, "", value))]
     if field.kind == "keyword":
         values: st.SearchStrategy[Text] = quoted
         stems = plain.filter(lambda value: value.text != "*" and value.text.endswith("*"))
@@ -212,17 +224,22 @@ def _judge_clause(node: Clause, entry: Any, config: SearchConfig) -> float | Non
 
 def _judge_text(name: str, value: Text, entry: Any, config: SearchConfig, boost: float) -> float | None:
     words = unicode_word_v1(value.text)
-    texts = [unicode_word_v1(text) for text in comparable(entry, name, config)]
-    if not words:
-        return None
-    if value.quoted:
-        spread = [text[at : at + len(words)] for text in texts for at in range(len(text))]
-        return 3 * len(words) * boost if words in spread else None
-    seen = [word for text in texts for word in text]
-    whole = words[:-1] if value.text.endswith("*") else words
-    begun = words[-1:] if value.text.endswith("*") else []
-    fits = all(word in seen for word in whole) and all(any(w.startswith(word) for w in seen) for word in begun)
-    return len(words) * boost if fits else None
+    is_prefix = value.text.endswith("*")
+
+    def is_met(place: int, word: str) -> bool:
+        return word.startswith(words[place]) if is_prefix and place == len(words) - 1 else word == words[place]
+
+    scores = []
+    for text in comparable(entry, name, config):
+        seen = unicode_word_v1(text)
+        matches = [sum(is_met(place, word) for word in seen) for place in range(len(words))]
+        if value.quoted:
+            runs = [seen[at : at + len(words)] for at in range(len(seen) - len(words) + 1)]
+            if any(all(is_met(place, word) for place, word in enumerate(run)) for run in runs):
+                scores.append((sum(matches) + 2 * len(words)) * boost)
+        elif all(matches):
+            scores.append(sum(matches) * boost)
+    return max(scores) if scores else None
 
 
 def _judge_bare(value: Text, entry: Any, config: SearchConfig) -> float | None:

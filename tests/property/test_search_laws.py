@@ -27,6 +27,7 @@ from tests.property.search_model import (
 from tests.unit.search.helpers import states_of
 from topics.schema.registry import Registry, Version
 from topics.schema.search_fields import SearchConfig
+from topics.search.file_index import top_k, zone_maps
 from topics.search.file_index.file_format import plan_of
 from topics.search.file_index.merge import build, merge
 from topics.search.file_index.query_part import IndexFilePart
@@ -117,6 +118,9 @@ def few_are_many() -> Iterator[None]:
         patch.setattr(column_store, "_RUNS_AT_ONCE", 1)
         patch.setattr(column_store, "RANKED_TEXTS", 2)
         patch.setattr(row_selection, "FEW", 0)
+        patch.setattr(zone_maps, "AT_ONCE", 1)
+        patch.setattr(top_k, "_FIRST_REPEATED", 1)
+        patch.setattr(top_k, "_MOST_REPEATED", 2)
         yield
 
 

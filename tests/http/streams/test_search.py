@@ -205,7 +205,7 @@ def test_a_search_explains_itself(http: httpx.Client, logs: str) -> None:
     [
         b"{", b"[]", b"5", b'{"q":5}', b'{"q":"nosuch:1"}', b'{"q":"a:"}', b'{"q":"service:x","size":0}',
         b'{"size":501}', b'{"size":"5"}', b'{"sort":["nosuch"]}', b'{"sort":["message"]}', b'{"sort":[5]}',
-        b'{"search_after":[]}', b'{"search_after":["x"]}', b'{"timeout_ms":-1}', b'{"more":1}',
+        b'{"sort":"status"}', b'{"search_after":[]}', b'{"search_after":["x"]}', b'{"timeout_ms":-1}', b'{"more":1}',
         b'{"track_total_hits":false}', b'{"fields":["nosuch"]}', b'{"q":"contains:x"}', b'{"q":"service:>a"}',
     ],
 )  # fmt: skip

@@ -76,7 +76,19 @@ def test_dates(value: Any, millis: int | None) -> None:
     assert date_of(value) == millis
 
 
-@pytest.mark.parametrize(("value", "truth"), [(True, True), ("false", False), ("True", None), (1, None), (None, None)])
+@pytest.mark.parametrize(
+    ("value", "truth"),
+    [
+        (True, True),
+        ("false", False),
+        ("True", True),
+        ("FALSE", False),
+        ("truE", True),
+        ("yes", None),
+        (1, None),
+        (None, None),
+    ],
+)
 def test_bools(value: Any, truth: bool | None) -> None:
     assert bool_of(value) is truth
 

@@ -189,7 +189,7 @@ class SearchBody(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_
     q: str | None = None
     size: int | None = None
     search_after: list[Any] | None = None
-    sort: list[str] | str | None = None
+    sort: list[str] | None = None
     timeout_ms: int | None = None
     track_total: bool = False
     explain: bool = False
@@ -241,7 +241,7 @@ def bind_request(
     q = body.q or ""
     registry = contract_of(topic).registry
     bound = known_search(q, registry)
-    items = body.sort.split(",") if isinstance(body.sort, str) else body.sort or []
+    items = body.sort or []
     sort = known_sort(items, registry, bound.has_text)
     after: list[Any] | None = None
     statistics: tuple[int, ...] = ()
@@ -327,6 +327,8 @@ def _from_query(call: Call) -> SearchBody:
             if given[name] not in ("true", "false"):
                 raise InvalidRequestError(f"{name}: must be true or false", field=name)
             given[name] = given[name] == "true"
+    if "sort" in given:
+        given["sort"] = given["sort"].split(",")
     if "fields" in given:
         given["fields"] = given["fields"].split(",")
     if "highlight" in given:

@@ -43,6 +43,7 @@ with an interval of `i` ms, and for a measure `m` of it:
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence, Sized
+from functools import cached_property
 from struct import Struct
 from typing import Any, Final, overload
 
@@ -56,7 +57,7 @@ from topics.model.bounded_cache import Memo
 from topics.schema.registry import Registry
 from topics.schema.search_fields import Count, Field, Rollup, SearchConfig, Summary, SummaryParts
 from topics.search.query.aggregate import Aggregation
-from topics.search.query.field_values import Mask, Numbers
+from topics.search.query.field_values import GAP, Mask, Numbers, Repeats, repeats_in
 from topics.search.query.predicates import Predicate, bind_search, fields_of
 
 MAGIC: Final = b"TPCMP001"
@@ -355,6 +356,12 @@ Array = NDArray[Any]
 KIND_TYPES: Final = {"integer": np.int64, "date": np.int64, "float": np.float64, "bool": np.int8}
 
 
+_REPEATS_KEPT: Final = 8
+"""Words of a column whose repeats are remembered."""
+_MOST_REPEATS: Final = 1 << 16
+"""Those of a word with more of them take too much memory to be remembered."""
+
+
 class FieldHead(msgspec.Struct, frozen=True, kw_only=True):
     """A column's summary in the head of an index file, for queries that need not read the column."""
 
@@ -391,6 +398,7 @@ class StoredColumn:
         self._texts = texts
         self._places = places
         self._stops = stops
+        self._repeats: dict[tuple[int, int], Repeats] = {}
 
     @property
     def is_text(self) -> bool:
@@ -433,6 +441,25 @@ class StoredColumn:
     def value_bounds(self, rows: Numbers) -> tuple[Array, Array]:
         """Where the values of each of some rows begin and end."""
         return (rows, rows + 1) if self.starts is None else (self.starts[rows], self.starts[rows + 1])
+
+    @cached_property
+    def has_several(self) -> bool:
+        """Whether a row of words has several texts, each of which ends with a gap."""
+        gap = self.texts.code(GAP)
+        posted = 0 if gap is None else len(self.places_of(gap, gap + 1))
+        # Gaps are in no posting list.
+        return len(self.values) - len(self.places) + posted > int(np.count_nonzero(self.counts()))
+
+    def repeats(self, begin: int, end: int) -> Repeats:
+        """The rows in which texts with the codes from the first up to the second stand more than once."""
+        found = self._repeats.get((begin, end))
+        if found is None:
+            found = repeats_in(np.sort(self.rows_at(self.places_of(begin, end))))
+            if len(found.rows) <= _MOST_REPEATS:
+                if len(self._repeats) >= _REPEATS_KEPT:
+                    self._repeats.clear()
+                self._repeats[begin, end] = found
+        return found
 
     def counts(self) -> Array:
         """How many values each row has."""
@@ -584,6 +611,9 @@ def read_blocks(file: SectionFile, prefix: str, rows: int, block_rows: int) -> B
 EXTRACTION: Final = 1
 """The version of the functions that extract, tokenise and normalise. A change of their result needs a new number."""
 
+_READ_AS: Final = {"bool": "bool in any case"}
+"""Kinds whose values are read in another way than when `EXTRACTION` was counted up last."""
+
 ROLLUPS: Final = 2
 """The version of how rollups are stored. Those of another one are not read, and made anew with their index files."""
 
@@ -634,7 +664,8 @@ def _promotion(registry: Registry) -> str:
 def _field_digest(field: Field, version: int, promotion: str) -> str:
     normalizer = None if field.normalizer is UNSET else field.normalizer
     analyzer = None if field.analyzer is UNSET else field.analyzer
-    return _digest(field.kind, normalizer, analyzer, field.pointer_for(version), promotion)
+    read_as = _READ_AS.get(field.kind, field.kind)
+    return _digest(read_as, normalizer, analyzer, field.pointer_for(version), promotion)
 
 
 def _rollup_fields(rollup: Rollup, config: SearchConfig, digests: dict[str, str]) -> dict[str, str]:

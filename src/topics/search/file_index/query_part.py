@@ -14,7 +14,7 @@ from topics.model.seq_ranges import SeqRange
 from topics.search.file_index.file_format import IndexPlan
 from topics.search.file_index.reader import IndexFile, Rows
 from topics.search.file_index.rollups import Totals
-from topics.search.file_index.top_k import SortedScan, TopK
+from topics.search.file_index.top_k import RepeatedRows, SortedScan, TopK
 from topics.search.file_index.zone_maps import RowSelection
 from topics.search.memory_index.row_selection import Late, MaskEvaluator, Matches, Scorer, count_rows, first_hits
 from topics.search.query.aggregate import Aggregation, Table
@@ -164,23 +164,35 @@ class IndexFilePart:
             found = self._look_at_all(ask, walk.chunks, budget)
             if not walk.gave_up:
                 return found
-        return self._look_at_all(ask, choice.by_blocks, budget)
+        repeats = RepeatedRows(self._index_file, ask, living.lo, living.hi) if RepeatedRows.are_wanted(ask) else None
+        return self._look_at_all(ask, choice.by_blocks, budget, repeats)
 
-    def _look_at_all(self, ask: Ask, chunks: Callable[[TopK], Iterator[Rows]], budget: Budget) -> Found:
+    def _look_at_all(
+        self, ask: Ask, chunks: Callable[[TopK], Iterator[Rows]], budget: Budget, repeats: RepeatedRows | None = None
+    ) -> Found:
         ranking = TopK(self._index_file, ask)
         found = Found(hits=[], candidates=0)
         try:
+            if repeats is not None:
+                for rows in repeats.chunks(ranking):
+                    self._look(ask, rows, found, budget)
+                    ranking.cut(found.hits)
+                # The blocks are looked at with all their rows.
+                ranking.leave_repeats()
+                found.looked_at = 0
             for rows in chunks(ranking):
-                self._look(ask, rows, found, budget)
+                self._look(ask, rows, found, budget, repeats)
                 ranking.cut(found.hits)
         except Late:
             self._miss(found)
         return found
 
-    def _look(self, ask: Ask, rows: Rows, found: Found, budget: Budget) -> None:
+    def _look(self, ask: Ask, rows: Rows, found: Found, budget: Budget, without: RepeatedRows | None = None) -> None:
         """Raises `Late`, and then nothing of these rows is among what was found."""
         evaluator = MaskEvaluator(rows, rows.count, budget)
         matching = np.flatnonzero(evaluator.mask(ask.predicate))
+        if without is not None:
+            matching = matching[~without.have(rows.rows_at(matching))]
         if self._living.has_dead:
             matching = matching[self._living.mask(rows.numbers_at(matching))]
         has_any = len(matching) and has_scores(ask.predicate)

@@ -28,7 +28,18 @@ from topics.search.file_index.file_format import (
     read_column,
 )
 from topics.search.query.aggregate_arrays import Counted, State, Summed
-from topics.search.query.field_values import FEW, GAP, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn, ranges
+from topics.search.query.field_values import (
+    FEW,
+    GAP,
+    Column,
+    Mask,
+    Numbers,
+    Repeats,
+    Snapshot,
+    TextColumn,
+    WordsColumn,
+    ranges,
+)
 
 # Texts of several index files as those of one.
 #
@@ -370,7 +381,11 @@ class Rows(Mapping[str, Column]):
 
     def numbers_at(self, places: Numbers) -> Numbers:
         """The numbers of some of the rows."""
-        return self._index_file.numbers_at(places + self.lo if self.picked is None else self.picked[places])
+        return self._index_file.numbers_at(self.rows_at(places))
+
+    def rows_at(self, places: Numbers) -> Numbers:
+        """Which rows of the index file some of the rows are."""
+        return places + self.lo if self.picked is None else self.picked[places]
 
     def known(self, rollup: str, measure: str, count: int) -> Mask:
         """Which rows are summaries already."""
@@ -407,6 +422,11 @@ class SpreadSnapshot(Snapshot):
         mask = np.zeros(self.count, np.bool_)
         mask[np.searchsorted(self._starts, places, "right") - 1] = True
         return mask
+
+    def rows_of(self, places: Array) -> Array:
+        if self._rows is not None or len(places) * FEW > len(self.values):
+            return super().rows_of(places)
+        return np.searchsorted(self._starts, places, "right") - 1
 
     def counts_at(self, places: Array) -> Numbers:
         if self._rows is not None or len(places) * FEW > len(self.values):
@@ -502,6 +522,10 @@ class ViewWords(ViewTexts, WordsColumn):
         # There are many, and they are only compared.
         return values
 
+    @property
+    def has_several(self) -> bool:
+        return self.stored.has_several
+
     def places(self, code: int) -> Array:
         if self.view.picked is not None:
             return np.flatnonzero(self.snapshot(self.view.count).values == code)
@@ -509,6 +533,13 @@ class ViewWords(ViewTexts, WordsColumn):
         places = self.stored.places_of(code, code + 1)
         # By halving, because numpy would first turn all of them into numbers of the type of these two.
         return places[bisect_left(places, begin) : bisect_left(places, end)].astype(np.int64) - begin
+
+    def repeats(self, code: int, count: int) -> Repeats:
+        if self.view.picked is not None:
+            return super().repeats(code, count)
+        rows, more = self.stored.repeats(code, code + 1)
+        inside = slice(*np.searchsorted(rows, (self.view.lo, self.view.hi)))
+        return Repeats(rows[inside] - self.view.lo, more[inside])
 
     def beginning(self, prefix: str) -> Array:
         values = self.snapshot(self.view.count).values

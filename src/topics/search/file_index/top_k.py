@@ -1,5 +1,9 @@
 """Top-k: visits the blocks of an index file best first, and stops when no other block can have a better hit.
 
+Scores count how often words stand in an entry, and posting lists have every place of a word. A search that is sorted by
+score looks at the rows in which a word stands more than once, best first, and then at all others, which have the score
+of one match a word. The rows of a word that is asked for again are remembered.
+
 Sorted scan: the rows of an index file in the order of a field's values, for searches that are sorted by it.
 
 An index file has for each field with one value a row its rows in the order of these values. A search that is sorted by
@@ -17,11 +21,16 @@ import numpy as np
 
 from topics.search.file_index.file_format import Array, StoredColumn
 from topics.search.file_index.reader import IndexFile, Rows
-from topics.search.query.field_values import Numbers
+from topics.search.query.field_values import Floats, Mask, Numbers, Repeats
 from topics.search.query.plan import Ask
-from topics.search.query.predicates import All, Any_, Best, Negated, Predicate
+from topics.search.query.predicates import PHRASE_BONUS, All, Any_, Best, HasPhrase, HasWords, Negated, Predicate
 from topics.search.query.score import Weights
 from topics.search.query.sort import OFFSET, SCORE, Hit, Key
+
+_FIRST_REPEATED: Final = 512
+_MOST_REPEATED: Final = 1 << 14
+_ROUNDING: Final = 1.0 + 1e-9
+"""What a bound leaves for rounding."""
 
 
 class TopK:
@@ -32,6 +41,7 @@ class TopK:
         self._ask = ask
         self._best: dict[int, tuple[Any, ...]] = {}
         self._last = ask.until
+        self._most: float | None = None
 
     def is_hopeless(self) -> bool:
         """Whether nothing in the index file can be among the best: other parts have better ones. It says so by its head
@@ -80,7 +90,15 @@ class TopK:
         return field.low if key.ascending else field.high
 
     def _best_score(self, key: Key) -> float:
-        return 0.0 if key.ascending else most_score(self._ask.predicate, self._ask.weights)
+        if key.ascending:
+            return 0.0
+        if self._most is None:
+            self._most = most_score(self._ask.predicate, self._ask.weights, self._index_file)
+        return self._most
+
+    def leave_repeats(self) -> None:
+        """From now on no row is asked about in which a word of the search stands more than once."""
+        self._most = most_score(self._ask.predicate)
 
     def _best_values(self, key: Key, blocks: Numbers) -> list[Any]:
         """For each block the first value in the order of a key that a hit of it can have. Null is greater than every
@@ -102,16 +120,95 @@ class TopK:
         ]
 
 
-def most_score(predicate: Predicate, weights: Weights | None = None) -> float:
-    """No entry that matches has a greater score."""
+class RepeatedRows:
+    """The rows that may score more than others: a word of the search stands in them more than once.
+
+    A search that is sorted by score asks for these first, those with the greatest bounds in front. No other row scores
+    more than `most_score` says without them.
+    """
+
+    def __init__(self, index_file: IndexFile, ask: Ask, lo: int, hi: int) -> None:
+        self._index_file = index_file
+        self._ask = ask
+        found = [rows for leaf in _word_leaves(ask.predicate) for rows, _ in _repeats_of(index_file, leaf)]
+        rows = np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+        self._rows: Numbers = rows[np.searchsorted(rows, lo) : np.searchsorted(rows, hi)]
+
+    @staticmethod
+    def are_wanted(ask: Ask) -> bool:
+        key = ask.sort.keys[0]
+        by_score = key.name == SCORE and not key.ascending and ask.weights is None and not ask.count_all
+        return by_score and next(_word_leaves(ask.predicate), None) is not None
+
+    def chunks(self, ranking: TopK) -> Iterator[Rows]:
+        if not len(self._rows):
+            return
+        bounds = self._bounds(self._ask.predicate)
+        order = np.lexsort((-self._rows, -bounds))
+        at, step = 0, max(self._ask.size, _FIRST_REPEATED)
+        while at < len(order) and not ranking.is_behind([float(bounds[order[at]])]):
+            chosen = np.sort(self._rows[order[at : at + step]])
+            yield Rows(self._index_file, 0, self._index_file.head.rows, chosen)
+            at, step = at + step, min(2 * step, _MOST_REPEATED)
+
+    def have(self, rows: Numbers) -> Mask:
+        """Which of some rows are among them."""
+        if not len(self._rows):
+            return np.zeros(len(rows), np.bool_)
+        at = np.searchsorted(self._rows, rows)
+        at[at == len(self._rows)] = 0
+        return np.asarray(self._rows[at] == rows)
+
+    def _bounds(self, predicate: Predicate) -> Floats:
+        """The greatest score that each row can have, were every clause to match."""
+        if isinstance(predicate, All | Any_):
+            return reduce(np.add, map(self._bounds, predicate.parts))
+        if isinstance(predicate, Best):
+            return reduce(np.maximum, map(self._bounds, predicate.parts))
+        bounds = np.full(len(self._rows), most_score(predicate))
+        if isinstance(predicate, HasWords | HasPhrase):
+            for rows, more in _repeats_of(self._index_file, predicate):
+                inside = slice(np.searchsorted(rows, self._rows[0]), np.searchsorted(rows, self._rows[-1], "right"))
+                bounds[np.searchsorted(self._rows, rows[inside])] += more[inside] * predicate.score
+        return bounds * _ROUNDING
+
+
+def _word_leaves(predicate: Predicate) -> Iterator[HasWords | HasPhrase]:
+    """The clauses about words that score."""
+    if isinstance(predicate, All | Any_ | Best):
+        for part in predicate.parts:
+            yield from _word_leaves(part)
+    elif isinstance(predicate, HasWords | HasPhrase) and predicate.score:
+        yield predicate
+
+
+def _repeats_of(index_file: IndexFile, leaf: HasWords | HasPhrase) -> Iterator[Repeats]:
+    """For each word of a clause the rows in which it stands more than once, and how much more often."""
+    column = index_file.column(leaf.field)
+    whole = leaf.words[:-1] if leaf.prefix else leaf.words
+    for word in whole:
+        code = column.texts.code(word)
+        if code is not None:
+            yield column.repeats(code, code + 1)
+    if leaf.prefix:
+        yield column.repeats(*column.texts.span(leaf.words[-1]))
+
+
+def most_score(predicate: Predicate, weights: Weights | None = None, index_file: IndexFile | None = None) -> float:
+    """No entry that matches has a greater score; without an index file, none in which each word stands once."""
     if isinstance(predicate, All | Any_):
         # In the order in which scores are added: `sum` rounds in another way from Python 3.12 on, and a bound must not
         # come out below what it bounds.
-        return reduce(add, (most_score(part, weights) for part in predicate.parts), 0.0)
+        return reduce(add, (most_score(part, weights, index_file) for part in predicate.parts), 0.0)
     if isinstance(predicate, Best):
-        return max(most_score(part, weights) for part in predicate.parts)
+        return max(most_score(part, weights, index_file) for part in predicate.parts)
     if weights is not None:
         return weights.most(predicate)
+    if isinstance(predicate, HasWords | HasPhrase) and predicate.score:
+        matches = len(predicate.words) * (1 + PHRASE_BONUS * isinstance(predicate, HasPhrase))
+        if index_file is not None:
+            matches += sum([int(more.max(initial=0)) for _, more in _repeats_of(index_file, predicate)])
+        return matches * predicate.score
     return 0.0 if isinstance(predicate, Negated) else float(getattr(predicate, "score", 0.0))
 
 

@@ -193,9 +193,7 @@ def _code_spans(index_file: IndexFile, predicate: Predicate) -> list[tuple[int, 
         return [_span_of(texts.code(str(predicate.value)))]
     if isinstance(predicate, StartsWith):
         return [texts.span(predicate.prefix)]
-    if isinstance(predicate, HasPhrase):
-        return [_span_of(texts.code(word)) for word in predicate.words]
-    if isinstance(predicate, HasWords):
+    if isinstance(predicate, HasWords | HasPhrase):
         whole = predicate.words[:-1] if predicate.prefix else predicate.words
         spans = [_span_of(texts.code(word)) for word in whole]
         return [*spans, texts.span(predicate.words[-1])] if predicate.prefix else spans

@@ -28,11 +28,13 @@ from topics.search.query.field_values import (
     FieldValues,
     Mask,
     Numbers,
+    Repeats,
     Snapshot,
     TextColumn,
     WordsColumn,
     ranges,
     reader,
+    repeats_in,
     words_by_line,
 )
 
@@ -321,6 +323,23 @@ class Keywords(GrowingColumn, TextColumn):
         return super().memory_bytes + self.dictionary.memory_bytes
 
 
+_KNOWN_SHARE: Final = 4
+_KNOWN_LEAST: Final = 1 << 16
+"""So many places of words that were asked for are remembered, besides one for so many words of the column."""
+
+
+class _Word(NamedTuple):
+    """A word among the values up to `end`."""
+
+    end: int
+    places: NDArray[np.int64]
+    repeats: Repeats
+
+    @property
+    def size(self) -> int:
+        return len(self.places) + 2 * len(self.repeats.rows)
+
+
 class WordColumn(Keywords, WordsColumn):
     """A column of words. Where a word stands is found in postings, which are made for a few thousand words at a time
     and never touched again; only behind the last of them every word is looked at. One that is only to be written down
@@ -332,8 +351,16 @@ class WordColumn(Keywords, WordsColumn):
         super().__init__()
         self._postings: list[tuple[NDArray[np.int32], NDArray[np.int64]]] = []
         self._lengths = Growing(np.int32)
+        self._has_several = False
+        self._known: dict[int, _Word] = {}
+        self._known_places = 0
+
+    @property
+    def has_several(self) -> bool:
+        return self._has_several
 
     def extend(self, fields: Sequence[FieldValues]) -> None:
+        self._has_several = self._has_several or any([field is not None and len(field) > 1 for field in fields])
         super().extend([None if field is None else _with_gaps(field) for field in fields])
         self._lengths.extend([sum(map(len, field or ())) for field in fields])
         self._post()
@@ -386,6 +413,36 @@ class WordColumn(Keywords, WordsColumn):
 
     def places(self, code: int, first: int = 0, end: int | None = None) -> NDArray[np.int64]:
         """Where a word stands, ascending; of the places from `first` up to `end`, if only these are asked for."""
+        return self._word(code).places if first == 0 and end is None else self._find_places(code, first, end)
+
+    def repeats(self, code: int, count: int) -> Repeats:
+        return self._word(code).repeats
+
+    def _word(self, code: int) -> "_Word":
+        """What is known of a word. A word that is asked for again is looked for in what was added since."""
+        known, end = self._known.get(code), self.values.count
+        if known is not None and known.end == end:
+            return known
+        first = 0 if known is None else known.end
+        places = self._find_places(code, first, None)
+        repeats = repeats_in(self.rows[places])
+        if known is not None:
+            # Each row came at once, so that none has words on both sides.
+            places = np.concatenate((known.places, places))
+            repeats = Repeats(*map(np.concatenate, zip(known.repeats, repeats, strict=True)))
+            self._known_places -= known.size
+        word = _Word(end, places, repeats)
+        if self._known_places + word.size > end // _KNOWN_SHARE + _KNOWN_LEAST:
+            self._known.clear()
+            self._known_places = 0
+        if word.size <= end // _KNOWN_SHARE + _KNOWN_LEAST:
+            self._known[code] = word
+            self._known_places += word.size
+        else:
+            self._known.pop(code, None)
+        return word
+
+    def _find_places(self, code: int, first: int, end: int | None) -> NDArray[np.int64]:
         found = []
         words = self.values.filled[:end]
         # In the type of the codes, because otherwise all of them would be turned into that of the bounds.
@@ -409,7 +466,8 @@ class WordColumn(Keywords, WordsColumn):
 
     @property
     def memory_bytes(self) -> int:
-        return super().memory_bytes + self._lengths.memory_bytes + 12 * POSTING_WORDS * len(self._postings)
+        postings = 12 * POSTING_WORDS * len(self._postings) + 8 * self._known_places
+        return super().memory_bytes + self._lengths.memory_bytes + postings
 
 
 def _with_gaps(field: tuple[Any, ...]) -> tuple[str, ...]:

@@ -279,6 +279,10 @@ class WindowWords(WindowTexts, WordsColumn):
         self._whole = whole
         self._lengths = whole.lengths(hi)[lo:]
 
+    @property
+    def has_several(self) -> bool:
+        return self._whole.has_several
+
     def places(self, code: int) -> NDArray[Any]:
         return self._whole.places(code, self.begin, self.end) - self.begin
 

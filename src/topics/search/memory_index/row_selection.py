@@ -9,15 +9,27 @@ dictionary itself is asked which come first.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.search.query.field_values import Column, Floats, Mask, Numbers, TextColumn, Texts, WordsColumn
+from topics.search.query.field_values import (
+    GAP,
+    Column,
+    Floats,
+    Mask,
+    Numbers,
+    Repeats,
+    TextColumn,
+    Texts,
+    WordsColumn,
+    repeats_in,
+)
 from topics.search.query.plan import Ask, Budget, Count
 from topics.search.query.predicates import (
+    PHRASE_BONUS,
     All,
     Any_,
     Best,
@@ -50,6 +62,7 @@ class MaskEvaluator:
         self._count = count
         self._budget = budget
         self._known: dict[Predicate, Mask] = {}
+        self._places: dict[tuple[str, int], NDArray[Any]] = {}
 
     def mask(self, predicate: Predicate) -> Mask:
         # By what it says: a query may say the same hundreds of times.
@@ -83,32 +96,114 @@ class MaskEvaluator:
         if isinstance(predicate, Exists):
             return column.has_field(self._count)
         if isinstance(predicate, HasWords | HasPhrase):
-            assert isinstance(column, WordsColumn)
-            return self._words(column, predicate)
+            return self._words(predicate)
         values = column.snapshot(self._count)
         return values.rows_where(_choose(column, predicate)(values.values))
 
-    def _words(self, column: WordsColumn, predicate: HasWords | HasPhrase) -> Mask:
-        words = column.snapshot(self._count)
-        dictionary = column.dictionary
-        beginning = predicate.words[-1] if isinstance(predicate, HasWords) and predicate.prefix else None
-        whole = predicate.words if beginning is None else predicate.words[:-1]
-        codes = [code for word in whole if (code := dictionary.code(word)) is not None]
-        if len(codes) < len(whole):
-            return np.zeros(self._count, np.bool_)
+    def words_column(self, name: str) -> WordsColumn:
+        column = self._columns[name]
+        assert isinstance(column, WordsColumn)
+        return column
+
+    def _words(self, predicate: HasWords | HasPhrase) -> Mask:
+        column = self.words_column(predicate.field)
+        codes = codes_of(column, predicate)
+        mask: Mask = np.zeros(self._count, np.bool_)
+        if codes is None:
+            return mask
         if isinstance(predicate, HasPhrase):
-            return words.rows_at(phrase_places(column, words.values, codes))
-        mask = np.ones(self._count, np.bool_)
-        for code in dict.fromkeys(codes):
-            mask &= words.rows_at(column.places(code))
-        if beginning is not None:
-            mask &= words.rows_at(column.beginning(beginning))
+            return column.snapshot(self._count).rows_at(self.phrase_places(predicate, codes))
+        if column.has_several and len(predicate.words) > 1:
+            texts = TextsOfRows(self, predicate.field, self._count)
+            mask[texts.rows[texts.counts(predicate, codes) > 0]] = True
+            return mask
+        found = [self.rows_of(predicate.field, code) for code in dict.fromkeys(codes)]
+        if predicate.prefix:
+            found.append(self.rows_beginning(predicate.field, predicate.words[-1]))
+        mask[found[0]] = True
+        for rows in found[1:]:
+            more = np.zeros(self._count, np.bool_)
+            more[rows] = True
+            mask &= more
         return mask
 
+    def places_of(self, field: str, code: int) -> NDArray[Any]:
+        """Where a word stands, ascending. Scores ask for it again."""
+        known = self._places.get((field, code))
+        if known is None:
+            known = self._places[field, code] = self.words_column(field).places(code)
+        return known
 
-def phrase_places(column: WordsColumn, words: Any, codes: list[int]) -> Any:
-    """Where a phrase begins. It can only stand around the places of its rarest word."""
-    places = [column.places(code) for code in codes]
+    def rows_of(self, field: str, code: int) -> NDArray[Any]:
+        """The row of each place of a word, ascending."""
+        return self.words_column(field).snapshot(self._count).rows_of(self.places_of(field, code))
+
+    def rows_beginning(self, field: str, prefix: str) -> NDArray[Any]:
+        """The row of each place of a word that begins so, ascending."""
+        column = self.words_column(field)
+        return np.sort(column.snapshot(self._count).rows_of(column.beginning(prefix)))
+
+    def phrase_places(self, phrase: HasPhrase, codes: list[int]) -> Any:
+        """Where a phrase begins. `codes` are those of its whole words."""
+        column = self.words_column(phrase.field)
+        if not codes:
+            return column.beginning(phrase.words[-1])
+        words = column.snapshot(self._count).values
+        begins = _row_of_words(words, codes, [self.places_of(phrase.field, code) for code in codes])
+        if phrase.prefix:
+            begins = begins[begins < len(words) - len(codes)]
+            begins = begins[column.dictionary.begin_with(phrase.words[-1], words[begins + len(codes)])]
+        return begins
+
+
+def codes_of(column: WordsColumn, predicate: HasWords | HasPhrase) -> list[int] | None:
+    """The codes of the whole words of a clause; None if one of them is in no text."""
+    whole = predicate.words[:-1] if predicate.prefix else predicate.words
+    codes = [code for word in whole if (code := column.dictionary.code(word)) is not None]
+    return codes if len(codes) == len(whole) else None
+
+
+class TextsOfRows:
+    """The texts of all rows, where a row may have several."""
+
+    def __init__(self, evaluator: MaskEvaluator, field: str, count: int) -> None:
+        column = evaluator.words_column(field)
+        words, gap = column.snapshot(count), column.dictionary.code(GAP)
+        self._evaluator = evaluator
+        self._field = field
+        self._count = count
+        self._ends = np.flatnonzero(words.values == gap) if gap is not None else np.zeros(0, np.int64)
+        self.rows = words.rows_of(self._ends)
+        """The row of each text."""
+
+    def counts(self, predicate: HasWords | HasPhrase, codes: list[int]) -> Numbers:
+        """How many words of each text match a clause; 0 for a text that does not match it."""
+        evaluator, texts = self._evaluator, len(self._ends)
+        found = [self._in_texts(evaluator.places_of(self._field, code)) for code in codes]
+        if predicate.prefix:
+            found.append(self._in_texts(evaluator.words_column(self._field).beginning(predicate.words[-1])))
+        total = reduce(np.add, found, np.zeros(texts, np.int64))
+        if isinstance(predicate, HasPhrase):
+            matches = self._in_texts(evaluator.phrase_places(predicate, codes)) > 0
+        else:
+            matches = reduce(np.logical_and, [one > 0 for one in found], np.ones(texts, np.bool_))
+        return np.where(matches, total, 0)
+
+    def best_of_rows(self, values: Numbers) -> Numbers:
+        """For each row the greatest value of its texts."""
+        best = np.zeros(self._count, np.int64)
+        if len(values):
+            first = np.flatnonzero(np.append(True, self.rows[1:] != self.rows[:-1]))
+            best[self.rows[first]] = np.maximum.reduceat(values, first)
+        return best
+
+    def _in_texts(self, places: NDArray[Any]) -> Numbers:
+        """How many of some places each text has."""
+        return np.bincount(np.searchsorted(self._ends, places), minlength=len(self._ends))
+
+
+def _row_of_words(words: Any, codes: list[int], places: list[NDArray[Any]]) -> Any:
+    """Where words stand one behind the other. They can only stand around the places of the rarest one."""
     rarest = min(range(len(codes)), key=lambda shift: len(places[shift]))
     begins = places[rarest] - rarest
     begins = begins[(begins >= 0) & (begins <= len(words) - len(codes))]
@@ -181,6 +276,7 @@ class Scorer:
         self._weights = weights
         self._rows = rows
         self._ranked: dict[tuple[Term, float], Floats] = {}
+        self._counted: dict[Predicate, Floats] = {}
 
     def scores(self, predicate: Predicate) -> Floats:
         """The score of each row; it means nothing where a row does not match. Raises `Late`."""
@@ -196,9 +292,55 @@ class Scorer:
                 total = join(total, np.where(matches, self.scores(part), 0.0))
             return total
         if self._weights is None:
+            if isinstance(predicate, HasWords | HasPhrase):
+                return self._matches(predicate)
             total += float(getattr(predicate, "score", 0.0))
             return total
         return self._ranks(predicate, self._weights, total)
+
+    def _matches(self, leaf: HasWords | HasPhrase) -> Floats:
+        """The scores of a clause about words: how many words of each row match it."""
+        known = self._counted.get(leaf)
+        if known is None:
+            self._evaluator.check_time()
+            bonus = PHRASE_BONUS * len(leaf.words) if isinstance(leaf, HasPhrase) else 0
+            known = np.asarray((self._count_matches(leaf) + bonus) * leaf.score)
+            if len(self._counted) >= _RANKS_KEPT:
+                self._counted.clear()
+            self._counted[leaf] = known
+        return known
+
+    def _count_matches(self, leaf: HasWords | HasPhrase) -> Numbers:
+        evaluator = self._evaluator
+        column = evaluator.words_column(leaf.field)
+        codes = codes_of(column, leaf)
+        if codes is None:
+            return np.zeros(len(self._rows), np.int64)
+        if column.has_several:
+            texts = TextsOfRows(evaluator, leaf.field, self._count)
+            return texts.best_of_rows(texts.counts(leaf, codes))[self._rows]
+        # Where the clause matches each word stands once at least, so only what stands more often is counted.
+        counts = np.full(len(self._rows), len(leaf.words), np.int64)
+        for code in codes:
+            self._add_repeats(counts, column.repeats(code, self._count))
+        if leaf.prefix:
+            self._add_repeats(counts, repeats_in(evaluator.rows_beginning(leaf.field, leaf.words[-1])))
+        return counts
+
+    def _add_repeats(self, counts: Numbers, repeats: Repeats) -> None:
+        """Counts what stands in a row more than once. The fewer rows are looked up among the others."""
+        rows, (again, more) = self._rows, repeats
+        if not len(again) or not len(rows):
+            return
+        if len(rows) <= len(again):
+            at = again.searchsorted(rows)
+            at[at == len(again)] = 0
+            counts += np.where(again[at] == rows, more[at], 0)
+        else:
+            at = rows.searchsorted(again)
+            at[at == len(rows)] = 0
+            is_there = rows[at] == again
+            counts[at[is_there]] += more[is_there]
 
     def _ranks(self, leaf: Predicate, weights: Weights, total: Floats) -> Floats:
         """Adds the scores of the terms of one clause."""
@@ -225,15 +367,17 @@ class Scorer:
 
     def _frequencies(self, column: WordsColumn, term: Term) -> Numbers:
         """How often a term stands in each row."""
-        words, dictionary = column.snapshot(self._count), column.dictionary
         assert isinstance(term, HasWords | HasPhrase)
-        if isinstance(term, HasWords) and term.prefix:
-            return words.counts_at(column.beginning(term.words[0]))
-        codes = [code for word in term.words if (code := dictionary.code(word)) is not None]
-        if len(codes) < len(term.words):
+        codes = codes_of(column, term)
+        if codes is None:
             return np.zeros(self._count, np.int64)
-        places = column.places(codes[0]) if len(codes) == 1 else phrase_places(column, words.values, codes)
-        return words.counts_at(places)
+        if isinstance(term, HasPhrase):
+            places = self._evaluator.phrase_places(term, codes)
+        elif term.prefix:
+            places = column.beginning(term.words[0])
+        else:
+            places = self._evaluator.places_of(term.field, codes[0])
+        return column.snapshot(self._count).counts_at(places)
 
 
 # Statistics over columns: in how many rows terms stand, and how many words fields have.

@@ -5,7 +5,7 @@
     integer   an int of 64 bits, from a whole number or its digits
     float     a finite float, from a number or a text that JSON would read as one; -0 is 0
     date      milliseconds since 1970, from ISO 8601 (UTC where no zone is named), a number or its digits
-    bool      True or False, from the value or its name
+    bool      True or False, from the value or its name in any case
 
 Any other value has no canonical value: it counts for `has:` and for nothing else.
 
@@ -26,7 +26,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -164,11 +164,14 @@ def _moment_ms(text: str) -> int | None:
         return None
 
 
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
 def bool_of(value: object) -> bool | None:
     if type(value) is bool:
         return value
     if type(value) is str:
-        return {"true": True, "false": False}.get(value)
+        return _BOOLEANS.get(value.lower())
     return None
 
 
@@ -363,6 +366,11 @@ class Snapshot:
         mask[places if rows is None else rows[places]] = True
         return mask
 
+    def rows_of(self, places: NDArray[Any]) -> NDArray[Any]:
+        """The row of each of some values."""
+        rows = self.rows
+        return places if rows is None else rows[places]
+
     def counts_at(self, places: NDArray[Any]) -> Numbers:
         """How many of some places each row has."""
         rows = self.rows
@@ -460,6 +468,20 @@ class Texts(Protocol):
         ...
 
 
+class Repeats(NamedTuple):
+    """The rows in which a word stands more than once, ascending, and how much more often."""
+
+    rows: Numbers
+    more: Numbers
+
+
+def repeats_in(rows: NDArray[Any]) -> Repeats:
+    """`rows` ascend and have a row as often as it has the word."""
+    again = rows[1:][rows[1:] == rows[:-1]].astype(np.int64)
+    first = np.flatnonzero(np.append(True, again[1:] != again[:-1])) if len(again) else np.zeros(0, np.int64)
+    return Repeats(again[first], np.diff(np.append(first, len(again))))
+
+
 class Column(ABC):
     """The values of one field as numbers: typed ones as themselves, texts as codes."""
 
@@ -485,9 +507,18 @@ class TextColumn(Column):
 class WordsColumn(TextColumn):
     """A column of the words of texts."""
 
+    @property
+    @abstractmethod
+    def has_several(self) -> bool:
+        """Whether some row may have several texts."""
+
     @abstractmethod
     def places(self, code: int) -> NDArray[Any]:
         """Where a word stands among all words, ascending."""
+
+    def repeats(self, code: int, count: int) -> Repeats:
+        """Of the first rows those in which a word stands more than once."""
+        return repeats_in(self.snapshot(count).rows_of(self.places(code)))
 
     @abstractmethod
     def beginning(self, prefix: str) -> NDArray[Any]:

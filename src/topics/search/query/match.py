@@ -1,7 +1,7 @@
 """Matching: a predicate compiled to closures over the rows of its fields, for whoever has entries and no index."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from topics.schema.search_fields import SearchConfig
 from topics.search.query.field_values import Extractor, Row, find_field, flattened, unicode_word_v1
 from topics.search.query.predicates import (
+    PHRASE_BONUS,
     All,
     Any_,
     Best,
@@ -86,10 +87,11 @@ def _leaf(predicate: Predicate, place: int) -> Test:
         inside = _range_test(predicate)
         return lambda row: any(inside(value) for value in row[place] or ())
     if isinstance(predicate, HasPhrase):
-        words = predicate.words
-        return lambda row: any(has_phrase(text, words) for text in row[place] or ())
+        in_phrase = phrase_test(predicate)
+        return lambda row: any(map(in_phrase, row[place] or ()))
     assert isinstance(predicate, HasWords)
-    return _words_test(predicate, place)
+    in_text = words_test(predicate)
+    return lambda row: any(map(in_text, row[place] or ()))
 
 
 def _contains_test(part: str, place: int) -> Test:
@@ -103,17 +105,16 @@ def _contains_test(part: str, place: int) -> Test:
     return test
 
 
-def _words_test(predicate: HasWords, place: int) -> Test:
+Words = Sequence[str]
+"""The words of one text."""
+
+
+def words_test(predicate: HasWords) -> Callable[[Words], bool]:
+    """Whether one text has all words."""
     if not predicate.prefix:
-        requested = frozenset(predicate.words)
-        return lambda row: requested.issubset([word for text in row[place] or () for word in text])
+        return frozenset(predicate.words).issubset
     requested, beginning = frozenset(predicate.words[:-1]), predicate.words[-1]
-
-    def test(row: Row) -> bool:
-        words = [word for text in row[place] or () for word in text]
-        return requested.issubset(words) and any(word.startswith(beginning) for word in words)
-
-    return test
+    return lambda text: requested.issubset(text) and any(word.startswith(beginning) for word in text)
 
 
 def _range_test(predicate: Within) -> Callable[[Any], bool]:
@@ -124,10 +125,18 @@ def _range_test(predicate: Within) -> Callable[[Any], bool]:
     return (lambda value: value < high) if predicate.high_open else (lambda value: value <= high)
 
 
-def has_phrase(text: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether the words stand in the text one behind the other."""
-    first, count = words[0], len(words)
-    return any(word == first and tuple(text[at : at + count]) == words for at, word in enumerate(text))
+def phrase_test(predicate: HasPhrase) -> Callable[[Words], bool]:
+    """Whether the phrase stands in one text."""
+    return lambda text: next(phrases_in(text, predicate), None) is not None
+
+
+def phrases_in(text: Words, predicate: HasPhrase) -> Iterator[int]:
+    """Where a phrase begins in a text."""
+    words, count = predicate.words, len(predicate.words)
+    whole, last = (words[:-1], words[-1]) if predicate.prefix else (words, "")
+    for at in range(len(text) - count + 1):
+        if tuple(text[at : at + len(whole)]) == whole and text[at + count - 1].startswith(last):
+            yield at
 
 
 def compile_score(predicate: Predicate, places: dict[str, int], weights: Weights | None = None) -> Score:
@@ -140,8 +149,30 @@ def compile_score(predicate: Predicate, places: dict[str, int], weights: Weights
         return _sum_of([compile_score(part, places, weights) for part in predicate.parts])
     if weights is not None:
         return _sum_of([_term_score(term, weight, weights, places) for term, weight in weights.of(predicate)])
+    if isinstance(predicate, HasWords | HasPhrase):
+        return _words_score(predicate, places[predicate.field])
     constant = float(getattr(predicate, "score", 0.0))
     return lambda _: constant
+
+
+def _words_score(predicate: HasWords | HasPhrase, place: int) -> Score:
+    """How often the words stand in the text that has all of them and the most of them."""
+    boost, count = predicate.score, _matches_in(predicate)
+    is_phrase = isinstance(predicate, HasPhrase)
+    fits = phrase_test(predicate) if isinstance(predicate, HasPhrase) else words_test(predicate)
+    bonus = PHRASE_BONUS * len(predicate.words) if is_phrase else 0
+    return lambda row: (max([count(text) for text in row[place] or () if fits(text)], default=0) + bonus) * boost
+
+
+def _matches_in(predicate: HasWords | HasPhrase) -> Callable[[Words], int]:
+    """How many words of a text match, summed over the words of a clause."""
+    whole, beginning = (predicate.words[:-1], predicate.words[-1]) if predicate.prefix else (predicate.words, None)
+
+    def count(text: Words) -> int:
+        found = sum([text.count(word) for word in whole])
+        return found if beginning is None else found + sum([word.startswith(beginning) for word in text])
+
+    return count
 
 
 def _added(scores: list[float]) -> float:
@@ -168,10 +199,7 @@ def _term_score(term: Term, weight: float, weights: Weights, places: dict[str, i
 def frequency_of(term: Term) -> Callable[[Sequence[Sequence[str]]], int]:
     """How often a term stands in texts."""
     if isinstance(term, HasPhrase):
-        words, count = term.words, len(term.words)
-        return lambda texts: sum(
-            tuple(text[at : at + count]) == words for text in texts for at in range(len(text) - count + 1)
-        )
+        return lambda texts: sum([sum(1 for _ in phrases_in(text, term)) for text in texts])
     assert isinstance(term, HasWords)
     (requested,) = term.words
     if term.prefix:
@@ -246,10 +274,8 @@ def _places(words: list[str], clause: Clause) -> Iterable[int]:
     if isinstance(clause, Contains):
         yield from (place for place, word in enumerate(words) if clause.part in word)
     elif isinstance(clause, HasPhrase):
-        count = len(clause.words)
-        for begin in range(len(words) - count + 1):
-            if tuple(words[begin : begin + count]) == clause.words:
-                yield from range(begin, begin + count)
+        for begin in phrases_in(words, clause):
+            yield from range(begin, begin + len(clause.words))
     else:
         whole = frozenset(clause.words[:-1] if clause.prefix else clause.words)
         beginning = clause.words[-1] if clause.prefix else None

@@ -1,7 +1,9 @@
 """Predicates: a query bound to a search registry. Names have become fields, values canonical ones, words scores.
 
 A predicate is what every part answers, by a scan or by an index. The score of an entry is the sum of the scores of the
-clauses that it matches, and the best one of a clause that looks at several fields. Negated clauses have none.
+clauses that it matches, and the best one of a clause that looks at several fields. Negated clauses have none. A clause
+about words scores by how often they stand in the text of the entry that has all of them; of several such texts the best
+one counts.
 
 Query grammar: parses queries and filters from text to a tree, and prints them.
 
@@ -273,8 +275,8 @@ def is_value_word(text: str) -> bool:
     return _PLAIN_WORD.fullmatch(text) is not None
 
 
-PHRASE_WEIGHT = 3
-"""A word of a phrase counts as one that matches, and twice more for its place."""
+PHRASE_BONUS = 2
+"""What each word of a phrase counts besides its matches."""
 
 
 CONTAINS = "contains"
@@ -334,20 +336,23 @@ class Exists(Predicate, frozen=True):
 
 
 class HasWords(Predicate, frozen=True):
-    """Every word is in one of the field's texts, in any order; the last is only the beginning of one if `prefix`."""
+    """One of the field's texts has every word, in any order; the last is only the beginning of one if `prefix`."""
 
     field: str
     words: tuple[str, ...]
     prefix: bool = False
     score: float = 0.0
+    """The score of each word of the text that is one of these."""
 
 
 class HasPhrase(Predicate, frozen=True):
-    """The words stand one behind the other in one of the field's texts."""
+    """The words stand one behind the other in one of the field's texts; the last may only begin one if `prefix`."""
 
     field: str
     words: tuple[str, ...]
+    prefix: bool = False
     score: float = 0.0
+    """As of words; besides, each word of the phrase scores this `PHRASE_BONUS` times."""
 
 
 class Best(Predicate, frozen=True):
@@ -564,12 +569,13 @@ class _SearchBinder(_Binder):
         if len(words) > MAX_QUERY_WORDS:
             raise self._refusal(f"a value has more than {MAX_QUERY_WORDS} words", name)
         if not words:
-            return Nothing()
+            raise self._refusal(f"{quoted(value.text)} has no word to look for in field {quoted(name)}", name)
+        prefix = value.text.endswith("*")
         if not value.quoted:
-            return HasWords(name, words, value.text.endswith("*"), len(words) * boost)
+            return HasWords(name, words, prefix, boost)
         if not field.positions and len(words) > 1:
             raise self._refusal(f"field {quoted(name)} has no positions, which a phrase needs", name)
-        return HasPhrase(name, words, PHRASE_WEIGHT * len(words) * boost)
+        return HasPhrase(name, words, prefix, boost)
 
     def _keyword(self, field: Field, text: str) -> str:
         found: Any = canonical(field)(text)

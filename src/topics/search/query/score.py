@@ -23,7 +23,6 @@ from typing import Final
 
 from topics.search.query.field_values import shown
 from topics.search.query.predicates import (
-    PHRASE_WEIGHT,
     All,
     Any_,
     Best,
@@ -61,7 +60,7 @@ def leaf_terms(leaf: Predicate) -> tuple[Term, ...]:
     if isinstance(leaf, HasPhrase) and leaf.score:
         # One word is the same in quotes and without.
         single = len(leaf.words) == 1
-        return (HasWords(leaf.field, leaf.words) if single else HasPhrase(leaf.field, leaf.words),)
+        return ((HasWords if single else HasPhrase)(leaf.field, leaf.words, leaf.prefix),)
     if isinstance(leaf, Equals) and leaf.score:
         return (Equals(leaf.field, leaf.value),)
     if isinstance(leaf, StartsWith) and leaf.score:
@@ -76,7 +75,7 @@ def shown_term(term: Term) -> str:
     if isinstance(term, HasWords):
         return term.words[0] + "*" * term.prefix
     if isinstance(term, HasPhrase):
-        return " ".join(term.words)
+        return " ".join(term.words) + "*" * term.prefix
     if isinstance(term, Equals):
         return shown(term.value)
     return f"{term.prefix}*" if isinstance(term, StartsWith) else f"*{term.part}*"
@@ -88,11 +87,8 @@ def counts_words(term: Term) -> bool:
 
 
 def boost_of(leaf: Predicate) -> float:
-    """Scores without a ranking count words; what is left is the boost."""
-    score = float(getattr(leaf, "score", 0.0))
-    if isinstance(leaf, HasWords):
-        return score / len(leaf.words)
-    return score / (PHRASE_WEIGHT * len(leaf.words)) if isinstance(leaf, HasPhrase) else score
+    """What one match of a clause scores without a ranking."""
+    return float(getattr(leaf, "score", 0.0))
 
 
 class Statistics:

@@ -141,9 +141,9 @@ def parse_sort(items: Sequence[str], config: SearchConfig, has_text: bool, what:
         if direction not in ("", "asc", "desc"):
             raise InvalidRequestError(f"{what}: {quoted(item)} is neither ascending nor descending", field=what)
         name = given if given in (SCORE, OFFSET) else _sortable(given, config, what)
-        if any(key.name == name for key in keys):
-            raise InvalidRequestError(f"{what}: {quoted(name)} stands there twice", field=what)
-        keys.append(Key(name, direction == "asc"))
+        if all(key.name != name for key in keys):
+            # Entries that are equal by a key are equal by the same key again.
+            keys.append(Key(name, direction == "asc"))
     if all(key.name != OFFSET for key in keys):
         keys.append(Key(OFFSET))
     return Sort(tuple(keys))
