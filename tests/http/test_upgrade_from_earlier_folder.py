@@ -49,6 +49,8 @@ VOLATILE = {
     "performance",
     "took_ms",
 }
+CHANGED = {"/v1/stream/notes/fork/_details": {"etag", "pending_bytes", "total_size_bytes", "wal_bytes"}}
+"""Fields that later releases answer otherwise on purpose: sizes of streams of bytes no longer count base64 and meta."""
 HEADERS = {"cache-control", "content-type", "etag", "location"}
 
 
@@ -66,7 +68,7 @@ def tidied(value: Any, unlike: set[str]) -> Any:
 def ask(client: httpx.Client, request: dict[str, Any]) -> dict[str, Any]:
     """Sends one request of the file and returns the answer in the form of the file."""
     content = request["body"].encode() if "body" in request else None
-    unlike = VOLATILE.union(request.get("unlike", ()))
+    unlike = VOLATILE.union(request.get("unlike", ()), CHANGED.get(request["path"], ()))
     answer = client.request(request["method"], request["path"], content=content, headers=request.get("headers"))
     headers = {
         name: text
@@ -92,7 +94,7 @@ def check(url: str, expected: list[dict[str, Any]]) -> None:
                 if not is_partial(answer):
                     break
                 answer = ask(client, one["request"])
-            assert answer == one["answer"], name_of(one["request"])
+            assert answer == tidied(one["answer"], CHANGED.get(one["request"]["path"], set())), name_of(one["request"])
 
 
 def is_partial(answer: dict[str, Any]) -> bool:

@@ -146,6 +146,16 @@ def bytes_record(body: bytes, content_type: str, key: str | None) -> Record:
     return Record(b'"%b"' % b64encode(body), key, None, _meta(content_type))
 
 
+def content_size(stored_bytes: int, end: bytes) -> int:
+    """The bytes of an entry that is stored as base64. `end` is the end of its data, with the quote."""
+    return (stored_bytes - 2) // 4 * 3 - end[-3:-1].count(b"=")
+
+
+def wrapping_bytes(content_type: str) -> int:
+    """What is stored of each entry of bytes besides its base64: the meta and two quotes."""
+    return len(_meta(content_type)) + 2
+
+
 class Entry:
     """One stored entry, read in parts, so that only the requested part of a large one is decoded."""
 
@@ -163,7 +173,7 @@ class Entry:
                 self._base64 = False
         self.size = len(data)
         if self._base64:
-            self.size = (len(data) - 2) // 4 * 3 - bytes(data[-3:-1]).count(b"=")
+            self.size = content_size(len(data), bytes(data[-3:]))
 
     def part(self, begin: int, end: int) -> bytes:
         """The bytes from one position up to another."""

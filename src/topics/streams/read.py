@@ -19,8 +19,8 @@ from topics.model.records import TRAIT_TAGS
 from topics.model.seq_ranges import Tombstone
 from topics.schema.documents import MAX_BUILT_OPS, MAX_PROMOTION_STEPS, PORTION_STEPS
 from topics.schema.registry import Promoter
-from topics.streams.entry_encoding import Entry
-from topics.streams.stream_state import Position
+from topics.streams.entry_encoding import META_BEGIN, Entry, content_size, is_json, wrapping_bytes
+from topics.streams.stream_state import JSON_TYPE, Position, stream_of
 from topics.wire.record_slicing import View, data_parts, data_span, end_that_fits, meta_of, tag_texts
 
 CHUNK_RECORDS = 1_000
@@ -342,3 +342,66 @@ class _Cut:
                 self._remaining = 0
                 return index
         return hi
+
+
+# Sizes of streams: the bytes that a reader gets of all entries. JSON is stored as it was sent, and its size is counted
+# when it is written. Bytes are stored as base64, whose padding only the text tells.
+
+_SIZED_ENTRIES = 8_192
+_SIZED_TEXT = 1024 * 1024
+"""So many of the newest entries, and bytes of segments, are looked at for one answer; older ones are estimated."""
+
+
+class ContentSizes:
+    """The bytes of the live entries of a stream as readers get them: without keys, meta and base64."""
+
+    def __init__(self, topic: Topic, reader: RunReader) -> None:
+        state = stream_of(topic)
+        content_type = JSON_TYPE if state is None else state.content_type
+        if is_json(content_type):
+            self.pending = sum([block.live_bytes for block in topic.tail])
+            self.total = topic.live_bytes
+            return
+        self._topic = topic
+        self._reader = reader
+        self._wrapping = wrapping_bytes(content_type)
+        self._entries, self._text = _SIZED_ENTRIES, _SIZED_TEXT
+        self._padding, self._counted = 0, 0
+        self.pending = sum([self._size(block) for block in reversed(topic.tail)])
+        self.total = self.pending + sum([self._size(segment) for segment in reversed(topic.segments)])
+
+    def _size(self, run: Run) -> int:
+        on_disk, is_cold = 0, False
+        if isinstance(run, Segment) and run.blocks is None:
+            on_disk, is_cold = run.text_bytes, bool(run.cold)
+        if run.live <= self._entries and on_disk <= self._text and not is_cold:
+            try:
+                size = self._count(run)
+            except (SegmentDamaged, RetryLaterError):
+                return self._estimate(run)
+            self._entries -= run.live
+            self._text -= on_disk
+            return size
+        return self._estimate(run)
+
+    def _count(self, run: Run) -> int:
+        size, reader, topic_id = 0, self._reader, self._topic.id
+        first = max(self._topic.earliest - run.first_seq, 0)
+        for lo, hi in live_ranges(reader.flags(topic_id, run), first, run.count):
+            for view, view_lo, view_hi, _ in reader.views(topic_id, run, lo, hi):
+                for index in range(view_lo, view_hi):
+                    begin, end = data_span(view, index)
+                    if not meta_of(view, index).startswith(META_BEGIN):
+                        # It was written through /v0.
+                        size += end - begin
+                        continue
+                    content = content_size(end - begin, bytes(view.text[end - 3 : end]))
+                    size += content
+                    self._counted += 1
+                    self._padding += (end - begin - 2) // 4 * 3 - content
+        return size
+
+    def _estimate(self, run: Run) -> int:
+        """By the padding of the entries that were counted; one byte an entry if there are none."""
+        padding = self._padding * run.live // self._counted if self._counted else run.live
+        return max((run.live_bytes - run.live * self._wrapping) * 3 // 4 - padding, 0)

@@ -169,6 +169,22 @@ def test_a_metrics_stream_asks_for_blocks_of_metrics(http: httpx.Client, path: s
     assert [one["family"] for one in families] == ["col", "fts", "agg", "mblk"]
 
 
+def test_sizes_of_bytes_are_those_that_readers_get(http: httpx.Client, path: str) -> None:
+    create(http, path, "text/plain", b"abc")
+    sizes = ("total_size_bytes", "pending_bytes", "wal_bytes")
+    stream = http.get(f"{path}/_details").json()["stream"]
+    assert [stream[name] for name in sizes] == ["3", "3", "3"]
+    for size in range(1, 60):
+        append(http, path, b"x" * size, stream_key="k" * (size % 5) or "k")
+    until("1", lambda: str(http.get(f"{path}/_details").json()["stream"]["segment_count"]))
+    details = http.get(f"{path}/_details").json()
+    assert details["stream"]["total_size_bytes"] == str(len(http.get(path).content)) == str(3 + 59 * 30)
+    assert details["stream"]["wal_bytes"] == details["stream"]["pending_bytes"]
+    create(http, f"{path}-json", "application/json")
+    append(http, f"{path}-json", b'[{"a":1}]', "application/json", stream_key="key")
+    assert http.get(f"{path}-json/_details").json()["stream"]["total_size_bytes"] == "7"
+
+
 def test_sizes_are_reported(http: httpx.Client, path: str) -> None:
     create(http, path, "application/json")
     append(http, path, b'["abc"]', "application/json")

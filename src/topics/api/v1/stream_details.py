@@ -31,6 +31,7 @@ from topics.schema.search_fields import SearchConfig
 from topics.search.service.index_file_cache import Coverage, HeldUp, IndexCoverage, IndexType
 from topics.streams.contracts import ContractDone
 from topics.streams.lifecycle import ListedInfo, describe
+from topics.streams.read import ContentSizes
 from topics.streams.stream_state import contract_of, stream_of
 from topics.streams.streams import Streams
 from topics.system.fair_scheduler import Task
@@ -329,8 +330,9 @@ _INDEX_FAMILIES: tuple[IndexType, ...] = ("routing", "lexicon", "companions")
 
 def stream_details(topic: Topic, streams: Streams) -> dict[str, Any]:
     contract, coverage = contract_of(topic), streams.coverage
+    sizes = ContentSizes(topic, streams.engine.reader)
     return {
-        "stream": _summary(topic),
+        "stream": _summary(topic, sizes),
         "profile": msgspec.Raw(profile_json(contract.profile)),
         "schema": msgspec.Raw(registry_json(contract.registry, topic.name)),
         "index_status": index_status(topic, coverage),
@@ -348,11 +350,11 @@ def tail_text_bytes(topic: Topic) -> int:
     return topic.tail_bytes - ROW_BYTES * topic.tail_count
 
 
-def _summary(topic: Topic) -> dict[str, Any]:
+def _summary(topic: Topic, sizes: ContentSizes) -> dict[str, Any]:
     info, state, segments = describe(topic), stream_of(topic), topic.segments
     sealed = str(segments[-1].last_seq - 1 if segments else -1)
     written = write_time(topic.last_write_ts or topic.created_ts)
-    pending_rows, pending_bytes = str(topic.tail_count), str(sum([block.payload_bytes for block in topic.tail]))
+    pending_rows, pending_bytes = str(topic.tail_count), str(sizes.pending)
     return {
         "name": topic.name,
         "content_type": info.content_type,
@@ -371,7 +373,7 @@ def _summary(topic: Topic) -> dict[str, Any]:
         "uploaded_segment_count": len(segments),
         "pending_rows": pending_rows,
         "pending_bytes": pending_bytes,
-        "total_size_bytes": str(topic.live_bytes),
+        "total_size_bytes": str(sizes.total),
         "wal_rows": pending_rows,
         "wal_bytes": pending_bytes,
         "last_append_at": written,
