@@ -226,6 +226,8 @@ class Appender:
         core = self._core
         if core.quiet or core.metered or self._admission.refusing or self._sealing.failures > 0:
             return True
+        if core.held_sources and topic in core.held_sources:
+            return True
         return core.memory.pressed and core.memory.is_tight(topic)
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone, prepared: object = None) -> None:
@@ -279,6 +281,8 @@ class Appender:
         if rules.rejects or core.metered:
             path.check_fits(topic, batch.records)
         key = batch.idempotency_key
+        if core.held_sources and topic in core.held_sources:
+            raise ThrottledError.over_cap("max_fanout_bytes_per_key", core.limits.max_fanout_bytes_per_key)
         if core.memory.pressed and (key is not None or batch.delay_ms or not rules.logged):
             size = memory_of(len(batch.records), payload_bytes(batch.records)) if not rules.logged else 0
             core.memory.check(topic, size + (KEY_BYTES if key is not None else 0))

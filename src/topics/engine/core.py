@@ -191,6 +191,8 @@ class EngineCore(EngineEvents):
         """Removes the routers of a deleted topic and returns their names, sorted; `routers` sets it."""
         # Quiet while no seqs are given out, not yet or not any more: a snapshot says so (`engine.recovery`).
         self.closed, self.quiet = False, True
+        self.held_sources: set[Topic] = set()
+        """Topics that take no appends until their routers have made most copies of what they have (`routers.pump`)."""
 
     # Topics
 

@@ -196,6 +196,10 @@ class Quotas:
             if name.startswith(tenant.prefixes) and sum(one.startswith(tenant.prefixes) for one in routers) >= most:
                 raise ThrottledError.over_cap("max_routers_per_key", most)
 
+    def tenants_of(self, name: str) -> list[Tenant]:
+        """The tenants under whose prefixes a name lies."""
+        return [tenant for tenant in self._tenants if name.startswith(tenant.prefixes)]
+
     def check_bytes(self, name: str, size: int) -> None:
         """Raises ThrottledError unless so many bytes may be added to a topic; otherwise they count from now on."""
         most = self._limits.max_bytes_per_key

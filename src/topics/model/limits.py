@@ -57,6 +57,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_memory_bytes_per_key: int = 192 * MIB
     """The same under the prefixes of one key; 0 is unlimited. Half of all there may be."""
 
+    max_fanout_bytes: int = 48 * MIB
+    """Bytes of copies a second, of sources with many routers (`routers.pump`); 0 is unlimited."""
+    max_fanout_bytes_per_key: int = 32 * MIB
+    """The same for sources under the prefixes of one key; 0 is unlimited."""
+
     max_batch_records: int = 10_000
     max_record_bytes: int = MIB
     """`data` and `meta` of one record together, as they were sent."""

@@ -280,6 +280,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_memory_bytes_per_key: Annotated[int, _number("The same under the prefixes of one key; 0 is no limit.")] = (
         _LIMITS.max_memory_bytes_per_key
     )
+    max_fanout_bytes: Annotated[
+        int, _number("Most bytes a second that routers copy from topics with more than 8 routers; 0 is no limit.")
+    ] = _LIMITS.max_fanout_bytes
+    max_fanout_bytes_per_key: Annotated[
+        int, _number("The same for topics under the prefixes of one key; 0 is no limit.")
+    ] = _LIMITS.max_fanout_bytes_per_key
     max_batch_records: Annotated[int, _number("Most records of one append.", 1)] = _LIMITS.max_batch_records
     max_record_bytes: Annotated[int, _number("Most bytes of one record.", 1)] = _LIMITS.max_record_bytes
     awake_us: Annotated[

@@ -19,6 +19,7 @@ What holds a router up, and what lets it go on:
 | the next record is not what the destination's schema demands | the schema changes, or somebody deletes the record |
 | too much is on its way to the destination's shard | another forward is published, or the next second |
 | the server is at its quota, or under pressure, or the source cannot be read | the next second, or one after it |
+| the copies of sources with many routers have used up their budget | the next second |
 | the destination's shard is read-only | the next start |
 """
 
@@ -93,11 +94,75 @@ _COST_A_TICK = 64
 """Forwards in one tick of the loop; a pass over many records counts for more than one."""
 _COST_OF_MORE = 0.25
 """Relative cost of forwarding the same records to another destination."""
+_COST_OF_WAITING = 0.02
 _RECORDS_A_COST = 64
 _HELD_BYTES_MAX = 32 * 1024 * 1024
 """Records kept at hand for routers although the caps of their topics would let them go."""
 
 _log = logging.getLogger(__name__)
+
+
+# The fan-out budget: copies of sources with many routers.
+#
+# One append becomes as many copies as its source has routers, in memory at once and on disk when the destinations are
+# sealed. So copies of such sources have a budget of bytes a second, for each key and for the server. Routers beyond it
+# wait for the next second, and a source whose copies that are still to be made are many takes no appends until they are
+# fewer. Nobody else waits: the budget is less than what sealing writes in a second.
+
+FANOUT_ROUTERS = 8
+"""A source with more routers counts."""
+FANOUT_BACKLOG_BYTES = 64 * 1024 * 1024
+"""Copies to be made at which the source of them takes no more appends, until half of them are made."""
+
+
+Owner = tuple[str, ...]
+"""The prefixes of a tenant; empty for all topics of none."""
+_PASS_RECORDS = 1024
+
+
+class FanoutBudget:
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._second = 0
+        self._spent: dict[Owner, int] = {}
+        self._total = 0
+
+    def allows(self, router: Router) -> bool:
+        """Whether a router may make copies now; they are counted. If not, its source may be held back as well."""
+        core, source, part = self._core, router.source, part_of(router.source)
+        if part is None or len(part.routers) <= FANOUT_ROUTERS:
+            return True
+        second = core.steady() // 1000
+        if second != self._second:
+            self._second, self._total = second, 0
+            self._spent.clear()
+        most, each = core.limits.max_fanout_bytes, core.limits.max_fanout_bytes_per_key
+        owners: list[Owner] = [tenant.prefixes for tenant in core.quotas.tenants_of(source.name)] or [()]
+        late = source.head - router.cursor
+        if (not most or self._total < most) and not (each and any([self._spent.get(one, 0) >= each for one in owners])):
+            size = _record_bytes(source) * min(late, _PASS_RECORDS)
+            self._total += size
+            for owner in owners:
+                self._spent[owner] = self._spent.get(owner, 0) + size
+            return True
+        if late * _record_bytes(source) * len(part.routers) > FANOUT_BACKLOG_BYTES:
+            core.held_sources.add(source)
+        return False
+
+    def release(self) -> None:
+        """Sources whose routers have nearly caught up take appends again."""
+        held = self._core.held_sources
+        for source in list(held):
+            part = part_of(source)
+            routers = part.routers.values() if part is not None and self._core.exists(source) else ()
+            late = sum([max(source.head - router.cursor, 0) for router in routers])
+            if late * _record_bytes(source) <= FANOUT_BACKLOG_BYTES // 2:
+                held.discard(source)
+
+
+def _record_bytes(topic: Topic) -> int:
+    """The mean size of a topic's records."""
+    return topic.live_bytes // max(topic.live_count, 1) + 1
 
 
 class Pump:
@@ -120,6 +185,7 @@ class Pump:
         """Those for whose shard too much is on its way already."""
         self.stuck: set[Router] = set()
         """Held up by something that says nothing when it is over."""
+        self._fanout = FanoutBudget(core)
         self.cost_a_tick: float = float("inf")
         """On the caller's stack everything is done at once."""
 
@@ -186,6 +252,8 @@ class Pump:
         for router in stuck:
             self._line_up(router)
         self._schedule()
+        if self._core.held_sources:
+            self._fanout.release()
 
     # A tick
 
@@ -198,6 +266,10 @@ class Pump:
                 while due and cost < limit:
                     router = due.popleft()
                     router.due = False
+                    if router.cursor < router.source.head and not self._fanout.allows(router):
+                        self.stuck.add(router)
+                        cost += _COST_OF_WAITING
+                        continue
                     cost += _COST_OF_MORE if goes_along(router) else self._try_alone(router)
                 # On the caller's stack this makes routers due again.
                 self._send()
@@ -224,7 +296,7 @@ class Pump:
             for level in self._registry.levels(late):
                 behind = [router for router in level if router.cursor < router.source.head]
                 for router in behind:
-                    if cost < _COST_A_TICK and self._may_be_tried(router):
+                    if cost < _COST_A_TICK and self._may_be_tried(router) and self._fanout.allows(router):
                         cost += self._try(router)
                 self._send()
                 # Also for those whose forward was on its way before: it may only wait for the end of the tick.

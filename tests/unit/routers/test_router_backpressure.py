@@ -1,8 +1,13 @@
 """Routers under pressure: they are the first to wait, and they lose nothing by it."""
 
-from tests.unit.conftest import append, put, values
+import pytest
+
+from tests.unit.conftest import append, drop, open_engine, put, topic, values
 from tests.unit.routers.conftest import route
 from topics.engine.engine import Engine
+from topics.model.errors import ThrottledError
+from topics.model.limits import Limits
+from topics.routers import pump
 from topics.testing import ManualClock
 
 
@@ -53,3 +58,87 @@ def test_housekeeping_lets_routers_go_on_when_the_pressure_is_gone(engine: Engin
     defer(engine, False)
     engine.housekeeper.tick()
     assert values(engine, "b") == [1]
+
+
+# The fan-out budget.
+
+
+def fanned_out(clock: ManualClock, routers: int, **limits: int) -> Engine:
+    engine = open_engine(clock=clock, limits=Limits(**limits))  # type: ignore[arg-type]
+    engine.core.quotas.set_tenants([("a:",), ("b:",)])
+    for source in ("a:source", "b:source"):
+        put(engine, source)
+        for number in range(routers):
+            route(engine, source, f"{source}:{number}")
+    return engine
+
+
+def copied(engine: Engine, source: str) -> int:
+    return sum([topic(engine, f"{source}:{number}").head for number in range(20)])
+
+
+def seconds(engine: Engine, clock: ManualClock, count: int) -> None:
+    for _ in range(count):
+        clock.advance(1_000)
+        engine.housekeeper.tick()
+
+
+def test_copies_of_a_source_with_many_routers_have_a_budget_a_second() -> None:
+    clock = ManualClock()
+    engine = fanned_out(clock, 20, max_fanout_bytes=0, max_fanout_bytes_per_key=5_000)
+    append(engine, "a:source", "x" * 1_000)
+    append(engine, "b:source", "x" * 1_000)
+    assert [copied(engine, name) for name in ("a:source", "b:source")] == [5, 5], "one key takes nothing of another"
+    seconds(engine, clock, 1)
+    assert copied(engine, "a:source") == 10
+    seconds(engine, clock, 3)
+    assert copied(engine, "a:source") == 20
+
+
+def test_the_server_has_a_fan_out_budget_for_all_keys() -> None:
+    clock = ManualClock()
+    engine = fanned_out(clock, 20, max_fanout_bytes=5_000, max_fanout_bytes_per_key=0)
+    append(engine, "a:source", "x" * 1_000)
+    append(engine, "b:source", "x" * 1_000)
+    assert copied(engine, "a:source") + copied(engine, "b:source") == 5
+    seconds(engine, clock, 10)
+    assert copied(engine, "a:source") + copied(engine, "b:source") == 40
+
+
+def test_a_source_with_few_routers_has_no_budget() -> None:
+    engine = fanned_out(ManualClock(), 8, max_fanout_bytes=1_000, max_fanout_bytes_per_key=1_000)
+    for _ in range(10):
+        append(engine, "a:source", "x" * 1_000)
+    assert [topic(engine, f"a:source:{number}").head for number in range(8)] == [10] * 8
+
+
+def test_the_writer_of_a_source_with_many_copies_to_be_made_waits_and_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pump, "FANOUT_BACKLOG_BYTES", 30_000)
+    clock = ManualClock()
+    engine = fanned_out(clock, 20, max_fanout_bytes=0, max_fanout_bytes_per_key=5_000)
+    append(engine, "a:source", "x" * 1_000)
+    append(engine, "a:source", "x" * 1_000)
+    with pytest.raises(ThrottledError) as refused:
+        append(engine, "a:source", "x" * 1_000)
+    assert refused.value.detail["limit"] == "max_fanout_bytes_per_key"
+    append(engine, "b:source", "x")
+    append(engine, "a:other", "x")
+    seconds(engine, clock, 10)
+    append(engine, "a:source", "x")
+    seconds(engine, clock, 10)
+    assert copied(engine, "a:source") == 60
+
+
+def test_a_source_that_is_deleted_while_it_is_held_back_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pump, "FANOUT_BACKLOG_BYTES", 30_000)
+    clock = ManualClock()
+    engine = fanned_out(clock, 20, max_fanout_bytes=0, max_fanout_bytes_per_key=5_000)
+    append(engine, "a:source", "x" * 1_000)
+    append(engine, "a:source", "x" * 1_000)
+    assert engine.core.held_sources
+    drop(engine, "a:source")
+    seconds(engine, clock, 1)
+    assert not engine.core.held_sources
+    append(engine, "a:source", "x")
