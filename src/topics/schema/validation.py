@@ -121,8 +121,10 @@ MAX_EXTREME_NUMBERS: Final = 500
 """`multipleOf` takes 50 microseconds for a number of 300 digits."""
 MAX_COMPARED_NUMBERS: Final = 40_000
 """Comparisons of a number that has a fraction with a number of an enum: a microsecond each."""
-_extreme_numbers = re.compile(rb"[0-9][eE][+-]?[0-9]{2}|[0-9]{24}|\.[0-9]{20}").findall
-_fractions = re.compile(rb"[0-9][.eE][0-9+-]").findall
+_NUMBER = rb'(?:":|[\[,])\s*-?[0-9]'
+"""The begin of a number in a JSON text: behind a member's name, or in an array. Digits within texts do not count."""
+_extreme_numbers = re.compile(_NUMBER + rb"(?:[0-9.]*[eE][+-]?[0-9]{2}|[0-9]{24}|[0-9]*\.[0-9]{20})").findall
+_fractions = re.compile(_NUMBER + rb"[0-9]*[.eE]").findall
 _LOOKED_AT_ONCE: Final = 5_000
 
 
@@ -436,14 +438,15 @@ class EntryValidator:
     def _check_numbers(self, raws: Sequence[bytes | memoryview]) -> None:
         """Refuse entries whose numbers take too long: the validator computes with fractions of any size."""
         if self._multiples:
-            extreme = sum([len(_extreme_numbers(raw)) for raw in raws])
+            extreme = max([len(_extreme_numbers(raw)) for raw in raws], default=0)
             if extreme > MAX_EXTREME_NUMBERS:
                 what = "numbers of more than 20 digits or with an exponent over 9"
-                raise _too_many_numbers("multipleOf", what, len(raws), MAX_EXTREME_NUMBERS)
+                raise _too_many_numbers("multipleOf", what, MAX_EXTREME_NUMBERS)
         if self._named_numbers:
-            fractions, most = sum([len(_fractions(raw)) for raw in raws]), MAX_COMPARED_NUMBERS // self._named_numbers
+            fractions = max([len(_fractions(raw)) for raw in raws], default=0)
+            most = MAX_COMPARED_NUMBERS // self._named_numbers
             if fractions > most:
-                raise _too_many_numbers("numbers in enum", "numbers with a fraction or an exponent", len(raws), most)
+                raise _too_many_numbers("numbers in enum", "numbers with a fraction or an exponent", most)
 
     def is_valid(self, value: Any) -> bool:
         return self._judge().is_valid(value)
@@ -491,11 +494,8 @@ class EntryValidator:
         raise AssertionError("an entry that is not valid has no error")
 
 
-def _too_many_numbers(keyword: str, what: str, records: int, most: int) -> InvalidRequestError:
-    told = f"entries whose schema has {keyword} come with at most {most} {what} at a time"
-    if records > 1:
-        return BatchTooLargeError(told, records=records, max=most)
-    return RecordTooLargeError(told, max=most)
+def _too_many_numbers(keyword: str, what: str, most: int) -> InvalidRequestError:
+    return RecordTooLargeError(f"an entry whose schema has {keyword} has at most {most} {what}", max=most)
 
 
 def _nodes_in(value: Any, most: int) -> int:

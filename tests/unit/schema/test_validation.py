@@ -210,6 +210,12 @@ def test_usual_numbers_are_not_bounded() -> None:
     EntryValidator(schema).check([values], [json.dumps(values).encode()])
 
 
+def test_digits_within_texts_are_no_numbers() -> None:
+    schema = {"properties": {"n": {"multipleOf": 0.01}, "k": {"enum": list(range(2_000))}}}
+    entry = {"n": 1.5, "k": 7, "t": ["2026-01-02T03:04:05.678Z", "3e12" * 16, "1" * 40] * 20}
+    EntryValidator(schema).check([entry], [json.dumps(entry).encode()])
+
+
 def test_a_single_entry_that_would_take_too_long_is_refused() -> None:
     """Nothing can interrupt the validation of an entry."""
     schema = {"allOf": [{"pattern": f"^[ab]*$|{number}"} for number in range(99)]}
