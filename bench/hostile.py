@@ -180,7 +180,7 @@ def _copying_lens(server: Server, place: str) -> Act:
         ops += [{"op": "plunge", "from": "/m0", "host": f"/{name}", "name": "a", "removeFromSource": False}]
         ops += [{"op": "copy", "from": f"/{name}", "to": "/m0"}]
         ops += [{"op": "plunge", "from": f"/{name}", "host": "/m0", "name": "b", "removeFromSource": False}]
-    wide = {"type": "object", "required": ["m0"], "properties": dict.fromkeys(names, {"type": "object"})}
+    wide = {"type": "object", "required": ["m0"], "properties": {name: {"type": "object"} for name in names}}
     server.ask("POST", f"{path}/_schema", {"schema": wide, "lens": _lens(place, 1, ops)})
     return lambda: server.made("GET", f"{path}?offset=-1")
 
