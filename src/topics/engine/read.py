@@ -316,18 +316,26 @@ def _read_run(
     window, taken, stop = _window(live_ranges(reader.flags(plan.topic_id, run), lo, hi), requested, hi)
     kept = size = 0
     request = plan.request
+    tags = request.include_tags or not run.traits & TRAIT_TAGS
+    meta = request.include_meta or not run.traits & TRAIT_META
+    suffixes = plan.suffixes if has_nodes(run) else ()
+    as_stored = tags and meta and request.include_data and not suffixes
     for begin, end in window:
-        for view, view_lo, view_hi, offset in reader.views(plan.topic_id, run, begin, end):
+        for view, view_lo, view_hi, offset in reader.views(plan.topic_id, run, begin, end, window_bytes=room - size):
+            if as_stored and view_hi - view_lo == view.count and len(view.text) <= room - size:
+                # The usual case: all of what was read.
+                pieces.append(view.text)
+                kept += view_hi
+                size += len(view.text) + 1
+                continue
             ranges: list[Range] = [(view_lo, view_hi)]
-            if plan.suffixes and has_nodes(run):
-                ranges = without_nodes(view, ranges, plan.suffixes)
+            if suffixes:
+                ranges = without_nodes(view, ranges, suffixes)
             for from_index, to_index in ranges:
                 fit = end_that_fits(view, from_index, to_index, room - size)
                 if fit == from_index and first and not kept:
                     fit += 1
                 if fit > from_index:
-                    tags = request.include_tags or not run.traits & TRAIT_TAGS
-                    meta = request.include_meta or not run.traits & TRAIT_META
                     pieces += project(view, [(from_index, fit)], tags, meta, request.include_data)
                     kept += fit - from_index
                     size += view.start(fit) - view.start(from_index)

@@ -18,13 +18,14 @@ from typing import Any, Protocol
 from topics.engine.idempotency import KeyMemory
 from topics.log.frame import BlockParts, Keys, encode_block_head
 from topics.log.segment import DELETED
-from topics.log.segment_files import SegmentDamaged, SegmentKey, SegmentStore
+from topics.log.segment_files import OpenSegment, SegmentDamaged, SegmentKey, SegmentStore
 from topics.log.snapshot_files import SegmentState
 from topics.model.records import ROW_BYTES, TRAIT_NODES, TRAIT_TAGS, Record, words
 from topics.model.seq_ranges import LostRange
 from topics.model.topic_config import Discard, TopicConfig
 from topics.wire.record_slicing import Range, View, payload_sizes
 
+_WINDOW_BYTES = 1024 * 1024
 _DELETED = bytes((DELETED,))
 _FLAGS = attrgetter("flags")
 _LIVE = attrgetter("live")
@@ -190,11 +191,12 @@ class RunReader:
         return run.flags
 
     def views(
-        self, topic_id: int, run: Run, lo: int, hi: int, check: bool = True
+        self, topic_id: int, run: Run, lo: int, hi: int, check: bool = True, window_bytes: int = _WINDOW_BYTES
     ) -> Iterator[tuple[View, int, int, int]]:
         """The views that cover records lo up to hi, each with its own lo and hi and the run index of its record 0.
 
-        Without `check` only the rows may be used: the text behind them has not been looked at.
+        A sealed segment is read from its file when its view is asked for, `window_bytes` of text at a time or one
+        record. Without `check` only the rows may be used: nothing of the text is read.
         """
         # Looked at once: while another thread reads, the sealer may take the blocks away at any moment.
         blocks = None if isinstance(run, Block) else run.blocks
@@ -202,26 +204,33 @@ class RunReader:
             yield run.view, lo, hi, 0
         elif blocks is None:
             key = SegmentKey(topic_id, run.first_seq, run.cold)
-            view = self._checked(key, lo, hi) if check else self.store.rows(key, run.text_bytes)
-            yield view, lo, hi, 0
+            if not check:
+                yield self.store.rows(key, run.text_bytes), lo, hi, 0
+                return
+            opened = self.open(topic_id, run)
+            while lo < hi:
+                try:
+                    view = opened.window(lo, hi, window_bytes)
+                except SegmentDamaged:
+                    # It may only be a copy that is wrong.
+                    again = self.store.reopen(key)
+                    if again is None:
+                        raise
+                    view = again.window(lo, hi, window_bytes)
+                yield view, 0, view.count, lo
+                lo += view.count
         else:
             for block in blocks:
                 offset = block.first_seq - run.first_seq
                 if offset < hi and lo < offset + block.count:
                     yield block.view, max(lo - offset, 0), min(hi - offset, block.count), offset
 
-    def _checked(self, key: SegmentKey, lo: int, hi: int) -> View:
-        opened = self.store.open(key)
-        try:
-            opened.check(lo, hi)
-        except SegmentDamaged:
-            # It may only be a copy that is wrong.
-            again = self.store.reopen(key)
-            if again is None:
-                raise
-            opened = again
-            opened.check(lo, hi)
-        return opened.view
+    def open(self, topic_id: int, segment: Segment) -> OpenSegment:
+        """The files of a segment whose blocks are gone, proven to be those that the topic's state names."""
+        opened = self.store.open(SegmentKey(topic_id, segment.first_seq, segment.cold))
+        if opened.count != segment.count or opened.text_bytes != segment.text_bytes:
+            raise SegmentDamaged(opened.path, "it is another segment than the topic's state names", 0, -1)
+        return opened
 
     def payload_bytes(self, topic_id: int, run: Run, ranges: Iterable[Range]) -> int:
         """The bytes of the records in some ranges, as caps count them."""

@@ -38,7 +38,7 @@ from topics.engine.features import Features
 from topics.engine.quotas import KeptMemory
 from topics.engine.retention import Retention
 from topics.engine.topic import Block, RunReader, Topic
-from topics.log.frame import Frame, FrameKind, decode_block, read_body
+from topics.log.frame import Frame, decode_block
 from topics.log.snapshot_files import (
     CLASSES,
     Directory,
@@ -151,9 +151,6 @@ class SnapshotPlaces:
 # So a page is looked up as a whole: all ids, then all places, then the frames. Only a loop as short as that of `map`
 # lets the processor wait for several at once.
 
-_TOPIC = FrameKind.TOPIC
-"""Looking up a member of an enum takes longer than comparing it."""
-
 
 def read_peeks(places: SnapshotPlaces, ids: Sequence[int | None]) -> list[TopicPeek | None]:
     """The topics of these ids; None where there is none, or where it is resident. Raises DamageError."""
@@ -164,9 +161,8 @@ def read_peeks(places: SnapshotPlaces, ids: Sequence[int | None]) -> list[TopicP
             found.append(None)
             continue
         try:
-            # Taken apart here: a call for each part would cost as much as the decoding.
-            view, offset = files[place >> FILE_SHIFT].view, place >> SIZE_BITS & OFFSET_MASK
-            peek = decode_peek(read_body(view, offset, _TOPIC))
+            body = files[place >> FILE_SHIFT].state_body(place >> SIZE_BITS & OFFSET_MASK, place & _SIZE_MASK)
+            peek = decode_peek(body)
             if peek.topic_id != topic_id:
                 raise ValueError(f"topic {peek.topic_id} is where topic {topic_id} should be")
         except ValueError as error:

@@ -21,6 +21,8 @@ from topics.model.errors import DiskFullError, RetryLaterError, SystemBusyError
 
 BytesLike = bytes | bytearray | memoryview
 
+_SECTOR_BYTES = 4096
+
 
 class File(Protocol):
     """An open file, addressed by position; there is no cursor to share."""
@@ -51,10 +53,24 @@ class File(Protocol):
         ...
 
     def map(self) -> memoryview:
-        """A read-only view of the whole file as it is now. An empty file maps to empty bytes."""
+        """A read-only view of the whole file as it is now. An empty file maps to empty bytes.
+
+        The file is read through first, so that a sector that cannot be read is an OSError here and does not kill the
+        process later. For files that are looked at once, at a start or by a tool; what is served from for as long as
+        the server runs is read by `read_at`.
+        """
         ...
 
     def close(self) -> None: ...
+
+
+class UnreadableError(OSError):
+    """The disk cannot read a part of a file; `begin` and `end` are its bytes, in whole sectors."""
+
+    def __init__(self, cause: OSError, begin: int, end: int) -> None:
+        super().__init__(cause.errno, cause.strerror)
+        self.begin = begin
+        self.end = end
 
 
 KEEPS_DELETES = "that keeps deletes for an archive"
@@ -111,6 +127,36 @@ def map_file(fs: FileSystem, path: str) -> memoryview:
         return file.map()
     finally:
         file.close()
+
+
+UNREADABLE_BYTE = 0xEE
+"""What `map_damaged` has in place of bytes that cannot be read: neither zeros, which may end a log, nor a checksum."""
+
+
+def map_damaged(fs: FileSystem, path: str) -> memoryview:
+    """A view of a whole file for tools that mend it; what cannot be read is filled with `UNREADABLE_BYTE`."""
+    file = fs.open(path)
+    try:
+        try:
+            return file.map()
+        except UnreadableError:
+            return memoryview(_patched(file))
+    finally:
+        file.close()
+
+
+def _patched(file: File) -> bytearray:
+    whole = bytearray((UNREADABLE_BYTE,)) * file.size()
+    for begin in range(0, len(whole), _SECTOR_BYTES):
+        end = min(begin + _SECTOR_BYTES, len(whole))
+        with contextlib.suppress(OSError):
+            whole[begin:end] = file.read_at(begin, end - begin)
+    return whole
+
+
+def unreadable_range(error: OSError) -> tuple[int, int] | None:
+    """The bytes that a disk could not read, where the error tells."""
+    return (error.begin, error.end) if isinstance(error, UnreadableError) else None
 
 
 def read_small(fs: FileSystem, path: str) -> str:

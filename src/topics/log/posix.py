@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from topics.log.fs import BytesLike
+from topics.log.fs import BytesLike, UnreadableError
 
 T = TypeVar("T")
 
@@ -84,7 +84,12 @@ class PosixFile:
         self._fd = fd
 
     def read_at(self, offset: int, length: int) -> bytes:
-        return _read_all(self._fd, offset, length)
+        data = os.pread(self._fd, length, offset)
+        return (
+            data
+            if len(data) == length or not data
+            else data + _read_all(self._fd, offset + len(data), length - len(data))
+        )
 
     def write_at(self, offset: int, data: BytesLike) -> None:
         if len(data) < _LONG_BYTES_MIN or not _write_long(self._fd, offset, data):
@@ -124,6 +129,8 @@ class PosixFile:
         length = self.size()
         if length == 0:
             return memoryview(b"")  # The kernel refuses to map nothing.
+        # A page that cannot be read ends the process with SIGBUS when it is first touched; a read only fails.
+        _read_through(self._fd, length)
         # The mapping keeps a descriptor of its own until the last view of it is gone, so it outlives close() and
         # remove(), and a process that holds many maps needs that many descriptors more.
         return _spare.insist(lambda: memoryview(mmap.mmap(self._fd, length, access=mmap.ACCESS_READ)))
@@ -133,6 +140,12 @@ class PosixFile:
         if fd != _CLOSED:
             os.close(fd)
             _spare.refill()
+
+    def __del__(self) -> None:
+        # A segment or a snapshot stays open for as long as somebody reads it, and nobody knows who is the last.
+        fd, self._fd = self._fd, _CLOSED
+        if fd != _CLOSED:
+            os.close(fd)
 
 
 class _Staging(threading.local):
@@ -331,6 +344,38 @@ def _read_all(fd: int, offset: int, length: int) -> bytes:
         parts.append(data)
         done += len(data)
     return b"".join(parts)
+
+
+def _read_through(fd: int, length: int) -> None:
+    """Reads a file and keeps nothing of it. Raises UnreadableError with the sectors that the disk cannot read."""
+    with memoryview(_staging.room()) as room:
+        offset = 0
+        while offset < length:
+            try:
+                done = os.preadv(fd, [room[: min(_COPIED_BYTES, length - offset)]], offset)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                raise _unreadable(fd, offset, length, error) from error
+            if not done:
+                return
+            offset += done
+
+
+def _unreadable(fd: int, offset: int, length: int, error: OSError) -> UnreadableError:
+    """The first sectors in a row from an offset on that the disk cannot read."""
+    begin = end = offset
+    found = False
+    while end < length:
+        try:
+            os.pread(fd, _SECTOR_BYTES, end)
+        except OSError:
+            begin, found = (begin if found else end), True
+        else:
+            if found:
+                break
+        end += _SECTOR_BYTES
+    return UnreadableError(error, begin if found else offset, min(end, length))
 
 
 def _write_all(fd: int, offset: int, data: BytesLike) -> None:

@@ -39,7 +39,7 @@ from topics.log.frame import (
     named,
     read_frame,
 )
-from topics.log.fs import FileSystem
+from topics.log.fs import FileSystem, UnreadableError, map_damaged, map_file, unreadable_range
 from topics.log.layout import Layout, number_in, wal_file, wal_numbers
 from topics.log.segment_files import SegmentKey
 from topics.log.snapshot_files import (
@@ -130,7 +130,12 @@ class ShardReader:
             if number != first_number + place:
                 finding = Finding(self._folder, f"log file {first_number + place} is missing")
                 raise LogDamaged(finding, (number, 0))
-            buffer = self._map(number)
+            try:
+                buffer = self._map(number)
+            except UnreadableError as error:
+                what = f"the log cannot be read: {error.strerror}"
+                finding = Finding(wal_file(self._folder, number), what, byte_range=unreadable_range(error))
+                raise LogDamaged(finding, None) from error
             offset = 0
             with named(wal_file(self._folder, number)):
                 while isinstance(found := read_frame(buffer, offset), Frame) and found.lsn == expected:
@@ -199,11 +204,7 @@ class ShardReader:
         return (later[0] if later else number), frame.start
 
     def _map(self, number: int) -> memoryview:
-        file = self._fs.open(wal_file(self._folder, number))
-        try:
-            return file.map()
-        finally:
-            file.close()
+        return map_file(self._fs, wal_file(self._folder, number))
 
 
 def _describe(found: Frame | BadFrame | None, expected: int) -> str:
@@ -242,15 +243,11 @@ class Member:
         self._frames: list[tuple[int, FrameKind]] = []
         self._buffer = memoryview(b"")
         try:
-            file = fs.open(self.path)
+            self._buffer = map_damaged(fs, self.path)
         except FileNotFoundError:
             self.findings.append(Finding(self.path, "a snapshot that is part of the state is missing"))
             self.lost_bytes = None
             return
-        try:
-            self._buffer = file.map()
-        finally:
-            file.close()
         with named(self.path):
             self._read()
 

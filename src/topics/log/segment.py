@@ -51,13 +51,14 @@ import itertools
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from struct import Struct
 
 import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from topics.log.frame import LAYOUT_JSON
+from topics.log.fs import File
 from topics.model.errors import NewerFormatError
 from topics.model.records import ROW_BYTES
 
@@ -68,6 +69,8 @@ _DATA_MAGIC = b"TPSEG001"
 _INDEX_MAGIC = b"TPIDX001"
 _INDEX_WRITTEN_MAGIC = b"TPIDX002"
 _DATA_HEAD = Struct("<8sQQQQQQIIIHBB")
+_HEAD_READ_BYTES = 4096
+"""Enough for the header and nearly every name."""
 _INDEX_HEAD = Struct("<8sQQIIII")
 _BLOCK = Struct("<IIQ")
 _CHECKSUM = Struct("<Q")
@@ -162,33 +165,52 @@ def _chunk_digests(texts: Sequence[bytes]) -> Iterator[int]:
 
 def decode_head(data: memoryview) -> SegmentHead:
     """Reads and checks everything of a `.data` file but its text; raises ValueError naming what is wrong."""
-    magic = bytes(data[:8])
-    if len(data) < _DATA_HEAD.size or not is_version_of(magic, _DATA_MAGIC):
+    return _decode_head(lambda begin, size: data[begin : begin + size], len(data))[0]
+
+
+def read_head(file: File) -> tuple[SegmentHead, Sequence[int]]:
+    """The same of an open file; also the checksums of its chunks."""
+    head, sums = _decode_head(lambda begin, size: memoryview(file.read_at(begin, size)), file.size())
+    return head, array("Q", bytes(sums))
+
+
+def _decode_head(read: Callable[[int, int], memoryview], file_bytes: int) -> tuple[SegmentHead, memoryview]:
+    """The head of a file, and the checksums of its chunks as they are stored; `read` takes an offset and a length."""
+    start = read(0, _HEAD_READ_BYTES)
+    magic = bytes(start[:8])
+    if len(start) < _DATA_HEAD.size or not is_version_of(magic, _DATA_MAGIC):
         raise ValueError("it is not a segment file")
     _, topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, name_length, layout, traits = (
-        _DATA_HEAD.unpack_from(data, 0)
+        _DATA_HEAD.unpack_from(start, 0)
     )
     name_end = _DATA_HEAD.size + name_length
-    chunks = -(-length // CHUNK_BYTES)
-    seal_at = name_end + length + 8 * chunks
-    whole = len(data) == seal_at + 8 + count
-    digest = xxh3_64(_DATA_MAGIC)
-    digest.update(data[8:name_end])
-    digest.update(data[name_end + length : seal_at])
-    right = whole and digest.intdigest() == _CHECKSUM.unpack_from(data, seal_at)[0]
+    if name_end > len(start):
+        start = read(0, name_end)
+    sums_bytes = 8 * -(-length // CHUNK_BYTES)
+    seal_at = name_end + length + sums_bytes
+    whole = file_bytes == seal_at + 8 + count
+    right, sums = False, memoryview(b"")
+    if whole:
+        behind = read(name_end + length, sums_bytes + 8)
+        sums = behind[:sums_bytes]
+        digest = xxh3_64(_DATA_MAGIC)
+        digest.update(start[8:name_end])
+        digest.update(sums)
+        right = len(behind) == sums_bytes + 8 and digest.intdigest() == _CHECKSUM.unpack_from(behind, sums_bytes)[0]
     if magic != _DATA_MAGIC:
         # A damaged digit of the magic leaves everything else as this version has it.
         if right:
             raise ValueError("it is not a segment file")
         raise NewerFormatError(f"a segment of the format {str(magic, 'ascii')}")
     if not whole:
-        raise ValueError(f"it is {len(data)} bytes long instead of {seal_at + 8 + count}")
+        raise ValueError(f"it is {file_bytes} bytes long instead of {seal_at + 8 + count}")
     if not right:
         raise ValueError("its header has a wrong checksum")
     if layout != LAYOUT_JSON:
         raise NewerFormatError(f"a segment of the unknown layout {layout}")
-    name = str(data[_DATA_HEAD.size : name_end], "utf-8")
-    return SegmentHead(topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, traits, name)
+    name = str(start[_DATA_HEAD.size : name_end], "utf-8")
+    head = SegmentHead(topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, traits, name)
+    return head, sums
 
 
 def is_version_of(magic: bytes, known: bytes) -> bool:

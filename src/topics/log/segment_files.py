@@ -1,4 +1,4 @@
-"""Segment files: write, map, flip flags, move to the cold tier.
+"""Segment files: write, open, flip flags, move to the cold tier.
 
 Nothing here decides anything: the engine says which segment, this knows the files. A segment becomes part of the log
 only when a snapshot names it, so files are written in place without a temporary name; what a crash leaves half written
@@ -13,9 +13,10 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from xxhash import xxh3_64
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from topics.log.fs import File, FileSystem, as_refusal, is_passing, lacks_descriptors
 from topics.log.layout import Layout, is_object_store
@@ -27,14 +28,13 @@ from topics.log.segment import (
     SegmentHead,
     SegmentIndex,
     check_data,
-    chunk_is_good,
-    decode_head,
     encode_data,
     encode_index,
     join_texts,
+    read_head,
 )
 from topics.model.errors import ColdStoreUnavailableError, NewerFormatError, RetryLaterError
-from topics.wire.record_slicing import RowsOnly, View
+from topics.wire.record_slicing import RowsOnly, View, end_that_fits
 
 # Files that are written at one time and synced at another, and what a sync that fails means for them.
 #
@@ -97,8 +97,8 @@ T = TypeVar("T")
 _DELETED_RUNS = re.compile(b"%c+" % DELETED)
 
 _COPY_BYTES = 4 * 1024 * 1024
-_MAPPED_MAX = 256
-"""Each mapped file holds a descriptor, so small segments must not add up to thousands of them."""
+_OPEN_MAX = 256
+"""Each open segment holds a descriptor, so small segments must not add up to thousands of them."""
 
 
 class SegmentKey(NamedTuple):
@@ -138,39 +138,112 @@ UNREADABLE = (SegmentDamaged, RetryLaterError)
 
 
 class OpenSegment:
-    """A mapped segment. Chunks of its text are checked the first time they are touched."""
+    """An open segment: its index is in memory, its text and its flags are read from the file when they are wanted.
 
-    def __init__(self, path: str, data: memoryview, index: memoryview) -> None:
+    Nothing is mapped: a page that the disk cannot read, or that a truncated file no longer has, would end the process
+    with SIGBUS, while a read fails (decision 0150). Chunks of the text are checked when they are first read.
+    """
+
+    def __init__(self, path: str, data: File, index: memoryview) -> None:
         self.path = path
         self._data = data
-        self.head = decode_head(data)
+        self._read_at = data.read_at
+        self.head, self._checksums = read_head(data)
         self.index = SegmentIndex(index)
         if (self.index.topic_id, self.index.first_seq, self.index.count) != (
             self.head.topic_id, self.head.first_seq, self.head.count,
         ):  # fmt: skip
             raise ValueError("its index belongs to another segment")
-        text = data[self.head.text_at : self.head.checksums_at]
-        self.view = View(text, self.index.rows, self.head.bias, self.head.count)
+        self.view = RowsOnly(b"", self.index.rows, self.head.bias, self.head.count, self.head.text_bytes)
+        self.count = self.head.count
+        self.text_bytes = self.head.text_bytes
+        self._rows, self._bias = self.index.rows, self.head.bias
+        self._text_at = self.head.text_at
         self._checked = bytearray(self.head.chunks)
-        self.mapped_bytes = len(data) + len(index)
+        self._unchecked = self.head.chunks
+        """How many chunks nobody has read yet."""
+        self._large: dict[int, View] = {}
+        self.open_bytes = self.head.file_bytes + len(index)
 
-    def check(self, lo: int, hi: int) -> None:
-        """Makes sure that the fragments lo up to hi are as they were written."""
-        self.check_text(self.view.start(lo), self.view.start(hi) - 1)
+    def window(self, lo: int, hi: int, budget: int) -> View:
+        """The fragments from lo on, up to hi or as many as fit into a budget of bytes, at least one, read from the
+        file: a view that begins with the first of them."""
+        rows, bias = self._rows, self._bias
+        start = rows[3 * lo]
+        begin = start - bias
+        size = (rows[3 * hi] - bias - 1 if hi < self.count else self.text_bytes) - begin
+        if size > budget:
+            hi = max(end_that_fits(self.view, lo, hi, budget), lo + 1)
+            size = self.view.start(hi) - 1 - begin
+            if size > budget:
+                return self._large_record(lo, begin, size)
+        if not self._unchecked:
+            # The usual case, in as few steps as it can be.
+            try:
+                text = self._read_at(self._text_at + begin, size)
+            except OSError:
+                text = b""
+            if len(text) == size:
+                return View(text, rows[3 * lo : 3 * hi], start, hi - lo)
+        return View(self.text(begin, begin + size), rows[3 * lo : 3 * hi], start, hi - lo)
 
-    def check_text(self, begin: int, end: int) -> tuple[int, int]:
-        """The same for a part of the text: from where to where it is good now, which is whole chunks."""
+    def _large_record(self, lo: int, begin: int, size: int) -> View:
+        """A record that fits into no budget: a stream gives it out in parts, so the last one is kept."""
+        kept = self._large.get(lo)
+        if kept is None:
+            self._large.clear()
+            rows = self._rows[3 * lo : 3 * lo + 3]
+            kept = self._large[lo] = View(self.text(begin, begin + size), rows, rows[0], 1)
+        return kept
+
+    def text(self, begin: int, end: int) -> bytes:
+        """A part of the text, as it was written. Raises SegmentDamaged with the records that cannot be read."""
         first, last = begin // CHUNK_BYTES, (end - 1) // CHUNK_BYTES
-        if self._checked.find(0, first, last + 1) >= 0:
-            self._check_chunks(first, last)
-        return first * CHUNK_BYTES, (last + 1) * CHUNK_BYTES
+        try:
+            if self._unchecked and self._checked.find(0, first, last + 1) >= 0:
+                return self._checked_text(begin, end, first, last)
+            text = self._read_at(self._text_at + begin, end - begin)
+        except OSError as error:
+            raise self._unreadable(first, last, error) from error
+        if len(text) != end - begin:
+            raise self._damaged("the file is shorter than it was", (begin + len(text)) // CHUNK_BYTES, last)
+        return text
 
-    def _check_chunks(self, first: int, last: int) -> None:
-        for chunk in range(first, last + 1):
-            if not self._checked[chunk]:
-                if not chunk_is_good(self._data, self.head, chunk):
-                    raise SegmentDamaged(self.path + ".data", "a wrong checksum", *self.records_in(chunk))
+    def _checked_text(self, begin: int, end: int, first: int, last: int) -> bytes:
+        """Reads whole chunks, and checks those that nobody has read before."""
+        offset = first * CHUNK_BYTES
+        whole = self._data.read_at(self._text_at + offset, min((last + 1) * CHUNK_BYTES, self.head.text_bytes) - offset)
+        with memoryview(whole) as view:
+            for chunk in range(first, last + 1):
+                if self._checked[chunk]:
+                    continue
+                if xxh3_64_intdigest(view[chunk * CHUNK_BYTES - offset :][:CHUNK_BYTES]) != self._checksums[chunk]:
+                    raise self._damaged("a wrong checksum", chunk, chunk)
                 self._checked[chunk] = 1
+            self._unchecked = self._checked.count(0)
+        if len(whole) < end - offset:
+            raise self._damaged("the file is shorter than it was", (offset + len(whole)) // CHUNK_BYTES, last)
+        return whole[begin - offset : end - offset]
+
+    def _unreadable(self, first: int, last: int, error: OSError) -> Exception:
+        """What a failed read means: a refusal where it passes, else the records of the chunks that cannot be read."""
+        if is_passing(error):
+            return as_refusal(error)
+        bad = [chunk for chunk in range(first, last + 1) if not self._is_readable(chunk)]
+        if not bad:
+            bad = [first, last]
+        behind = next((chunk for chunk, after in pairwise(bad) if after != chunk + 1), bad[-1])
+        return self._damaged(f"it cannot be read: {error.strerror or error}", bad[0], behind)
+
+    def _is_readable(self, chunk: int) -> bool:
+        try:
+            self._data.read_at(self._text_at + chunk * CHUNK_BYTES, CHUNK_BYTES)
+        except OSError:
+            return False
+        return True
+
+    def _damaged(self, why: str, first: int, last: int) -> "SegmentDamaged":
+        return SegmentDamaged(self.path + ".data", why, self.records_in(first)[0], self.records_in(last)[1])
 
     def records_in(self, chunk: int) -> tuple[int, int]:
         """The indexes of the first and the last record that have a byte in a chunk."""
@@ -181,7 +254,7 @@ class OpenSegment:
 
     def flags(self) -> bytes:
         """The delete flags as they are in the file."""
-        return bytes(self._data[self.head.flags_at :])
+        return _exactly(self._data.read_at(self.head.flags_at, self.head.count), self.head.count)
 
 
 class SegmentStore:
@@ -204,15 +277,15 @@ class SegmentStore:
                 raise ValueError("a cold tier in an object store needs the file system of storage.objects.tiers")
             self._far = fs
         self._far_indexes: OrderedDict[SegmentKey, SegmentIndex] = OrderedDict()
-        """Indexes of segments in an object store, mapped without their data."""
+        """Indexes of segments in an object store, without their data."""
 
     @property
-    def mapped_bytes(self) -> int:
-        """Bytes of mapped segments."""
+    def open_bytes(self) -> int:
+        """The bytes of all segments that are open now."""
         return self._cached
 
     @property
-    def mapped_count(self) -> int:
+    def open_count(self) -> int:
         return len(self._cache)
 
     def path(self, key: SegmentKey) -> str:
@@ -238,23 +311,36 @@ class SegmentStore:
         self._fs.sync_dir(self._layout.topic(topic_id, cold))
 
     def open(self, key: SegmentKey) -> OpenSegment:
-        """Maps a segment, or finds it mapped; raises SegmentDamaged over the whole of it when it cannot be read."""
-        with self._lock:
-            found = self._cache.get(key)
-            if found is not None:
+        """Opens a segment, or finds it open; raises SegmentDamaged over the whole of it when it cannot be read."""
+        found = self._cache.get(key)
+        if found is not None:
+            # Without the lock: another thread may have taken it out a moment ago, which does not close it.
+            try:
                 self._cache.move_to_end(key)
-                return found
-        opened = self._careful(key, lambda path: OpenSegment(path, self._map(path + ".data"), self._map(path + ".idx")))
+            except KeyError:
+                pass
+            return found
+        opened = self._careful(key, lambda path: self._opened(key, path))
         with self._lock:
             found = self._cache.get(key)
             if found is not None:
                 # Another thread was faster.
                 return found
             self._cache[key] = opened
-            self._cached += opened.mapped_bytes
-            while len(self._cache) > 1 and (self._cached > self._cache_bytes or len(self._cache) > _MAPPED_MAX):
+            self._cached += opened.open_bytes
+            while len(self._cache) > 1 and (self._cached > self._cache_bytes or len(self._cache) > _OPEN_MAX):
                 _, oldest = self._cache.popitem(last=False)
-                self._cached -= oldest.mapped_bytes
+                self._cached -= oldest.open_bytes
+        return opened
+
+    def _opened(self, key: SegmentKey, path: str) -> OpenSegment:
+        data = self._fs.open(path + ".data")
+        try:
+            opened = OpenSegment(path, data, self._read(path + ".idx"))
+        except BaseException:
+            data.close()
+            raise
+        _check_identity(key, opened.index)
         return opened
 
     def index(self, key: SegmentKey) -> SegmentIndex:
@@ -266,10 +352,10 @@ class SegmentStore:
             if found is not None:
                 self._far_indexes.move_to_end(key)
                 return found
-        index = self._careful(key, lambda path: SegmentIndex(self._map(path + ".idx")))
+        index = self._careful(key, lambda path: _check_identity(key, SegmentIndex(self._read(path + ".idx"))))
         with self._lock:
             self._far_indexes[key] = index
-            while len(self._far_indexes) > _MAPPED_MAX:
+            while len(self._far_indexes) > _OPEN_MAX:
                 self._far_indexes.popitem(last=False)
         return index
 
@@ -284,7 +370,7 @@ class SegmentStore:
     def flags(self, key: SegmentKey, count: int) -> bytes:
         """A segment's delete flags as they are in the file; it has `count` records."""
         if not self.is_far(key):
-            return self.open(key).flags()
+            return self._careful(key, lambda path: self.open(key).flags())
         far = self._far
         assert far is not None
         return self._careful(key, lambda path: _exactly(far.tail(path + ".data", count), count))
@@ -317,7 +403,7 @@ class SegmentStore:
             except (ValueError, OSError) as error:
                 if lacks_descriptors(error):
                     # Most of ours are held by segments that nobody reads at this moment.
-                    self._unmap_all()
+                    self._close_all()
                 elif is_passing(error) or not self._drop_bad_copies(key):
                     raise
                 return read(path)
@@ -345,23 +431,23 @@ class SegmentStore:
         path = self.path(key)
         far.drop_copies(path + ".data")
         index = far.near(path + ".idx")
-        if index is not None and not _is_index_of(key, index):
+        if index is None or not _is_index_of(key, index):
             far.drop_copies(path + ".idx")
         return True
 
-    def _unmap_all(self) -> None:
+    def _close_all(self) -> None:
         with self._lock:
             self._cache.clear()
             self._far_indexes.clear()
             self._cached = 0
 
     def forget(self, key: SegmentKey) -> None:
-        """Unmaps a segment as soon as nobody reads it any more."""
+        """Closes a segment as soon as nobody reads it any more."""
         with self._lock:
             self._far_indexes.pop(key, None)
             found = self._cache.pop(key, None)
             if found is not None:
-                self._cached -= found.mapped_bytes
+                self._cached -= found.open_bytes
 
     def flip(self, key: SegmentKey, flags: bytes) -> None:
         """Marks records as deleted in place and syncs; each has a byte of its own, so no crash can tear it.
@@ -423,8 +509,8 @@ class SegmentStore:
     def remove_topic(self, topic_id: int) -> None:
         """Removes everything of a deleted topic in both tiers."""
         with self._lock:
-            mapped = [key for key in (*self._cache, *self._far_indexes) if key.topic_id == topic_id]
-        for key in mapped:
+            held = [key for key in (*self._cache, *self._far_indexes) if key.topic_id == topic_id]
+        for key in held:
             self.forget(key)
         self._flipped.pop(topic_id, None)
         for cold in (False, True) if self._layout.cold_root is not None else (False,):
@@ -456,12 +542,19 @@ class SegmentStore:
             reader.close()
             writer.close()
 
-    def _map(self, path: str) -> memoryview:
+    def _read(self, path: str) -> memoryview:
         file = self._fs.open(path)
         try:
-            return file.map()
+            return memoryview(file.read_at(0, file.size()))
         finally:
             file.close()
+
+
+def _check_identity(key: SegmentKey, index: SegmentIndex) -> SegmentIndex:
+    """The index, where it is of the segment of that name; ValueError where the files are of another one."""
+    if (index.topic_id, index.first_seq) != (key.topic_id, key.first_seq):
+        raise ValueError(f"it is the segment of topic {index.topic_id} that begins at {index.first_seq}")
+    return index
 
 
 def _is_index_of(key: SegmentKey, data: memoryview) -> bool:

@@ -34,8 +34,8 @@ from typing import NamedTuple
 import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from topics.log.frame import OVERHEAD_BYTES, BadFrame, Frame, FrameKind, named, read_frame, seal_frame
-from topics.log.fs import File, FileSystem
+from topics.log.frame import OVERHEAD_BYTES, BadFrame, Frame, FrameKind, named, read_body, read_frame, seal_frame
+from topics.log.fs import File, FileSystem, is_passing, unreadable_range
 from topics.log.layout import Layout, number_in
 from topics.model.errors import DamageError, Finding
 from topics.model.seq_ranges import Ranges, SeqRange
@@ -468,6 +468,11 @@ def read_snapshot(fs: FileSystem, layout: Layout, number: int) -> tuple[Snapshot
         raise DamageError([Finding(path, "a snapshot that a newer one builds on is missing")]) from None
     try:
         buffer = file.map()
+    except OSError as error:
+        if is_passing(error):
+            raise
+        what = f"the snapshot cannot be read: {error.strerror or error}"
+        raise DamageError([Finding(path, what, byte_range=unreadable_range(error))]) from error
     finally:
         file.close()
     problem, offset, topics, previous = "it has no end", 0, 0, 0
@@ -521,6 +526,8 @@ def remove_snapshots(fs: FileSystem, layout: Layout, keep: set[int]) -> None:
 # directories, of few topics or of an older server, is walked through anyway.
 
 _END_BYTES = OVERHEAD_BYTES + len(encode_end(0, 1))
+_PEEK_BYTES = 1024
+"""Enough for the state of nearly every topic that may be paged out."""
 
 
 class StoredTopic(NamedTuple):
@@ -537,22 +544,21 @@ class FoundDirectory(NamedTuple):
 
 
 class SnapshotFile:
-    """One snapshot. A mapping is kept open, and closed with its last user, as those of segments are."""
+    """One snapshot, kept open and read where a topic is wanted; the file is closed with the last who uses it.
+
+    Nothing is mapped: a page that cannot be read would end the process, long after the start that checked it
+    (decision 0150).
+    """
 
     def __init__(self, fs: FileSystem, layout: Layout, number: int) -> None:
         self._fs, self._layout = fs, layout
         self.number = number
         self.path = layout.snapshot(number)
         try:
-            file = fs.open(self.path)
+            self._file = fs.open(self.path)
         except FileNotFoundError:
             raise DamageError([Finding(self.path, "a snapshot that a newer one builds on is missing")]) from None
-        try:
-            self.view = file.map()
-            """All of it."""
-        finally:
-            file.close()
-        self.size = len(self.view)
+        self.size = self._file.size()
         end = self._frame(max(self.size - _END_BYTES, 0), self.size)
         indexed = end is not None and end.kind is FrameKind.SNAPSHOT_END
         self._topics = decode_end(end.body) if end is not None and indexed else 0
@@ -572,18 +578,13 @@ class SnapshotFile:
         """All of them, in the order of the file, which is found whole by that; none where it has none. DamageError."""
         if not self._last_directory:
             return []
-        # Read and not mapped: a page that was only checked should not count as the server's memory from then on.
-        file = self._fs.open(self.path)
-        try:
-            found = self._checked(file)
-        finally:
-            file.close()
+        found = self._checked()
         listed = sum([len(directory.ids) + len(directory.others) for _, _, directory in found])
         if found[0].directory.begin or listed != self._topics:
             raise self._damaged()
         return found
 
-    def _checked(self, file: File) -> list[FoundDirectory]:
+    def _checked(self) -> list[FoundDirectory]:
         found: list[FoundDirectory] = []
         at, end = self._last_directory, self.size - _END_BYTES
         while at:
@@ -591,7 +592,11 @@ class SnapshotFile:
             begin = directory.begin
             if not directory.previous <= begin < at:
                 raise self._damaged()
-            if xxh3_64_intdigest(file.read_at(begin, at - begin)) != directory.digest:
+            try:
+                span = self._read(begin, at - begin)
+            except ValueError:
+                raise self._damaged() from None
+            if xxh3_64_intdigest(span) != directory.digest:
                 raise self._damaged()
             found.append(FoundDirectory(at, end, directory))
             at, end = directory.previous, begin
@@ -623,27 +628,54 @@ class SnapshotFile:
 
     def topic(self, offset: int, size: int) -> StoredTopic:
         """The frames of a topic that a directory names. Raises ValueError where they are not there any more."""
-        end = offset + size
-        frames = [self.state(offset)]
-        while frames[-1].end < end:
+        data = self._read(offset, size)
+        frames: list[Frame] = []
+        at = 0
+        while at < size:
             with named(self.path):
-                found = read_frame(self.view, frames[-1].end)
+                found = read_frame(data, at)
             if not isinstance(found, Frame):
-                raise ValueError(f"what stands at {frames[-1].end} of {self.path} is no frame")
+                raise ValueError(f"what stands at {offset + at} of {self.path} is no frame")
             frames.append(found)
+            at = found.end
+        if not frames or frames[0].kind is not FrameKind.TOPIC:
+            raise ValueError(f"there is no topic at {offset} of {self.path}")
         return StoredTopic(frames[0], frames[1:])
 
     def state(self, offset: int) -> Frame:
         """The first of them alone: a topic without its tail."""
-        found = read_frame(self.view, offset)
-        if not isinstance(found, Frame) or found.kind is not FrameKind.TOPIC:
+        found = self._frame(offset, self.size)
+        if found is None or found.kind is not FrameKind.TOPIC:
             raise ValueError(f"there is no topic at {offset} of {self.path}")
         return found
 
+    def state_body(self, offset: int, size: int) -> memoryview:
+        """The body of that frame, for lists: a page reads a hundred of them. `size` is that of the whole topic."""
+        data = self._read(offset, min(size, _PEEK_BYTES))
+        length = int.from_bytes(data[4:8], "little")
+        if len(data) < length <= size:
+            data = self._read(offset, length)
+        return read_body(data, 0, FrameKind.TOPIC)
+
+    def _read(self, offset: int, size: int) -> memoryview:
+        """Bytes of the file. Raises ValueError where the disk cannot read them."""
+        try:
+            return memoryview(self._file.read_at(offset, size))
+        except OSError as error:
+            if is_passing(error):
+                raise
+            raise ValueError(f"the disk cannot read it: {error.strerror or error}") from error
+
     def _frame(self, offset: int, end: int) -> Frame | None:
+        """The frame at an offset, if it is valid and ends no later than `end`; its places are those of the file."""
+        try:
+            length = int.from_bytes(self._read(offset + 4, 4), "little")
+            data = self._read(offset, min(length, end - offset))
+        except ValueError:
+            return None
         with named(self.path):
-            found = read_frame(self.view[:end], offset)
-        return found if isinstance(found, Frame) else None
+            found = read_frame(data, 0)
+        return found._replace(start=offset, end=offset + found.end) if isinstance(found, Frame) else None
 
     def _damaged(self) -> DamageError:
         """The error for a damaged snapshot, found by checking every frame."""

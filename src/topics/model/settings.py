@@ -180,7 +180,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _number("Topics kept whole in memory; quiet ones beyond it are read from the snapshot when somebody asks."),
     ] = 10_000
-    map_cache_bytes: Annotated[int, _number("Bytes of sealed segments that may be mapped at once.")] = 256 * MIB
+    map_cache_bytes: Annotated[int, _number("Bytes of sealed segments that may be open at once.")] = 256 * MIB
 
     # Checkpoints.
     snapshot_interval_ms: Annotated[int, _number("Longest time between checkpoints.", 1)] = 60_000

@@ -4,7 +4,8 @@ An answer has a maximum of entries and bytes. A bytes stream is cut between two 
 only if it is larger than an answer, and then between two characters of a text.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from threading import get_ident
 
@@ -207,20 +208,57 @@ class _Cut:
         """Take what fits from a run; returns the index after the last examined entry."""
         if self._key is not None and not run.traits & TRAIT_TAGS:
             return hi
+        keyed = self._key is not None
+        postings = self._postings(run) if keyed and isinstance(run, Segment) and run.blocks is None else None
         for begin, end in live_ranges(self._reader.flags(self._plan.topic_id, run), lo, hi):
-            # Verify checksums only of the part that can be delivered.
-            most = end if self._key is not None else min(end, begin + self._remaining)
-            for view, view_lo, view_hi, offset in self._reader.views(self._plan.topic_id, run, begin, most):
-                stop = self._take_view(run, view, view_lo, view_hi, offset)
+            if postings is not None:
+                stop = self._take_postings(run, postings, begin, end)
+                if stop < end or self._remaining <= 0:
+                    return stop
+                continue
+            # Read only the part that can be delivered.
+            most = end if keyed else min(end, begin + self._remaining)
+            for view, view_lo, view_hi, offset in self._views(run, begin, most):
+                stop = self._take_view(view, view_lo, view_hi, offset + run.first_seq - 1)
                 if stop < view_hi or self._remaining <= 0:
                     return offset + stop
         return hi
 
-    def _take_view(self, run: Run, view: View, lo: int, hi: int, offset: int) -> int:
-        # Seqs start at 1, entries at 0.
-        first_entry = run.first_seq + offset - 1
+    def _views(self, run: Run, lo: int, hi: int) -> Iterator[tuple[View, int, int, int]]:
+        room = self._spec.max_bytes - self._size
+        return self._reader.views(self._plan.topic_id, run, lo, hi, window_bytes=room)
+
+    def _postings(self, run: Run) -> list[int]:
+        """The indexes of a sealed run's entries with the routing key."""
+        assert self._key is not None and isinstance(run, Segment)
+        index = self._reader.store.index(SegmentKey(self._plan.topic_id, run.first_seq, run.cold))
+        place = index.first_tag_from(self._key)
+        if place >= index.tag_count or index.tag_at(place) != self._key:
+            return []
+        return index.postings_at(place)
+
+    def _take_postings(self, run: Run, postings: list[int], lo: int, hi: int) -> int:
+        """Take entries by their index; returns the index after the last examined one."""
+        at, last = bisect_left(postings, lo), bisect_left(postings, hi)
+        while at < last:
+            if self._remaining <= 0:
+                return postings[at]
+            begin, more = postings[at], min(self._remaining, last - at)
+            # Entries with the key that stand beside each other are read at once.
+            count = next((n for n in range(1, more) if postings[at + n] != begin + n), more)
+            for view, view_lo, view_hi, offset in self._views(run, begin, begin + count):
+                first_entry = run.first_seq + offset - 1
+                stop = self._take_some(view, range(view_lo, view_hi), view_hi, first_entry)
+                if stop < view_hi:
+                    return offset + stop
+            at += count
+        return hi
+
+    def _take_view(self, view: View, lo: int, hi: int, first_entry: int) -> int:
+        """Take what fits from a view; `first_entry` is the entry of its record 0, and counts from 0, as seqs from 1."""
         if self._key is not None:
-            return self._take_some(view, self._matches(run, view, lo, hi, offset), hi, first_entry)
+            matches = [index for index, text in tag_texts(view, lo, hi) if text == self._key]
+            return self._take_some(view, matches, hi, first_entry)
         if not self._spec.as_json:
             return self._take_some(view, range(lo, hi), hi, first_entry)
         if self._promoter is not None and first_entry + lo < self._promoter.current_from:
@@ -298,17 +336,6 @@ class _Cut:
             return True
         self._wanted = 0
         return False
-
-    def _matches(self, run: Run, view: View, lo: int, hi: int, offset: int) -> Iterable[int]:
-        """The entries of a view with the routing key."""
-        assert self._key is not None
-        if isinstance(run, Segment) and run.blocks is None:
-            index = self._reader.store.index(SegmentKey(self._plan.topic_id, run.first_seq, run.cold))
-            place = index.first_tag_from(self._key)
-            if place >= index.tag_count or index.tag_at(place) != self._key:
-                return ()
-            return [posting for posting in index.postings_at(place) if lo <= posting < hi]
-        return [index for index, text in tag_texts(view, lo, hi) if text == self._key]
 
     def _take_some(self, view: View, indexes: Iterable[int], hi: int, first_entry: int) -> int:
         """Take single entries; returns the index after the last examined one."""

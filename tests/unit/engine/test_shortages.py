@@ -52,7 +52,7 @@ def lacking(fs: FaultyFileSystem, fault: Fault) -> FaultPlan:
 def test_a_read_that_finds_none_is_refused_for_now(fault: Fault) -> None:
     fs = FaultyFileSystem(FakeDisk())
     engine = filled(fs)
-    engine.core.store._unmap_all()
+    engine.core.store._close_all()
     fs.plan = lacking(fs, fault)
     with pytest.raises(SystemBusyError):
         engine.read_now("log", ReadRequest(from_seq=0, limit=100))
@@ -66,7 +66,7 @@ def test_a_read_that_finds_none_is_refused_for_now(fault: Fault) -> None:
 def test_jobs_that_cannot_be_read_now_are_handed_out_later(fault: Fault) -> None:
     fs, clock = FaultyFileSystem(FakeDisk()), ManualClock()
     engine = filled(fs, clock)
-    engine.core.store._unmap_all()
+    engine.core.store._close_all()
     fs.plan = lacking(fs, fault)
     outcomes: list[object] = []
 

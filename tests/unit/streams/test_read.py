@@ -51,7 +51,9 @@ def test_what_stands_before_damage_in_the_middle_of_a_segment_is_given_once(stre
     engine.delete_records("a", parse_selector(None, "gone"), lambda outcome: None)
     views, damaged = engine.core.reader.views, 2
 
-    def torn(topic_id: int, run: Run, lo: int, hi: int, check: bool = True) -> Iterator[tuple[View, int, int, int]]:
+    def torn(
+        topic_id: int, run: Run, lo: int, hi: int, check: bool = True, window_bytes: int = 1 << 20
+    ) -> Iterator[tuple[View, int, int, int]]:
         if isinstance(run, Segment) and lo <= damaged < hi:
             raise SegmentDamaged("seg", "torn", damaged, damaged)
         return views(topic_id, run, lo, hi, check)

@@ -194,7 +194,7 @@ class Memory:
                 "seal_backlog_bytes": engine.sealer.backlog_bytes,
             },
             "mapped_files": {
-                "segment_cache_mapped_bytes": engine.segments.mapped_bytes,
+                "segment_cache_mapped_bytes": engine.segments.open_bytes,
                 **dict.fromkeys(_NOT_MAPPED, 0),
             },
             "disk_caches": {"segment_disk_cache_bytes": cached, **dict.fromkeys(_NOT_CACHED, 0)},
@@ -215,7 +215,7 @@ class Memory:
             "counts": {
                 "ingest_queue_requests": sum([shard.queue_depth for shard in shards]),
                 "segment_disk_cache_entries": 0,
-                "segment_mapped_files": engine.segments.mapped_count,
+                "segment_mapped_files": engine.segments.open_count,
                 "segment_pinned_files": 0,
                 "pending_upload_segments": engine.sealer.unlisted().segments,
                 **dict.fromkeys(_NO_COUNTS, 0),

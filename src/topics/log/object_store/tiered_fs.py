@@ -162,6 +162,13 @@ def _lasting(data: BytesLike) -> bytes | memoryview:
         return bytes(flat)
 
 
+def _has_bytes(copy: File) -> bool:
+    try:
+        return copy.size() > 0
+    except OSError:
+        return False  # A copy that cannot be read is as good as none.
+
+
 def _read_only() -> OSError:
     return OSError(errno.EBADF, "the object was opened for reading")
 
@@ -178,10 +185,13 @@ class ObjectFileSystem:
             return WrittenObject(self._store, self.copies, path)
         if write:
             return WrittenObject(self._store, self.copies, path, [bytes(self._store.get(path))])
-        near = self.near(path)
+        copy = self.copies.open(path) if self.copies is not None else None
+        if copy is not None and not _has_bytes(copy):
+            copy.close()
+            copy = None
         if self.copies is not None:
-            self.copies.asked_for(path, bool(near))
-        return ReadObject(near or self._fetched(path))
+            self.copies.asked_for(path, copy is not None)
+        return copy if copy is not None else ReadObject(self._fetched(path))
 
     def near(self, path: str) -> memoryview | None:
         """The copy of an object, without asking the store; None when there is none."""

@@ -19,6 +19,7 @@ from topics.log.frame import (
     HEADER_BYTES,
     MAGIC,
     OVERHEAD_BYTES,
+    BadFrame,
     Frame,
     FrameKind,
     decode_block,
@@ -31,8 +32,9 @@ from topics.log.frame import (
     named,
     read_frame,
 )
+from topics.log.fs import FileSystem, UnreadableError, map_damaged, map_file
 from topics.log.layout import wal_file
-from topics.log.replay import LogDamaged, ShardEnd, ShardReader
+from topics.log.replay import LogDamaged, ShardEnd, ShardReader, Tear
 from topics.log.snapshot_files import TopicState
 from topics.model.errors import Finding
 from topics.model.records import ROW_BYTES
@@ -187,6 +189,13 @@ class LogWalker(ShardReader):
 
     shard = 0
 
+    def __init__(
+        self, fs: FileSystem, folder: str, same_boot: bool, on_bytes: Callable[[int], None] = lambda count: None
+    ) -> None:
+        super().__init__(fs, folder, same_boot, on_bytes)
+        self._unreadable: dict[int, UnreadableError] = {}
+        """The log files that the disk cannot read, by number."""
+
     def walk(
         self,
         first_number: int,
@@ -233,6 +242,32 @@ class LogWalker(ShardReader):
                         return ShardEnd(expected, numbers[-1] + 1, tear, frames)
                     break
         return ShardEnd(expected, requested, None, frames)
+
+    def _map(self, number: int) -> memoryview:
+        path = wal_file(self._folder, number)
+        try:
+            return map_file(self._fs, path)
+        except UnreadableError as error:
+            self._unreadable[number] = error
+            return map_damaged(self._fs, path)
+
+    def _judge(
+        self,
+        found: Frame | BadFrame | None,
+        buffer: memoryview,
+        number: int,
+        offset: int,
+        expected: int,
+        later: list[int],
+    ) -> Tear | None:
+        tear = super()._judge(found, buffer, number, offset, expected, later)
+        unreadable = self._unreadable.get(number)
+        if tear is None or unreadable is None or unreadable.end <= offset:
+            return tear
+        # No crash makes a sector unreadable, and frames that were synced may have been in it.
+        what = f"the log cannot be read: {unreadable.strerror}"
+        place = (min(offset, unreadable.begin), unreadable.end)
+        raise LogDamaged(Finding(wal_file(self._folder, number), what, byte_range=place), None)
 
     def _parts(self, frame: Frame) -> list[Frame]:
         try:

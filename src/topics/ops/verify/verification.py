@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 
 from topics.engine.topic import live_ranges
 from topics.log.frame import BlockParts, Frame, named
-from topics.log.fs import FileSystem
+from topics.log.fs import FileSystem, map_damaged
 from topics.log.layout import Layout, number_in, wal_file
 from topics.log.replay import Chain, find_orphans, topic_folders
 from topics.log.segment import DELETED, SegmentHead
@@ -326,15 +326,11 @@ def read_image(fs: FileSystem, layout: Layout, state: TopicState, segment: Segme
 
 
 def map_file(fs: FileSystem, path: str) -> memoryview | None:
-    """A file's bytes; None when it is missing."""
+    """A file's bytes; None when it is missing. What the disk cannot read counts as damaged."""
     try:
-        file = fs.open(path)
+        return map_damaged(fs, path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        return file.map()
-    finally:
-        file.close()
 
 
 # Coming into a data folder with a tool: is it one, is it free, is all of it there.

@@ -45,13 +45,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import cached_property
 from struct import Struct
-from typing import Any, Final, overload
+from typing import Any, Final, NamedTuple, overload
 
 import msgspec
 import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
-from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
+from xxhash import xxh3_64, xxh3_64_intdigest, xxh3_128_hexdigest
 
 from topics.model.bounded_cache import Memo
 from topics.schema.registry import Registry
@@ -131,11 +131,26 @@ class SectionWriter:
         return self._at
 
 
-class SectionFile:
-    """A file that is opened. `data` is all of it, mapped."""
+class MappedFile(NamedTuple):
+    """A mapped file whose parts are read before the mapping of them is touched: a page that the disk cannot read, or
+    that a file which was cut no longer has, would end the process, while a read fails."""
 
-    def __init__(self, data: memoryview | bytes) -> None:
-        view = memoryview(data)
+    view: memoryview
+    read: Callable[[int, int], bytes]
+    """Takes an offset and a length; raises OSError."""
+
+
+_READ_BYTES: Final = 1 << 20
+
+
+class SectionFile:
+    """A file that is opened. `data` is all of it."""
+
+    def __init__(self, data: memoryview | bytes | MappedFile) -> None:
+        self._read = data.read if isinstance(data, MappedFile) else None
+        view = memoryview(data.view if isinstance(data, MappedFile) else data)
+        self._digest(view, max(len(view) - _TAIL.size, 0), _TAIL.size)
+        self._digest(view, 0, len(MAGIC))
         if len(view) < len(MAGIC) + _TAIL.size or bytes(view[: len(MAGIC)]) != MAGIC:
             raise IndexFileDamagedError("it is not a companion")
         length, checksum, end = _TAIL.unpack_from(view, len(view) - _TAIL.size)
@@ -143,7 +158,7 @@ class SectionFile:
         if end != END or begin < len(MAGIC):
             raise IndexFileDamagedError("it has no end")
         directory = view[begin : begin + length]
-        if xxh3_64_intdigest(directory) != checksum:
+        if self._digest(view, begin, length) != checksum:
             raise IndexFileDamagedError("its directory has a wrong checksum")
         try:
             found = _decode(directory)
@@ -171,10 +186,25 @@ class SectionFile:
             if section is None:
                 raise IndexFileDamagedError(f"it has no section {name}")
             data = self._view[section.offset : section.offset + section.size]
-            if xxh3_64_intdigest(data) != section.checksum:
+            if self._digest(self._view, section.offset, section.size) != section.checksum:
                 raise IndexFileDamagedError(f"its section {name} has a wrong checksum")
             known = self._arrays[name] = np.frombuffer(data, section.kind)
         return known
+
+    def _digest(self, view: memoryview, begin: int, size: int) -> int:
+        """The checksum of a part, which is read for it and not only looked at in the mapping."""
+        if self._read is None:
+            return xxh3_64_intdigest(view[begin : begin + size])
+        digest, end = xxh3_64(), min(begin + size, len(view))
+        try:
+            for at in range(begin, end, _READ_BYTES):
+                data = self._read(at, min(_READ_BYTES, end - at))
+                if len(data) != min(_READ_BYTES, end - at):
+                    raise IndexFileDamagedError("it is shorter than it was")
+                digest.update(data)
+        except OSError as error:
+            raise IndexFileDamagedError(f"it cannot be read: {error.strerror or error}") from error
+        return digest.intdigest()
 
     def array_if_any(self, name: str) -> NDArray[Any] | None:
         return self.array(name) if name in self._sections else None

@@ -16,6 +16,7 @@ from topics.search.file_index.file_format import (
     FieldHead,
     IndexFileDamagedError,
     IndexPlan,
+    MappedFile,
     MappedTexts,
     SectionFile,
     SectionWriter,
@@ -258,10 +259,10 @@ _decode_head = msgspec.msgpack.Decoder(IndexFileHead).decode
 class IndexFile:
     """The arrays of an index file. They are mapped, so that only what is looked at takes memory."""
 
-    def __init__(self, data: memoryview | bytes) -> None:
+    def __init__(self, data: memoryview | bytes | MappedFile) -> None:
         """Raises CompanionDamagedError."""
         self.file = SectionFile(data)
-        self.size = len(data)
+        self.size = len(data.view if isinstance(data, MappedFile) else data)
         try:
             self.head = _decode_head(self.file.head)
         except ValueError as error:

@@ -26,7 +26,7 @@ from topics.log.segment_files import SegmentDamaged
 from topics.model.errors import SearchUnavailableError, TopicsError
 from topics.model.seq_ranges import Ranges, SeqRange, Tombstone
 from topics.search.worker.messages import Answer, Head, Messages, Piece, Question, Result, encode_message
-from topics.search.worker.search_worker import map_file
+from topics.search.worker.search_worker import MapFile, map_file
 from topics.wire.record_slicing import View, end_that_fits
 
 # When answers of the search process are handed on: one in each turn of the loop, and behind who waits for a commit.
@@ -330,7 +330,7 @@ class InlineSearcher:
     is_writable = True
     generation = 0
 
-    def __init__(self, now: Callable[[], float], map_file: Callable[[str], memoryview] = map_file) -> None:
+    def __init__(self, now: Callable[[], float], map_file: MapFile = map_file) -> None:
         self._now = now
         self._map_file = map_file
         self._worker: object = None
@@ -414,7 +414,10 @@ class _PackBuilder:
             if self._remaining <= 0:
                 return begin
             most = min(end, begin + self._remaining)
-            for view, view_lo, view_hi, offset in self._reader.views(self._topic_id, run, begin, most):
+            room = self._room - self.size
+            for view, view_lo, view_hi, offset in self._reader.views(
+                self._topic_id, run, begin, most, window_bytes=room
+            ):
                 stop = end_that_fits(view, view_lo, view_hi, self._room - self.size)
                 if stop == view_lo and not self.pieces:
                     stop += 1

@@ -16,7 +16,7 @@ from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, ReadResult
 from topics.engine.topic import Block, Topic
 from topics.log.segment import DELETED
-from topics.log.segment_files import OpenSegment, SegmentDamaged, SegmentKey
+from topics.log.segment_files import UNREADABLE, OpenSegment
 from topics.model.errors import InvalidRequestError, ThrottledError, TopicsError
 from topics.schema.search_fields import SearchConfig
 from topics.search.query.predicates import bind_filter
@@ -234,7 +234,8 @@ def nearby(
             if not first <= seq <= last:
                 return
             view, flags, segment = span.view, span.flags, span.segment
-            text, good_from, good_to = view.text, 0, 0
+            text, text_from = view.text, 0
+            text_to = 0 if segment is not None else len(text)
         index = seq - span.first
         if flags is not None and flags[span.flags_at + index] == DELETED:
             return
@@ -242,12 +243,13 @@ def nearby(
             yield seq, b""
             continue
         begin, end = data_span(view, index)
-        if segment is not None and not (good_from <= begin and end <= good_to):
+        if segment is not None and not (text_from <= begin and end <= text_to):
             try:
-                good_from, good_to = segment.check_text(begin, end)
-            except SegmentDamaged:
+                text_from, text_to = max(begin - _AROUND_BYTES, 0), min(end + _AROUND_BYTES, segment.head.text_bytes)
+                text = segment.text(text_from, text_to)
+            except UNREADABLE:
                 return
-        yield seq, bytes(text[begin:end])
+        yield seq, bytes(text[begin - text_from : end - text_from])
 
 
 class _RunLookup:
@@ -290,8 +292,8 @@ class _RunLookup:
         if run.cold:
             return _NOTHING
         try:
-            opened = reader.store.open(SegmentKey(topic.id, run.first_seq, run.cold))
-        except SegmentDamaged:
+            opened = reader.open(topic.id, run)
+        except UNREADABLE:
             return _NOTHING
         return _SeqSpan(run.first_seq, run.last_seq, opened.view, flags, 0, opened)
 
@@ -306,9 +308,11 @@ class _SeqSpan(NamedTuple):
     flags_at: int = 0
     """Where the flag of the first one is."""
     segment: OpenSegment | None = None
-    """Where the text is checked when it is first looked at."""
+    """Where the text is read from; the view of a segment has rows alone."""
 
 
+_AROUND_BYTES = 2048
+"""Read on both sides of an entry: hits are often beside each other."""
 _NOTHING = _SeqSpan(1, 0, View(b"", memoryview(b""), 0, 0), None)
 _first_seq = attrgetter("first_seq")
 

@@ -9,6 +9,7 @@ finished when no part is left.
 """
 
 import mmap
+import os
 import socket
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 
 from topics.model.seq_ranges import SeqRange
 from topics.schema.registry import Registry, decode_registry
-from topics.search.file_index.file_format import IndexFileDamagedError, plan_of
+from topics.search.file_index.file_format import IndexFileDamagedError, MappedFile, plan_of
 from topics.search.file_index.query_part import IndexFilePart, ResultCache
 from topics.search.file_index.reader import IndexFile, Rows
 from topics.search.memory_index.column_store import Decoder, read_value
@@ -308,7 +309,7 @@ def _plan_ask(held: HeldIndex, query: SearchQuery) -> PlanAsk:
 OPEN_MAX = 1024
 """A mapping takes no memory that the system could not have back, but it takes an entry in a table of them."""
 
-MapFile = Callable[[str], memoryview]
+MapFile = Callable[[str], memoryview | MappedFile]
 """All of a file, mapped. Raises OSError."""
 
 
@@ -628,7 +629,20 @@ def serve(connection: socket.socket, worker: Worker) -> None:
 # Files of the search process. It opens those that it is told of, to read them, and knows no others.
 
 
-def map_file(path: str) -> memoryview:
+def map_file(path: str) -> MappedFile:
     """All of a file, mapped. The mapping stays when the name goes."""
     with open(path, "rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+    def read(offset: int, length: int) -> bytes:
+        # Opened for each part: the mapping has a descriptor already, and a second one for each file would be many.
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return bytes(view[offset : offset + length])
+        try:
+            return os.pread(fd, length, offset)
+        finally:
+            os.close(fd)
+
+    return MappedFile(view, read)

@@ -1,12 +1,17 @@
 """What the searching process does with messages, without one."""
 
+import os
 import socket
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
 from topics.schema.registry import Registry, encode_registry
+from topics.search.file_index.file_format import IndexFileDamagedError, SectionFile, SectionWriter
 from topics.search.file_index.merge import build
 from topics.search.query.plan import Entry
 from topics.search.worker.messages import (
@@ -25,9 +30,13 @@ from topics.search.worker.messages import (
     Trim,
     encode_message,
 )
-from topics.search.worker.search_worker import RunningQuery, Worker, serve
+from topics.search.worker.search_worker import RunningQuery, Worker, map_file, serve
 
 COUNT = 4
+
+
+class NamedHead(msgspec.Struct):
+    name: str
 
 
 def index_file(first: int) -> memoryview:
@@ -191,3 +200,21 @@ def test_questions_about_an_index_are_answered_before_it_is_taken_away(change: D
     answers = answers_to(opened + asked + encode_message(change), 3)
     assert sorted(answer.request for answer in answers) == [1, 2, 3]
     assert [answer.problem for answer in answers] == ["", "", ""]
+
+
+def test_index_file_is_read_before_its_mapping_is_touched(tmp_path: Path) -> None:
+    """A file that is cut after it was mapped is damaged, and does not end the process with SIGBUS."""
+    path = tmp_path / "one.companion"
+    data = bytearray()
+    writer = SectionWriter(data.extend)
+    writer.add("first", np.arange(1 << 16, dtype=np.int64))
+    writer.add("second", np.arange(1 << 16, dtype=np.int64))
+    writer.finish(NamedHead("head"))
+    path.write_bytes(data)
+    sections = SectionFile(map_file(str(path)))
+    assert int(sections.array("first")[-1]) == (1 << 16) - 1
+    os.truncate(path, 1 << 19)
+    with pytest.raises(IndexFileDamagedError, match="shorter than it was"):
+        sections.array("second")
+    with pytest.raises(IndexFileDamagedError):
+        SectionFile(map_file(str(path)))
