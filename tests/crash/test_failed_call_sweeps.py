@@ -207,7 +207,7 @@ def test_append_whose_sync_finds_the_disk_full_is_refused_and_taken_back(earlier
     after = World(disk.crash(Survival.NOTHING), world.options, world.clock)
     after.start(restarted=True)
     assert sorted(dump(after.engine)["sure"].live) == [1, 2, 3, 4]
-    assert dump(after.engine)["sure"].told == []
+    assert dump(after.engine)["sure"].reported == []
 
 
 def test_a_failed_background_sync_stops_all_writes() -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from itertools import zip_longest
 from typing import NamedTuple
 
+from xxhash import xxh3_64_intdigest
+
 from topics.engine.apply import grant, load_block, load_state
 from topics.engine.checkpoint import ChainWeight
 from topics.engine.core import EngineCore
@@ -51,9 +53,13 @@ from topics.transactions.transaction_frames import decode_append, decode_committ
 
 # The last run on a data folder: the small file `machine`.
 #
-#     BOOT RESERVE SINCE [stopped]
+#     BOOT RESERVE SINCE CHECK [stopped]
 #                           the boot of its machine, how many seqs beyond what the disk knows it let topics give out
 #                           (`engine.apply`), and the newest snapshot there was when it began to
+#
+# CHECK is the XXH3-64, in hexadecimal, of what is before it. The file has all of it twice, each copy padded to 256
+# bytes: a damaged byte must not make a start believe that the machine was restarted, which would tell readers of
+# losses that were none. A copy whose CHECK is right counts.
 #
 # It is written before the first seq is given out. A snapshot that was taken while none were given out, at the end of a
 # recovery or of a clean stop, says so itself (`SnapshotHead.quiet`): when it is younger than the run, nothing can be
@@ -67,6 +73,9 @@ from topics.transactions.transaction_frames import decode_append, decode_committ
 
 _NO_BOOT = "-"
 _STOPPED = "stopped"
+_WORDS = 4
+_COPY_BYTES = 256
+"""Each copy is padded with spaces, so that what is changed in place needs no room."""
 
 
 class LastRun(NamedTuple):
@@ -87,26 +96,50 @@ class LastRun(NamedTuple):
 
 
 def read_last_run(fs: FileSystem, layout: Layout) -> LastRun:
-    words = read_small(fs, layout.machine).split(" ")
+    text = read_small(fs, layout.machine)
+    raw = [text[begin : begin + _COPY_BYTES].split() for begin in (0, _COPY_BYTES)]
+    # What begins as an unknown boot was marked so in place, which its checksum does not cover.
+    marked = [words for words in raw if words and words[0].startswith(_NO_BOOT) and _is_complete(words)]
+    proven = [words for words in raw if _is_complete(words) and words[3] == _checksum(" ".join(words[:3]))]
+    if proven or marked:
+        stopped = any(words[4:] == [_STOPPED] for words in proven or marked)
+        if proven:
+            return LastRun("" if marked else proven[0][0], int(proven[0][1]), int(proven[0][2]), stopped)
+        return LastRun("", max(int(words[1]) for words in marked), max(int(words[2]) for words in marked), stopped)
+    words = text.split(" ")
     if len(words) in (3, 4) and words[1].isdecimal() and words[2].isdecimal():
+        # An earlier release wrote one copy without a checksum.
         boot = "" if words[0].startswith(_NO_BOOT) else words[0]
         return LastRun(boot, int(words[1]), int(words[2]), words[3:] == [_STOPPED])
     # A release that wrote nothing but the boot reserved seqs by frames alone.
     return LastRun(words[0], 0, -1)
 
 
+def _is_complete(words: list[str]) -> bool:
+    return len(words) > _WORDS - 1 and words[1].isdecimal() and words[2].isdecimal()
+
+
+def _checksum(text: str) -> str:
+    return f"{xxh3_64_intdigest(text.encode()):016x}"
+
+
 def note_running(fs: FileSystem, layout: Layout, run: LastRun) -> None:
-    write_small(fs, layout.machine, f"{run.boot_id or _NO_BOOT} {run.reserve} {run.since}", layout.root)
+    text = f"{run.boot_id or _NO_BOOT} {run.reserve} {run.since}"
+    copy = f"{text} {_checksum(text)}".ljust(_COPY_BYTES)
+    write_small(fs, layout.machine, 2 * copy, layout.root)
 
 
 def note_stopped(fs: FileSystem, layout: Layout) -> None:
     """In place: on a full disk there may be no room for another file. Where it fails, a stop is told as a crash."""
     with contextlib.suppress(OSError):
+        text = read_small(fs, layout.machine)
         file = fs.open(layout.machine, write=True)
         try:
-            if not file.read_at(0, 4096).endswith(_STOPPED.encode()):
-                file.write_at(file.size(), f" {_STOPPED}".encode())
-                file.sync()
+            for begin in (0, _COPY_BYTES):
+                copy = text[begin : begin + _COPY_BYTES].rstrip()
+                if len(copy.split()) == _WORDS:
+                    file.write_at(begin + len(copy.encode()), f" {_STOPPED}".encode())
+            file.sync()
         finally:
             file.close()
 
@@ -117,7 +150,10 @@ def note_distrust(fs: FileSystem, layout: Layout) -> None:
         try:
             file = fs.open(layout.machine, write=True)
             try:
-                file.write_at(0, _NO_BOOT.encode())
+                whole = bytearray(file.read_at(0, 2 * _COPY_BYTES))
+                for begin in range(0, len(whole), _COPY_BYTES):
+                    whole[begin : begin + 1] = _NO_BOOT.encode()
+                file.write_at(0, bytes(whole))
                 file.sync()
             finally:
                 file.close()
