@@ -295,7 +295,7 @@ def _http_limits(settings: Settings) -> HttpLimits:
     requested = settings.max_connections
     allowed = connections_within(raise_limit(requested + FILES), requested)
     if allowed < requested:
-        _logger.warning("the limit on file descriptors allows fewer connections", extra={"connections_max": allowed})
+        _logger.warning("file descriptor limit reduces connections", extra={"connections_max": allowed})
     return HttpLimits(
         body_bytes=settings.max_body_bytes,
         awake_s=settings.awake_us / 1_000_000,
@@ -442,9 +442,9 @@ def _reload(settings: Settings, keys: KeyStore, api: Api, certificate: Certifica
         try:
             certificate.reload()
         except OSError as error:
-            _logger.error("the certificate was not read again", extra={"error": str(error)})
+            _logger.error("certificate reload failed", extra={"error": str(error)})
         else:
-            _logger.info("the certificate was read again")
+            _logger.info("certificate reloaded")
     if api.audit is not None:
         api.audit.reopen()
 
@@ -462,10 +462,10 @@ def _reload_keys(keys: KeyStore, api: Api) -> None:
     try:
         gone = keys.reload()
     except KeyFileError as error:
-        _logger.error("the keys were not read again", extra={"error": str(error)})
+        _logger.error("key file reload failed", extra={"error": str(error)})
         return
     api.let_go(gone)
-    _logger.info("the keys were read again", extra={"keys": len(keys.ring), "gone": [key.name for key in gone]})
+    _logger.info("key file reloaded", extra={"keys": len(keys.ring), "gone": [key.name for key in gone]})
 
 
 async def _run_engine(
@@ -478,7 +478,7 @@ async def _run_engine(
     if not recovery.done():
         # To abandon a replay is to crash in it, which the next replay must survive anyway; waiting gains nothing.
         recovery.cancel()
-        _logger.warning("stopped before the log was replayed")
+        _logger.warning("stopped during recovery")
         return
     engine = recovery.result()
     loop, counters = asyncio.get_running_loop(), front.http.counters
@@ -573,7 +573,7 @@ def _announce(address: tuple[str, int], settings: Settings, *, with_keys: bool) 
     _logger.info("listening", extra={"address": shown, "version": __version__})
     if not with_keys:
         _logger.warning(
-            "AUTHENTICATION IS OFF: whoever reaches this address may read, change and delete everything",
+            "AUTHENTICATION IS DISABLED: any client that can reach this address has full access",
             extra={"address": shown},
         )
     if settings.port_file is not None:

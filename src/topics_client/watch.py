@@ -174,7 +174,7 @@ class Watching:
             self._session = None
             raise ConnectionFailed(f"the server ended the stream: {error.error} ({error.code})", maybe_done=False)
         if error.code == _ADVISORY_STATUS:
-            _log.info("the server paces a watch of %s: %s", ", ".join(error.topics), error.error)
+            _log.info("watch of %s slowed down by the server: %s", ", ".join(error.topics), error.error)
             return
         for topic in error.topics:
             self.inbox.failed(topic, refusal(error.code, _code_of(error.code), error.error, {"topic": topic}, wait_s))

@@ -80,7 +80,7 @@ class WorkStream:
         except (ValueError, RecursionError) as problem:
             raise ConnectionFailed(f"an event cannot be understood: {problem}", maybe_done=False) from problem
         if error.code == _ADVISORY_STATUS:
-            _log.info("the server paces %s: %s", self.what, error.error)
+            _log.info("%s slowed down by the server: %s", self.what, error.error)
             return
         wait_s = error.retry_after_ms / 1000 if isinstance(error.retry_after_ms, int) else None
         if error.code == 503:

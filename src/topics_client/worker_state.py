@@ -157,7 +157,7 @@ class WorkerState:
         for job in jobs:
             self._held.pop(job.seq, None)
         if isinstance(outcome, ClientError):
-            _log.warning("topic %s: the end of jobs %s could not be told: %s", self._plan.topic, _seqs(jobs), outcome)
+            _log.warning("topic %s: reporting the end of jobs %s failed: %s", self._plan.topic, _seqs(jobs), outcome)
         elif outcome.skipped:
             _log.warning("topic %s: jobs %s ended after their leases", self._plan.topic, outcome.skipped)
 

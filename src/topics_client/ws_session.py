@@ -146,7 +146,7 @@ class WsSession:
             self._answered(frame, answer)
         elif frame.op == "error" and not frame.topic:
             # The server is about to close, or could not read what we sent; what follows tells.
-            _log.info("the server says on a socket: %s (%s)", frame.message, frame.code)
+            _log.info("error from the server on a WebSocket: %s (%s)", frame.message, frame.code)
             return False
         elif frame.topic in self._options:
             self._deliver(frame)

@@ -502,7 +502,7 @@ class Api:
         except TopicsError as error:
             call.refuse(error)
         except Exception:
-            _log.exception("a request failed", extra={"method": exchange.head.method, "path": exchange.head.path})
+            _log.exception("request failed", extra={"method": exchange.head.method, "path": exchange.head.path})
             call.refuse(TopicsError("the server made a mistake; it is in its log"))
 
     def refuse(self, error: HttpError, path: str) -> Refusal:

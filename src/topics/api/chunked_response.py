@@ -45,7 +45,7 @@ def _answering(call: Call, task: Task, refuse: Callable[[TopicsError], None]) ->
         refuse(error)
     except Exception:
         head = call.exchange.head
-        _log.exception("a request failed", extra={"method": head.method, "path": head.path})
+        _log.exception("request failed", extra={"method": head.method, "path": head.path})
         refuse(TopicsError("the server made a mistake; it is in its log"))
 
 

@@ -137,7 +137,7 @@ class RequestBatcher:
                 self._handle(exchange)
             except Exception:
                 # One failure must not keep the answers of the others.
-                _log.exception("a request failed", extra={"path": exchange.head.path})
+                _log.exception("request failed", extra={"path": exchange.head.path})
                 if not exchange.answered:
                     self._protocol.refuse(exchange, TopicsError("the server made a mistake; it is in its log"))
 

@@ -109,7 +109,7 @@ class LineFile:
     def _fail(self, error: OSError) -> None:
         if not self._failing:
             self._failing = True
-            _logger.error("the audit log cannot be written", extra={"path": self._path, "error": str(error)})
+            _logger.error("audit log write failed", extra={"path": self._path, "error": str(error)})
 
 
 def write_whole(path: str, text: str) -> None:

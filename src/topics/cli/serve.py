@@ -63,9 +63,9 @@ def serve(reconfigure: str | None = None, **flags: object) -> int:
     )
     configure_logs(settings.log_format, level=settings.log_level)
     if flags.pop("api_keys", None) is not None:
-        _log.warning("keys on the command line can be seen by everyone on this machine: set TOPICS_API_KEYS instead")
+        _log.warning("keys on the command line are visible to all users: set TOPICS_API_KEYS instead")
     for name, meant in strangers(os.environ):
-        _log.warning("a variable is not known", extra={"variable": name, "did_you_mean": meant})
+        _log.warning("unknown variable", extra={"variable": name, "did_you_mean": meant})
     check_server(settings, Settings.given(os.environ, flags), names_of(reconfigure))
     for_people = settings.log_format == "human" or (settings.log_format == "auto" and sys.stderr.isatty())
     server.run(settings, (lambda address: _greet(address, settings)) if for_people else None)

@@ -121,7 +121,7 @@ class LoopRunner:
         try:
             step = _advance(self._current, outcome)
         except Exception:
-            _log.exception("a background job failed")
+            _log.exception("background job failed")
             step = None
         if step is None:
             self._current = None

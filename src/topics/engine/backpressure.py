@@ -384,7 +384,7 @@ class Throttle:
         self._admission.set_policy(decision.refusing, decision.retry_after_ms)
         if decision.level != before.level and max(decision.level, before.level) >= 3:
             _log.warning(
-                "pressure changed what is served",
+                "backpressure level changed",
                 extra={
                     "throttle_level": decision.level,
                     "pressure": round(decision.pressure, 3),
@@ -401,7 +401,7 @@ class Throttle:
         try:
             self.tick()
         except Exception:
-            _log.exception("measuring the pressure failed")
+            _log.exception("backpressure measurement failed")
         self._schedule()
 
 

@@ -495,7 +495,7 @@ class Checkpointer:
                         put_off.add(key)
                     except SegmentDamaged as damage:
                         put_off.add(key)
-                        _log.error("delete flags cannot be set in a damaged segment", extra={"error": str(damage)})
+                        _log.error("delete flags failed: damaged segment", extra={"error": str(damage)})
         return put_off
 
     def _flipped(self, put_off: set[SegmentKey]) -> None:
@@ -558,7 +558,7 @@ class Checkpointer:
     def _give_up(self, error: Exception, written: bool) -> None:
         self.failures += 1
         self.error = error
-        _log.error("a checkpoint failed; the log is kept", extra={"error": str(error)})
+        _log.error("checkpoint failed", extra={"error": str(error)})
         core = self._core
         if written:
             # The snapshot has them; whether the catalog does, nobody knows.

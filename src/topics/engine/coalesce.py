@@ -209,4 +209,4 @@ def _answer_each(dones: list[AppendDone], outcome: AppendResult | TopicsError) -
             done(reported)
         except Exception:
             # One caller's broken callback must not keep the answers of the others.
-            _log.exception("a commit callback failed")
+            _log.exception("commit callback failed")

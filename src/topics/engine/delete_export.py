@@ -100,7 +100,7 @@ class DeleteExport:
         encoded = encode_removals(part.exported)
         if len(encoded) > part.much_bytes:
             part.much_bytes = 2 * len(encoded)
-            _log.warning("many deletes wait for an archive", extra={"topic": topic.name, "bytes": len(encoded)})
+            _log.warning("many deletes wait for the archive", extra={"topic": topic.name, "bytes": len(encoded)})
         return encoded
 
     def load(self, topic: Topic, part: bytes) -> None:
@@ -113,7 +113,7 @@ class DeleteExport:
 
     def reconcile(self) -> None:
         if self.on and not self._enabled:
-            _log.warning("deletes are kept for an archive that is turned off", extra={"folder": self._layout.pipeline})
+            _log.warning("deletes kept for a disabled archive", extra={"folder": self._layout.pipeline})
 
     def _removed(self, topic: Topic, first: int, last: int) -> None:
         if not self.on or is_server_name(topic.name):

@@ -71,7 +71,7 @@ def topics_in_store(core: EngineCore, fs: FileSystem) -> list[str]:
     except StoreUnavailable as error:
         if core.next_topic_id == 1:
             raise ColdStoreUnavailableError(error.why) from error
-        _log.warning("the object store does not answer; started without it", extra={"why": error.why})
+        _log.warning("object store unavailable at start", extra={"why": error.why})
         return []
 
 
@@ -103,9 +103,9 @@ class Sweeper:
                     self.removed += len(paths)
         except StoreUnavailable as error:
             self.due_at = core.steady() + _RETRY_MS
-            _log.info("the object store could not be tidied up yet", extra={"why": error.why})
+            _log.info("object store cleanup failed", extra={"why": error.why})
         if self.removed:
-            _log.info("removed objects that no topic names", extra={"objects": self.removed})
+            _log.info("object store cleaned up", extra={"objects": self.removed})
 
     def _unwanted(self, folder: str, names: list[str]) -> Iterator[str]:
         core = self._core
@@ -113,7 +113,7 @@ class Sweeper:
         if topic_id is None:
             return
         if topic_id >= core.next_topic_id:
-            _log.error("the object store holds a topic that nobody created; it is left alone", extra={"folder": folder})
+            _log.error("unknown topic in the object store", extra={"folder": folder})
             return
         topic = core.topics.get(topic_id)
         # A snapshot may still name what is waiting to be removed.
@@ -302,7 +302,7 @@ class Housekeeper:
         try:
             yield OffLoop(self._core.room.regain)
         except OSError as error:
-            _log.error("the reserve for a full disk cannot be made", extra={"error": str(error)})
+            _log.error("disk reserve failed", extra={"error": str(error)})
         finally:
             self._regaining = False
 
@@ -364,6 +364,6 @@ class Housekeeper:
             if isinstance(error, StoreUnavailable | TopicsError):
                 # A store that is away is not asked every second, and not complained about every second.
                 self._cold_after = core.steady() + _COLD_RETRY_MS
-            _log.error("a segment could not be moved to the cold tier", extra={"error": str(error)})
+            _log.error("move to the cold tier failed", extra={"error": str(error)})
         finally:
             self._moving = False

@@ -347,7 +347,7 @@ class Recovery:
             self.changed = True
         if end.tear is not None:
             _log.warning(
-                "the log ended in an unfinished write; what was never synced is not read",
+                "torn log tail skipped",
                 extra={"shard": shard, "file": end.tear.number, "offset": end.tear.offset, "why": end.tear.reason},
             )
 
@@ -526,7 +526,7 @@ class Recovery:
             topic = core.topics[topic_id]
             other = core.directory.find(topic.name)
             if other is not None and other is not topic:
-                _log.warning("a topic whose creation had failed is left out", extra={"topic": other.name})
+                _log.warning("failed topic creation skipped", extra={"topic": other.name})
                 older, topic = sorted((topic, other), key=lambda one: one.id)
                 self._leave_out(older)
                 self.changed = True

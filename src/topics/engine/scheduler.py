@@ -336,7 +336,7 @@ class Scheduler:
                 waiter()
             except Exception:
                 # One watcher's mistake must not keep the news from the others.
-                _log.exception("a watcher failed")
+                _log.exception("watcher failed")
         self.told_total += len(waiters)
         return len(waiters)
 
@@ -423,7 +423,7 @@ class Scheduler:
                 try:
                     reported(topic)
                 except Exception:
-                    _log.exception("a watcher failed")
+                    _log.exception("watcher failed")
 
     def _priority(self, topic: Topic, since_ms: int | None, now_ms: int) -> int:
         config = topic.config

@@ -164,7 +164,7 @@ class Sealer:
             self.failures += 1
             self._hold_back(False)
             self._notify_written()
-            _log.error("a segment could not be written; it stays in memory", extra={"error": str(failure)})
+            _log.error("segment write failed", extra={"error": str(failure)})
         elif self._waiting:
             self.resume()
             return

@@ -86,7 +86,7 @@ class HeldTopics:
             try:
                 submission.finalize(timing)
             except Exception:
-                _log.exception("something that had waited could not be published")
+                _log.exception("delayed publish failed")
         self._topics.clear()
         self.active = bool(self._lost)
 
@@ -275,7 +275,7 @@ class Bundle(Submission):
             try:
                 part.finalize(timing)
             except Exception:
-                _log.exception("a transaction could not be published", extra={"topic": part.topic.name})
+                _log.exception("transaction publish failed", extra={"topic": part.topic.name})
         self._finished(None)
 
     def failed(self, error: TopicsError) -> None:

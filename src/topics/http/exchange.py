@@ -420,7 +420,7 @@ class Exchange(msgspec.Struct, eq=False):
             try:
                 callback()
             except Exception:
-                _logger.exception("the handler failed to notice that its client is gone")
+                _logger.exception("disconnect handler failed")
 
     def _drop_answer(self) -> None:
         """An answer that cannot be sent: quietly dropped for a client that is gone, a mistake of ours otherwise."""
@@ -442,7 +442,7 @@ def request_task(
                     break
     except Exception:
         # The task answers what is wrong with the request; this is a mistake of ours.
-        _logger.exception("work on a request failed", extra={"path": exchange.head.path})
+        _logger.exception("request task failed", extra={"path": exchange.head.path})
         if not exchange.answered:
             exchange.respond(500)
     task.close()
@@ -482,7 +482,7 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
             run.append(exchange)
             answers.append(head + body)
         except Exception:
-            _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
+            _logger.exception("answer failed", extra={"path": exchange.head.path})
     if channel is not None and run:
         _deliver(channel, run, answers)
     if counter is not None and each is None:
@@ -496,7 +496,7 @@ def _deliver(channel: Channel, run: list[Exchange], answers: list[bytes]) -> Non
         else:
             channel.deliver_run(run, answers)
     except Exception:
-        _logger.exception("an answer could not be given", extra={"path": run[0].head.path})
+        _logger.exception("answer failed", extra={"path": run[0].head.path})
 
 
 def respond_bodiless(
@@ -520,7 +520,7 @@ def respond_bodiless(
             exchange.channel = None
             channel.deliver_plain(exchange, prefix + lines[number])
         except Exception:
-            _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
+            _logger.exception("answer failed", extra={"path": exchange.head.path})
     if counter is not None and each is None:
         counter.count_many(exchanges[-1], status, len(exchanges) - others)
 

@@ -90,7 +90,7 @@ class HttpServer:
             async with asyncio.timeout(timeout_s):
                 await self._until_quiet()
         except TimeoutError:
-            _logger.warning("connections cut off", extra={"count": len(server_state.connections)})
+            _logger.warning("connections closed at shutdown", extra={"count": len(server_state.connections)})
             await self._cut_off()
             return False
         finally:

@@ -247,7 +247,7 @@ class ServerState:
         try:
             return self.application.admit(head)
         except Exception:
-            _logger.exception("the application failed to admit a request", extra={"path": head.path})
+            _logger.exception("request admission failed", extra={"path": head.path})
             raise HttpError(Fault.INTERNAL) from None
 
     def handle(self, exchange: Exchange) -> None:
@@ -259,7 +259,7 @@ class ServerState:
 
     def failed(self, exchange: Exchange) -> None:
         """A handler raised what it should not have. To be called where it is caught."""
-        _logger.exception("a handler failed", extra={"method": exchange.head.method, "path": exchange.head.path})
+        _logger.exception("handler failed", extra={"method": exchange.head.method, "path": exchange.head.path})
         if not exchange.answered:
             exchange.respond(*self.refusal(HttpError(Fault.INTERNAL), exchange.head.path))
 
@@ -268,7 +268,7 @@ class ServerState:
         try:
             refusal = self.application.refuse(error, path)
         except Exception:
-            _logger.exception("the application failed to put a refusal into words")
+            _logger.exception("error rendering failed")
             refusal = Refusal(error.status)
         if error.headers:
             refusal = refusal._replace(headers=(*refusal.headers, *error.headers))
@@ -395,7 +395,7 @@ class TlsListener:
                 accepted, _ = await loop.sock_accept(listening)
             except OSError as error:
                 # No descriptor is free, or the client is gone already.
-                _logger.debug("a connection was not taken", extra={"error": str(error)})
+                _logger.debug("connection refused", extra={"error": str(error)})
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
                 continue
             if len(server_state.connections) >= server_state.limits.connections_max and not server_state.make_room():
@@ -414,7 +414,7 @@ class TlsListener:
             )  # fmt: skip
         except (OSError, TimeoutError) as error:
             # A port that is open meets much that is no TLS; it is no news.
-            _logger.debug("a handshake failed", extra={"error": str(error)})
+            _logger.debug("TLS handshake failed", extra={"error": str(error)})
             accepted.close()
 
 

@@ -192,4 +192,4 @@ def _call(callback: Callable[[], None]) -> None:
     try:
         callback()
     except Exception:
-        _logger.exception("the handler of a stream failed")
+        _logger.exception("stream handler failed")

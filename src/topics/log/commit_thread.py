@@ -229,7 +229,7 @@ class CommitThread:
                 going_on = self._turn(batch)
             except Exception as error:
                 # A thread that ended here would leave everybody waiting for ever, without a word.
-                _log.exception("the thread of a log shard failed")
+                _log.exception("log shard thread failed")
                 self._answer(batch, CommitTiming(), self._writer.give_up(error))
 
     def _turn(self, batch: list[Submission]) -> bool:
@@ -338,7 +338,7 @@ class CommitThread:
             try:
                 self._answers[0]()
             except Exception:
-                _log.exception("a commit's answers could not be given")
+                _log.exception("commit answers failed")
             finally:
                 self._answering = False
                 # Removed only now, so that the writer does not wake the loop for what is being drained already.

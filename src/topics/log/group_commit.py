@@ -382,7 +382,7 @@ class Shard:
                     submission.failed(error)
             except Exception:
                 # One caller's broken callback must not keep the answers of the others.
-                _log.exception("a commit callback failed")
+                _log.exception("commit callback failed")
         for listener in self.committed.listeners:
             listener()
 
@@ -396,7 +396,7 @@ class Shard:
             # Whatever was numbered behind the failure has failed with it, so the numbers go on where the log ends.
             self.next_lsn = self.writer.written_lsn + 1
             self.writer.poison = None
-            _log.warning("a log shard takes writes again", extra={"shard": self.number})
+            _log.warning("log shard accepts writes again", extra={"shard": self.number})
             waiting, self.after_heal = self.after_heal, {}
             for action in waiting.values():
                 action()

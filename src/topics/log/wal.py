@@ -313,7 +313,7 @@ class DiskRoom(Room):
             if self.short is None:
                 self.short = DiskFullError()
                 self.shortages += 1
-                _log.error("the disk is full: only what makes room is taken until there is some", extra=self._details())
+                _log.error("disk full", extra=self._details())
             self._give_up()
 
     def begin(self) -> None:
@@ -328,7 +328,7 @@ class DiskRoom(Room):
                 return False
             if self.short is not None:
                 self.short = None
-                _log.warning("the disk has room again: everything is taken", extra=self._details())
+                _log.warning("disk has space again", extra=self._details())
             return True
 
     def _reserve(self, nbytes: int) -> bool:
@@ -530,7 +530,7 @@ class Writer:
                 if is_passing(error):
                     # Tried again in time; until then it counts as unsynced.
                     self._unsynced_since = self.seconds()
-                    _log.warning("a sync of the log is put off", extra={"shard": self._shard, "error": str(error)})
+                    _log.warning("log sync delayed", extra={"shard": self._shard, "error": str(error)})
                 else:
                     self._poison(error)
 
@@ -627,7 +627,7 @@ class Writer:
         """Takes nothing more until `unfinished` could be done and there is a file to write to."""
         poison = self.poison = as_refusal(error)
         self._unfinished = unfinished
-        _log.warning("a log shard takes no writes for now", extra={"shard": self._shard, "error": str(error)})
+        _log.warning("log shard refuses writes temporarily", extra={"shard": self._shard, "error": str(error)})
         return poison
 
     def _poison(self, error: OSError, back_to: LogMark | None = None) -> ReadOnlyError:
@@ -635,7 +635,7 @@ class Writer:
             self._log.take_back(back_to)
         poison = self.poison = ReadOnlyError(self._shard, str(error))
         # A failed background sync has no caller to tell: without this line nobody would know before the next write.
-        _log.error("a log shard takes no more writes", extra={"shard": self._shard, "error": str(error)})
+        _log.error("log shard is read-only", extra={"shard": self._shard, "error": str(error)})
         self._on_poison()
         return poison
 

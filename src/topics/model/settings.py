@@ -31,7 +31,7 @@ _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]]+))(?::(?
 
 
 class SettingsError(ValueError):
-    """A setting has a value that cannot be used. The text names the setting, the value and what is accepted."""
+    """A setting has an unusable value. The message names the setting, the value and the accepted values."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     def accepted(self) -> str:
         """The accepted values, in words that end a sentence."""
         if self.kind == "text":
-            return "a text that is not empty"
+            return "a non-empty text"
         if self.kind == "choice":
             return "one of " + ", ".join(self.choices)
         if self.minimum is not None and self.maximum is not None:
@@ -130,61 +130,65 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that the engine takes unchanged; `topics.engine.EngineOptions` adds those that a server computes."""
 
     # The write-ahead log.
-    wal_shards: Annotated[int, _number("Shards of the log; 0 is one per CPU, at most 8.", 0, 64)] = 0
-    wal_file_bytes: Annotated[int, _number("Size at which a log file is closed.", 64 * KIB, 64 * GIB)] = 64 * MIB
-    sync_interval_ms: Annotated[int, _number("Longest time class disk data stays unsynced.", 1, 86_400_000)] = 50
-    commit_window_us: Annotated[int, _number("Longest wait for more writes to share one sync.")] = 500
-    commit_queue_bytes: Annotated[int, _number("Bytes that may wait for a commit.", 1)] = 64 * MIB
+    wal_shards: Annotated[int, _number("Log shards; 0 is one per CPU, at most 8.", 0, 64)] = 0
+    wal_file_bytes: Annotated[int, _number("Size at which a log file is rotated.", 64 * KIB, 64 * GIB)] = 64 * MIB
+    sync_interval_ms: Annotated[
+        int, _number("Maximum time that records of class disk stay unsynced.", 1, 86_400_000)
+    ] = 50
+    commit_window_us: Annotated[int, _number("Group commit: maximum wait for more writes to share a sync.")] = 500
+    commit_queue_bytes: Annotated[int, _number("Maximum bytes waiting for a commit, per shard.", 1)] = 64 * MIB
     disk_reserve_seqs: Annotated[
-        int, _number("Sequence numbers a topic may give out before the disk knows of it; a power cut skips them.", 1)
+        int, _number("Sequence numbers a topic reserves in memory; a power cut skips them.", 1)
     ] = 65_536
 
     # Backups.
-    backup_interval_ms: Annotated[int, _number("Time between backups that are taken by themselves; 0 is never.")] = 0
+    backup_interval_ms: Annotated[int, _number("Time between scheduled backups; 0 is never.")] = 0
     backup_ship_ms: Annotated[
-        int, _number("Longest time that the log behind a backup waits to be shipped there as well; 0 ships none.")
+        int, _number("Interval at which the log is shipped to the backup storage; 0 ships none.")
     ] = 10_000
-    backup_keep: Annotated[int, _number("Backups that are kept, and up to an eighth more; 0 is all.")] = 0
+    backup_keep: Annotated[int, _number("Backups to keep, plus up to an eighth; 0 keeps all.")] = 0
     backup_log_bytes: Annotated[
-        int, _number("Log that is kept for the next backup, so that every moment can be restored; 0 is none.")
+        int, _number("Log kept until the next backup for point-in-time restore; 0 keeps none.")
     ] = 4 * GIB
 
     # Thresholds and measures of backpressure.
-    pressure_lag_ms: Annotated[int, _number("Lag of the event loop at which pressure begins.", 1)] = 5
-    pressure_commit_ms: Annotated[int, _number("Time of a commit at which pressure begins.", 1)] = 20
+    pressure_lag_ms: Annotated[int, _number("Event loop lag at which backpressure begins.", 1)] = 5
+    pressure_commit_ms: Annotated[int, _number("Commit time at which backpressure begins.", 1)] = 20
     pressure_coalesce_percent: Annotated[
-        int, _number("Pressure from which deliveries are coalesced; 101 is never.", 1, 101)
+        int, _number("Pressure at which deliveries are coalesced; 101 is never.", 1, 101)
     ] = 20
     pressure_widen_percent: Annotated[
-        int, _number("Pressure from which commits wait longer for company; 101 is never.", 1, 101)
+        int, _number("Pressure at which group commits wait longer; 101 is never.", 1, 101)
     ] = 40
     pressure_defer_percent: Annotated[
-        int, _number("Pressure from which negative priorities and routers wait; 101 is never.", 1, 101)
+        int, _number("Pressure at which negative priorities and routers wait; 101 is never.", 1, 101)
     ] = 80
-    pressure_refuse_percent: Annotated[
-        int, _number("Pressure from which appends are refused; 101 is never.", 1, 101)
-    ] = 95
-    coalesce_max_ms: Annotated[int, _number("Longest distance between deliveries under pressure.")] = 20
-    commit_window_max_us: Annotated[int, _number("Longest wait of commits for company under pressure.")] = 10_000
+    pressure_refuse_percent: Annotated[int, _number("Pressure at which appends are refused; 101 is never.", 1, 101)] = (
+        95
+    )
+    coalesce_max_ms: Annotated[int, _number("Maximum time between deliveries under pressure.")] = 20
+    commit_window_max_us: Annotated[int, _number("Maximum group commit wait under pressure.")] = 10_000
 
     # Sealed segments, and the memory that records use before and after they are sealed.
     segment_max_events: Annotated[int, _number("Records at which a segment is sealed; 0 counts as 1.", 1)] = 10_000
     segment_max_bytes: Annotated[int, _number("Bytes at which a segment is sealed.", 1, GIB)] = 64 * MIB
     segment_max_age_ms: Annotated[int, _number("Age at which a segment is sealed; 0 is never.")] = 3_600_000
-    hot_retain_segments: Annotated[int, _number("Newest sealed segments of a topic that stay hot.")] = 4
-    hot_retain_bytes: Annotated[int, _number("Hot bytes of a topic; 0 goes by count alone.")] = 0
+    hot_retain_segments: Annotated[int, _number("Newest sealed segments of a topic kept in the data folder.")] = 4
+    hot_retain_bytes: Annotated[
+        int, _number("Sealed bytes of a topic kept in the data folder; 0 is by count only.")
+    ] = 0
     tail_memory_bytes: Annotated[
-        int, _number("Unsealed payload of logged topics in memory; beyond it the largest tails are sealed early.", 1)
+        int, _number("Memory of unsealed records; beyond it the largest tails are sealed early.", 1)
     ] = 128 * MIB
     awake_topics: Annotated[
         int,
-        _number("Topics kept whole in memory; quiet ones beyond it are read from the snapshot when somebody asks."),
+        _number("Topics kept in memory; idle ones beyond it are paged out to the snapshot."),
     ] = 10_000
     map_cache_bytes: Annotated[int, _number("Bytes of sealed segments that may be open at once.")] = 256 * MIB
 
     # Checkpoints.
-    snapshot_interval_ms: Annotated[int, _number("Longest time between checkpoints.", 1)] = 60_000
-    snapshot_wal_bytes: Annotated[int, _number("Log bytes after which a checkpoint is made.", 1)] = 256 * MIB
+    snapshot_interval_ms: Annotated[int, _number("Maximum time between checkpoints.", 1)] = 60_000
+    snapshot_wal_bytes: Annotated[int, _number("Log bytes after which a checkpoint runs.", 1)] = 256 * MIB
     snapshot_inline_bytes: Annotated[
         int, _number("A tail larger than this is sealed at a checkpoint instead of copied into it.")
     ] = 256 * KIB
@@ -197,230 +201,218 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     host: Annotated[str, _text("Address to listen on; host:port or [IPv6]:port sets the port too.")] = "127.0.0.1"
     port: Annotated[int, _number("Port to listen on; 0 lets the system choose one.", 0, 65_535)] = 4000
     port_file: Annotated[str | None, _text("File that receives the bound host:port.")] = None
-    data_dir: Annotated[str, _text("Folder of the log; one server at a time.")] = "./topics-data"
-    shared_files: Annotated[
-        _Switch, _text("Let other users of the machine read the data folder as far as the umask does.")
-    ] = "0"
+    data_dir: Annotated[str, _text("Data folder; one server at a time.")] = "./topics-data"
+    shared_files: Annotated[_Switch, _text("Let other users read the data folder as far as the umask allows.")] = "0"
     cold_dir: Annotated[
-        str | None, _text("Folder, or URL of an object store, that old sealed segments move to; unset keeps them.")
+        str | None,
+        _text("Cold tier: folder or object store URL for old sealed segments; unset keeps them in the data folder."),
     ] = None
-    cold_cache_bytes: Annotated[
-        int, _number("Bytes of segments from an object store that are kept on the local disk.")
-    ] = GIB
+    cold_cache_bytes: Annotated[int, _number("Local cache of segments of an object store.")] = GIB
 
-    backup_dir: Annotated[
-        str | None, _text("Folder, or URL of an object store, that backups go to; several servers may share it.")
-    ] = None
+    backup_dir: Annotated[str | None, _text("Backup storage: folder or object store URL; servers may share it.")] = None
 
     full_disk_reserve_bytes: Annotated[
         int,
-        _number(
-            "Room kept back on the disk, so that deletes still work when it is full; 0 is none.", maximum=1024 * GIB
-        ),
+        _number("Disk space reserved so that deletes work when the disk is full; 0 reserves none.", maximum=1024 * GIB),
     ] = 32 * MIB
 
     tls_cert_file: Annotated[
-        str | None, _text("PEM file with the certificate, and its chain, to serve https with; unset is http.")
+        str | None, _text("PEM file with the certificate and its chain for https; unset is http.")
     ] = None
-    tls_key_file: Annotated[
-        str | None, _text("PEM file with the key of the certificate; SIGHUP reads both files again.")
-    ] = None
-    http2: Annotated[_Switch, _text("Speak HTTP/2 with clients that begin with it; 0 is HTTP/1.1 alone.")] = "1"
-    audit_file: Annotated[
-        str | None, _text("File that receives a line for every refused or destructive call; SIGHUP opens it anew.")
-    ] = None
+    tls_key_file: Annotated[str | None, _text("PEM file with the private key; SIGHUP reloads both files.")] = None
+    http2: Annotated[_Switch, _text("Offer HTTP/2; 0 is HTTP/1.1 only.")] = "1"
+    audit_file: Annotated[str | None, _text("Audit log of refused and destructive requests; SIGHUP reopens it.")] = None
 
     # Authentication.
     api_keys: Annotated[
-        str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")
+        str | None, _text("API keys: secret[:scopes[:prefixes]], separated by commas; unset disables authentication.")
     ] = None
     key_file: Annotated[
-        str | None, _text("Key file, changed by topics key and loaded again when it changes; turns authentication on.")
+        str | None, _text("Key file of topics key, reloaded when it changes; turns authentication on.")
     ] = None
-    allow_insecure_no_auth: Annotated[_Switch, _text("Serve beyond this machine without keys.")] = "0"
-    allowed_hosts: Annotated[
-        str | None, _text("Hosts besides those of this machine that a server without keys is served under, or *.")
-    ] = None
+    allow_insecure_no_auth: Annotated[_Switch, _text("Allow serving other machines without keys.")] = "0"
+    allowed_hosts: Annotated[str | None, _text("Additional Host names that a server without keys accepts, or *.")] = (
+        None
+    )
     cors_origins: Annotated[
         str | None, _text("Origins whose pages may read answers, such as https://app.example.com, or *.")
     ] = None
     trusted_proxies: Annotated[
-        str | None, _text("Addresses or networks of proxies whose X-Forwarded-For is believed in the logs.")
+        str | None, _text("Addresses or networks of proxies whose X-Forwarded-For is used in the logs.")
     ] = None
-    probe_auth: Annotated[_Switch, _text("Ask for a key on health and readiness, too.")] = "0"
-    max_inflight_per_key: Annotated[int, _number("Requests of one key at the same time; 0 is no limit.")] = 1000
-    max_connections: Annotated[
-        int, _number("Most connections; fewer where the system allows the process too few descriptors.", 1)
-    ] = 20_000
+    probe_auth: Annotated[_Switch, _text("Require a key for health and readiness.")] = "0"
+    max_inflight_per_key: Annotated[int, _number("Maximum concurrent requests of a key; 0 is no limit.")] = 1000
+    max_connections: Annotated[int, _number("Maximum connections; fewer if file descriptors do not suffice.", 1)] = (
+        20_000
+    )
     max_unread_bytes: Annotated[
-        int, _number("Most bytes of answers that clients have not read; the more, the shorter are reads.", 64 * KIB)
+        int, _number("Maximum answer bytes that clients have not read; reads get shorter towards it.", 64 * KIB)
     ] = 256 * MIB
-    drain_ms: Annotated[int, _number("How long a stopping server waits for requests to finish.")] = 10_000
+    drain_ms: Annotated[int, _number("Time to finish requests on shutdown.")] = 10_000
 
     # Limits on what is stored and asked.
-    max_topics: Annotated[int, _number("Most topics; 0 is no limit.")] = _LIMITS.max_topics
-    max_routers: Annotated[int, _number("Most routers; 0 is no limit.")] = _LIMITS.max_routers
-    max_total_bytes: Annotated[int, _number("Most live bytes of all topics; 0 is no limit.")] = _LIMITS.max_total_bytes
+    max_topics: Annotated[int, _number("Maximum topics; 0 is no limit.")] = _LIMITS.max_topics
+    max_routers: Annotated[int, _number("Maximum routers; 0 is no limit.")] = _LIMITS.max_routers
+    max_total_bytes: Annotated[int, _number("Maximum live bytes of all topics; 0 is no limit.")] = (
+        _LIMITS.max_total_bytes
+    )
     max_topics_per_key: Annotated[
-        int, _number("Most topics and streams under the prefixes of one key; 0 is no limit.")
+        int, _number("Maximum topics and streams under the prefixes of a key; 0 is no limit.")
     ] = _LIMITS.max_topics_per_key
-    max_routers_per_key: Annotated[int, _number("Most routers under the prefixes of one key; 0 is no limit.")] = (
+    max_routers_per_key: Annotated[int, _number("Maximum routers under the prefixes of a key; 0 is no limit.")] = (
         _LIMITS.max_routers_per_key
     )
-    max_bytes_per_key: Annotated[int, _number("Most live bytes under the prefixes of one key; 0 is no limit.")] = (
+    max_bytes_per_key: Annotated[int, _number("Maximum live bytes under the prefixes of a key; 0 is no limit.")] = (
         _LIMITS.max_bytes_per_key
     )
     max_memory_bytes: Annotated[
         int,
         _number(
-            "Most memory for ephemeral records, idempotency keys, producers, schemas and jobs with a history; "
+            "Memory budget for ephemeral records, idempotency keys, producers, schemas and jobs with a history; "
             "0 is no limit."
         ),
     ] = _LIMITS.max_memory_bytes
-    max_memory_bytes_per_key: Annotated[int, _number("The same under the prefixes of one key; 0 is no limit.")] = (
+    max_memory_bytes_per_key: Annotated[int, _number("Memory budget under the prefixes of a key; 0 is no limit.")] = (
         _LIMITS.max_memory_bytes_per_key
     )
     max_fanout_bytes: Annotated[
-        int, _number("Most bytes a second that routers copy from topics with more than 8 routers; 0 is no limit.")
+        int, _number("Maximum bytes a second that routers copy from topics with more than 8 routers; 0 is no limit.")
     ] = _LIMITS.max_fanout_bytes
     max_fanout_bytes_per_key: Annotated[
         int, _number("The same for topics under the prefixes of one key; 0 is no limit.")
     ] = _LIMITS.max_fanout_bytes_per_key
-    max_batch_records: Annotated[int, _number("Most records of one append.", 1)] = _LIMITS.max_batch_records
-    max_record_bytes: Annotated[int, _number("Most bytes of one record.", 1)] = _LIMITS.max_record_bytes
+    max_batch_records: Annotated[int, _number("Maximum records of an append.", 1)] = _LIMITS.max_batch_records
+    max_record_bytes: Annotated[int, _number("Maximum bytes of a record.", 1)] = _LIMITS.max_record_bytes
     awake_us: Annotated[
         int,
-        _number(
-            "How long to look for the next request before sleeping, while they come densely; 0 is never.", 0, 10_000
-        ),
+        _number("Busy-polling time between requests under load; 0 disables it.", 0, 10_000),
     ] = 200
-    max_body_bytes: Annotated[int, _number("Most bytes of one request body.", 1)] = 64 * MIB
-    max_meta_bytes: Annotated[int, _number("Most bytes of one record's meta.", 0, MIB - 64)] = _LIMITS.max_meta_bytes
-    max_meta_keys: Annotated[int, _number("Most keys of one record's meta.")] = _LIMITS.max_meta_keys
-    max_tag_bytes: Annotated[int, _number("Most bytes of a tag.", 1, 640)] = _LIMITS.max_tag_bytes
-    max_node_bytes: Annotated[int, _number("Most bytes of a node name.", 1, 640)] = _LIMITS.max_node_bytes
-    max_idempotency_key_chars: Annotated[int, _number("Most characters of an idempotency key.", 1, 16_383)] = (
+    max_body_bytes: Annotated[int, _number("Maximum bytes of a request body.", 1)] = 64 * MIB
+    max_meta_bytes: Annotated[int, _number("Maximum bytes of a record's meta.", 0, MIB - 64)] = (
+        _LIMITS.max_meta_bytes
+    )
+    max_meta_keys: Annotated[int, _number("Maximum keys of a record's meta.")] = _LIMITS.max_meta_keys
+    max_tag_bytes: Annotated[int, _number("Maximum bytes of a tag.", 1, 640)] = _LIMITS.max_tag_bytes
+    max_node_bytes: Annotated[int, _number("Maximum bytes of a node name.", 1, 640)] = _LIMITS.max_node_bytes
+    max_idempotency_key_chars: Annotated[int, _number("Maximum characters of an idempotency key.", 1, 16_383)] = (
         _LIMITS.max_idempotency_key_chars
     )
     max_idempotency_keys: Annotated[
-        int, _number("Most idempotency keys that a topic remembers within its window; 0 is no limit.")
+        int, _number("Maximum idempotency keys that a topic remembers within its window; 0 is no limit.")
     ] = _LIMITS.max_idempotency_keys
-    max_claim: Annotated[int, _number("Most jobs of one claim, and seqs of one acknowledgement.", 1)] = (
+    max_claim: Annotated[int, _number("Maximum jobs of a claim, and seqs of an acknowledgement.", 1)] = (
         _LIMITS.max_claim
     )
-    max_limit: Annotated[int, _number("Most records of one read.", 1)] = _LIMITS.max_limit
-    max_batch_bytes: Annotated[int, _number("Most bytes of the records of one read.", 1)] = _LIMITS.max_batch_bytes
+    max_limit: Annotated[int, _number("Maximum records of a read.", 1)] = _LIMITS.max_limit
+    max_batch_bytes: Annotated[int, _number("Maximum bytes of the records of a read.", 1)] = _LIMITS.max_batch_bytes
 
-    strict_config: Annotated[
-        _Switch, _text("Refuse a config with a field that does not exist, as ?strict=true does.")
-    ] = "0"
+    strict_config: Annotated[_Switch, _text("Refuse unknown fields of a topic config, as ?strict=true does.")] = "0"
 
     # Transactions.
-    max_transactions: Annotated[int, _number("Most open transactions of one key; 0 is no limit.")] = (
+    max_transactions: Annotated[int, _number("Maximum open transactions of a key; 0 is no limit.")] = (
         _LIMITS.max_transactions
     )
-    max_transaction_ids: Annotated[
-        int, _number("Most ids of transactions that are open or whose last commit is remembered.", 1)
-    ] = _LIMITS.max_transaction_ids
+    max_transaction_ids: Annotated[int, _number("Maximum transaction ids that are open or remembered.", 1)] = (
+        _LIMITS.max_transaction_ids
+    )
     max_transaction_ids_per_key: Annotated[
-        int, _number("The same for the keys with the same prefixes; 0 is no limit.")
+        int, _number("Maximum transaction ids per key prefixes; 0 is no limit.")
     ] = _LIMITS.max_transaction_ids_per_key
-    max_transaction_parts: Annotated[int, _number("Most parts of one transaction.", 1)] = _LIMITS.max_transaction_parts
-    max_transaction_records: Annotated[int, _number("Most records of one transaction.", 1)] = (
+    max_transaction_parts: Annotated[int, _number("Maximum parts of a transaction.", 1)] = (
+        _LIMITS.max_transaction_parts
+    )
+    max_transaction_records: Annotated[int, _number("Maximum records of a transaction.", 1)] = (
         _LIMITS.max_transaction_records
     )
     max_transaction_bytes: Annotated[
-        int, _number("Most bytes of the records of one transaction; its commit holds them in memory.", 1)
+        int, _number("Maximum bytes of a transaction; its commit holds them in memory.", 1)
     ] = _LIMITS.max_transaction_bytes
     max_staged_bytes: Annotated[
-        int, _number("Most bytes that all open transactions of one key have staged; 0 is no limit.")
+        int, _number("Maximum bytes staged by the open transactions of a key; 0 is no limit.")
     ] = _LIMITS.max_staged_bytes
     transaction_timeout_ms: Annotated[
-        int, _number("Longest time that an open transaction may lie idle before it is aborted.", 1)
+        int, _number("Maximum idle time of an open transaction before it is aborted.", 1)
     ] = _LIMITS.transaction_timeout_ms
-    transaction_retention_ms: Annotated[
-        int, _number("How long the last commit of a transaction's id is remembered.", 1)
-    ] = _LIMITS.transaction_retention_ms
+    transaction_retention_ms: Annotated[int, _number("Time the last commit of a transaction id is remembered.", 1)] = (
+        _LIMITS.transaction_retention_ms
+    )
 
     # Following topics live, by event stream or WebSocket.
-    max_watch_sessions: Annotated[int, _number("Most watch sessions; 0 is no limit.")] = 10_000
-    max_watch_sessions_per_key: Annotated[int, _number("The same for one key; 0 is no limit.")] = 1_000
-    max_watch_topics: Annotated[int, _number("Most topics of one watch or subscription.", 1)] = 256
-    max_sse_connections: Annotated[int, _number("Most event streams and WebSockets; 0 is no limit.")] = 10_000
-    max_sse_connections_per_key: Annotated[int, _number("The same for one key; 0 is no limit.")] = 1_000
-    watch_session_ttl_ms: Annotated[int, _number("How long a watch session lives without a stream.", 1)] = 300_000
+    max_watch_sessions: Annotated[int, _number("Maximum watch sessions; 0 is no limit.")] = 10_000
+    max_watch_sessions_per_key: Annotated[int, _number("Maximum watch sessions of a key; 0 is no limit.")] = 1_000
+    max_watch_topics: Annotated[int, _number("Maximum topics of a watch or subscription.", 1)] = 256
+    max_sse_connections: Annotated[int, _number("Maximum event streams and WebSockets; 0 is no limit.")] = 10_000
+    max_sse_connections_per_key: Annotated[
+        int, _number("Maximum event streams and WebSockets of a key; 0 is no limit.")
+    ] = 1_000
+    watch_session_ttl_ms: Annotated[int, _number("Lifetime of a watch session without a stream.", 1)] = 300_000
     buffer_grace_ms: Annotated[
-        int, _number("How long a follower may take nothing before a loss it meets counts as its own.")
+        int, _number("Time without reading after which retention in a watch is reported as from_seq_too_old.")
     ] = 5_000
     slow_consumer_timeout_ms: Annotated[
-        int, _number("How long a follower may take nothing before its connection ends.", 1)
+        int, _number("Time without reading after which a live connection is closed.", 1)
     ] = 30_000
-    test_min_heartbeat_ms: Annotated[int, _number("Shortest heartbeat that may be asked for; for tests.", 1, 1_000)] = (
-        1_000
-    )
+    test_min_heartbeat_ms: Annotated[int, _number("Minimum heartbeat interval; for tests.", 1, 1_000)] = 1_000
     # Streams (/v1).
     streams_durability: Annotated[
-        Literal["memory", "disk", "fsync"], _text("Class of the topics that /v1 creates.")
+        Literal["memory", "disk", "fsync"], _text("Durability class of topics created over /v1.")
     ] = "fsync"
-    streams_long_poll_ms: Annotated[int, _number("How long a live read of /v1 waits unless it says so.", 0)] = 3_000
-    streams_long_poll_max_ms: Annotated[int, _number("The longest that a live read of /v1 may wait.", 0)] = 4_500
-    search_stream_bytes: Annotated[
-        int, _number("Bytes of a stream's newest entries that are searched in memory.", 64 * KIB)
-    ] = 128 * MIB
-    search_scan_bytes: Annotated[int, _number("Bytes of entries older than these that one query looks at.", 0)] = (
-        512 * MIB
+    streams_long_poll_ms: Annotated[int, _number("Default timeout of long-polls in /v1.", 0)] = 3_000
+    streams_long_poll_max_ms: Annotated[int, _number("Maximum timeout of long-polls in /v1.", 0)] = 4_500
+    search_stream_bytes: Annotated[int, _number("Memory index of a stream: bytes of its newest entries.", 64 * KIB)] = (
+        128 * MIB
     )
-    max_searches: Annotated[int, _number("Most searches that are answered at once; 0 is no limit.", 0)] = 256
+    search_scan_bytes: Annotated[int, _number("Bytes of unindexed older entries that one query scans.", 0)] = 512 * MIB
+    max_searches: Annotated[int, _number("Maximum concurrent searches; 0 is no limit.", 0)] = 256
     max_searches_per_key: Annotated[
-        int, _number("The same for one key, or several with the same prefixes; 0 is no limit.", 0)
+        int, _number("Maximum concurrent searches per key prefixes; 0 is no limit.", 0)
     ] = 32
-    search_memory_bytes: Annotated[int, _number("Bytes that the indexes of all searched streams take.", 64 * KIB)] = (
-        512 * MIB
-    )
+    search_memory_bytes: Annotated[int, _number("Memory of the search indexes of all streams.", 64 * KIB)] = 512 * MIB
     streams_webhook_ca_file: Annotated[
-        str | None, _text("PEM file of authorities that webhooks are trusted by besides the public ones.")
+        str | None, _text("PEM file of additional certificate authorities for webhooks.")
     ] = None
-    max_subscriptions: Annotated[int, _number("Most subscriptions; 0 is no limit.")] = 10_000
-    max_subscriptions_per_key: Annotated[
-        int, _number("The same for one key, or several with the same prefixes; 0 is no limit.")
-    ] = 1_000
+    max_subscriptions: Annotated[int, _number("Maximum subscriptions; 0 is no limit.")] = 10_000
+    max_subscriptions_per_key: Annotated[int, _number("Maximum subscriptions per key prefixes; 0 is no limit.")] = (
+        1_000
+    )
     streams_immutable: Annotated[
-        _Switch, _text("Let caches keep full chunks of streams for good; 0 is for those who erase.")
+        _Switch,
+        _text("Let caches keep full chunks of streams forever; set 0 if deleted entries must disappear from caches."),
     ] = "1"
-    streams_registry: Annotated[_Switch, _text("Write what becomes of streams to the stream __registry__.")] = "1"
-    streams_metrics: Annotated[_Switch, _text("Write how the server is doing to the stream __stream_metrics__.")] = "1"
-    streams_metrics_ms: Annotated[int, _number("How often that is written.", 100)] = 10_000
-    streams_metrics_retention_ms: Annotated[int, _number("How long it is kept; 0 goes by size alone.")] = 604_800_000
+    streams_registry: Annotated[_Switch, _text("Write stream events to the stream __registry__.")] = "1"
+    streams_metrics: Annotated[_Switch, _text("Write server metrics to the stream __stream_metrics__.")] = "1"
+    streams_metrics_ms: Annotated[int, _number("Interval of __stream_metrics__.", 100)] = 10_000
+    streams_metrics_retention_ms: Annotated[int, _number("Retention of __stream_metrics__; 0 is by size only.")] = (
+        604_800_000
+    )
     streams_webhook_loopback: Annotated[
         Literal["auto", "0", "1"],
-        _text("Whether webhooks may call this machine itself; auto is only where there are no keys and no strangers."),
+        _text("Allow webhooks to call this machine; auto allows it without keys on loopback."),
     ] = "auto"
     # The pipeline on Spark, and the archive that it keeps.
-    pipeline: Annotated[
-        Literal["auto", "off"], _text("Whether the server runs the pipeline when there is work for it.")
-    ] = "auto"
+    pipeline: Annotated[Literal["auto", "off"], _text("Run the Spark pipeline when there is work.")] = "auto"
     pipeline_priority: Annotated[
         Literal["idle", "low", "normal"],
-        _text("What processor time the server's pipeline gets: what is left over, a small share, or as the server."),
+        _text("CPU share of the pipeline: idle time only, a small share, or the same as the server."),
     ] = "idle"
-    pipeline_poll_ms: Annotated[int, _number("How often a running pipeline looks for new sealed work.", 100)] = 5_000
-    pipeline_idle_ms: Annotated[int, _number("How long a pipeline without work stays before it ends.", 0)] = 60_000
+    pipeline_poll_ms: Annotated[
+        int, _number("Interval at which a running pipeline looks for sealed segments.", 100)
+    ] = 5_000
+    pipeline_idle_ms: Annotated[int, _number("Idle time after which the pipeline process ends.", 0)] = 60_000
     search_families: Annotated[
         Literal["auto", "off"],
-        _text("Whether the pipeline makes indexes of what is sealed of streams that can be searched or have keys."),
+        _text("Build index files for streams with a search config or a routing key."),
     ] = "auto"
-    search_cache_bytes: Annotated[
-        int, _number("Bytes of index families from an object store that are kept on the local disk.")
-    ] = 4 * GIB
+    search_cache_bytes: Annotated[int, _number("Local cache of index files of an object store.")] = 4 * GIB
     search_erase_ms: Annotated[
-        int, _number("How long values of deleted entries, which nobody is shown, may stay in index families.")
+        int, _number("Time deleted values may stay in index files, where no query shows them.")
     ] = 86_400_000
-    archive: Annotated[_Switch, _text("Keep sealed records as Parquet.")] = "0"
+    archive: Annotated[_Switch, _text("Archive sealed records as Parquet.")] = "0"
     archive_dir: Annotated[
-        str | None, _text("Folder of the archive, or URL of an object store; unset is archive in the data folder.")
+        str | None, _text("Archive: folder or object store URL; unset is archive in the data folder.")
     ] = None
     archive_erase_ms: Annotated[
-        int, _number("How long deleted records, which nobody is shown, may stay in files of the archive.")
+        int, _number("Time deleted records may stay in archive files, where no reader sees them.")
     ] = 86_400_000
     archive_grace_ms: Annotated[
         int, _number("Time replaced archive files stay for readers that have begun to read them.")
@@ -430,38 +422,34 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     ] = 600_000
     archive_catalog: Annotated[
         str | None,
-        _text("Catalog of pyiceberg's that the archive's table is registered in; unset is the archive's own folder."),
+        _text("Catalog of pyiceberg for the archive table; unset is the archive folder."),
     ] = None
-    archive_table: Annotated[str, _text("Name of the archive's table in that catalog.")] = "topics.records"
+    archive_table: Annotated[str, _text("Name of the archive table in the catalog.")] = "topics.records"
     archive_typed: Annotated[
         str | None,
-        _text("Streams with a schema that get a table of their own with typed columns: globs, commas between."),
+        _text("Streams with a schema that get a table with typed columns: globs separated by commas."),
     ] = None
-    archive_file_bytes: Annotated[int, _number("Size that files of the archive are brought to.", MIB)] = 128 * MIB
-    archive_retention_ms: Annotated[int, _number("Age at which archived records are removed; 0 is never.")] = 0
-    spark_master: Annotated[str, _text("Where Spark runs: local[*], spark://..., k8s://... or yarn.")] = "local[*]"
-    spark_remote: Annotated[str | None, _text("Address of a Spark Connect server, sc://...; beats the master.")] = None
-    spark_memory: Annotated[str, _text("Memory of an embedded Spark, such as 1g.")] = "1g"
-    spark_conf: Annotated[str | None, _text("File with extra settings of Spark, as spark-defaults.conf.")] = None
+    archive_file_bytes: Annotated[int, _number("Target size of archive files.", MIB)] = 128 * MIB
+    archive_retention_ms: Annotated[int, _number("Retention of archived records; 0 is forever.")] = 0
+    spark_master: Annotated[str, _text("Spark master: local[*], spark://..., k8s://... or yarn.")] = "local[*]"
+    spark_remote: Annotated[str | None, _text("Spark Connect server, sc://...; overrides the master.")] = None
+    spark_memory: Annotated[str, _text("Memory of local Spark, such as 1g.")] = "1g"
+    spark_conf: Annotated[str | None, _text("File with Spark settings in the format of spark-defaults.conf.")] = None
 
     log_format: Annotated[
         Literal["auto", "human", "json"],
-        _text("Log lines for people or programs; auto is human on a terminal, json otherwise."),
+        _text("Log format; auto is human on a terminal, else json."),
     ] = "auto"
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], _text("What is logged: this and everything worse.")
-    ] = "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], _text("Lowest log level written.")] = "info"
     tracing: Annotated[
         Literal["off", "pass", "export"],
-        _text("Traces of callers: left alone, passed on to answers and webhooks, or also exported as spans."),
+        _text("Trace context: ignored, propagated to answers and webhooks, or also exported as spans."),
     ] = "pass"
-    otel_endpoint: Annotated[str, _text("Where spans are sent, by OTLP over HTTP; needs the extra otel.")] = (
+    otel_endpoint: Annotated[str, _text("OTLP/HTTP endpoint for spans; needs the extra otel.")] = (
         "http://127.0.0.1:4318/v1/traces"
     )
-    otel_sample_percent: Annotated[int, _number("Of 100 requests that bring no trace, how many begin one.", 0, 100)] = (
-        100
-    )
-    access_log: Annotated[_Switch, _text("Log a line for every answer.")] = "0"
+    otel_sample_percent: Annotated[int, _number("Percentage of requests without a trace that begin one.", 0, 100)] = 100
+    access_log: Annotated[_Switch, _text("Log every answer.")] = "0"
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Self:
@@ -472,7 +460,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         flags = {name: given for name, given in (overrides or {}).items() if given is not None}
         unknown = flags.keys() - {setting.name for setting in SETTINGS}
         if unknown:
-            raise SettingsError(f"there is no setting {', '.join(sorted(unknown))}")
+            raise SettingsError(f"unknown setting: {', '.join(sorted(unknown))}")
         return cls(**{**_read_layer(_given_in(env), from_env=True), **_read_layer(flags, from_env=False)})
 
     @classmethod

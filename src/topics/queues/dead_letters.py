@@ -296,7 +296,7 @@ class DeadLetters:
     def _stay(self, topic: Topic, queue: Queue, seqs: Sequence[int], error: TopicsError) -> None:
         self._core.totals.dead_letters_refused += len(seqs)
         _log.warning(
-            "jobs could not be moved to the dead letter topic and are tried again",
+            "dead-letter move failed",
             extra={"topic": topic.name, "jobs": len(seqs), "error": error.message},
         )
         queue.lease_table.stay(seqs, self._core.steady() + _RETRY_MS)

@@ -245,7 +245,7 @@ class Alarms:
                     action()
                 except Exception:
                     # One queue's trouble must not keep the alarms of the others from going off.
-                    _log.exception("an alarm of a queue failed")
+                    _log.exception("queue timer failed")
 
     def _arm(self) -> None:
         while self._heap and self._heap[0][2].action is None:

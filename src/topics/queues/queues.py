@@ -182,7 +182,7 @@ def _notify(done: AckDone, outcome: AckResult | TopicsError) -> None:
         done(outcome)
     except Exception:
         # One caller's broken callback must not keep the answers of the others.
-        _log.exception("a commit callback failed")
+        _log.exception("commit callback failed")
 
 
 _PAGE_MAX = 1000

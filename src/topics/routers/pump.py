@@ -328,7 +328,7 @@ class Pump:
     def _hold_up(self, router: Router, why: str, code: str, seq: int = 0) -> None:
         if not router.blocked or (router.blocked_by, router.blocked_seq) != (code, seq):
             at = {"seq": seq} if seq else {}
-            _log.warning("a router is held up", extra={"router": router.name, "why": why, **at})
+            _log.warning("router blocked", extra={"router": router.name, "why": why, **at})
         router.blocked, router.blocked_by, router.blocked_seq = True, code, seq
         self.stuck.add(router)
 

@@ -356,7 +356,7 @@ class RouterFeature:
         older = registry.by_name.get(router.name)
         if older is not None:
             # A name is given out once at a time: the creation of the older one failed with its frame in the log.
-            _log.warning("a router whose creation had failed is left out", extra={"router": router.name})
+            _log.warning("failed router creation skipped", extra={"router": router.name})
             registry.remove(older)
         cursor, copied = self._moved.get(router.id, (0, 0))
         # A class that promises nothing may have fallen back: what comes in the place of lost records is new.

@@ -125,7 +125,7 @@ class FairScheduler:
         except StopIteration:
             pass
         except Exception:
-            _log.exception("a task failed")
+            _log.exception("scheduler task failed")
         else:
             if pause is not None:
                 pause(lambda: self._enqueue(owner))

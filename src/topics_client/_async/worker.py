@@ -101,7 +101,7 @@ class AsyncWorker:
                     return None
                 if not may_try_again(error, repeatable=True):
                     raise
-                _log.warning("topic %s: worker %s waits for its server: %s", self._plan.topic, self.node, error)
+                _log.warning("topic %s: worker %s is waiting for the server: %s", self._plan.topic, self.node, error)
         return None
 
     async def _run(self, job: Job) -> None:
@@ -164,4 +164,4 @@ class AsyncWorker:
             try:
                 await self._client._send(request, self._client._session.patient(every_s), over.is_set)
             except ClientError as error:
-                _log.warning("topic %s: leases of %s could not be extended: %s", self._plan.topic, self.node, error)
+                _log.warning("topic %s: extending the leases of %s failed: %s", self._plan.topic, self.node, error)

@@ -119,7 +119,7 @@ def test_no_secret_is_ever_logged(guarded: LiveServer) -> None:
     with as_key(guarded, "full") as client:
         client.get("/v0/topics/no-such-topic")
     log = guarded.log()
-    assert "AUTHENTICATION IS OFF" not in log
+    assert "AUTHENTICATION IS DISABLED" not in log
     for key in ("tenant-reader", "deleter"):
         assert key not in log
 

@@ -273,4 +273,4 @@ def test_a_stop_ends_event_streams_and_then_the_connection(tmp_path: Path) -> No
 
     with LiveServer(tmp_path, pipeline="off") as live:
         asyncio.run(asyncio.wait_for(play(live), 60.0))
-        assert "cut off" not in live.log()
+        assert "closed at shutdown" not in live.log()

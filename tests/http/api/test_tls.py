@@ -141,12 +141,12 @@ def test_a_new_certificate_counts_for_new_connections_and_old_ones_live_on(site:
         assert client.get("/v0/health").status_code == 200
         site.renew()
         assert site.shown_certificate() == before, "not before the server is told"
-        site.hang_up("the certificate was read again")
+        site.hang_up("certificate reloaded")
         assert site.shown_certificate() != before
         renewed = site.shown_certificate()
         assert client.get("/v0/health").status_code == 200
         site.key.write_text("no key")
-        site.hang_up("the certificate was not read again")
+        site.hang_up("certificate reload failed")
         assert site.shown_certificate() == renewed
         assert client.get("/v0/health").status_code == 200
         site.renew()

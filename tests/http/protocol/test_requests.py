@@ -344,7 +344,7 @@ def test_a_bug_in_a_handler_is_an_answer(loops: Loops) -> None:
         # What was answered before the bug stays answered, and the connection is as good as before.
         assert (await client.ask(get("/late"))).body == b"done"
 
-    loops.run(scene, App(handler), logs=("a handler failed",) * 2)
+    loops.run(scene, App(handler), logs=("handler failed",) * 2)
 
 
 def test_a_bug_before_the_body_is_an_answer(loops: Loops) -> None:
@@ -355,7 +355,7 @@ def test_a_bug_before_the_body_is_an_answer(loops: Loops) -> None:
         [reply] = split_answers(await site.say(post("/", b"body")))
         assert (reply.status, reply.headers["connection"]) == (500, "close")
 
-    loops.run(scene, App(admit=admit), logs=("the application failed to admit a request",))
+    loops.run(scene, App(admit=admit), logs=("request admission failed",))
 
 
 def test_a_bug_in_the_words_of_a_refusal_is_an_answer(loops: Loops) -> None:
@@ -367,7 +367,7 @@ def test_a_bug_in_the_words_of_a_refusal_is_an_answer(loops: Loops) -> None:
         [reply] = split_answers(await site.say(b"garbage\r\n\r\n"))
         assert (reply.status, reply.body) == (400, b"")
 
-    loops.run(scene, Speechless(), logs=("the application failed to put a refusal into words",))
+    loops.run(scene, Speechless(), logs=("error rendering failed",))
 
 
 def test_a_refusal_has_the_shape_of_the_application(loops: Loops) -> None:

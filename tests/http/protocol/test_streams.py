@@ -237,7 +237,7 @@ def test_a_bug_in_a_stream_harms_nobody(loops: Loops) -> None:
         client.abort()
         await until(lambda: site.server.counters.connections_open == 0)
 
-    loops.run(scene, App(keep), logs=("the handler of a stream failed",))
+    loops.run(scene, App(keep), logs=("stream handler failed",))
 
 
 def test_drain_ends_when_the_streams_do(loops: Loops) -> None:

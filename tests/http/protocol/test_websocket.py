@@ -265,7 +265,7 @@ def test_a_receiver_that_fails_ends_its_connection_only(loops: Loops) -> None:
         assert (await peer.ask(frame(TEXT, b"x"))).code == 1011
         assert await other.ask(frame(TEXT, b"y")) == Heard(TEXT, b"y")
 
-    loops.run(scene, SocketApp(), logs=("the receiver of a WebSocket failed",))
+    loops.run(scene, SocketApp(), logs=("WebSocket receiver failed",))
 
 
 def test_a_pause_of_the_receiver_stops_the_reading(loops: Loops) -> None:
@@ -330,7 +330,7 @@ def test_a_receiver_that_fails_with_several_gets_none_of_them_again(loops: Loops
         assert (await peer.ask(b"".join(frame(TEXT, b"%d" % number) for number in range(5)))).code == 1011
         assert peer.recorder.texts == [b"0", b"1"]
 
-    loops.run(scene, SocketApp(), logs=("the receiver of a WebSocket failed",))
+    loops.run(scene, SocketApp(), logs=("WebSocket receiver failed",))
 
 
 def test_a_peer_that_does_not_read_is_not_read_either(loops: Loops) -> None:
@@ -530,7 +530,7 @@ def test_a_stopping_server_cuts_off_who_does_not_answer(loops: Loops) -> None:
         assert not await site.server.drain(0.05)
         await until(lambda: peer.recorder.gone == 1)
 
-    loops.run(scene, SocketApp(), logs=("connections cut off",))
+    loops.run(scene, SocketApp(), logs=("connections closed at shutdown",))
 
 
 def test_one_frame_is_shared_by_many_sockets(loops: Loops) -> None:

@@ -117,7 +117,7 @@ def test_what_cannot_be_reported_is_left_to_its_lease(state: WorkerState, caplog
     [(_, jobs)] = state.settlement()
     state.settled(jobs, ConnectionFailed("gone", maybe_done=True))
     assert state.free == 4
-    assert "could not be told" in caplog.text
+    assert "reporting the end of jobs" in caplog.text
 
 
 def test_a_job_that_ended_too_late_is_reported_to_the_log(state: WorkerState, caplog: pytest.LogCaptureFixture) -> None:

@@ -153,7 +153,7 @@ def test_a_job_that_fails_does_not_keep_the_next_one(caplog: pytest.LogCaptureFi
 
     on_loop(test)
     assert log == ["next"]
-    assert "a background job failed" in caplog.text
+    assert "background job failed" in caplog.text
 
 
 def test_a_runner_states_when_it_is_idle() -> None:

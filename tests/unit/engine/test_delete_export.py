@@ -148,7 +148,7 @@ def test_without_an_archive_they_are_forgotten_and_with_a_former_one_somebody_is
         append(again, "orders", 9)
         assert checkpoint(again)
         assert union(*(one for _, one in reported(folder))) == ranges
-        warned = "deletes are kept for an archive that is turned off" in caplog.text
+        warned = "deletes kept for a disabled archive" in caplog.text
         assert warned == bool(ranges)
         again.close_inline()
 
@@ -222,7 +222,7 @@ def test_somebody_hears_of_many_deletes_that_wait(
     assert "many deletes wait" not in caplog.text
     for _ in range(3):
         assert checkpoint(engine, full=True)
-    assert caplog.text.count("many deletes wait for an archive") == 1
+    assert caplog.text.count("many deletes wait for the archive") == 1
 
 
 def test_the_longest_list_is_left_alone_when_lists_are_joined(disk: FakeDisk) -> None:

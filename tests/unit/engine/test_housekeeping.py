@@ -334,7 +334,7 @@ def test_a_failed_move_leaves_the_segment_hot(disk: FakeDisk, caplog: pytest.Log
     faulty.plan = FaultPlan(call=faulty.calls + 2)
     engine.housekeeper.tick()
     assert tiers(engine) == "h"
-    assert "could not be moved" in caplog.text
+    assert "move to the cold tier failed" in caplog.text
     engine.housekeeper.tick()
     assert tiers(engine) == "c"
     assert values(engine, "t") == [1]

@@ -109,7 +109,7 @@ def test_a_mistake_in_measuring_does_not_end_it(engine: Engine, caplog: pytest.L
     engine.throttle.start(loop)  # type: ignore[arg-type]
     engine.throttle.measure = broken  # type: ignore[method-assign]
     loop.fire()
-    assert "measuring the pressure failed" in caplog.text
+    assert "backpressure measurement failed" in caplog.text
     assert len(loop.timers) == 1
 
 
@@ -175,7 +175,7 @@ def test_overload_refuses_and_calm_lets_in(engine: Engine) -> None:
 def test_what_changes_for_clients_is_logged(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     press(engine, OVERLOAD)
     press(engine, CALM, 30)
-    levels = [record.throttle_level for record in caplog.records if record.message == "pressure changed what is served"]  # type: ignore[attr-defined]
+    levels = [record.throttle_level for record in caplog.records if record.message == "backpressure level changed"]  # type: ignore[attr-defined]
     assert levels == [3, 4, 3, 2]
 
 

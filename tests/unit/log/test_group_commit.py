@@ -295,7 +295,7 @@ def test_one_broken_callback_does_not_keep_the_answers_of_others(caplog: pytest.
     bench.submit("after")
     bench.flush()
     assert names(bench) == ["after"]
-    assert "a commit callback failed" in caplog.text
+    assert "commit callback failed" in caplog.text
     assert bench.shard.queue_bytes == 0
 
 
@@ -376,7 +376,7 @@ def test_a_failed_background_sync_poisons_the_shard_and_reports_it(caplog: pytes
     bench.fail_call(1)
     bench.writer.sync()
     assert bench.writer.poison is not None
-    assert "takes no more writes" in caplog.text
+    assert "log shard is read-only" in caplog.text
     assert bench.writer.synced_lsn == 0
 
 

@@ -96,7 +96,7 @@ def test_a_flag_beats_the_variable(setting: Setting) -> None:
 
 
 def test_an_override_of_no_setting_is_refused() -> None:
-    with pytest.raises(SettingsError, match="no setting colour"):
+    with pytest.raises(SettingsError, match="unknown setting: colour"):
         Settings.from_env({}, {"colour": "red"})
 
 

@@ -51,7 +51,7 @@ def test_a_damaged_index_file_is_passed_over(place: int, caplog: pytest.LogCaptu
     again = World(world.disk.crash(Survival.EVERYTHING), world.clock)
     assert {name: again.answers(name) for name in expected} == expected
     if place in (0, -1):
-        assert "a companion cannot be read; it is not asked" in caplog.text
+        assert "index file cannot be read" in caplog.text
 
 
 def test_an_index_file_that_is_gone_is_passed_over() -> None:

@@ -201,7 +201,7 @@ def test_a_dead_letter_that_is_not_taken_stays_in_its_queue(
         claim()
     assert body(streams, "dead") == [{"id": 1}], "one that is not taken keeps none of the others"
     assert engine.core.directory.load("jobs").live_count == 1
-    assert "could not be moved" in caplog.text
+    assert "dead-letter move failed" in caplog.text
     assert engine.stats().dead_letters_refused >= 1
     update(streams, "dead", schema={"type": "object", "properties": {"x": {"type": "integer"}}}, lens={
         "apiVersion": "durable.lens/v1", "schema": "dead", "from": 1, "to": 2,

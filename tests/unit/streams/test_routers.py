@@ -93,7 +93,7 @@ def test_a_stream_that_closes_blocks_its_router_and_reports_it_once(
     info = engine.router("from->into")
     assert (info.blocked, info.blocked_by, info.lag) == (True, "stream_closed", 3)
     assert engine.stats().routers_blocked == 1
-    assert len([line for line in caplog.records if line.message == "a router is held up"]) == 1
+    assert len([line for line in caplog.records if line.message == "router blocked"]) == 1
     assert slice_of(streams, "into", as_json=True).body == b"[1,2]"
     again = reopened(disk, clock)
     again.engine.routing.kick()

@@ -128,7 +128,7 @@ class Subscription:
 
     def _finish(self, frame: Frame) -> None:
         if frame.kind is FrameKind.ERROR:
-            _logger.error("a topic cannot be delivered", extra={"topic": self.topic, "cursor": self.cursor})
+            _logger.error("topic delivery failed", extra={"topic": self.topic, "cursor": self.cursor})
         if self.deliver(frame):
             self.cancel()
             self.sink.end_subscription(self)
@@ -390,7 +390,7 @@ class Feed:
                     elif not push(data):
                         sink.filled()
                 except Exception:
-                    _logger.exception("a connection failed to take a frame")
+                    _logger.exception("live connection failed")
                     subscription.cancel()
 
     def _move(self, position: Cursor) -> None:

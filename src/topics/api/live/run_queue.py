@@ -94,7 +94,7 @@ class RunQueue:
                     worker.work(self)
                 except Exception:
                     # One broken follower must not stop the delivery to all others.
-                    _logger.exception("a turn of live delivery failed")
+                    _logger.exception("live delivery failed")
         finally:
             self.running = False
             if self.at_end:
@@ -106,7 +106,7 @@ class RunQueue:
             try:
                 run()
             except Exception:
-                _logger.exception("a turn of live delivery failed")
+                _logger.exception("live delivery failed")
 
     def hold(self, worker: Worker) -> bool:
         """Whether a worker must wait before it makes a new frame; it gets another turn after the pause."""

@@ -101,7 +101,7 @@ class PublishBatcher:
             try:
                 run.publisher.publish_each(run)
             except Exception:
-                _log.exception("publishes could not be taken")
+                _log.exception("publish failed")
                 run.publisher.fail()
 
     def answer(self, requests: list[PublishRun], outcome: AppendResult | TopicsError) -> None:
@@ -124,7 +124,7 @@ class PublishBatcher:
                     frames = b"".join(_acks(run, outcome, outcome.first_seq + begin, now))
                 run.publisher.give(run, frames)
             except Exception:
-                _log.exception("publishes could not be answered")
+                _log.exception("publish answer failed")
 
 
 PUBLISH_BATCHER = PublishBatcher()
@@ -336,7 +336,7 @@ class Session(Sink):
         except TopicsError as error:
             self._published(command, len(text), reply, started, error)
         except Exception:
-            _log.exception("publishes could not be taken")
+            _log.exception("publish failed")
             self.fail()
         finally:
             self._preparing = False

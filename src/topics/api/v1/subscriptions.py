@@ -285,7 +285,7 @@ class WebhookCaller:
         except (httpx.HTTPError, httpx.InvalidURL, OSError, TopicsError, TimeoutError, ValueError) as error:
             answer = NotTaken(_reason(error))
             self.failures += 1
-            _log.warning("a webhook was not taken", extra={"url": url, "error": answer.reason})
+            _log.warning("webhook failed", extra={"url": url, "error": answer.reason})
         if span is not None:
             span.end(None, answer.reason if isinstance(answer, NotTaken) else "")
         self.calls += 1

@@ -405,7 +405,7 @@ class Connection(asyncio.Protocol):
         except Http2Preface as preface:
             self._speak_http2(preface.rest)
         except Exception:
-            _logger.exception("failed to read a request")
+            _logger.exception("request parsing failed")
             self._refuse(HttpError(Fault.INTERNAL))
 
     def _speak_http2(self, rest: bytes) -> None:

@@ -202,13 +202,13 @@ class Http2Connection(asyncio.Protocol):
                 if self._requests.count:
                     self._server_state.silent.pop(self, None)
         except ConnectionFault as fault:
-            _logger.debug("a connection of HTTP/2 is ended", extra={"peer": self.peer, "error": str(fault)})
+            _logger.debug("HTTP/2 connection closed", extra={"peer": self.peer, "error": str(fault)})
             self._fail(fault.code)
         except ProtocolError:
             # The library has put into words what is wrong.
             self._fail(None)
         except Exception:
-            _logger.exception("failed to read a frame")
+            _logger.exception("HTTP/2 frame parsing failed")
             self._fail(ErrorCodes.INTERNAL_ERROR)
         return True
 

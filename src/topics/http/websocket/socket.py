@@ -450,7 +450,7 @@ class WebSocket(asyncio.Protocol):
         try:
             return callback(*args)
         except Exception:
-            _logger.exception("the receiver of a WebSocket failed")
+            _logger.exception("WebSocket receiver failed")
             if self._stage is not Stage.GONE:
                 self.close(CloseCode.INTERNAL_ERROR, "the server made a mistake; it is in its log")
             return None

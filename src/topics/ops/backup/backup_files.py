@@ -85,7 +85,7 @@ class KeptLog:
         # Not synced: whatever a power cut undoes of it, a file is in one of the two folders.
         if self.size() > self._bytes_max:
             _log.warning(
-                "the log kept for the next backup is given up: there is too much of it",
+                "log for the next backup dropped: too large",
                 extra={"bytes_max": self._bytes_max},
             )
             self._drop_files({})

@@ -216,7 +216,7 @@ class Backups:
         except (OSError, TopicsError, BackupDamaged, ValueError) as error:
             self.failures += 1
             self.error = str(error)
-            _log.error("a backup failed; the earlier ones are as they were", extra={"error": str(error)})
+            _log.error("backup failed", extra={"error": str(error)})
             outcome = error if isinstance(error, TopicsError) else BackupFailedError(str(error))
             if isinstance(copier, Copier):
                 with contextlib.suppress(OSError):
@@ -233,7 +233,7 @@ class Backups:
             copier.look()
             newest = max(copier.place.numbers(), default=0)
             if not lineage.knows(newest) and newest:
-                _log.warning("the backups at the place are of another history; a new one begins", extra={"place": root})
+                _log.warning("backups have another history; starting a new lineage", extra={"place": root})
                 copier = None
         if copier is None:
             copier = self._copier(BackupPlace(place_fs, root, new_lineage(self._core.entropy)))
@@ -271,7 +271,7 @@ class Backups:
             self._clean_up(copier.place, manifest)
         except (OSError, BackupDamaged) as error:
             # It counts. What is left over is so little that the next one, which tries again, is early enough.
-            _log.warning("a backup was taken, but what it left over is still there", extra={"error": str(error)})
+            _log.warning("backup cleanup failed", extra={"error": str(error)})
         return manifest
 
     def _clean_up(self, place: BackupPlace, manifest: Manifest) -> None:

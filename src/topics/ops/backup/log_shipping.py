@@ -208,7 +208,7 @@ class Shipping:
     def _fail(self, error: Exception) -> None:
         self.failures += 1
         self.error = str(error)
-        _log.warning("the log could not be shipped to the place for backups", extra={"error": str(error)})
+        _log.warning("log shipping failed", extra={"error": str(error)})
 
     def _locate(self, resume: Callable[[object], None]) -> None:
         ends: dict[int, LogPosition | None] = {}

@@ -267,7 +267,7 @@ class SearchProcess(asyncio.Protocol):
         self.generation += 1
         self._unsent = []
         if child is not None and not self._closed:
-            _log.warning("the searching process ended", extra={"exit_status": child.poll()})
+            _log.warning("search process ended", extra={"exit_status": child.poll()})
         asked, self._asked = self._asked, {}
         for done in asked.values():
             done(SearchUnavailableError("the searching process ended; the next search begins another one"))

@@ -148,7 +148,7 @@ class IndexFileCache:
             done(outcome)
 
     def _failed(self, outcome: Fetched, remote: Remote, error: Exception) -> Fetched:
-        _log.warning("a companion cannot be fetched", extra={"path": remote.path, "error": str(error)})
+        _log.warning("index file cannot be fetched", extra={"path": remote.path, "error": str(error)})
         return outcome
 
     def _copy(self, path: str, remote: Remote) -> None:
@@ -294,7 +294,7 @@ class IndexFiles:
         try:
             manifest = self._store.load(topic.id)
         except OSError as error:
-            _log.warning("a manifest cannot be read", extra={"topic": topic.name, "error": str(error)})
+            _log.warning("index manifest cannot be read", extra={"topic": topic.name, "error": str(error)})
             return None
         return manifest if manifest is not None and manifest.epoch == topic.epoch else None
 
@@ -306,7 +306,7 @@ class IndexFiles:
         """Notes that an index file cannot be read; it is not asked again."""
         self.unreadable += 1
         if path not in self._distrusted:
-            _log.error("a companion cannot be read; it is not asked", extra={"topic": topic.name, "error": problem})
+            _log.error("index file cannot be read", extra={"topic": topic.name, "error": problem})
         self._distrusted.add(path)
         # With what was chosen.
         self.forget()
@@ -393,7 +393,7 @@ class IndexFiles:
         if file.bytes > self.cache.bytes_max:
             if path not in self._too_large:
                 self._too_large.add(path)
-                _log.warning("a companion is larger than the cache for it; it is not asked", extra={"path": path})
+                _log.warning("index file is larger than the cache", extra={"path": path})
             return False
         return self._now() >= self._not_before.get(path, 0.0)
 

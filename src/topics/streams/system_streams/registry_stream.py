@@ -65,7 +65,7 @@ class SystemStream:
         if topic is None:
             self._create(done)
         elif not is_own_stream(topic):
-            _log.warning("a stream has the name of a system stream, which is not written", extra={"stream": topic.name})
+            _log.warning("stream uses the name of a system stream", extra={"stream": topic.name})
         else:
             self._topic = topic
             self._configure(topic, done)
@@ -372,7 +372,7 @@ class LifecycleLog:
 
     def _opened(self, error: TopicsError | None) -> None:
         if error is not None:
-            _log.warning("the registry of streams cannot be written yet", extra={"error": error.message})
+            _log.warning("stream registry write failed", extra={"error": error.message})
             self._later(RETRY_S, self._open)
             return
         self._reconcile()
@@ -419,7 +419,7 @@ class LifecycleLog:
             return
         if error is not None:
             # To try again would be in vain, and hold up everything behind it.
-            _log.error("entries of the registry were refused", extra={"error": error.message, "entries": count})
+            _log.error("stream registry entries refused", extra={"error": error.message, "entries": count})
         del self._pending[:count]
         if self._pending:
             self._later(0, self._flush)
@@ -449,5 +449,5 @@ class LifecycleLog:
             self.reconciled = True
             self._make_up()
         elif not self._engine.is_closed:
-            _log.warning("the registry could not be read; it is tried again", extra={"error": error.message})
+            _log.warning("stream registry read failed", extra={"error": error.message})
             self._later(RETRY_S, self._reconcile)

@@ -225,4 +225,4 @@ def test_a_run_that_cannot_be_taken_ends_its_socket_only(
         await site.engine.close()
 
     asyncio.run(scene())
-    assert "publishes could not be taken" in caplog.text
+    assert "publish failed" in caplog.text
