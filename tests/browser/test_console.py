@@ -45,7 +45,7 @@ def test_topics_are_listed_a_page_at_a_time_and_by_their_beginning(browser: Brow
 
 def test_records_come_live_and_a_pause_misses_nothing(browser: Browser, sampled: LiveServer) -> None:
     with visit(browser, f"{sampled.url}/console#/topic/live") as page, httpx.Client(base_url=sampled.url) as api:
-        expect(page.get_by_text("There is no such topic")).to_be_visible()
+        expect(page.get_by_text("This topic does not exist")).to_be_visible()
         append(api, "live", [{"data": {"n": n}} for n in range(1, 4)])
         page.reload()
         expect(page.locator(".record")).to_have_count(3)

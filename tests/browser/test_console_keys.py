@@ -41,7 +41,7 @@ def test_a_key_stays_in_memory_and_decides_what_is_offered(browser: Browser, tmp
             expect(page.locator(".record")).to_have_count(2)
             expect(page.get_by_role("link", name="Append")).to_have_count(0)
             page.goto(f"{live.url}/console#/topic/wages")
-            expect(page.get_by_role("alert").last).to_contain_text("may not touch the name")
+            expect(page.get_by_role("alert").last).to_contain_text("may not access the name")
             page.goto(f"{live.url}/console#/settings")
             expect(page.get_by_text("shop.…")).to_be_visible()
             kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])")

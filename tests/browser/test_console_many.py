@@ -46,5 +46,5 @@ def test_a_hundred_thousand_topics_are_no_trouble(browser: Browser, tmp_path: Pa
             page.goto(f"{live.url}/console#/queues")
             for looked in range(20_000, TOPICS + 1, 20_000):
                 expect(page.get_by_text(f"Looked at {looked:,} topics so far.")).to_be_visible(timeout=60_000)
-                page.get_by_role("button", name="Look further").click()
+                page.get_by_role("button", name="Search further").click()
             expect(page.locator("td.name")).to_have_text(re.compile("zz-jobs"), timeout=60_000)

@@ -92,7 +92,7 @@ class Key:
             words = "+".join(str(scope.name).lower() for scope in Scope if scope in missing)
             raise ForbiddenError(f"the key lacks the scope {words}", scope=words)
         if name is not None and not self.may_touch(name):
-            raise ForbiddenError(f"the key may not touch the name {quoted(name)}", name=name)
+            raise ForbiddenError(f"the key may not access the name {quoted(name)}", name=name)
 
 
 ANYONE = Key(-1, b"", ALL_SCOPES, ())
@@ -234,7 +234,9 @@ def parse_keys(text: str) -> list[Key]:
     """The keys of a setting. Raises `BadKeyError`."""
     entries = [entry.strip() for entry in text.split(",")]
     if text and not any(entries):
-        raise BadKeyError("there is no key in it. Name at least one, or leave the setting out to serve without keys")
+        raise BadKeyError(
+            "the list of keys is empty. Name at least one key, or remove the setting to serve without keys"
+        )
     return [_parse_key(number, entry) for number, entry in enumerate(filter(None, entries))]
 
 

@@ -18,7 +18,7 @@ from topics.http.messages import RequestHead
 
 _ALL = "*"
 _HOSTS_KNOWN_MAX = 64
-_STAY_OUT = "pages of other hosts may not use a server without keys; TOPICS_CORS_ORIGINS can name those that may"
+_STAY_OUT = "pages of other sites may not use a server without keys. Allow an origin with TOPICS_CORS_ORIGINS"
 PREFLIGHT = (
     ("x-content-type-options", "nosniff"),
     ("cross-origin-resource-policy", "cross-origin"),

@@ -91,7 +91,7 @@ class UnauthorizedError(TopicsError):
     code = "unauthorized"
 
     def __init__(self) -> None:
-        super().__init__("a valid bearer token is needed")
+        super().__init__("the request has no valid key. Send one as Authorization: Bearer KEY")
 
 
 class ForbiddenError(TopicsError):
@@ -106,7 +106,7 @@ class MethodNotAllowedError(TopicsError):
     code = "method_not_allowed"
 
     def __init__(self, method: str, allowed: tuple[str, ...]) -> None:
-        super().__init__(f"{method} is not possible here", allowed=list(allowed))
+        super().__init__(f"method {method} is not allowed here. See the header Allow", allowed=list(allowed))
         self.allowed = allowed
 
 
@@ -114,7 +114,7 @@ class NotAcceptableError(TopicsError):
     code = "not_acceptable"
 
     def __init__(self) -> None:
-        super().__init__("this is an event stream: accept text/event-stream")
+        super().__init__("the answer is an event stream. Send Accept: text/event-stream")
 
 
 class RequestTimeoutError(TopicsError):
@@ -149,14 +149,14 @@ class UnsupportedMessageError(TopicsError):
     code = "unsupported_message"
 
     def __init__(self) -> None:
-        super().__init__("commands are text messages; binary ones are not understood")
+        super().__init__("binary messages are not supported. Send commands as text")
 
 
 class SlowConsumerError(TopicsError):
     code = "slow_consumer"
 
     def __init__(self) -> None:
-        super().__init__("the client has not read what it was sent for too long")
+        super().__init__("the client did not read for too long. Reconnect and resume from the last cursor")
 
 
 def status_of(error: TopicsError) -> int:

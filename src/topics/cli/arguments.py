@@ -109,7 +109,7 @@ def _parsed(raw: bytes, where: str) -> Any:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CommandError(f"{where} is no JSON ({error})") from error
+        raise CommandError(f"{where} is not valid JSON ({error})") from error
 
 
 # Optional dependencies.

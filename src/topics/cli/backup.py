@@ -79,11 +79,15 @@ def open_place(at: str | None, lineage: str | None) -> BackupPlace:
     found = lineages(fs, root)
     if lineage is None:
         if len(found) != 1:
-            there = f"there are those of {', '.join(found)}: choose with --lineage" if found else "there are none"
+            there = (
+                f"contains several lineages: {', '.join(found)}. Choose one with --lineage"
+                if found
+                else "there are none"
+            )
             raise CommandError(f"{root}: {there}")
         lineage = found[0]
     elif lineage not in found:
-        raise CommandError(f"{root} has no backups of {lineage}; there are those of {', '.join(found) or 'nobody'}")
+        raise CommandError(f"{root} has no backups of {lineage}, only of {', '.join(found) or 'no lineage'}")
     return BackupPlace(fs, root, lineage)
 
 
@@ -185,7 +189,7 @@ def prune(
     place = open_place(at, lineage)
     numbers = place.numbers()
     if len(numbers) <= keep:
-        note(f"there are {len(numbers)} backup(s): nothing to remove")
+        note(f"{len(numbers)} backup(s), none to remove")
         return 0
     confirm(f"Remove {len(numbers) - keep} of {len(numbers)} backups of {place.lineage}?", yes)
     try:

@@ -123,7 +123,7 @@ def _show(report: RepairReport) -> None:
     screen = console()
     if report.found.sound:
         screen.print(summary(report.found))
-        screen.print("There is nothing to repair; nothing was changed.")
+        screen.print("The folder needs no repair. Nothing was changed.")
         return
     screen.print(findings_table("damage", report.found.findings))
     if report.losses:

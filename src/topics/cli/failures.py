@@ -42,7 +42,7 @@ def explained(error: BaseException, command: str = "") -> tuple[str, int] | None
         return str(error), error.code
     if isinstance(error, CycloptsError):
         # The text is formatted for a box of several lines.
-        return f"{' '.join(str(error).split())} --help tells more.", MISUSED
+        return f"{' '.join(str(error).split())} See --help.", MISUSED
     if "topics_client" in sys.modules:
         # If it was not imported, none of its exceptions was raised, and the import would take longer than the command.
         from topics_client import ApiError, ClientError  # noqa: PLC0415
@@ -57,7 +57,7 @@ def explained(error: BaseException, command: str = "") -> tuple[str, int] | None
     if isinstance(error, UnicodeEncodeError) and "\udc80" <= error.object[error.start] <= "\udcff":
         # The interpreter keeps invalid bytes of the command line as surrogates.
         shown = error.object.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        return f"{shown!r} is no text in UTF-8", MISUSED
+        return f"{shown!r} is not UTF-8 text", MISUSED
     return _of_the_machine(error)
 
 
@@ -115,7 +115,7 @@ def _refusal(error: "ApiError", of_streams: bool) -> tuple[str, int]:
     if isinstance(error, RetryLater):
         return f"{error.message} ({error.code}): try again later", UNREACHABLE
     if isinstance(error, UnexpectedAnswer):
-        return f"what answers there is no topics server ({error.message}): look at the address", FAILED
+        return f"the address is not that of a topics server ({error.message}). Check --url", FAILED
     return f"{error.message} ({error.code})", FAILED
 
 

@@ -101,7 +101,7 @@ def revoke(name: str, /, *, file: KeyFile = None) -> int:
     def without(keys: list[StoredKey]) -> list[StoredKey]:
         left = [key for key in keys if key.name != name]
         if len(left) == len(keys):
-            raise UsageError(f"there is no key {name}")
+            raise UsageError(f"key {name} does not exist")
         return left
 
     path = key_file(file)

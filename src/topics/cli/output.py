@@ -212,7 +212,7 @@ def json_text(text: bytes, where: str, *, is_text: bool) -> msgspec.Raw:
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         shown = text[:80].decode("utf-8", "replace")
         raise CommandError(
-            f"{where} is no JSON ({error}): {shown!r}; a text needs quotes of its own, or --text"
+            f"{where} is not valid JSON ({error}): {shown!r}; quote a text as JSON, or use --text"
         ) from error
 
 
@@ -294,7 +294,7 @@ def confirm(question: str, sure: bool) -> None:
     if sure:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} There is no terminal to ask on: give --yes")
+        raise UsageError(f"{question} Standard input is not a terminal: confirm with --yes")
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandError("nothing was deleted")

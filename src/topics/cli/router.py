@@ -128,5 +128,5 @@ def rm(*routers: Annotated[str, Parameter(required=True)], output: Output = "tab
             else:
                 missing.append(router)
     if missing:
-        raise CommandError(f"there is no router {', '.join(missing)}: `topics router ls` lists those there are")
+        raise CommandError(f"router {', '.join(missing)} does not exist. List routers with `topics router ls`")
     return 0

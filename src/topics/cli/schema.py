@@ -165,7 +165,7 @@ def set_(
     if schema is not None:
         given["schema"] = document(schema, "the schema")
     if not given:
-        raise UsageError("nothing to set: give a schema, --routing-key or --search")
+        raise UsageError("no change given. Give a schema, --routing-key or --search")
     stream = name_of(name)
     with connected(server) as client:
         if schema is not None and (current := client.get_schema(stream).current_version):

@@ -54,7 +54,7 @@ class Contexts(msgspec.Struct, frozen=True):
         if found is None:
             meant = did_you_mean(name, self.contexts)
             hint = f"did you mean {meant}?" if meant else "`topics context ls` lists those there are"
-            raise UsageError(f"there is no context {name}: {hint}")
+            raise UsageError(f"context {name} does not exist: {hint}")
         return found
 
 

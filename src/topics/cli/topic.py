@@ -136,7 +136,7 @@ def set_(topic: str, /, *, output: Output = "table", server: Server = HERE, **fl
     """
     changes = given_config(flags)
     if not changes:
-        raise UsageError("nothing to change: give a field, such as --cap-records 1000")
+        raise UsageError("no change given. Give a field, such as --cap-records 1000")
     with connected(server) as client:
         # The server replaces the whole config, so unchanged fields are sent as well.
         kept = msgspec.to_builtins(client.get_topic(topic, touch=False).config)
@@ -174,7 +174,7 @@ def rm(
             else:
                 missing.append(topic)
     if missing:
-        raise CommandError(f"there is no topic {', '.join(missing)}: `topics ls` lists those there are")
+        raise CommandError(f"topic {', '.join(missing)} does not exist. List topics with `topics ls`")
     return 0
 
 

@@ -269,7 +269,7 @@ def _record(number: int, content: bytes) -> NewRecord:
         given = _decode(content)
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         raise CommandError(
-            f"line {number} is no record ({error}): {content[:80].decode('utf-8', 'replace')!r}"
+            f"line {number} is not a record ({error}): {content[:80].decode('utf-8', 'replace')!r}"
         ) from error
     # A copy: a slice would keep the whole line in memory.
     return NewRecord(given.data.copy(), given.tag, given.node, given.meta)

@@ -380,7 +380,7 @@ class Recovery:
         known = core.topic_at(frame.topic_id)
         if known is None:
             raise LogDamaged(
-                Finding("wal", f"frame {frame.lsn} is about topic {frame.topic_id}, which nobody created"), None
+                Finding("wal", f"frame {frame.lsn} refers to topic {frame.topic_id}, which was never created"), None
             )
         try:
             apply = _APPLY.get(frame.kind)

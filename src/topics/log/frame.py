@@ -264,7 +264,7 @@ def read_body(buffer: memoryview, start: int, kind: FrameKind) -> memoryview:
             and xxh3_64_intdigest(buffer[start:end]) == _CHECKSUM.unpack_from(buffer, end)[0]
         ):
             return buffer[body:end]
-    raise ValueError(f"there is no whole frame of the kind {kind.name} at {start}")
+    raise ValueError(f"no complete frame of the kind {kind.name} at {start}")
 
 
 def find_frames(buffer: memoryview, start: int) -> Iterator[Frame]:

@@ -173,7 +173,7 @@ class ShardReader:
         if not behind and not later:
             if found is None and not any(bytes(buffer[offset : offset + 64])):
                 return None
-            reason = found.reason if isinstance(found, BadFrame) else "bytes that are no frame"
+            reason = found.reason if isinstance(found, BadFrame) else "bytes that are not a frame"
             return Tear(number, offset, reason, 0)
         what = _describe(found, expected)
         # No crash puts a valid frame into another's place, nor harms a file that was synced before the next was made.

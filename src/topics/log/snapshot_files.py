@@ -635,18 +635,18 @@ class SnapshotFile:
             with named(self.path):
                 found = read_frame(data, at)
             if not isinstance(found, Frame):
-                raise ValueError(f"what stands at {offset + at} of {self.path} is no frame")
+                raise ValueError(f"the bytes at {offset + at} of {self.path} are not a frame")
             frames.append(found)
             at = found.end
         if not frames or frames[0].kind is not FrameKind.TOPIC:
-            raise ValueError(f"there is no topic at {offset} of {self.path}")
+            raise ValueError(f"no topic at {offset} of {self.path}")
         return StoredTopic(frames[0], frames[1:])
 
     def state(self, offset: int) -> Frame:
         """The first of them alone: a topic without its tail."""
         found = self._frame(offset, self.size)
         if found is None or found.kind is not FrameKind.TOPIC:
-            raise ValueError(f"there is no topic at {offset} of {self.path}")
+            raise ValueError(f"no topic at {offset} of {self.path}")
         return found
 
     def state_body(self, offset: int, size: int) -> memoryview:

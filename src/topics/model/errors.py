@@ -84,7 +84,7 @@ def problem_of(error: Exception, body: bytes | str) -> Problem:
         return Problem("the text is not valid UTF-8")
     text = str(error)
     if "surrogate" in text or (text == _TRUNCATED and _ends_in_half_a_pair(body)):
-        return Problem("a string holds half of a surrogate pair, such as \\ud800, which is no character")
+        return Problem("a string has an unpaired surrogate, such as \\ud800, which is not a character")
     found = _MSGSPEC_PATH.fullmatch(text)
     problem = (found["problem"] if found else text).replace("`", "")[:_PROBLEM_CHARS_MAX]
     return Problem(problem, found["path"] if found else "")
@@ -237,7 +237,8 @@ class RouterCycleError(TopicStateError):
     code = "router_cycle"
 
     def __init__(self, cycle: Sequence[str]) -> None:
-        super().__init__(f"records would go round: {' -> '.join(map(quoted, cycle))}", cycle=list(cycle))
+        names = " -> ".join(map(quoted, cycle))
+        super().__init__(f"the router would close a cycle: {names}. Set allow_cycle to allow it", cycle=list(cycle))
 
 
 class StreamClosedError(TopicStateError):
@@ -255,7 +256,10 @@ class StreamGoneError(TopicStateError):
     code = "stream_gone"
 
     def __init__(self, stream: str) -> None:
-        super().__init__(f"stream {quoted(stream)} was deleted; its forks still use what it held", stream=stream)
+        super().__init__(
+            f"stream {quoted(stream)} was deleted, and forks use its entries. Use another name, or delete the forks",
+            stream=stream,
+        )
 
 
 class StreamConflictError(TopicStateError):
@@ -311,7 +315,10 @@ class SystemStreamError(TopicStateError):
     code = "system_stream"
 
     def __init__(self, stream: str) -> None:
-        super().__init__(f"stream {quoted(stream)} is written by the server alone; it can be read", stream=stream)
+        super().__init__(
+            f"stream {quoted(stream)} is written by the server only. Read it, or append to another stream",
+            stream=stream,
+        )
 
 
 class ProducerFencedError(TopicStateError):
@@ -343,11 +350,13 @@ class ThrottledError(RetryLaterError):
     @classmethod
     def over_cap(cls, limit: str, maximum: int) -> Self:
         """`limit` is the name of the cap, such as `max_topics`."""
-        return cls(f"the server is at its limit {limit} = {maximum}", limit=limit, max=maximum)
+        return cls(
+            f"the limit {limit} = {maximum} is reached. Free resources, or raise the setting", limit=limit, max=maximum
+        )
 
     @classmethod
     def under_pressure(cls, retry_after_ms: int) -> Self:
-        return cls(f"the server is under pressure; try again in {retry_after_ms} ms", retry_after_ms=retry_after_ms)
+        return cls(f"the server is under pressure. Retry in {retry_after_ms} ms", retry_after_ms=retry_after_ms)
 
 
 class AppendTimeoutError(RetryLaterError):
@@ -365,7 +374,9 @@ class ColdStoreUnavailableError(RetryLaterError):
     code = "cold_store_unavailable"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"old records are in an object store that does not answer now ({why}); nothing is lost")
+        super().__init__(
+            f"old records are in an object store that does not answer ({why}). Nothing is lost; retry later"
+        )
 
 
 class DiskFullError(RetryLaterError):
@@ -375,7 +386,7 @@ class DiskFullError(RetryLaterError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the disk is full; nothing is lost, reads and deletes still work, and writing goes on by itself once there "
+            "the disk is full. Reads and deletes still work. Delete data or add space; writes resume when there "
             "is room",
             retry_after_ms=1000,
         )
@@ -387,7 +398,10 @@ class SystemBusyError(RetryLaterError):
     code = "system_busy"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"the system has too little left to do this now ({why}); nothing is lost", retry_after_ms=1000)
+        super().__init__(
+            f"the system is out of file descriptors or memory ({why}). Nothing is lost; retry later",
+            retry_after_ms=1000,
+        )
 
 
 class SearchUnavailableError(RetryLaterError):
@@ -429,8 +443,8 @@ class ReadOnlyError(OperatorError):
 
     def __init__(self, shard: int, cause: str) -> None:
         super().__init__(
-            f"log shard {shard} takes no more writes after a failed write or sync ({cause}); reads still work. "
-            "Free or mend the disk, then restart the server: it recovers everything that was acknowledged as synced",
+            f"log shard {shard} is read-only after a failed write or sync ({cause}); reads still work. "
+            "Free or repair the disk, then restart the server: it recovers everything that was acknowledged as synced",
             shard=shard,
             cause=cause,
         )
@@ -463,7 +477,7 @@ class DamageError(OperatorError):
         first = self.findings[0]
         super().__init__(
             f"the data folder is damaged in {len(findings)} place(s), first in {first.where}: {first.what}. "
-            "Nothing was changed; `topics verify` lists all of it and `topics repair` mends it",
+            "Nothing was changed. List all of it with `topics verify`, then restore a backup or run `topics repair`",
             findings=[msgspec.structs.asdict(finding) for finding in self.findings],
         )
 
@@ -508,7 +522,7 @@ class BackupRunningError(RetryLaterError):
     code = "backup_running"
 
     def __init__(self) -> None:
-        super().__init__("a backup is being taken; the next one can begin when it is done")
+        super().__init__("another backup is running. Wait until it is complete")
 
 
 class BackupFailedError(RetryLaterError):
@@ -517,7 +531,7 @@ class BackupFailedError(RetryLaterError):
     code = "backup_failed"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"the backup failed, and the earlier ones are as they were: {why}")
+        super().__init__(f"the backup failed: {why}. Earlier backups are unchanged")
 
 
 class BackupTargetError(TopicsError):
@@ -532,7 +546,7 @@ class NoBackupPlaceError(OperatorError):
     code = "no_backup_place"
 
     def __init__(self) -> None:
-        super().__init__("this server has no place for backups; start it with TOPICS_BACKUP_DIR")
+        super().__init__("the server has no backup storage. Start it with TOPICS_BACKUP_DIR")
 
 
 class DamagedBackupError(OperatorError):
@@ -570,7 +584,7 @@ class TransactionNotFoundError(TransactionStateError):
     code = "transaction_not_found"
 
     def __init__(self, transaction: str) -> None:
-        super().__init__(f"no transaction {quoted(transaction)} is open", transaction=transaction)
+        super().__init__(f"transaction {quoted(transaction)} is not open. Begin it again", transaction=transaction)
 
 
 class TransactionForeignError(TransactionStateError):

@@ -143,7 +143,7 @@ def check_batch(
     """The first part of `check_records`: the batch as a whole."""
     count = len(records)
     if not count:
-        raise InvalidRequestError("records: a batch holds at least one record", field="records")
+        raise InvalidRequestError("records: a batch needs at least one record", field="records")
     if count > limits.max_batch_records:
         raise BatchTooLargeError(
             f"a batch holds at most {limits.max_batch_records} records, not {count}",

@@ -185,7 +185,7 @@ def check_fields(given: Iterable[str]) -> None:
             hint = f"; did you mean {near[0]}?" if near else ""
             shown = field[:_FIELD_SHOWN_CHARS_MAX]
             meant = {"did_you_mean": near[0]} if near else {}
-            raise InvalidRequestError(f"config: there is no field {quoted(field)}{hint}", field=shown, **meant)
+            raise InvalidRequestError(f"config: unknown field {quoted(field)}{hint}", field=shown, **meant)
 
 
 def encode_config(config: TopicConfig) -> bytes:

@@ -399,7 +399,7 @@ def _compile(op: Op) -> Step:
             return _inside(_tokens(op.path), compile_ops(op.ops))
         case Map():
             return _each(_tokens(op.path), compile_ops(op.ops))
-    raise AssertionError(f"an op that nobody knows: {op}")
+    raise AssertionError(f"an unknown op: {op}")
 
 
 def _tokens(pointer: str) -> Path:

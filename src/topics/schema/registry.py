@@ -428,7 +428,7 @@ def _next_version(
     if current == 0:
         if update.lens is not UNSET:
             check_lens_place(parse_lens(update.lens), stream, 0)
-            raise InvalidRequestError("the first schema takes no lens", field="lens")
+            raise InvalidRequestError("the first schema has no lens", field="lens")
         if not empty:
             raise InvalidRequestError("first schema requires empty stream", field="schema")
         return Version(encode(schema), None, next_seq)

@@ -279,7 +279,7 @@ class StreamAppender:
         if media_type(content_type) == JSON_TYPE:
             records = read_json(request.body, request.key)
             if not records:
-                raise InvalidRequestError("the body is an empty array: there is nothing to append")
+                raise InvalidRequestError("the body is an empty array. Send at least one value")
             if description is not None:
                 records = description.unpack(records)
             check_entries(records, limits, request.key)

@@ -116,6 +116,6 @@ def test_a_server_with_nothing_of_its_own_waits_for_the_store(s3: S3Server, tmp_
     s3.down()
     server = live(tmp_path, url).start()
     try:
-        wait_until(lambda: "cold_store_unavailable" in server.log() or "does not answer now" in server.log())
+        wait_until(lambda: "cold_store_unavailable" in server.log() or "does not answer" in server.log())
     finally:
         server.kill()

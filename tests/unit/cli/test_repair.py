@@ -32,7 +32,7 @@ def everything(folder: Path) -> dict[Path, bytes]:
 def test_a_sound_folder_is_left_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = everything(folder)
     assert main(["repair", str(folder)]) == 0
-    assert "nothing to repair" in capsys.readouterr().out
+    assert "no repair" in capsys.readouterr().out
     assert everything(folder) == before
 
 

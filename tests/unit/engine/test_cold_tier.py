@@ -188,7 +188,7 @@ def test_time_and_caps_work_on_cold_segments(world: Setup) -> None:
 def test_a_read_while_the_store_is_away_is_refused_and_nothing_is_lost(world: Setup) -> None:
     engine = world.filled()
     world.store.away = True
-    with pytest.raises(ColdStoreUnavailableError, match="nothing is lost"):
+    with pytest.raises(ColdStoreUnavailableError, match="Nothing is lost"):
         read(engine, "t")
     assert seqs(engine, "t", 8) == [9, 10]
     append(engine, "t", 11)

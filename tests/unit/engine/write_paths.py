@@ -250,11 +250,11 @@ def _bury_again(world: World) -> Answers:
 _SAYS = {
     "is closed": "stream_closed",
     "does not exist": "topic_not_found",
-    "was deleted; its forks": "stream_gone",
+    "was deleted, and forks": "stream_gone",
     "is full": "topic_full",
-    "takes no more writes": "read_only",
+    "is read-only": "read_only",
     "is unwilling": "unwilling",
-    "at its limit": "throttled",
+    "is reached": "throttled",
     "the routing key": "invalid_request",
 }
 

@@ -123,7 +123,7 @@ def test_other_names_in_the_folder_are_ignored(same_boot: bool) -> None:
         (broken(2), "a wrong checksum"),
         (bytes(8) + frame(2)[8:], "a torn frame header"),
         (b"garbage" * 9, "no frame magic"),
-        (bytes(45) + b"garbage", "bytes that are no frame"),
+        (bytes(45) + b"garbage", "bytes that are not a frame"),
     ],
 )
 def test_a_torn_tail_is_not_read(same_boot: bool, tail: bytes, reason: str) -> None:

@@ -260,17 +260,17 @@ class Body(msgspec.Struct):
         (b'{"count":', "body: Input data was truncated", None),
         (
             b'{"count":1,"names":["\\ud800"]}',
-            "body: a string holds half of a surrogate pair, such as \\ud800, which is no character",
+            "body: a string has an unpaired surrogate, such as \\ud800, which is not a character",
             None,
         ),
         (
             b'{"names":["\\ud800"],"count":1,"more":"and more"}',
-            "body: a string holds half of a surrogate pair, such as \\ud800, which is no character",
+            "body: a string has an unpaired surrogate, such as \\ud800, which is not a character",
             None,
         ),
         (
             b'{"count":1,"names":["\\udc00 low"]}',
-            "body: a string holds half of a surrogate pair, such as \\ud800, which is no character",
+            "body: a string has an unpaired surrogate, such as \\ud800, which is not a character",
             None,
         ),
         (b'{"count":1,"names":["\\ud800\\u00', "body: Input data was truncated", None),

@@ -149,9 +149,9 @@ def test_a_moment_before_every_backup_is_refused() -> None:
     back_up(engine)
     with pytest.raises(BackupTargetError, match="no backup is as old"):
         at(disk, clock.now_ms() - 1)
-    with pytest.raises(BackupTargetError, match="there is no backup"):
+    with pytest.raises(BackupTargetError, match="the storage has no backup"):
         at_moment(places(disk)[0], [], 1)
-    with pytest.raises(BackupTargetError, match="there is no backup"):
+    with pytest.raises(BackupTargetError, match="the storage has no backup"):
         newest_of(places(disk)[0], [])
     with pytest.raises(BackupTargetError, match="there is no backup 99; there are"):
         numbered([place for (found,) in [places(disk)] for place in manifests(found)], 99)

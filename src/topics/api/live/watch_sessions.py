@@ -117,7 +117,7 @@ class Sessions:
         self._collect()
         session = self._open.get(wid) or self._idle.get(wid)
         if session is None:
-            raise NotFoundError("there is no such watch session; it may have been idle for too long")
+            raise NotFoundError("the watch session does not exist or has expired. Create a new one with POST /v0/watch")
         return session
 
     def attach(self, session: Session, stream: OpenStream) -> None:

@@ -54,7 +54,7 @@ BACKUP_ROUTES = (
     Route(
         "POST", "/v0/backups", create_backup, Scope.ADMIN,
         operation=Operation(
-            "createBackup", "Begin a backup of everything; the list tells when it is there.", {202: BackupStarted},
+            "createBackup", "Start a backup of everything; the list shows when it is complete.", {202: BackupStarted},
             ("no_backup_place", "backup_running", "shutting_down"),
         ),
     ),

@@ -203,7 +203,7 @@ def _asked(call: Call) -> tuple[WorkerRequest, int]:
     query = call.query
     node = query.get("node")
     if not node:
-        raise InvalidRequestError("query node: the worker's name is needed", field="node")
+        raise InvalidRequestError("query node: the name of the worker is required", field="node")
     lease_ms = query.get("lease_ms")
     request = WorkerRequest(
         node=node,

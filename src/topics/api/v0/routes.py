@@ -115,8 +115,8 @@ V0_ROUTES = (
             "listRouters", "Routers, in the order of their names.", {200: RouterListAnswer},
             query=(
                 Parameter("prefix", {"type": "string"}, "Only names that begin so."),
-                Parameter("source", {"type": "string"}, "Only those that forward from this topic."),
-                Parameter("dest", {"type": "string"}, "Only those that forward into this topic."),
+                Parameter("source", {"type": "string"}, "Only routers that forward from this topic."),
+                Parameter("dest", {"type": "string"}, "Only routers that forward into this topic."),
                 Parameter("page_size", {"type": "integer", "minimum": 0}, "How many; 100 unless told, 1000 at most."),
                 Parameter("cursor", {"type": "string"}, "Where the page before ended: its next_cursor."),
             ),

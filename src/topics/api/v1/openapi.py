@@ -61,7 +61,7 @@ REQUEST_HEADERS: dict[str, tuple[Schema, str]] = {
     "Stream-Forked-From": (_TEXT, "The path of the stream to begin with."),
     "Stream-Fork-Offset": (_OFFSET, "Where the fork leaves its source; its end unless told."),
     "Stream-Fork-Sub-Offset": (_NUMBER, "How much of the next entry or append belongs to the fork as well."),
-    "Stream-Key": (_TEXT, "The key of the entries; not where the stream's schema tells it."),
+    "Stream-Key": (_TEXT, "The key of the entries; not allowed if the stream has a routing key."),
     "Stream-Timestamp": (_MOMENT, "The append time."),
     "Stream-Seq": (_TEXT, "Must be above the last one of the stream."),
     "Producer-Id": ({"type": "string", "minLength": 1}, "Who sends; with the next two or without."),

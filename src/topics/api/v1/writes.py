@@ -120,7 +120,7 @@ def _read(
     if call.exchange.large_body is not None:
         call.exchange.large_body.forget()
     if not portions.items:
-        raise InvalidRequestError("the body is an empty array: there is nothing to append")
+        raise InvalidRequestError("the body is an empty array. Send at least one value")
     records = yield from preencode(call.engine, call.topic, portions.items, None, ts)
     then(records if isinstance(records, list) else list(records))
 
@@ -234,7 +234,7 @@ def _append_request(call: Call, key: str | None, ts: int | None, body: Content) 
     close = is_true(headers.get("stream-closed"))
     content_type = headers.get("content-type", "")
     if not body and not close:
-        raise InvalidRequestError("the body is empty: there is nothing to append")
+        raise InvalidRequestError("the body is empty. Send data, or Stream-Closed: true to close the stream")
     if body and not content_type:
         raise InvalidRequestError("Content-Type: must say what the body is", field="Content-Type")
     seq = headers.get("stream-seq")

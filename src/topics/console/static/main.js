@@ -41,7 +41,7 @@ async function show() {
   const { page, parts, query } = place();
   frame.select(page, parts);
   const load = Object.hasOwn(PAGES, page) ? PAGES[page] : null;
-  if (load === null) return frame.put("Nothing here", empty("There is no such page", h("a", { href: "#/" }, "To the overview")));
+  if (load === null) return frame.put("Not found", empty("This page does not exist", h("a", { href: "#/" }, "To the overview")));
   try {
     const { default: render } = await load();
     if (signal.aborted) return;

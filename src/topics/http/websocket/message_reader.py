@@ -73,7 +73,7 @@ def read_handshake(head: RequestHead) -> Handshake:
     protocol = ServerProtocol(state=State.OPEN, logger=_quiet)
     request = Request(head.target.decode("latin-1"), _headers(head), head.method, f"HTTP/{head.http_version}")
     if head.http_version not in ("1.1", "1.0"):
-        raise _not_a_websocket("it begins with a request of HTTP/1.1, on a connection of its own")
+        raise _not_a_websocket("the handshake must be an HTTP/1.1 request")
     if not head.upgrade:
         raise _not_a_websocket("the request does not ask for one")
     try:

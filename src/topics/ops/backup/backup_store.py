@@ -165,7 +165,7 @@ def log_part(name: str) -> LogPart:
     """Parses the name of a log file or a part of one."""
     found = _LOG_NAME.fullmatch(name)
     if found is None:
-        raise ValueError(f"{name} is no name of a log file")
+        raise ValueError(f"{name} is not the name of a log file")
     return LogPart(int(found[1]), int(found[2]), int(found[3] or 0))
 
 

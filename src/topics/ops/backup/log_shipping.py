@@ -190,7 +190,7 @@ class Shipping:
             moment, asked = self._core.time.end_moment(), self._core.steady()
             ends = yield Until(self._locate)
             if not isinstance(ends, dict):
-                raise OSError("a shard of the log takes no writes")
+                raise OSError("a log shard refuses writes")
             shipped = yield OffLoop(lambda: parts.ship(ends, moment))
             assert isinstance(shipped, int)
             self.shipped_bytes += shipped

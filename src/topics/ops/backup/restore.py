@@ -63,7 +63,7 @@ class Target(NamedTuple):
 def newest_of(place: BackupPlace, manifests: list[Manifest]) -> Target:
     """The newest backup, and what was shipped of the log behind it."""
     if not manifests:
-        raise BackupTargetError("there is no backup")
+        raise BackupTargetError("the storage has no backup")
     return _behind(place, manifests, manifests[-1])
 
 
@@ -72,7 +72,7 @@ def numbered(manifests: list[Manifest], number: int) -> Target:
         if manifest.number == number:
             return Target(manifest, [], None)
     known = ", ".join(str(manifest.number) for manifest in manifests) or "none"
-    raise BackupTargetError(f"there is no backup {number}; there are: {known}")
+    raise BackupTargetError(f"backup {number} does not exist. Existing backups: {known}")
 
 
 def at_moment(place: BackupPlace, manifests: list[Manifest], moment: int) -> Target:
@@ -80,7 +80,7 @@ def at_moment(place: BackupPlace, manifests: list[Manifest], moment: int) -> Tar
     base = next((manifest for manifest in reversed(manifests) if manifest.moment <= moment), None)
     if base is None:
         oldest = manifests[0].moment if manifests else None
-        what = "there is no backup" if oldest is None else f"the oldest backup has everything up to {oldest}"
+        what = "the storage has no backup" if oldest is None else f"the oldest backup has everything up to {oldest}"
         raise BackupTargetError(f"no backup is as old as {moment}: {what}")
     behind = _behind(place, manifests, base)
     return behind._replace(until=moment if behind.until is None else min(moment, behind.until))

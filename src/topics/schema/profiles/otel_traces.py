@@ -299,7 +299,7 @@ def unpack_exports(raws: Sequence[bytes | msgspec.Raw], limits: ExportLimits) ->
     for raw, export in zip(raws, exports, strict=True):
         unpacked += [raw] if export is None else _spans(export)
     if not unpacked:
-        raise InvalidRequestError("the export holds no spans: there is nothing to append", field="resourceSpans")
+        raise InvalidRequestError("the export contains no spans. Send at least one span", field="resourceSpans")
     return unpacked
 
 

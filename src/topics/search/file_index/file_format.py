@@ -170,7 +170,7 @@ class SectionFile:
         self._arrays: dict[str, NDArray[Any]] = {}
         for section in found.sections:
             if section.kind not in _KINDS or section.offset < 0 or section.offset + section.size > begin:
-                raise IndexFileDamagedError(f"its directory has a section {section.name} that is none")
+                raise IndexFileDamagedError(f"its directory has an invalid section {section.name}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._sections

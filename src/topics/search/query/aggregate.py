@@ -294,7 +294,9 @@ def _parse_own(asked: _Request, config: SearchConfig, version: int) -> Aggregati
         )
     length = 0 if asked.interval is None else interval_ms(asked.interval)
     if length is None:
-        raise InvalidRequestError(f"interval {quoted(asked.interval or '')} is no length such as 10s", field="interval")
+        raise InvalidRequestError(
+            f"interval {quoted(asked.interval or '')} is not a duration such as 10s", field="interval"
+        )
     group_by = tuple(dict.fromkeys(config.aliases.get(name, name) for name in asked.group_by or ()))
     rollup = own_rollup(config, asked.timestamp_field, group_by, asked.measures or {"count": {"kind": "count"}})
     from_ms, to_ms = _range(asked, _EARLIEST, _LATEST)

@@ -198,7 +198,7 @@ class _Parser:
             )
         if not self._colon_follows():
             if self._token.lower() in _OPERATORS:
-                raise self._refusal(f"{self._token.upper()} has nothing to join")
+                raise self._refusal(f"{self._token.upper()} joins nothing. Put a clause on each side")
             return Bare(self._take_value())
         field = self._token
         self._next()
@@ -465,7 +465,7 @@ class _Binder:
 
     def _comparison(self, name: str, field: Field, clause: Clause) -> Predicate:
         if not field.column:
-            raise self._refusal(f"field {quoted(name)} is no column, so it cannot be compared", name)
+            raise self._refusal(f"field {quoted(name)} is not a column, so it cannot be compared", name)
         value = self._value(name, field, clause.value)
         is_open = len(clause.op) == 1
         if clause.op[0] == ">":

@@ -74,7 +74,7 @@ class SchemalessFilter:
             find = finder(parse_pointer(field, self._what))
             return lambda looked: _found(find(looked.data))
         if field not in ("seq", "ts", "tag", "node"):
-            raise self._refusal(f"{quoted(field)} is none of tag, node, ts, seq, and no JSON pointer")
+            raise self._refusal(f"{quoted(field)} is not tag, node, ts or seq, and not a JSON pointer")
         self.fields.add(field)
         place = Looked._fields.index(field)
         return lambda looked: None if looked[place] is None else [looked[place]]

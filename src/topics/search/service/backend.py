@@ -270,7 +270,7 @@ class SearchProcess(asyncio.Protocol):
             _log.warning("search process ended", extra={"exit_status": child.poll()})
         asked, self._asked = self._asked, {}
         for done in asked.values():
-            done(SearchUnavailableError("the searching process ended; the next search begins another one"))
+            done(SearchUnavailableError("the search process ended. Retry: the next search starts a new one"))
         self.resume_writing()
         if child is not None:
             # It is ending or dead; somebody has to take note of that.

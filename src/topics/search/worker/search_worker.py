@@ -468,7 +468,7 @@ class Worker:
         try:
             held.add(head.pieces, body, head.new)
         except Exception:
-            # Columns of different lengths must not be asked; who asks is told that there is no such index.
+            # Columns of different lengths must not be asked; who asks is told that unknown index.
             del self._held[head.index]
 
     def _answer(self, head: Question, body: memoryview) -> Answer:
@@ -536,7 +536,7 @@ class Worker:
     def _index(self, index: int) -> HeldIndex:
         held = self._held.get(index)
         if held is None:
-            raise LookupError("there is no such index")
+            raise LookupError("unknown index")
         return held
 
     def _ask(self, head: AskMessage) -> Result:

@@ -19,7 +19,7 @@ class SubscriptionNotFoundError(TopicStateError):
     code = "SUBSCRIPTION_NOT_FOUND"
 
     def __init__(self, subscription_id: str) -> None:
-        super().__init__(f"there is no subscription {quoted(subscription_id)}")
+        super().__init__(f"subscription {quoted(subscription_id)} does not exist")
 
 
 class SubscriptionConflictError(TopicStateError):

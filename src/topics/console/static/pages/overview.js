@@ -48,12 +48,12 @@ export default async function render(context) {
     figures.memory.set(bytes(now.topics_tail_bytes), "not sealed yet");
     figures.watchers.set(count(now.topics_sse_connections), `up ${duration(now.topics_uptime_ms)}`);
     const warnings = concerns(now, pipeline);
-    fill(attention, warnings.length ? warnings.map(([kind, text]) => h("li", { class: kind }, text)) : h("li.good", "Nothing. Everything is as it should be."));
+    fill(attention, warnings.length ? warnings.map(([kind, text]) => h("li", { class: kind }, text)) : h("li.good", "OK: nothing needs attention."));
     fill(first, now.topics_topics === 0 ? welcome() : null);
   }
 }
 
-const LEVELS = ["nothing to do about it", "coalescing deliveries", "wider commits", "deferring low priorities", "refusing appends"];
+const LEVELS = ["OK", "coalescing deliveries", "wider commits", "deferring low priorities", "refusing appends"];
 
 function chart(title, shown = short) {
   const trail = new Trail(90);
@@ -86,7 +86,7 @@ function concerns(now, pipeline) {
   when(now.topics_throttle_level >= 3, "warn", `Pressure is high: ${LEVELS[now.topics_throttle_level]}.`);
   when(now.topics_routers_blocked > 0, "warn", h("a", { href: "#/routers" }, `${plural(now.topics_routers_blocked, "router")} held up.`));
   when(now.topics_dead_letters_refused_total > 0, "warn", h("a", { href: "#/queues" }, `${plural(now.topics_dead_letters_refused_total, "attempt")} to move a job to its dead letter topic failed.`));
-  when(now.topics_search_processes_lost_total > 0, "warn", `The searching process ended ${count(now.topics_search_processes_lost_total)} times; it begins again with the next search.`);
+  when(now.topics_search_processes_lost_total > 0, "warn", `The search process ended ${count(now.topics_search_processes_lost_total)} times; the next search restarts it.`);
   when(pipeline.error !== null, "bad", h("a", { href: "#/pipeline" }, "The last round of the pipeline failed."));
   when(pipeline.quarantined.length > 0, "warn", h("a", { href: "#/pipeline" }, `The pipeline leaves ${plural(pipeline.quarantined.length, "topic")} out.`));
   return found;

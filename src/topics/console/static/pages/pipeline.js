@@ -13,7 +13,7 @@ const KINDS = { running: "accent", idle: "good", waiting: "warn", unavailable: "
 export default async function render(context) {
   const figures = { lag: figure("Behind", { hint: "Sealed segments that are not done" }), age: figure("Oldest record behind"), rounds: figure("Rounds"), records: figure("Records done") };
   const state = badge("…");
-  const line = spark("Segments behind", { slots: 90 });
+  const line = spark("Segment lag", { slots: 90 });
   const trail = new Trail(90);
   const last = h("div");
   const trouble = h("div");
@@ -36,14 +36,14 @@ export default async function render(context) {
     if (now.state === "off") return fill(body, empty("The pipeline is off", "It makes Parquet and indexes of sealed records. TOPICS_PIPELINE switches it on."));
     if (!body.firstChild) {
       fill(body, h("div.figures", Object.values(figures).map((one) => one.element)), trouble,
-        h("div.columns", card("Segments behind", h("div.chart", line.element)), card("The last round", last)), card("Left out for now", out, list.element));
+        h("div.columns", card("Segment lag", h("div.chart", line.element)), card("Last round", last)), card("Quarantined topics", out, list.element));
     }
     figures.lag.set(plural(now.lag_segments, "segment"), bytes(now.lag_bytes));
     figures.age.set(now.lag_ms ? duration(now.lag_ms) : "–");
     figures.rounds.set(count(now.rounds), plural(now.segments, "segment"));
     figures.records.set(count(now.records), now.restarts ? `${plural(now.restarts, "restart")}` : "");
     trail.push(now.lag_segments);
-    line.update(trail.values, `Segments behind: now ${count(now.lag_segments)}`);
+    line.update(trail.values, `Segment lag: now ${count(now.lag_segments)}`);
     fill(trouble, now.error ? failure({ message: now.error }) : now.reason ? failure({ message: now.reason }) : null);
     const run = now.last_run;
     fill(last, run === null ? "There was none yet." : facts([

@@ -24,7 +24,7 @@ export default async function render(context) {
     { title: "Jobs", class: "shares-cell", cell: (one) => (one.count ? shares(one.queue) : h("span.soft", "empty")) },
   ]);
   const none = h("div", { hidden: true }, empty("No queues", "A queue is a topic whose config says type: queue. Make one under Topics."));
-  const more = button("Look further", search, { hidden: true });
+  const more = button("Search further", search, { hidden: true });
   const progress = h("span.soft", { role: "status" });
   context.put("Queues", h("div.row", progress, more), list.element, none);
   await search();

@@ -23,7 +23,7 @@ export default async function render(context) {
     { title: "", cell: (one) => (one.registry.search ? h("a", { href: searchLink(one.name) }, "Search") : null) },
   ]);
   const none = h("div", { hidden: true }, empty("No schemas here", "A stream of JSON can promise what its entries look like: POST to its _schema."));
-  const more = button("Look further", search, { hidden: true });
+  const more = button("Search further", search, { hidden: true });
   const progress = h("span.soft", { role: "status" });
   context.put("Schemas", h("div.row", h("div.grow", prefix), progress, more), list.element, none);
   prefix.addEventListener("input", () => { context.note({ prefix: prefix.value }); found = []; after = null; looked = 0; search(); });

@@ -84,7 +84,7 @@ export default async function render(context) {
     if (!hits.length) fill(list, h("li", empty("No hits", note("A word alone looks into the texts; ", mono("field:value"), " asks for a field."))));
     values = valuesOf(hits, search);
     fill(facets, facetList());
-    fill(explained, answer.explain ? card("How it was done", pretty(answer.explain, "Explanation")) : "");
+    fill(explained, answer.explain ? card("Query plan", pretty(answer.explain, "Explanation")) : "");
   }
 
   function hitRow(hit) {
@@ -167,7 +167,7 @@ async function choose(context) {
   const found = h("ul.choices");
   const name = textField({ placeholder: "name of a stream", "data-slash": true });
   const none = h("div");
-  context.put("Search", card("Which stream?",
+  context.put("Search", card("Select a stream",
     h("form.row", { onsubmit: (event) => { event.preventDefault(); if (name.value) location.hash = searchLink(name.value); } },
       h("div.grow", field("Stream", name)), h("button.button.primary", { type: "submit" }, "Go")), found, none));
   const page = await get("/v1/streams", { limit: 200 }, context.signal);

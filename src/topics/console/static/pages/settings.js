@@ -10,10 +10,10 @@ export default async function render(context) {
   const [health, ready] = await Promise.all([get("/v0/health", {}, context.signal), get("/v0/ready", {}, context.signal)]);
   context.put("Keys and settings",
     h("div.columns",
-      card("Who you are here", mine(me)),
-      card("The server", facts([
+      card("Your key", mine(me)),
+      card("Server", facts([
         ["Version", mono(health.version)], ["Up for", duration(health.uptime_ms)], ["Topics", count(ready.topics)],
-        ["Keys", me.keys_required ? badge("asked for", "good") : badge("off: whoever reaches it may do everything", "warn")],
+        ["Keys", me.keys_required ? badge("required", "good") : badge("off: any client that can reach this address has full access", "warn")],
         ["Shards without writes", ready.read_only_shards.length ? badge(ready.read_only_shards.join(", "), "bad") : "none"],
         ["Disk", ready.disk_full ? badge("full", "bad") : badge("has room", "good")],
         ["Description", h("a", { href: "v0/openapi.json" }, "OpenAPI document")],

@@ -19,7 +19,7 @@ export default async function render(context) {
     info = await get(topicPath(name), { touch: false, streams: true }, context.signal);
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 404) throw error;
-    return context.put(name, empty("There is no such topic", h("a", { href: "#/topics" }, "All topics")));
+    return context.put(name, empty("This topic does not exist", h("a", { href: "#/topics" }, "All topics")));
   }
   const registry = await registryOf(name, context.signal);
   const shown = Object.entries(TABS).filter(([id]) => {

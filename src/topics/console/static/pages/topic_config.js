@@ -8,12 +8,12 @@ import { button, card, confirmWord, failure, note, select, table, textField, toa
 const ms = (value) => (value ? duration(value) : "");
 const FIELDS = {
   durability: ["What an acknowledged append survives. ephemeral: no restart; memory and disk: the end of the process; fsync: a power cut.", { ephemeral: "ephemeral", memory: "memory", disk: "disk", fsync: "fsync" }],
-  cap_records: ["Most live records; 0 is no cap.", "number", (value) => (value ? count(value) : "")],
-  cap_bytes: ["Most live bytes of data and meta; 0 is no cap.", "number", (value) => (value ? bytes(value) : "")],
+  cap_records: ["Maximum of live records; 0 is no cap.", "number", (value) => (value ? count(value) : "")],
+  cap_bytes: ["Maximum of live bytes of data and meta; 0 is no cap.", "number", (value) => (value ? bytes(value) : "")],
   ttl_ms: ["Records older than this are gone; 0 is never.", "number", ms],
   discard: ["At the cap: the oldest go and readers are told, or the append is refused.", { old: "old", reject: "reject" }],
   priority: ["Precedence when the server is pressed, -1000 to 1000; empty lets reading decide.", "nullable"],
-  auto_priority: ["Without a priority: whoever was just read comes first.", "switch"],
+  auto_priority: ["Without a priority: recently read topics come first.", "switch"],
   idempotency_window_ms: ["How long idempotency keys are remembered.", "number", ms],
   dedupe_node: ["Readers do not get back what their own node wrote.", "switch"],
   lease_ms: ["Queues: how long a claimed job belongs to its worker.", "number", ms, "queue"],
@@ -38,7 +38,7 @@ export default async function render({ name, info, body }) {
     note("What is here holds from the moment it is saved, for records that are there as well: a lower cap or age takes them at once."),
     list.element,
     may("admin") ? h("div.row", button("Save", save, { kind: "primary" }), outcome) : null,
-    may("delete") && card("Delete", h("div.row", h("p.grow", "Deletes the topic with its records and its routers. It is final."),
+    may("delete") && card("Delete", h("div.row", h("p.grow", "Deletes the topic with its records and its routers. This cannot be undone."),
       button("Delete this topic", remove, { kind: "bad" }))));
 
   function wanted() {

@@ -132,7 +132,7 @@ export default async function render(context) {
     const page = await read(first - 1 - PAGE);
     const before = page.records.filter((record) => record.$seq < first);
     list.addBefore(before);
-    if (!before.length) toast("There is nothing live before this.");
+    if (!before.length) toast("No live records before this.");
     if (before.length) list.choose(before.at(-1).$seq);
   }
 
@@ -157,7 +157,7 @@ export default async function render(context) {
       else if (where.value === "seq" && place.value !== "") await browse(Number(place.value) - Math.floor(PAGE / 4), Number(place.value));
       else if (where.value === "time" && place.value !== "") {
         const seq = await seqAt(read, info, new Date(place.value).getTime());
-        if (seq === null) toast("Nothing that new is there yet."); else await browse(seq - 1 - Math.floor(PAGE / 4), seq);
+        if (seq === null) toast("No records that new yet."); else await browse(seq - 1 - Math.floor(PAGE / 4), seq);
       }
     } catch (error) {
       if (error.name !== "AbortError") toast(error.message, "bad");

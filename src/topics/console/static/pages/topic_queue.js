@@ -87,7 +87,7 @@ export default async function render(context) {
 /** The jobs there are, by where they are. */
 export function shares(queue) {
   const all = queue.ready + queue.in_flight + queue.delayed;
-  if (!all) return empty("The queue is empty", badge("nothing to do", "good"));
+  if (!all) return empty("The queue is empty", badge("OK", "good"));
   let x = 0;
   const said = `${count(queue.ready)} ready, ${count(queue.in_flight)} in flight, ${count(queue.delayed)} delayed`;
   return svg("svg.shares", { viewBox: "0 0 600 12", preserveAspectRatio: "none", role: "img", "aria-label": said }, svg("title", said),

@@ -16,7 +16,7 @@ export default async function render({ name, info, registry, body, signal }) {
   fill(body,
     h("div.row", badge(current ? `version ${current}` : "no schema", "accent"), registry.routingKey ? badge(`key ${registry.routingKey.jsonPointer}`) : null,
       registry.search ? h("a.button", { href: searchLink(name) }, "Search it") : null),
-    current ? card("Which entries are of which version", timeline(), note("An entry is shown in the current version, whichever it was written in.")) : null,
+    current ? card("Version boundaries", timeline(), note("An entry is shown in the current version, whichever it was written in.")) : null,
     current ? card("Preview", preview()) : null,
     current ? card("Schema", field("Version", chosen), shown) : null,
     registry.search ? card("Search description", searchFields()) : null);
@@ -51,8 +51,8 @@ export default async function render({ name, info, registry, body, signal }) {
       try {
         const at = Number(seq.value);
         const [written, read] = await Promise.all([asWritten(at), asRead(at)]);
-        fill(out, h("div.stack", h("h3", `As it was written, version ${versionOf(at)}`), written === undefined ? note("It is not there any more.") : pretty(written, "As written")),
-          h("div.stack", h("h3", `As it is read, version ${current}`), read === undefined ? note("It is not there any more.") : pretty(read, "As read")));
+        fill(out, h("div.stack", h("h3", `As it was written, version ${versionOf(at)}`), written === undefined ? note("The entry no longer exists.") : pretty(written, "As written")),
+          h("div.stack", h("h3", `As it is read, version ${current}`), read === undefined ? note("The entry no longer exists.") : pretty(read, "As read")));
       } catch (error) {
         if (error instanceof ApiError) fill(out, failure(error)); else if (error.name !== "AbortError") throw error;
       }
