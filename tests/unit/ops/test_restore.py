@@ -153,7 +153,7 @@ def test_a_moment_before_every_backup_is_refused() -> None:
         at_moment(places(disk)[0], [], 1)
     with pytest.raises(BackupTargetError, match="the storage has no backup"):
         newest_of(places(disk)[0], [])
-    with pytest.raises(BackupTargetError, match="there is no backup 99; there are"):
+    with pytest.raises(BackupTargetError, match="backup 99 does not exist"):
         numbered([place for (found,) in [places(disk)] for place in manifests(found)], 99)
 
 
