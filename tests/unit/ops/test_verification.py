@@ -310,7 +310,7 @@ def test_a_missing_log_file(disk: FakeDisk) -> None:
 @pytest.mark.parametrize(
     ("frame", "what"),
     [
-        ((FrameKind.CEILING, 9, frame.encode_ceiling(5)), "about topic 9, which nobody created"),
+        ((FrameKind.CEILING, 9, frame.encode_ceiling(5)), "refers to topic 9, which was never created"),
         ((FrameKind.CEILING, 1, b"short"), "malformed"),
         ((FrameKind.APPEND, 1, b"short"), "malformed"),
         ((FrameKind.SNAPSHOT_END, 1, b""), "malformed"),

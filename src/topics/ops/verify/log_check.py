@@ -433,7 +433,7 @@ class LogChecker:
         if account is None:
             if topic_id not in self.strangers:
                 self.strangers.add(topic_id)
-                self._report(frame, path, f"frame {frame.lsn} is about topic {topic_id}, which nobody created")
+                self._report(frame, path, f"frame {frame.lsn} refers to topic {topic_id}, which was never created")
             body = block_in(frame.kind, frame.body)
             if body is not None:
                 self.first_logged.setdefault(topic_id, decode_block(body).first_seq)
