@@ -66,7 +66,7 @@ def test_everything_that_the_server_has_can_be_called(tmp_path: Path) -> None:
 
 
 def test_every_option_is_on_the_page_with_its_default() -> None:
-    listed = {cells[0].strip("`"): cells[1] for cells in rows(section(PAGE, "### Trying again")) if len(cells) == 3}
+    listed = {cells[0].strip("`"): cells[1] for cells in rows(section(PAGE, "## Retries")) if len(cells) == 3}
     assert set(listed) == set(ClientOptions.__struct_fields__)
     defaults = msgspec.structs.asdict(ClientOptions())
     for name, shown in listed.items():
@@ -77,9 +77,7 @@ def test_every_option_is_on_the_page_with_its_default() -> None:
 
 def test_every_code_is_on_the_page() -> None:
     table = {
-        name: cells[1]
-        for cells in rows(section(PAGE, "## When something fails"))
-        for name in re.findall(r"`([A-Z]\w+)`", cells[1])
+        name: cells[1] for cells in rows(section(PAGE, "## Errors")) for name in re.findall(r"`([A-Z]\w+)`", cells[1])
     }
     for code, cls in topics_client.ApiError.by_code.items():
         spelled = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()

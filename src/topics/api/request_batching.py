@@ -1,5 +1,7 @@
 """Request batching: appends that arrive in one tick of the event loop are decoded, logged and answered together.
 
+Requests of one connection may be in flight together (pipelining).
+
 A request of a route with batching is offered to the engine undecoded (`Engine.append_requests`). At the end of the tick
 all of them are decoded in one pass, share a block in the log (`engine.coalesce`), and are answered in one pass; a lone
 request is a batch of one. Where one of them asks for more than a single record, all are handled one by one, in their

@@ -1,4 +1,4 @@
-"""Idempotency: the keys of a topic's recent appends, with the result of each.
+"""Idempotent appends: the idempotency keys of a topic's recent appends, with the result of each.
 
 Kept is not the content but its hash. For a single record that is nothing but data it is that of its data; else of the
 text as it is stored, with the seqs and the ts that were given to it, and who comes with the key again is compared by

@@ -1,6 +1,7 @@
 """Reading from a cursor: the plan is made on the loop, the records are cut out on any thread.
 
-A read looks at the records behind its cursor in seq order. The answer depends on what it finds:
+A read looks at the records behind its cursor in seq order, and reports the distance to the head (the lag). The answer
+depends on what it finds:
 
 | at or behind the cursor | the answer |
 |---|---|

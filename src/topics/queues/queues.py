@@ -1,4 +1,4 @@
-"""Queues: jobs that are claimed, acknowledged and returned, on top of a topic's log.
+"""Queues: jobs that are claimed, acknowledged and returned, on top of a topic's log. Delivery is at least once.
 
 The rules of `Engine` hold: every method is called on the loop's thread, refusals that need no log are raised and leave
 nothing behind, everything else is told to `done`, exactly once. All methods raise TopicNotFoundError for a topic that

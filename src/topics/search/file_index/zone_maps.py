@@ -2,7 +2,7 @@
 
 It only ever leaves out what does not match, so that it changes what a query costs and not what it finds.
 
-Posting lists: the rows of each text in an index file, which bound the rows that a clause can match.
+Posting lists (an inverted index): the rows of each text in an index file, which bound the rows that a clause can match.
 
 They are counted and found for any range of rows, so that a search which needs the newest rows of a frequent word reads
 the places of these and no others.

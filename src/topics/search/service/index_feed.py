@@ -1,5 +1,7 @@
 """Index feed: sends new entries to the memory indexes in the search process, for queries and ahead of them (prefetch).
 
+A query first gets the entries that its index lacks, so that it sees every acknowledged append (read-your-writes).
+
 An index follows one stream as it is promised now: another contract, or another stream of the name, is another index.
 Entries are read a little at a time, so that the loop does other things in between, and sent in the order of their seqs.
 """

@@ -1,4 +1,6 @@
-"""Subscription operations: create, delete, claim, acknowledge. Every change is durable before it is answered."""
+"""Subscription operations: create, delete, claim, acknowledge. Every change is durable before it is answered.
+
+Also known as: consumer group. A consumer is woken, claims what is new, and acknowledges offsets."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
