@@ -288,9 +288,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         _number("Busy-polling time between requests under load; 0 disables it.", 0, 10_000),
     ] = 200
     max_body_bytes: Annotated[int, _number("Maximum bytes of a request body.", 1)] = 64 * MIB
-    max_meta_bytes: Annotated[int, _number("Maximum bytes of a record's meta.", 0, MIB - 64)] = (
-        _LIMITS.max_meta_bytes
-    )
+    max_meta_bytes: Annotated[int, _number("Maximum bytes of a record's meta.", 0, MIB - 64)] = _LIMITS.max_meta_bytes
     max_meta_keys: Annotated[int, _number("Maximum keys of a record's meta.")] = _LIMITS.max_meta_keys
     max_tag_bytes: Annotated[int, _number("Maximum bytes of a tag.", 1, 640)] = _LIMITS.max_tag_bytes
     max_node_bytes: Annotated[int, _number("Maximum bytes of a node name.", 1, 640)] = _LIMITS.max_node_bytes
@@ -315,12 +313,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_transaction_ids: Annotated[int, _number("Maximum transaction ids that are open or remembered.", 1)] = (
         _LIMITS.max_transaction_ids
     )
-    max_transaction_ids_per_key: Annotated[
-        int, _number("Maximum transaction ids per key prefixes; 0 is no limit.")
-    ] = _LIMITS.max_transaction_ids_per_key
-    max_transaction_parts: Annotated[int, _number("Maximum parts of a transaction.", 1)] = (
-        _LIMITS.max_transaction_parts
+    max_transaction_ids_per_key: Annotated[int, _number("Maximum transaction ids per key prefixes; 0 is no limit.")] = (
+        _LIMITS.max_transaction_ids_per_key
     )
+    max_transaction_parts: Annotated[int, _number("Maximum parts of a transaction.", 1)] = _LIMITS.max_transaction_parts
     max_transaction_records: Annotated[int, _number("Maximum records of a transaction.", 1)] = (
         _LIMITS.max_transaction_records
     )
@@ -364,17 +360,15 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     )
     search_scan_bytes: Annotated[int, _number("Bytes of unindexed older entries that one query scans.", 0)] = 512 * MIB
     max_searches: Annotated[int, _number("Maximum concurrent searches; 0 is no limit.", 0)] = 256
-    max_searches_per_key: Annotated[
-        int, _number("Maximum concurrent searches per key prefixes; 0 is no limit.", 0)
-    ] = 32
+    max_searches_per_key: Annotated[int, _number("Maximum concurrent searches per key prefixes; 0 is no limit.", 0)] = (
+        32
+    )
     search_memory_bytes: Annotated[int, _number("Memory of the search indexes of all streams.", 64 * KIB)] = 512 * MIB
     streams_webhook_ca_file: Annotated[
         str | None, _text("PEM file of additional certificate authorities for webhooks.")
     ] = None
     max_subscriptions: Annotated[int, _number("Maximum subscriptions; 0 is no limit.")] = 10_000
-    max_subscriptions_per_key: Annotated[int, _number("Maximum subscriptions per key prefixes; 0 is no limit.")] = (
-        1_000
-    )
+    max_subscriptions_per_key: Annotated[int, _number("Maximum subscriptions per key prefixes; 0 is no limit.")] = 1_000
     streams_immutable: Annotated[
         _Switch,
         _text("Let caches keep full chunks of streams forever; set 0 if deleted entries must disappear from caches."),
