@@ -6,7 +6,7 @@ A request of a route with batching is offered to the engine undecoded (`Engine.a
 all of them are decoded in one pass, share a block in the log (`engine.coalesce`), and are answered in one pass; a lone
 request is a batch of one. Where one of them asks for more than a single record, all are handled one by one, in their
 order, by the route's handler, which knows every rule. The differences between protocols, decoding of bodies and
-rendering of answers, are in a `BatchedProtocol`.
+rendering of answers, are in a `BatchedProtocol`. `api.v0.websocket` has the same for publishes of a WebSocket.
 """
 
 import logging

@@ -1,4 +1,7 @@
-"""Backpressure: measures overload and decides what to delay or refuse (load shedding). Pure: no clock, no loop.
+"""Backpressure: measures overload and decides what to delay or refuse (load shedding).
+
+`Governor` turns readings into a pressure and the steps that it asks for, without clock or loop; `Throttle` takes the
+readings, and `Admission` makes appends wait or refuses them.
 
 Ten times a second four readings become numbers from 0 to 1; the largest, smoothed, is the pressure.
 
@@ -161,7 +164,7 @@ def _scaled(value: float, floor: float) -> float:
 
 # Admission of appends under pressure.
 #
-# Normally everyone, and this module is not asked. While the governor refuses, an append gets 429 with the time after
+# Normally every append is admitted without a question. While the governor refuses, an append gets 429 with the time after
 # which to try again; topics of the highest band are let in until the log itself is full. A caller that would rather
 # wait than be refused (`disable_backpressure`) waits here, in order, and is told how long it did.
 #

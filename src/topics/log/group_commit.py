@@ -1,4 +1,8 @@
-"""Group commit: one writer a shard takes what the event loop hands over, writes it at once and answers once.
+"""Group commit: one writer a shard writes what the event loop hands over at once, syncs it once and answers once.
+
+`Shard` is the queue between both, `CommitWindow` and `TickWindow` decide how long a commit waits for more, and
+`InlineCommitter` commits on the loop where that is faster. `log.commit_thread` is the writer's thread, `log.wal` does
+the shared write and sync.
 
 The loop thread owns `Shard`: it numbers frames, collects submissions during a tick and hands them over together. The
 writer owns the files. A submission is answered on the loop thread by `committed` or `failed`, in the order of the log
@@ -16,7 +20,9 @@ A write that fails for a reason that passes, a full disk or a lack of descriptor
 out of the log again, it and everything behind it fail, and when nothing is on its way any more the numbers go on where
 the log ends and the shard takes writes again (`Shard.heal`).
 
-Commit policy of group commit: how long a commit waits for more. Pure; `log.commit_thread` carries it out.
+## Commit policy
+
+Pure decisions; `log.commit_thread` carries them out.
 
 On the loop (`TickWindow`), after a group of several callers the next one stays open for two more ticks, if they are
 short, and as long as some of those are missing who came lately. A small group that needs no sync is written by the loop
@@ -25,8 +31,8 @@ itself, unless a write was made to wait not long ago.
 On the thread (`CommitWindow`), after a commit that several waited for the next one lingers for half as many, a slice at
 a time. Under pressure every commit of its that syncs waits for company, for a wider window.
 
-Where few wait for a sync and syncs are short (`LoopSyncs`), the loop does not hand it to the thread: both ways between
-the two take longer, the more so the busier the loop is, which the thread has to get the interpreter from.
+Where few wait for a sync and syncs are short (`InlineSyncPolicy`), the loop does not hand it to the thread: both ways
+between the two take longer, the more so the busier the loop is, which the thread has to get the interpreter from.
 
 Both sides count callers and not submissions: one submission may stand for many. Times are in seconds, of any clock.
 """

@@ -12,13 +12,14 @@ A job is a record of the queue's log, named by its seq. The book knows only jobs
 | moving: on its way to another topic, nobody has it | its seq in `moving` |
 | gone | nothing |
 
-So a queue with ten million fresh jobs costs no more than an empty one. Expiry has no timers: a lease is over once a
-later look finds that its deadline has passed, and looking costs nothing while no deadline has.
+So a queue with ten million fresh jobs costs no more than an empty one. Lease expiry has no timers here: `sweep` ends
+the leases whose deadline has passed, and costs nothing while none has. `queues.dispatch` sets an alarm for the next
+deadline when a worker waits for pushed jobs.
 
 What a frame of the leases log says is absolute (this seq, this holder, this deadline, this many deliveries), so that
 applying it a second time, to a state that knew of it already, changes nothing.
 
-Requests and results of queue operations.
+The requests and results of queue operations are declared at the end of the module.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,5 +1,8 @@
 """Exactly-once forwarding: copies of a source's records and the router's cursor are one frame, logged and published.
 
+Routers of both guarantees forward this way; those that are exactly-once also stamp their copies and look for earlier
+ones before the first (`plan_search`). `routers.pump` calls it.
+
 A forward goes the same way as an append. What is logged is the mapping alone, unless the log does not hold the records;
 what is published is a block like any other. The cursor moves with the frame: there is no moment at which a crash could
 make a copy twice, or none.

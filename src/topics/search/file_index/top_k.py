@@ -1,10 +1,16 @@
-"""Top-k: visits the blocks of an index file best first, and stops when no other block can have a better hit.
+"""Top-k: orders the blocks of an index file best first, and stops when no other block can have a better hit.
+
+`TopK` has the order and the bound; `zone_maps.RowSelection` visits the blocks in that order.
+
+## Repeated words
 
 Scores count how often words stand in an entry, and posting lists have every place of a word. A search that is sorted by
 score looks at the rows in which a word stands more than once, best first, and then at all others, which have the score
 of one match a word. The rows of a word that is asked for again are remembered.
 
-Sorted scan: the rows of an index file in the order of a field's values, for searches that are sorted by it.
+## Sorted scan
+
+The rows of an index file in the order of a field's values, for searches that are sorted by it.
 
 An index file has for each field with one value a row its rows in the order of these values. A search that is sorted by
 such a field, and by others only where its values are equal, looks at the first rows of that order and stops behind the

@@ -1,5 +1,7 @@
 """Zone maps: blocks that cannot match are skipped by their minimum and maximum values and by posting lists.
 
+Columns of numbers, dates and booleans have a minimum and a maximum for each block; texts have posting lists alone.
+
 It only ever leaves out what does not match, so that it changes what a query costs and not what it finds.
 
 Posting lists (an inverted index): the rows of each text in an index file, which bound the rows that a clause can match.
