@@ -164,7 +164,7 @@ def _scaled(value: float, floor: float) -> float:
 
 # Admission of appends under pressure.
 #
-# Normally every append is admitted without a question. While the governor refuses, an append gets 429 with the time after
+# Normally every append is admitted. While the governor refuses, an append gets 429 with the time after
 # which to try again; topics of the highest band are let in until the log itself is full. A caller that would rather
 # wait than be refused (`disable_backpressure`) waits here, in order, and is told how long it did.
 #
