@@ -48,10 +48,10 @@ def test_a_bad_line_is_named_and_those_before_it_are_kept(env: dict[str, str], c
     done = run("append", "spoilt", "-", env=env, stdin=b'1\n\n2\n{"a":\n4\n')
     assert (done.code, done.out) == (1, "")
     assert "2 records acknowledged before this" in done.err
-    assert "line 4 is no JSON" in done.err and "--text" in done.err
+    assert "line 4 is not valid JSON" in done.err and "--text" in done.err
     assert [record.data for record in client.diff("spoilt").records] == [1, 2]
     done = run("append", "spoilt", "-", env=env, stdin=b'"\xff"\n')
-    assert done.code == 1 and "line 1 is no JSON" in done.err
+    assert done.code == 1 and "line 1 is not valid JSON" in done.err
 
 
 def test_many_lines_are_few_requests(env: dict[str, str], client: Client) -> None:
@@ -136,7 +136,7 @@ def test_an_import_names_the_bad_line(env: dict[str, str], client: Client, tmp_p
     for content in (b'{"data":1}\n{"dat":2}\n', b'{"data":1}\nnonsense\n', b'{"data":1}\n{"data":"\xff"}\n'):
         done = run("import", "bad", env=env, stdin=content)
         assert (done.code, done.out) == (1, "")
-        assert "line 2 is no record" in done.err
+        assert "line 2 is not a record" in done.err
 
 
 def test_an_export_fails_where_records_are_lost_and_leaves_nothing(

@@ -221,7 +221,7 @@ def append_frame(disk: FakeDisk, kind: FrameKind, topic_id: int, head: bytes, ta
 def test_a_frame_about_a_topic_nobody_created_stops_the_start(logged: World, restarted: bool) -> None:
     disk = killed(logged)
     append_frame(disk, FrameKind.DROP, 99, b"")
-    assert "topic 99, which nobody created" in assert_refused(logged, disk, restarted).what
+    assert "topic 99, which was never created" in assert_refused(logged, disk, restarted).what
 
 
 @each_restart

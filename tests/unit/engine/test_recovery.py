@@ -314,7 +314,7 @@ def test_a_log_written_by_hand_is_read(disk: FakeDisk) -> None:
 @pytest.mark.parametrize(
     ("frames", "what"),
     [
-        ([append_frame(1, 7, 1)], "frame 1 is about topic 7, which nobody created"),
+        ([append_frame(1, 7, 1)], "frame 1 refers to topic 7, which was never created"),
         ([create_frame(1, 7, "t"), append_frame(2, 7, 3)], "records 1 to 2 are missing"),
         (
             [
@@ -322,7 +322,7 @@ def test_a_log_written_by_hand_is_read(disk: FakeDisk) -> None:
                 seal_frame(FrameKind.DROP, 7, 2, 0, b""),
                 seal_frame(FrameKind.EVICT, 7, 3, 0, encode_evict(2, True)),
             ],
-            "frame 3 is about topic 7, which nobody created",
+            "frame 3 refers to topic 7, which was never created",
         ),
     ],
 )

@@ -234,7 +234,7 @@ def test_nothing_else_is_taken_for_one() -> None:
     flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
     lengths = [whole[:4] + length.to_bytes(4, "little") + whole[8:] for length in (0, 47, 48, 2**32 - 1)]
     for data in (*cut, *flipped, *lengths, sealed(FrameKind.APPEND, b"body"), bytes(100)):
-        with pytest.raises(ValueError, match="no whole frame of the kind TOPIC at 0"):
+        with pytest.raises(ValueError, match="no complete frame of the kind TOPIC at 0"):
             read_body(memoryview(data), 0, FrameKind.TOPIC)
     with pytest.raises(ValueError, match="at 60"):
         read_body(memoryview(whole), 60, FrameKind.TOPIC)
