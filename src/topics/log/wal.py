@@ -198,9 +198,6 @@ class ShardLog:
             return
         offset = mark.offset if mark.next_number == self.next_number else 0
         _insist(lambda: file.truncate(offset))
-        # Of a write whose sync failed the end was passed already.
-        self._offset = min(self._offset, offset)
-        self._synced = min(self._synced, offset)
         if self.unsynced:
             # Earlier writes are not on the disk yet, and a sync that fails here must not lose them either.
             self.sync()
@@ -441,7 +438,7 @@ class Writer:
         if self.poison is not None:
             answer(batch, CommitTiming(), self.poison)
             return
-        begun, start, last_lsn = self.seconds(), self._log.mark(), self._written_lsn
+        begun, start = self.seconds(), self._log.mark()
         waiting = batch
         try:
             self._write(batch, begun)
@@ -464,27 +461,19 @@ class Writer:
         except OSError as error:
             self._fail_sync(error, waiting, answer, start if len(waiting) == len(batch) else None)
             return
-        back_to = _Before(start, last_lsn) if len(waiting) == len(batch) else None
-        self._sync_for(waiting, timing, written, answer, back_to)
+        self._sync_for(waiting, timing, written, answer, start if len(waiting) == len(batch) else None)
 
     def _sync_for(
-        self, waiting: list[Submission], timing: CommitTiming, written: float, answer: Answer, back_to: "_Before | None"
+        self, waiting: list[Submission], timing: CommitTiming, written: float, answer: Answer, back_to: LogMark | None
     ) -> None:
-        """Syncs and answers those who wait for it.
-
-        A disk that is full may stay so: the batch is taken back out of the log and refused. Where a part of the batch
-        was answered already, and where the failure passes by itself, the sync is put off, and so are they.
-        """
+        """Syncs and answers those who wait for it. Where the sync is put off, so are they."""
         try:
             self._sync()
         except OSError as error:
-            if is_full(error) and back_to is not None:
-                self._written_lsn = back_to.lsn
-                answer(waiting, CommitTiming(), self._fail_write(error, back_to.mark))
-            elif is_passing(error):
+            if is_passing(error):
                 self._halt(error, partial(self._sync_for, waiting, timing, written, answer, back_to))
             else:
-                self._fail_sync(error, waiting, answer, back_to.mark if back_to is not None else None)
+                self._fail_sync(error, waiting, answer, back_to)
             return
         answer(waiting, CommitTiming(timing.write_ms, (self.seconds() - written) * 1000.0), None)
 
@@ -638,13 +627,6 @@ class Writer:
         _log.error("log shard is read-only", extra={"shard": self._shard, "error": str(error)})
         self._on_poison()
         return poison
-
-
-class _Before(NamedTuple):
-    """Where the log stood before a batch of which nobody was answered yet."""
-
-    mark: LogMark
-    lsn: int
 
 
 def _joined(pieces: list[bytes]) -> list[bytes]:
