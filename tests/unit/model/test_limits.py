@@ -18,6 +18,8 @@ DEFAULTS = {
     "max_bytes_per_key": 0,
     "max_memory_bytes": 384 << 20,
     "max_memory_bytes_per_key": 192 << 20,
+    "max_fanout_bytes": 48 << 20,
+    "max_fanout_bytes_per_key": 32 << 20,
     "max_transaction_ids_per_key": 5_000,
     "max_routers": 10_000,
     "max_total_bytes": 0,
