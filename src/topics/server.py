@@ -77,10 +77,10 @@ from topics_protocol.v0 import PipelineAnswer
 # More writer threads than this compete for the interpreter instead of overlapping their syncs.
 DEFAULT_WAL_SHARDS_MAX = 8
 _DROPPED = "(dropped)"
+"""The placeholder in the settings for keys that were parsed."""
 _KEY_FILE_POLL_S = 0.25
 _LAST_ANSWERS_S = 1.0
-"""So long a stop waits for answers at least, also where uploads took the time it had."""
-"""The placeholder in the settings for keys that were parsed."""
+"""The least time that a stop waits for answers, also where uploads took the time it had."""
 
 _logger = logging.getLogger(__name__)
 

@@ -150,7 +150,9 @@ class Shown:
     tombstones: list[Tombstone] = field(default_factory=list)
 
     def reported(self, seq: int, reason: LossReason) -> bool:
-        return any(t.gap_from <= seq <= t.gap_to and t.reason is reason for t in self.tombstones)
+        # Losses that touch are one gap, whose reason is `mixed` where theirs differ.
+        reasons = (reason, LossReason.MIXED)
+        return any(t.gap_from <= seq <= t.gap_to and t.reason in reasons for t in self.tombstones)
 
 
 def show(disk: FakeDisk, options: EngineOptions = OPTIONS, boot: str = BOOT) -> dict[int, Shown]:

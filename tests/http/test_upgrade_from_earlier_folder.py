@@ -57,6 +57,8 @@ HEADERS = {"cache-control", "content-type", "etag", "location"}
 def tidied(value: Any, unlike: set[str]) -> Any:
     """The answer without the fields that differ between runs."""
     if isinstance(value, dict):
+        # The message of an error is for people and may change; its code may not.
+        unlike = unlike | {"message"} if "code" in value else unlike
         # Of a search's coverage only completeness is compared.
         reported = {name: {"complete": one["complete"]} if name == "coverage" else one for name, one in value.items()}
         return {name: tidied(one, unlike) for name, one in reported.items() if name not in unlike}

@@ -100,9 +100,8 @@ class HttpServer:
         return True
 
     async def finish_uploads(self, timeout_s: float) -> None:
-        """Waits for the requests whose bodies are being received, and their answers; refuses new ones meanwhile."""
+        """Waits for the requests whose bodies are being received, and their answers. Health is still answered."""
         server_state = self._server_state
-        server_state.draining = True
         uploading = [connection for connection in server_state.connections if connection.uploading]
         for connection in uploading:
             connection.expect_end()

@@ -166,7 +166,7 @@ def test_keys_and_scopes_are_asked_for_on_each_stream(tmp_path: Path) -> None:
             Row("GET", "/v0/topics/open.T", KEY), row("GET", "/v0/topics/open.T", authorization="Bearer nobody"),
         ]  # fmt: skip
         with first, second:
-            found = [(ask(first, asked, "one"), ask(second, asked, "two")) for asked in rows]
+            found = [(ask(first, asked, "alpha"), ask(second, asked, "bravo")) for asked in rows]
         assert [one for one, _ in found] == [two for _, two in found]
         assert [one.status for one, _ in found] == [401, 404, 403, 403, 201, 200, 401]
 
