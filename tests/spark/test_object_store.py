@@ -65,7 +65,10 @@ def test_an_archive_may_be_in_an_object_store(spark: SparkSession, s3: S3Server,
     bucket, data = s3.make_bucket("archive"), str(tmp_path / "data")
     cold, archive = f"{bucket}/cold", f"{bucket}/kept/archive"
     settings = Settings(data_dir=data, cold_dir=cold, archive="1", archive_dir=archive)
-    with LiveServer(tmp_path, **SOON, cold_dir=cold, archive="1") as server, Client(server.url) as client:
+    with (
+        LiveServer(tmp_path, **SOON, cold_dir=cold, archive="1", archive_dir=archive) as server,
+        Client(server.url) as client,
+    ):
         for first in range(0, 200, 10):
             client.append_many("orders", [NewRecord({"n": n}, f"t{n % 3}") for n in range(first, first + 10)])
         wait_until(lambda: all_cold(client, tmp_path, 4), "every segment is in the store")
