@@ -83,16 +83,16 @@ def plan_gather(topic: Topic, cursor: int, last: int, held: list[Block] | None =
         if known.reason is not LossReason.CRASH or topic.config.durability.logged:
             lost += gone
         at += gone
-    start, wanted = max(at + 1, topic.earliest), RECORDS_MAX
+    start, room = max(at + 1, topic.earliest), RECORDS_MAX
     runs: list[tuple[Run, bytes | None]] = []
     for run in topic.runs_from(start) if start <= end else ():
         if run.first_seq > end:
             break
-        if wanted <= 0:
+        if room <= 0:
             end = run.first_seq - 1
             break
         runs.append((run, None if run.flags is None else bytes(run.flags)))
-        wanted -= run.live if run.first_seq >= start else 0
+        room -= run.live if run.first_seq >= start else 0
     return GatherPlan(topic.id, cursor, lost, start, max(end, at), runs)
 
 
@@ -261,14 +261,14 @@ def in_log(source: Topic, part: RouterPart, seq: int) -> bool:
 
 def _passing(slices: list[RecordSlice], match: TagMatch) -> list[int]:
     """The seqs whose tag a filter lets through. Tags are compared as their JSON strings; nothing is decoded."""
-    wanted = match_text(match)
+    tag_text = match_text(match)
     found: list[int] = []
     for view, lo, hi, origin in slices:
         texts = tag_texts(view, lo, hi)
         if match.prefix:
-            found += [origin + index for index, text in texts if text.startswith(wanted)]
+            found += [origin + index for index, text in texts if text.startswith(tag_text)]
         else:
-            found += [origin + index for index, text in texts if text == wanted]
+            found += [origin + index for index, text in texts if text == tag_text]
     return found
 
 

@@ -413,16 +413,16 @@ class Pump:
     # Forwarding
 
     def _forward(self, router: Router, dest: Topic, part: RouterPart, gathered: Gathered, hops: int) -> None:
-        wanted = self._packer.load(router, part, gathered, hops)
-        if not wanted.lost and not wanted.ranges:
-            self._pass_over(router, wanted.upto)
+        load = self._packer.load(router, part, gathered, hops)
+        if not load.lost and not load.ranges:
+            self._pass_over(router, load.upto)
             return
         # One that was held up by a record is held up by it still, most likely: that one is looked at first.
-        admitted = self._packer.admitted(dest, wanted.first(1) if router.blocked_seq and wanted.count else wanted)
+        admitted = self._packer.admitted(dest, load.first(1) if router.blocked_seq and load.count else load)
         if isinstance(admitted, TopicsError):
-            self._refused(router, dest, wanted, admitted)
+            self._refused(router, dest, load, admitted)
             return
-        wanted = admitted
+        load = admitted
         core = self._core
         if dest.rules.logged:
             core.path.check(dest, patient=True)
@@ -434,15 +434,15 @@ class Pump:
             core.begin()
         if self._packer.takes_all(dest) and router.alone:
             waits = dest.rules.acks_after_sync or core.scheduler.deferring
-            self._batches.add(CopyBatch(router, dest, wanted), wanted.shared and not waits and not router.cyclic)
+            self._batches.add(CopyBatch(router, dest, load), load.shared and not waits and not router.cyclic)
             return
         # What fits depends on what is staged before it, so this one goes by itself, and now.
-        load = self._packer.fitting(dest, wanted)
-        if isinstance(load, TopicsError):
-            self._wait_for(router, dest, load.code)
+        fitting = self._packer.fitting(dest, load)
+        if isinstance(fitting, TopicsError):
+            self._wait_for(router, dest, fitting.code)
             return
         router.inflight = True
-        self._forwarder.send([CopyBatch(router, dest, load)], self._finished)
+        self._forwarder.send([CopyBatch(router, dest, fitting)], self._finished)
 
     def _refused(self, router: Router, dest: Topic, load: Load, error: TopicsError) -> None:
         """The destination does not take what is next, and nothing is passed over: its next change decides."""

@@ -187,8 +187,8 @@ class LogIndex:
                 base += len(pieces[-1].fragments.text) + 1
                 group.clear()
 
-        for wanted in forward.ranges:
-            for slice_, count in _covering(known, wanted):
+        for forwarded in forward.ranges:
+            for slice_, count in _covering(known, forwarded):
                 if slice_ is None:
                     finish()
                 else:
@@ -199,10 +199,10 @@ class LogIndex:
         return pieces
 
 
-def _covering(slices: list[RecordSlice], wanted: SeqRange) -> list[tuple[RecordSlice | None, int]]:
+def _covering(slices: list[RecordSlice], forwarded: SeqRange) -> list[tuple[RecordSlice | None, int]]:
     """A range of seqs as parts of slices, in order, with None for what none of them has."""
     found: list[tuple[RecordSlice | None, int]] = []
-    at, last = wanted
+    at, last = forwarded
     for slice_ in slices:
         if slice_.last_seq < at or slice_.first_seq > last:
             continue

@@ -390,14 +390,14 @@ class Routing:
             raise RouterNotFoundError(name)
         return router
 
-    def listed(self, prefix: str, after: str, limit: int, wanted: Callable[[RouterInfo], bool]) -> list[RouterInfo]:
+    def listed(self, prefix: str, after: str, limit: int, matches: Callable[[RouterInfo], bool]) -> list[RouterInfo]:
         """Routers in the order of their names, those behind `after`."""
         found: list[Router] = []
         for name in self.registry.names_from(prefix, after):
             if len(found) == limit:
                 break
             router = self.registry.by_name[name]
-            if wanted(info_of(router)):
+            if matches(info_of(router)):
                 found.append(router)
         self.catch_up(found)
         return [info_of(router) for router in found]

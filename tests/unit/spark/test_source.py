@@ -196,7 +196,7 @@ def test_a_pattern_that_matches_nothing_warns(place: Place, caplog: pytest.LogCa
     place.given.pop("topic")
     assert list(place.reader(topicPattern="x*").partitions()) == []
     [reported] = caplog.records
-    assert (reported.message, vars(reported)["wanted"]) == ("no topic is there to be read", "x*")
+    assert (reported.message, vars(reported)["requested"]) == ("no topic is there to be read", "x*")
 
 
 def test_a_name_alone_may_have_a_comma(place: Place) -> None:

@@ -133,7 +133,7 @@ class IndexFilePart:
         removed: Sequence[SeqRange] = (),
         result_cache: ResultCache | None = None,
     ) -> None:
-        """`plan` is that of the stream as it is described now. Earlier results are looked up in `findings`."""
+        """`plan` is that of the stream as it is described now. Earlier results are looked up in `result_cache`."""
         self._index_file = index_file
         self._plan = plan
         self._result_cache = result_cache

@@ -86,7 +86,7 @@ def found_positions(origin: Origin, options: ReadOptions) -> dict[str, Position]
         )
     if not positions:
         requested = options.pattern or ", ".join(options.topics)
-        _log.warning("no topic is there to be read", extra={"wanted": requested})
+        _log.warning("no topic is there to be read", extra={"requested": requested})
     return positions
 
 

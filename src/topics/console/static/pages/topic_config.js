@@ -41,7 +41,7 @@ export default async function render({ name, info, body }) {
     may("delete") && card("Delete", h("div.row", h("p.grow", "Deletes the topic with its records and its routers. This cannot be undone."),
       button("Delete this topic", remove, { kind: "bad" }))));
 
-  function wanted() {
+  function requestedConfig() {
     const config = { ...info.config };
     delete config.durable;
     for (const [key, [, kind]] of shown) {
@@ -57,7 +57,7 @@ export default async function render({ name, info, body }) {
 
   async function save() {
     try {
-      const answer = await put(topicPath(name), wanted(), { query: { strict: true } });
+      const answer = await put(topicPath(name), requestedConfig(), { query: { strict: true } });
       info.config = answer.config;
       fill(outcome, "");
       toast("Saved.");
