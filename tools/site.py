@@ -10,6 +10,7 @@ only named.
 
 import posixpath
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,16 @@ def with_decisions(nav: list[Any]) -> list[Any]:
     return found
 
 
+def with_proofs(markdown: str) -> str:
+    """The page of guarantees with a table of the tests that prove each promise."""
+    cited = tomllib.loads((ROOT / "tests/guarantees.toml").read_text(encoding="utf-8"))
+    table = ["## Tests of each promise", "", "| promise | tests |", "|---|---|"]
+    for number, tests in cited.items():
+        names = [f"`{file}`" + "".join(f"<br>`{test}`" for test in sorted(tests[file])) for file in tests]
+        table.append(f"| {number} | {'<br>'.join(names)} |")
+    return "\n".join([markdown, *table, ""])
+
+
 # What mkdocs calls.
 
 
@@ -116,4 +127,5 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    return turned(markdown, path_of(page.file.src_uri))
+    path = path_of(page.file.src_uri)
+    return turned(with_proofs(markdown) if path == "docs/guarantees.md" else markdown, path)

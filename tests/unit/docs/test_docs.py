@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +25,6 @@ from topics_client import Client
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
 _PROMISE = re.compile(r"^\*\*G(?P<number>\d+)\. (?P<text>.*?)(?=^\*\*G\d+\. |^## |\Z)", re.DOTALL | re.MULTILINE)
-# A bullet of a promise: a file of tests, and those in it that prove the promise, or all of them.
-_CITATION = re.compile(r"^- `(?P<file>tests/[\w/]+\.py)`(?P<tests>(?::|,)?(?:[\s,:]*`\w+`)*)", re.MULTILINE)
 
 # Folders that only one machine has. A page that names one was written by looking at that machine.
 _MACHINE_PATH = re.compile(r"(?<![\w.<}])/(?:home|root|work|tmp|Users|mnt|private)\b")
@@ -179,16 +178,27 @@ def test_every_promise_has_a_number_of_its_own() -> None:
     assert len(set(numbers)) == len(numbers) == len(promises())
 
 
+@cache
+def cited_tests() -> dict[str, dict[str, list[str]]]:
+    """The tests cited for each promise: functions by file, none for all tests of the file."""
+    found: dict[str, dict[str, list[str]]] = tomllib.loads(read("tests/guarantees.toml"))
+    return found
+
+
+def test_only_promises_of_the_page_cite_tests() -> None:
+    assert cited_tests().keys() <= {f"G{number}" for number in promises()}
+    assert "`tests/" not in read("docs/guarantees.md"), "cite tests in tests/guarantees.toml, not in the page"
+
+
 @pytest.mark.parametrize("number", list(promises()))
 def test_a_promise_cites_tests_that_exist(number: int) -> None:
-    cited = list(_CITATION.finditer(promises()[number]))
-    assert cited, f"G{number} names no test that proves it"
-    assert len(cited) == promises()[number].count("`tests/"), f"G{number} cites in another form than a bullet"
-    for match in cited:
-        path = ROOT / match["file"]
-        assert path.is_file(), f"G{number} cites {match['file']}, which does not exist"
-        missing = set(re.findall(r"`(\w+)`", match["tests"])) - functions(path)
-        assert not missing, f"G{number} cites {sorted(missing)} of {match['file']}"
+    cited = cited_tests().get(f"G{number}")
+    assert cited, f"G{number} names no test that proves it: add it to tests/guarantees.toml"
+    for file, tests in cited.items():
+        path = ROOT / file
+        assert path.is_file(), f"G{number} cites {file}, which does not exist"
+        missing = set(tests) - functions(path)
+        assert not missing, f"G{number} cites {sorted(missing)} of {file}"
 
 
 @cache
@@ -272,8 +282,8 @@ _UNWRAPPED = (
 )
 
 
-# Tables, headings, indented blocks, pictures, and the tests that guarantees cite.
-_NO_PROSE = ("|", "#", "    ", "![", "- `tests/", "  `test_")
+# Tables, headings, indented blocks and pictures.
+_NO_PROSE = ("|", "#", "    ", "![")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if not name_of(page).startswith(_UNWRAPPED)], ids=name_of)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.docs.pages import DOCS, PAGES, ROOT, name_of, without_blocks
+from tests.unit.docs.pages import DOCS, PAGES, ROOT, name_of, read, without_blocks
 from tests.unit.docs.test_docs import anchors
-from tools.site import beside, path_of, slug, turned, uri_of, with_decisions
+from tools.site import beside, path_of, slug, turned, uri_of, with_decisions, with_proofs
 
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 
@@ -62,6 +62,12 @@ def test_links_are_turned_and_code_is_not() -> None:
     assert turned("[unit](../deploy/systemd/topics.service) in [deploy](../deploy/)", "docs/deployment.md") == (
         "[unit](deploy/systemd/topics.service) in deploy"
     )
+
+
+def test_site_shows_the_tests_of_each_promise() -> None:
+    table = with_proofs(read("docs/guarantees.md")).partition("## Tests of each promise")[2]
+    assert "| G1 | `tests/unit/engine/test_append.py`<br>`test_class_fsync_loses_nothing_and_jumps_nowhere`" in table
+    assert table.count("\n| G") == len(re.findall(r"^\*\*G\d+\.", read("docs/guarantees.md"), re.MULTILINE))
 
 
 def test_a_list_may_follow_its_paragraph_at_once() -> None:
