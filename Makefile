@@ -94,7 +94,7 @@ $(DOCS_STAMP):
 	@rm -f .venv/.docs-*
 	@touch $@
 
-docs: setup-docs ## Makes the documentation site, searchable and without a network, in build/site.
+docs: setup-serve setup-docs ## Makes the documentation site, searchable and without a network, in build/site.
 	@PYTHONPATH=.venv/docs NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "the documentation: file://$(CURDIR)/build/site/index.html"
 

@@ -5,7 +5,7 @@ Links lead from file to file of the repository, so each is turned into one from 
 no page, such as an example of deploy/, is there as it is; a folder, or a file of the code, has no place there and is
 only named.
 
-`make docs` loads this file as a hook of mkdocs, with nothing of the project installed.
+`make docs` loads this file as a hook of mkdocs. `tools/site_reference.py` generates tables from the code.
 """
 
 import posixpath
@@ -14,6 +14,8 @@ import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tools.site_reference import with_tables
 
 ROOT = Path(__file__).parents[1]
 _FRONT = "README.md"
@@ -128,4 +130,5 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     path = path_of(page.file.src_uri)
-    return turned(with_proofs(markdown) if path == "docs/guarantees.md" else markdown, path)
+    markdown = with_tables(with_proofs(markdown) if path == "docs/guarantees.md" else markdown)
+    return turned(markdown, path)

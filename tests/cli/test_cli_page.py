@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from cyclopts import App
 
 from tests.cli.terminal import PATIENCE_S, Terminal, environment
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import blocks, read, rows
+from tools.site_reference import built, commands_of
 from topics.cli import app
 
 PAGE = read("docs/cli.md")
@@ -68,25 +68,16 @@ def test_every_example_runs_and_prints_what_it_states(page: str, tmp_path: Path)
             assert (done.returncode != 0) == failed, command
 
 
-def commands(of: App = app, path: str = "topics") -> Iterator[tuple[str, str]]:
-    """Every command with its first line of help; a word that only gathers others is none."""
-    for name in of:
-        if name.startswith("-"):
-            continue
-        command = of[name]
-        below = [one for one in command if not one.startswith("-")]
-        if below:
-            yield from commands(command, f"{path} {name}")
-        else:
-            yield f"{path} {name}", command.help.partition("\n")[0]
+COMMANDS = list(commands_of(app, "topics"))
 
 
 def test_the_table_has_every_command_and_no_other() -> None:
-    table = PAGE.split("<!-- commands -->")[1].split("<!-- /commands -->")[0]
-    assert [tuple(cells) for cells in rows(table)] == [(f"`{name}`", text) for name, text in commands()]
+    table = built("docs/cli.md").split("## Every command")[1]
+    assert [tuple(cells) for cells in rows(table)] == [(f"`{name}`", text) for name, text in COMMANDS]
+    assert len(COMMANDS) > 50 and all(text for _, text in COMMANDS)
 
 
-@pytest.mark.parametrize("name", [name for name, _ in commands()])
+@pytest.mark.parametrize("name", [name for name, _ in COMMANDS])
 def test_every_command_is_used_on_the_page(name: str) -> None:
     used = [command for command, _ in examples(PAGE)] + re.findall(
         r"`(topics [^`]+)`", PAGE.split("## Every command")[0]

@@ -16,7 +16,7 @@ import yaml
 
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import ROOT
-from tests.unit.docs.test_api_page import snapshot
+from tools.site_reference import every_metric
 from topics.model.settings import SETTINGS
 
 DEPLOY = ROOT / "deploy"
@@ -31,7 +31,7 @@ def documents(name: str) -> list[Any]:
 
 def exposed() -> set[str]:
     """Every name that a query may ask for."""
-    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", snapshot().text().decode(), re.MULTILINE))
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", every_metric().text().decode(), re.MULTILINE))
     parts = {
         f"{name}_{part}" for name, kind in kinds.items() if kind == "histogram" for part in ("bucket", "sum", "count")
     }

@@ -16,25 +16,16 @@ import pytest
 
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import API_PAGES, api_pages, blocks, read, rows, section
-from topics.api.app import Api
-from topics.api.auth import KeyRing, Scope
-from topics.api.metrics import ServerState, Snapshot
-from topics.api.operator_routes import OpsHandlers, no_pipeline
-from topics.engine.core import EngineOptions
-from topics.engine.engine import Engine
-from topics.http.messages import HttpLimits
-from topics.http.server import HttpServer
-from topics.log.object_store.local_cache import LocalCopies
-from topics.log.object_store.tiered_fs import tiered_for_server
+from tools.site_reference import built, every_metric
+from topics.api.auth import Scope
+from topics.api.operator_routes import OpsHandlers
 from topics.model.limits import Limits
-from topics.model.records import AppendBody, Batch, Record
+from topics.model.records import AppendBody, Record
 from topics.model.seq_ranges import LossReason, Tombstone
 from topics.model.settings import SETTINGS, Settings
-from topics.model.topic_config import DEFAULT_CONFIG, TopicConfig, TopicConfigPatch, TopicType
+from topics.model.topic_config import DEFAULT_CONFIG, TopicConfig, TopicConfigPatch
 from topics.server import stream_routes
 from topics.system.clock import SystemClock
-from topics.system.process import process_numbers
-from topics.testing import FakeDisk, FolderStore, ManualClock, SeededEntropy
 from topics_protocol import queues, v0, watch
 
 PAGE = api_pages()
@@ -187,8 +178,8 @@ def test_every_reason_of_a_tombstone_is_on_the_page() -> None:
 
 def test_the_limits_are_those_in_force() -> None:
     defaults = {setting.name: setting.default for setting in SETTINGS}
-    table = [cells for cells in rows(section(read("docs/api/README.md"), "## Limits")) if len(cells) == 4]
-    listed = {cells[0].strip("`"): int(cells[1]) for cells in table}
+    table = section(read("docs/api/README.md"), "## Limits")
+    listed = {name: int(default) for name, default in re.findall(r"`(max_\w+)` (\d+)", table)}
     assert listed == {name: defaults[name] for name in listed}
     assert set(listed) == {name for name in defaults if name.startswith("max_")}
 
@@ -201,40 +192,23 @@ def test_the_defaults_and_clamps_of_a_read_are_those_in_force() -> None:
 
 
 def test_every_metric_is_on_the_page_with_its_type_and_help() -> None:
-    text = snapshot().text().decode()
+    text = every_metric().text().decode()
     helps = dict(re.findall(r"^# HELP (\w+) (.+)$", text, re.MULTILINE))
     exposed = {name: (kind, helps[name]) for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE)}
-    table = [cells for cells in rows(read("docs/api/metrics.md")) if len(cells) == 3]
+    table = [cells for cells in rows(built("docs/api/metrics.md")) if len(cells) == 3]
     listed = {cells[0].strip("`"): (cells[1], cells[2]) for cells in table}
     assert listed == exposed
     assert len(listed) > 30
 
 
 def test_every_short_name_of_the_metrics_is_on_the_page() -> None:
-    measured = snapshot()
+    measured = every_metric()
     answer = json.loads(measured.json())
     long_names = set(re.findall(r"^# TYPE (\w+) \w+$", measured.text().decode(), re.MULTILINE))
-    pairs = [cells for cells in rows(read("docs/api/metrics.md")) if len(cells) == 2]
+    pairs = rows(read("docs/api/metrics.md").split("| short name |")[1].split("\n\n")[0])
     assert {word for cells in pairs for word in re.findall(r"`(\w+)`", cells[0])} == answer.keys() - long_names
     [of_the_log] = [cells[1] for cells in pairs if cells[0] == "`wal`"]
     assert set(re.findall(r"`(\w+)`", of_the_log)) == answer["wal"].keys()
-
-
-def snapshot() -> Snapshot:
-    """The metrics of a server that has a queue, a log, an object store and connections: all that there can be."""
-    disk, url = FakeDisk(), "s3://bucket/cold"
-    copies = LocalCopies(disk, "data/near", 0)
-    fs = tiered_for_server(disk, url, FolderStore(FakeDisk(), "store"), copies, lambda: 0.0)
-    options = EngineOptions(data_dir="data", wal_shards=1, cold_dir=url)
-    engine = Engine.recover(fs, options, ManualClock(), SeededEntropy(1), boot_id="a")
-    engine.put_topic("jobs", TopicConfigPatch(type=TopicType.QUEUE), lambda outcome: None)
-    engine.append("events", Batch(records=[Record.of(1)]), lambda outcome: None)
-    clock = SystemClock()
-    api = Api(OpsHandlers(clock, stream_routes(Settings())).routes(), KeyRing([]), clock, 1, 0)
-    state = ServerState(ready=True, recovery_progress=1.0, uptime_ms=1)
-    measured = Snapshot(state, engine, HttpServer(api, HttpLimits(), clock), no_pipeline())
-    measured.route_counters, measured.process = api.route_counters, process_numbers()
-    return measured
 
 
 # The examples

@@ -8,13 +8,15 @@ import msgspec
 import pytest
 
 from tests.unit.docs.pages import read, rows, section, squeezed
+from tools.site_reference import FORMAT_MODULES, built
 from topics.log import catalog, forward_frames, frame, layout, segment, snapshot_files
 from topics.model import records as core_rows
 from topics.routers import router_frames
 from topics.search.file_index import file_format
 from topics.streams import stream_frames
 
-PAGE = read("docs/formats.md")
+PAGE = built("docs/formats.md")
+STRUCTURES = rows(section(PAGE, "## Byte tables and structures"))
 LINES = {squeezed(line) for line in PAGE.splitlines()}
 
 # A fixed field of a byte table: where it is, how long it is, what it is.
@@ -84,6 +86,11 @@ def test_the_rows_of_a_segment_index_are_those_of_a_block() -> None:
     assert f"{segment._BLOCK.size}b" in tables(segment)[1]
 
 
+def test_the_page_links_every_module_that_owns_a_format() -> None:
+    text = read("docs/formats.md")
+    assert [name for name in FORMAT_MODULES if f"[`{name}`](../src/{name.replace('.', '/')}.py)" not in text] == []
+
+
 @pytest.mark.parametrize("magic", [frame.MAGIC, segment._DATA_MAGIC, segment._INDEX_MAGIC, catalog.MAGIC])
 def test_the_page_has_the_magics(magic: bytes) -> None:
     assert f'magic "{magic.decode()}"' in PAGE
@@ -108,7 +115,9 @@ def test_the_page_has_every_kind_of_frame() -> None:
     ids=lambda structure: structure.__name__,
 )
 def test_the_page_has_the_fields_of_a_snapshots_structures_in_order(structure: type[msgspec.Struct]) -> None:
-    [cells] = [cells for cells in rows(section(PAGE, "## The snapshot")) if cells[0] == f"`{structure.__name__}`"]
+    [cells] = [
+        cells for cells in rows(section(PAGE, "## Byte tables and structures")) if cells[0] == f"`{structure.__name__}`"
+    ]
     assert re.findall(r"`(\w+)`", cells[1]) == [field.name for field in msgspec.structs.fields(structure)]
 
 
@@ -116,8 +125,7 @@ def test_the_page_has_the_fields_of_a_snapshots_structures_in_order(structure: t
     "structure", [router_frames.RouterState, router_frames.RoutersState], ids=lambda structure: structure.__name__
 )
 def test_the_page_has_the_fields_of_a_routers_structures_in_order(structure: type[msgspec.Struct]) -> None:
-    found = rows(section(PAGE, "### Bodies of the frames of routers"))
-    [cells] = [cells for cells in found if cells[0] == f"`{structure.__name__}`"]
+    [cells] = [cells for cells in STRUCTURES if cells[0] == f"`{structure.__name__}`"]
     assert re.findall(r"`(\w+)`", cells[1]) == [field.name for field in msgspec.structs.fields(structure)]
 
 
@@ -127,7 +135,9 @@ def test_the_page_has_the_fields_of_a_routers_structures_in_order(structure: typ
     ids=lambda structure: structure.__name__,
 )
 def test_the_page_has_the_fields_of_the_catalogs_structures_in_order(structure: type[msgspec.Struct]) -> None:
-    [cells] = [cells for cells in rows(section(PAGE, "## The catalog")) if cells[0] == f"`{structure.__name__}`"]
+    [cells] = [
+        cells for cells in rows(section(PAGE, "## Byte tables and structures")) if cells[0] == f"`{structure.__name__}`"
+    ]
     assert re.findall(r"`(\w+)`", cells[1]) == [field.name for field in msgspec.structs.fields(structure)]
 
 

@@ -6,7 +6,8 @@ import re
 import msgspec
 import pytest
 
-from tests.unit.docs.pages import ROOT, read, rows, section, stream_pages
+from tests.unit.docs.pages import ROOT, rows, section, stream_pages
+from tools.site_reference import built
 from topics.api.error_responses import V1_CODE_BY_STATUS, refusal_of
 from topics.api.v1.protocol import RESOURCES
 from topics.model.errors import TopicsError
@@ -57,7 +58,7 @@ def test_its_settings_are_there() -> None:
     ],
 )
 def test_the_structures_of_its_frames_are_on_the_page_of_formats(structure: type[msgspec.Struct]) -> None:
-    table = rows(section(read("docs/formats.md"), "### Bodies of the frames of streams"))
+    table = rows(section(built("docs/formats.md"), "## Byte tables and structures"))
     reported = {cells[0].strip("`"): re.findall(r"`(\w+)`", cells[1]) for cells in table}
     assert [name for name in reported[structure.__name__] if name in structure.__struct_fields__] == list(
         structure.__struct_fields__

@@ -1,0 +1,173 @@
+"""Reference tables of the documentation site, generated from the code when the site is built.
+
+A page names its table with a comment, such as `<!-- generated: settings -->`, which the site build replaces. In the
+repository the page links to the source of the table instead. The tests of the pages read pages with their tables.
+"""
+
+import importlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+    from topics.api.metrics import Snapshot
+
+ROOT = Path(__file__).parents[1]
+_MARK = re.compile(r"^<!-- generated: (?P<table>\w+) -->$", re.MULTILINE)
+
+FORMAT_MODULES = (
+    "topics.log.frame",
+    "topics.model.records",
+    "topics.log.segment",
+    "topics.log.snapshot_files",
+    "topics.log.catalog",
+    "topics.streams.stream_frames",
+    "topics.routers.router_frames",
+    "topics.log.forward_frames",
+    "topics.queues.queue_frames",
+    "topics.transactions.transaction_frames",
+    "topics.search.file_index.file_format",
+)
+
+
+def built(name: str) -> str:
+    """A page, named from the root of the repository, as the site shows it: with its generated tables."""
+    return with_tables((ROOT / name).read_text(encoding="utf-8"))
+
+
+def with_tables(markdown: str) -> str:
+    """A page with each comment that names a table replaced by the table."""
+    return _MARK.sub(lambda match: "\n".join(TABLES[match["table"]]()), markdown)
+
+
+# Formats
+
+
+def formats() -> Iterator[str]:
+    """The byte tables and the structures of the modules that own formats."""
+    for name in FORMAT_MODULES:
+        module = importlib.import_module(name)
+        yield f"### `{name}`"
+        yield ""
+        for table in indented_blocks(module):
+            yield f"```\n{table}\n```"
+            yield ""
+        if structures := list(_structures(module)):
+            yield "| structure | fields, in order |"
+            yield "|---|---|"
+            yield from structures
+            yield ""
+
+
+def indented_blocks(module: ModuleType) -> list[str]:
+    """The parts of a module's docstring that are indented: byte tables, drawings, bodies."""
+    found: list[list[str]] = [[]]
+    for line in (module.__doc__ or "").splitlines():
+        if line.startswith("    "):
+            found[-1].append(line[4:])
+        elif found[-1]:
+            found.append([])
+    return ["\n".join(lines) for lines in found if lines]
+
+
+def _structures(module: ModuleType) -> Iterator[str]:
+    """A row for each msgpack array that a module defines."""
+    for name, found in vars(module).items():
+        if not isinstance(found, type) or found.__module__ != module.__name__ or name.startswith("_"):
+            continue
+        if issubclass(found, msgspec.Struct) and found.__struct_config__.array_like:
+            yield f"| `{name}` | {', '.join(f'`{field}`' for field in found.__struct_fields__)} |"
+
+
+# Settings, metrics, commands
+
+
+def settings() -> Iterator[str]:
+    """Every setting with its default, the values it accepts and its meaning."""
+    from topics.model.settings import SETTINGS  # noqa: PLC0415 - each table imports what it describes
+
+    yield "| setting | default | accepted | meaning |"
+    yield "|---|---|---|---|"
+    for setting in SETTINGS:
+        default = "not set" if setting.default is None else f"`{setting.default}`"
+        accepted = setting.accepted.removeprefix("one of ").removeprefix("a whole number ")
+        accepted = accepted.removeprefix("a non-empty ").replace("of at least", "at least")
+        yield f"| `{setting.name}` | {default} | {accepted} | {setting.help} |"
+
+
+def metrics() -> Iterator[str]:
+    """Every metric with its type and help."""
+    text = every_metric().text().decode()
+    helps = dict(re.findall(r"^# HELP (\w+) (.+)$", text, re.MULTILINE))
+    yield "| metric | type | meaning |"
+    yield "|---|---|---|"
+    for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE):
+        yield f"| `{name}` | {kind} | {helps[name]} |"
+
+
+def every_metric() -> "Snapshot":
+    """The metrics of a server with a queue, a log, an object store and connections: all metrics that exist."""
+    from topics.api.app import Api  # noqa: PLC0415
+    from topics.api.auth import KeyRing  # noqa: PLC0415
+    from topics.api.metrics import ServerState, Snapshot  # noqa: PLC0415
+    from topics.api.operator_routes import OpsHandlers, no_pipeline  # noqa: PLC0415
+    from topics.engine.core import EngineOptions  # noqa: PLC0415
+    from topics.engine.engine import Engine  # noqa: PLC0415
+    from topics.http.messages import HttpLimits  # noqa: PLC0415
+    from topics.http.server import HttpServer  # noqa: PLC0415
+    from topics.log.object_store.local_cache import LocalCopies  # noqa: PLC0415
+    from topics.log.object_store.tiered_fs import tiered_for_server  # noqa: PLC0415
+    from topics.model.records import Batch, Record  # noqa: PLC0415
+    from topics.model.settings import Settings  # noqa: PLC0415
+    from topics.model.topic_config import TopicConfigPatch, TopicType  # noqa: PLC0415
+    from topics.server import stream_routes  # noqa: PLC0415
+    from topics.system.clock import SystemClock  # noqa: PLC0415
+    from topics.system.process import process_numbers  # noqa: PLC0415
+    from topics.testing import FakeDisk, FolderStore, ManualClock, SeededEntropy  # noqa: PLC0415
+
+    disk, url = FakeDisk(), "s3://bucket/cold"
+    copies = LocalCopies(disk, "data/near", 0)
+    fs = tiered_for_server(disk, url, FolderStore(FakeDisk(), "store"), copies, lambda: 0.0)
+    options = EngineOptions(data_dir="data", wal_shards=1, cold_dir=url)
+    engine = Engine.recover(fs, options, ManualClock(), SeededEntropy(1), boot_id="a")
+    engine.put_topic("jobs", TopicConfigPatch(type=TopicType.QUEUE), lambda outcome: None)
+    engine.append("events", Batch(records=[Record.of(1)]), lambda outcome: None)
+    clock = SystemClock()
+    api = Api(OpsHandlers(clock, stream_routes(Settings())).routes(), KeyRing([]), clock, 1, 0)
+    state = ServerState(ready=True, recovery_progress=1.0, uptime_ms=1)
+    measured = Snapshot(state, engine, HttpServer(api, HttpLimits(), clock), no_pipeline())
+    measured.route_counters, measured.process = api.route_counters, process_numbers()
+    return measured
+
+
+def commands() -> Iterator[str]:
+    """Every command of the command line with the first line of its help."""
+    from topics.cli import app  # noqa: PLC0415
+
+    yield "| command | effect |"
+    yield "|---|---|"
+    for name, text in commands_of(app, "topics"):
+        yield f"| `{name}` | {text} |"
+
+
+def commands_of(app: "App", path: str) -> Iterator[tuple[str, str]]:
+    """The commands below a command group, each with the first line of its help."""
+    for name in app:
+        if name.startswith("-"):
+            continue
+        command = app[name]
+        if any(not one.startswith("-") for one in command):
+            yield from commands_of(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command.help.partition("\n")[0]
+
+
+TABLES: dict[str, Callable[[], Iterator[str]]] = {
+    "formats": formats, "settings": settings, "metrics": metrics, "commands": commands,
+}  # fmt: skip
