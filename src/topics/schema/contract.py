@@ -23,9 +23,11 @@ from topics.schema.documents import (
     KeyExtractor,
     check_api_version,
     convert,
+    decoder_for,
     encode,
     parse,
     parse_request,
+    refuse_extreme_numbers,
     refuse_others,
 )
 from topics.schema.profiles.evlog import Evlog
@@ -180,12 +182,16 @@ def _is_proved(contract: Contract) -> bool:
 
 def _parse_all(raws: Sequence[Text]) -> list[Any]:
     values: list[Any] = []
+    refuse_extreme_numbers(raws)
+    decode = decoder_for(raws)
     try:
         for raw in raws:
-            values.append(parse("entry", raw))
-    except InvalidRequestError as error:
-        error.detail["index"] = len(values)
-        raise
+            values.append(decode(raw))
+    except (ValueError, RecursionError) as error:
+        index = len(values)
+        refusal = InvalidRequestError.from_decode("entry", error, bytes(raws[index]))
+        refusal.detail["index"] = index
+        raise refusal from None
     return values
 
 

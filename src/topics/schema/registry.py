@@ -31,6 +31,7 @@ from topics.schema.documents import (
     RoutingKey,
     check_api_version,
     convert,
+    decode,
     encode,
     parse,
     parse_pointer,
@@ -61,7 +62,6 @@ from topics.schema.validation import (
     run_to_end,
 )
 
-_decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _NOT_VALID = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 """The exceptions of ops on an entry that was never valid."""
@@ -110,7 +110,7 @@ class Chain:
         if self.steps_for(len(raw)) > MAX_PROMOTION_STEPS and self.steps_of(raw) > MAX_PROMOTION_STEPS:
             return raw
         try:
-            value = self.apply(_decode(raw), len(raw))
+            value = self.apply(decode(raw), len(raw))
         except _NOT_VALID:
             return raw
         return _encode(value)
@@ -122,7 +122,7 @@ class Chain:
         if max(map(len, raws)) > self._safe_bytes:
             return None
         try:
-            values = _decode(b"[%b]" % b",".join(raws))
+            values = decode(b"[%b]" % b",".join(raws))
             for step in self.steps:
                 values = list(map(step, values))
         except _NOT_VALID:

@@ -121,10 +121,21 @@ MAX_EXTREME_NUMBERS: Final = 500
 """`multipleOf` takes 50 microseconds for a number of 300 digits."""
 MAX_COMPARED_NUMBERS: Final = 40_000
 """Comparisons of a number that has a fraction with a number of an enum: a microsecond each."""
+MAX_BOUNDED_NUMBERS: Final = 100_000
+"""Numbers of an entry that are compared with a fraction or a long number, 0.2 microseconds each."""
+_EXPONENT_COST: Final = 6
+"""The same for a number with an exponent of three digits, in numbers."""
+MAX_COLLISIONS: Final = 100_000
+"""Pairs of values of `uniqueItems` that are compared because they have one hash: 0.4 microseconds each."""
 _NUMBER = rb'(?:":|[\[,])\s*-?[0-9]'
 """The begin of a number in a JSON text: behind a member's name, or in an array. Digits within texts do not count."""
 _extreme_numbers = re.compile(_NUMBER + rb"(?:[0-9.]*[eE][+-]?[0-9]{2}|[0-9]{24}|[0-9]*\.[0-9]{20})").findall
 _fractions = re.compile(_NUMBER + rb"[0-9]*[.eE]").findall
+_numbers = re.compile(_NUMBER).findall
+_exponents = re.compile(_NUMBER + rb"[0-9.]*[eE][+-]?[0-9]{3}").findall
+_long_numbers = re.compile(_NUMBER + rb"[0-9]{15}").findall
+_EXACT_MAX: Final = 1 << 53
+_BOUNDS: Final = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "const"))
 _LOOKED_AT_ONCE: Final = 5_000
 
 
@@ -409,7 +420,9 @@ class EntryValidator:
         self._multiples = any([name == "multipleOf" for name, _ in _keywords(schema)])
         self._named_numbers = sum([_numbers_in(value) for name, value in _keywords(schema) if name == "enum"])
         self._longest_list = _longest_list(schema)
-        self._counts_numbers = self._multiples or self._named_numbers > 0
+        self._bounds = any([name in _BOUNDS and type(value) in (int, float) for name, value in _keywords(schema)])
+        self._unique = any([name == "uniqueItems" and value is True for name, value in _keywords(schema)])
+        self._counts_numbers = self._multiples or self._named_numbers > 0 or self._bounds or self._unique
         below = {name: value for name, value in schema.items() if name != "$schema"}
         self._batch = compile_schema({"items": below}, self._draft)
         self._single: jsonschema_rs.Validator | None = None
@@ -425,7 +438,7 @@ class EntryValidator:
         if size * self._weight > MAX_VALIDATION_COST:
             raise self._too_large(len(raws), size, int(MAX_VALIDATION_COST / self._weight))
         if self._counts_numbers:
-            self._check_numbers(raws)
+            self._check_numbers(values, raws)
         cost = max(map(len, raws), default=0) * self._entry_weight
         if cost > MAX_ENTRY_COST:
             raise self._too_large(1, int(cost / self._entry_weight), int(MAX_ENTRY_COST / self._entry_weight))
@@ -435,8 +448,18 @@ class EntryValidator:
                 if not single.is_valid(value):
                     raise self._refusal(index, value)
 
-    def _check_numbers(self, raws: Sequence[bytes | memoryview]) -> None:
+    def _check_numbers(self, values: list[Any], raws: Sequence[bytes | memoryview]) -> None:
         """Refuse entries whose numbers take too long: the validator computes with fractions of any size."""
+        if self._bounds and max(map(len, raws), default=0) > 2 * (MAX_BOUNDED_NUMBERS // _EXPONENT_COST):
+            cost = max([len(_numbers(raw)) + (_EXPONENT_COST - 1) * len(_exponents(raw)) for raw in raws])
+            if cost > MAX_BOUNDED_NUMBERS:
+                what = f"numbers, of which one with an exponent over 99 counts {_EXPONENT_COST} times"
+                raise _too_many_numbers("a minimum, a maximum or a const", what, MAX_BOUNDED_NUMBERS)
+        if self._unique:
+            for raw, value in zip(raws, values, strict=True):
+                if len(_long_numbers(raw)) ** 2 > 2 * MAX_COLLISIONS and _collisions(value) > MAX_COLLISIONS:
+                    most = math.isqrt(2 * MAX_COLLISIONS)
+                    raise _too_many_numbers("uniqueItems", "whole numbers over 2^53 that are nearly equal", most)
         if self._multiples:
             extreme = max([len(_extreme_numbers(raw)) for raw in raws], default=0)
             if extreme > MAX_EXTREME_NUMBERS:
@@ -496,6 +519,24 @@ class EntryValidator:
 
 def _too_many_numbers(keyword: str, what: str, most: int) -> InvalidRequestError:
     return RecordTooLargeError(f"an entry whose schema has {keyword} has at most {most} {what}", max=most)
+
+
+def _collisions(value: Any) -> int:
+    """How many pairs of whole numbers have one hash in the validator, which makes it of the nearest float."""
+    nearest: dict[float, set[int]] = {}
+    waiting = [value]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, dict):
+            waiting.extend(here.values())
+        elif isinstance(here, list):
+            waiting.extend(here)
+        elif type(here) is int and not -_EXACT_MAX <= here <= _EXACT_MAX:
+            try:
+                nearest.setdefault(float(here), set()).add(here)
+            except OverflowError:
+                nearest.setdefault(math.inf, set()).add(here)
+    return sum([len(equal) * (len(equal) - 1) // 2 for equal in nearest.values()])
 
 
 def _nodes_in(value: Any, most: int) -> int:

@@ -8,11 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-import msgspec
-
 from topics.engine.engine import Engine
 from topics.engine.topic import Topic
 from topics.model.errors import InvalidRequestError, TopicsError
+from topics.schema.documents import decode
 from topics.schema.invalidation_keys import (
     Activation,
     Template,
@@ -311,7 +310,6 @@ _BATCH = 256
 """Entries examined per turn of the loop."""
 _WAKES = 256
 """Waiters notified per turn of the loop."""
-_decode = msgspec.json.Decoder().decode
 
 Read = Callable[[Topic, ReadSpec, Callable[[StreamSlice | TopicsError], None]], None]
 Watch = Callable[[Topic, Callable[[], None]], Callable[[], None]]
@@ -514,7 +512,7 @@ class StreamInvalidation:
         self.position = outcome.position.counter
         if outcome.tombstone is not None:
             self._touch_all()
-        entries = _decode(outcome.body)
+        entries = decode(outcome.body)
         self._look_at(entries, before)
         if self.position < self.topic.head:
             self._around.later(0.0, self._look)

@@ -11,7 +11,7 @@ from topics.api.app import Call
 from topics.engine.topic import Topic
 from topics.model.bounded_cache import Memo
 from topics.model.errors import InvalidRequestError, quoted
-from topics.schema.documents import MAX_KEY_BYTES, parse
+from topics.schema.documents import MAX_KEY_BYTES, decode, parse
 from topics.schema.registry import Registry
 from topics.schema.search_fields import SearchConfig
 from topics.search.query.field_values import declared_fields, pointer_of
@@ -208,7 +208,6 @@ class ManyRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _decode = msgspec.json.Decoder(SearchBody).decode
-_decode_any = msgspec.json.Decoder().decode
 
 
 def tenant_of(call: Call) -> str | None:
@@ -304,7 +303,7 @@ def _highlighter(
 
 def _from_body(raw: bytes) -> SearchBody:
     try:
-        document = _decode_any(raw) if raw else {}
+        document = decode(raw) if raw else {}
         if isinstance(document, dict):
             _check_names(document)
         return _decode(raw) if raw else SearchBody()
@@ -336,7 +335,7 @@ def _from_query(call: Call) -> SearchBody:
         given["highlight"] = given["highlight"].split(",") if named is None else named
     try:
         if "search_after" in given:
-            given["search_after"] = _decode_any(given["search_after"].encode())
+            given["search_after"] = decode(given["search_after"].encode())
         return msgspec.convert(given, SearchBody)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError.from_decode("query", error) from None
@@ -354,7 +353,7 @@ def parse_many(call: Call) -> tuple[ManyRequest, SearchBody]:
     """Parse a search over several streams: the request, and the body for each stream."""
     raw = call.exchange.body
     try:
-        document = _decode_any(raw) if raw else {}
+        document = decode(raw) if raw else {}
         many = msgspec.convert(document, ManyRequest)
         each = {name: value for name, value in document.items() if name not in ("streams", "search_after")}
         _check_names(each)

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from topics.model.errors import InvalidRequestError
+from topics.schema.documents import has_extreme_numbers
 from topics.schema.profiles.profile import (
     Canonical,
     Profile,
@@ -77,7 +78,7 @@ def make_plain(
 ) -> tuple[list[bytes], list[str | None]] | None:
     """The stored texts and the keys of a batch of plain events; None where one of them is not plain."""
     text = b"[%b]" % b",".join(raws)
-    if not text.isascii() or any(spoiler in text for spoiler in _SPOILERS):
+    if not text.isascii() or any(spoiler in text for spoiler in _SPOILERS) or has_extreme_numbers(text):
         return None
     try:
         events = _decode(text)

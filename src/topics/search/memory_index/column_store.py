@@ -18,7 +18,7 @@ from msgspec import UNSET
 from msgspec.structs import astuple
 from numpy.typing import DTypeLike, NDArray
 
-from topics.schema.documents import MISSING, finder
+from topics.schema.documents import MISSING, decode, decoder_for, finder, finite, has_extreme_numbers
 from topics.schema.search_fields import Binding, Field
 from topics.search.query.field_values import (
     GAP,
@@ -603,7 +603,6 @@ _TYPED: Final[dict[str, tuple[frozenset[type], Encode]]] = {
 
 Pointer = tuple[str, ...]
 """The tokens of a JSON pointer."""
-_decode = msgspec.json.Decoder().decode
 
 
 class EntryBatch(Protocol):
@@ -669,30 +668,36 @@ class Decoder:
         can_have = not whole and all(pointers) and all(_is_plain(name) for name in names)
         self._places = {name: place for place, name in enumerate(names)}
         self._decode_all: Callable[[bytes], list[Any]] | None = None
+        self._decode_extreme: Callable[[bytes], list[Any]] | None = None
         if can_have:
             renamed = {f"member_{place}": name for place, name in enumerate(names)}
             fields: list[Any] = [(attribute, Any, MISSING) for attribute in renamed]
             struct = msgspec.defstruct("Entry", fields, rename=renamed, gc=False)
             self._decode_all = msgspec.json.Decoder(list[struct]).decode  # type: ignore[valid-type]
+            extreme = msgspec.json.Decoder(list[struct], float_hook=finite)  # type: ignore[valid-type]
+            self._decode_extreme = extreme.decode
 
     def batch(
         self, numbers: Sequence[int], raws: Sequence[bytes | memoryview], keys: Sequence[str | None]
     ) -> EntryBatch:
-        if self._decode_all is not None:
+        if self._decode_all is not None and self._decode_extreme is not None:
+            text = b"[%b]" % b",".join(raws)
+            decode_all = self._decode_extreme if has_extreme_numbers(text) else self._decode_all
             try:
-                structs = self._decode_all(b"[%b]" % b",".join(raws))
+                structs = decode_all(text)
                 if len(structs) == len(raws):
                     return _StructBatch(numbers, structs, keys, self._places)
             except (ValueError, RecursionError):
                 # One of them is no object, or cannot be read at all.
                 pass
-        return PlainBatch(numbers, [read_value(raw) for raw in raws], keys)
+        decode_one = decoder_for(raws)
+        return PlainBatch(numbers, [read_value(raw, decode_one) for raw in raws], keys)
 
 
-def read_value(raw: bytes | memoryview) -> Any:
+def read_value(raw: bytes | memoryview, decode: Callable[[bytes | memoryview], Any] = decode) -> Any:
     """An entry as a value; one that cannot be read, because it is nested too deep, has no fields."""
     try:
-        return _decode(raw)
+        return decode(raw)
     except (ValueError, RecursionError):
         return None
 
