@@ -32,6 +32,7 @@ from topics import __version__
 _P99_MS_MAX = 50.0
 _MAX_MS_MAX = 200.0
 _TIMEOUT_S = 300
+_TURN_SHOWN_MS = 20.0
 _ATTACKER, _PROBER = "attacker-secret-0000", "prober-secret-000000"
 _SECONDS_MIN = 3.0
 _RECORD = b'{"records":[{"data":"thirty bytes of a small record"}]}'
@@ -93,11 +94,13 @@ class Server:
             pass
         return connection
 
-    def longest_turn_ms(self) -> float:
+    def longest_turn(self) -> tuple[float, str]:
+        """The milliseconds of the longest turn since the last call, and the stacks that were seen in long turns."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        return float(json.loads(self.process.stdout.readline())["longest_ms"])
+        answer = json.loads(self.process.stdout.readline())
+        return float(answer["longest_ms"]), answer["seen"]
 
     def memory_mb(self) -> float:
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -226,8 +229,11 @@ def _keyed(server: Server, place: str) -> Act:
 
 def _frame(opcode: int, payload: bytes) -> bytes:
     size = len(payload)
-    head = bytes([opcode, 0x80 | size]) if size < 126 else bytes([opcode, 0xFE]) + size.to_bytes(2, "big")
-    if size > 0xFFFF:
+    if size < 126:
+        head = bytes([opcode, 0x80 | size])
+    elif size <= 0xFFFF:
+        head = bytes([opcode, 0xFE]) + size.to_bytes(2, "big")
+    else:
         head = bytes([opcode, 0xFF]) + size.to_bytes(8, "big")
     return head + b"\0\0\0\0" + payload
 
@@ -354,11 +360,13 @@ def measure(server: Server, row: Row, place: str) -> Found:
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     time.sleep(1.0)
-    server.longest_turn_ms()
+    server.longest_turn()
     end = time.monotonic() + _SECONDS_MIN
     while time.monotonic() < end:
         act()
-    turn_ms = server.longest_turn_ms()
+    turn_ms, seen = server.longest_turn()
+    if turn_ms > _TURN_SHOWN_MS:
+        print(seen, file=sys.stderr)
     latencies = sorted(json.loads(prober.communicate("\n")[0]))
     p50, p99 = latencies[len(latencies) // 2], latencies[len(latencies) * 99 // 100]
     return Found(p50, p99, latencies[-1], turn_ms, server.memory_mb())
