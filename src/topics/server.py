@@ -22,6 +22,7 @@ from topics.api.app import Api
 from topics.api.auth import BadKeyError, KeyRing, KeyStore, Tokens
 from topics.api.cors import BadOriginError, BrowserRules
 from topics.api.live import Live, LiveLimits
+from topics.api.metrics_history import sample_of
 from topics.api.operator_routes import OpsHandlers
 from topics.api.request_logs import AccessLog, Audit, BadProxyError, TrustedProxies, write_whole
 from topics.api.tracing import Tracing
@@ -211,10 +212,12 @@ class Front:
         self._live.open(engine, services.search)
         self._routes.open(services.streams, services.subscriptions)
         services.start()
+        self.ops.history.start(lambda: sample_of(engine, self.http), _later)
         self.api.engine = engine
 
     async def close(self) -> None:
         """Ends webhook calls that are on their way, the search process and the port."""
+        self.ops.history.stop()
         await self._webhooks.close()
         if self._services is not None:
             await self._services.close()

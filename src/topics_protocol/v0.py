@@ -125,6 +125,8 @@ class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
     last_read_ts: int | None
     epoch: int
     """Tells a topic from a later one of the same name, whose seqs begin again."""
+    content_type: str | UnsetType = UNSET
+    """Only of topics that were used as a stream."""
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,11 +141,23 @@ class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Another number for every topic that ever had this name."""
     queue: QueueCounters | UnsetType = UNSET
     """Only of queues."""
+    content_type: str | UnsetType = UNSET
+    """Only of topics that were used as a stream."""
+
+
+class ListTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """How many topics a list has on all its pages."""
+
+    value: int
+    relation: str
+    """`eq`, or `gte` where there may be more."""
 
 
 class ListAnswer(msgspec.Struct, frozen=True, kw_only=True):
     topics: list[TopicSummary]
     next_cursor: str | UnsetType = UNSET
+    total: ListTotal | UnsetType = UNSET
+    """Only on request."""
 
 
 class RouterBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,6 +319,15 @@ class PipelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     worker: PipelineWorker | None
 
 
+class MetricsHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of metrics at equal steps. The last point of each series is at `end_ms`; null is a step without a
+    value."""
+
+    step_ms: int
+    end_ms: int
+    series: dict[str, list[float | None]]
+
+
 class TokenBody(msgspec.Struct, frozen=True, kw_only=True):
     """Asks for a token."""
 
@@ -332,10 +355,12 @@ class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Of a request that got as far as its handler."""
 
 
-class PageCursor(msgspec.Struct, frozen=True):
+class PageCursor(msgspec.Struct, frozen=True, omit_defaults=True):
     """The contents of an opaque list cursor."""
 
     after: str
+    value: int | None = None
+    """The sort value of the last topic, in a list that is not sorted by name."""
 
 
 # Backup answers.

@@ -422,6 +422,9 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge(
         "topics_router_forwarded", "Copies made by existing routers since their creation.", stats.forwarded_total
     )
+    yield _gauge(
+        "topics_dead_letters_waiting", "Live records of the dead-letter topics of queues.", stats.dead_letters_waiting
+    )
     kept = "Attempts to move a job that its dead-letter topic refused."
     yield _counter("topics_dead_letters_refused", kept, stats.dead_letters_refused)
     yield _gauge("topics_transactions_open", "Open transactions.", stats.transactions_open)

@@ -10,9 +10,11 @@ from topics.api.auth import ANYONE, Key, Scope
 from topics.api.error_responses import MethodNotAllowedError, NotFoundError, error_headers, render_error, status_of
 from topics.api.live import Live
 from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot, scrape
+from topics.api.metrics_history import STEPS, HistoryRecorder
 from topics.api.openapi import build_document, build_page
 from topics.api.v0.backups import BACKUP_ROUTES
 from topics.api.v0.queues import QUEUE_ROUTES
+from topics.api.v0.request_parsing import query_number
 from topics.api.v0.routes import V0_ROUTES
 from topics.api.v0.search import TopicSearches
 from topics.api.v0.transactions import TRANSACTION_ROUTES
@@ -22,12 +24,12 @@ from topics.api.v1.routes import StreamsApi
 from topics.api.v1.subscriptions import WebhookCaller
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
-from topics.model.errors import NotReadyError, ShuttingDownError, quoted
+from topics.model.errors import InvalidRequestError, NotReadyError, ShuttingDownError, quoted
 from topics.system.clock import Clock
 from topics.system.fair_scheduler import Task
 from topics.system.process import process_numbers
 from topics_protocol import __version__
-from topics_protocol.v0 import HealthAnswer, KeyAnswer, PipelineAnswer, ReadyAnswer, SelfAnswer
+from topics_protocol.v0 import HealthAnswer, KeyAnswer, MetricsHistory, PipelineAnswer, ReadyAnswer, SelfAnswer
 
 # Pages for people: where they are, and who is sent there.
 #
@@ -117,6 +119,7 @@ class OpsHandlers:
         """Told by whoever supervises the pipeline."""
         self.console = Pages(CONSOLE)
         self.reference = Pages(REFERENCE)
+        self.history = HistoryRecorder(clock)
         self.limits: Mapping[str, int] = {}
         """Limits of a request and of a key, by setting name."""
         self._document = b""
@@ -130,6 +133,14 @@ class OpsHandlers:
         metrics = Operation(
             "metrics", "Counters and gauges, for Prometheus or as JSON.", {200: "text/plain"}, query=(by_topic,)
         )
+        history = Operation(
+            "metricsHistory", "The most important metrics since the start of the server, at equal steps.",
+            {200: MetricsHistory},
+            query=(
+                Parameter("step", {"type": "string", "enum": [*STEPS]}, "1s: the last hour; 1m: the last day."),
+                Parameter("points", {"type": "integer", "minimum": 0}, "Only the last so many."),
+            ),
+        )  # fmt: skip
         myself = Operation("self", "Who asks, as the server sees it, and what it lets anybody do.", {200: SelfAnswer})
         pipeline = Operation("pipeline", "How far the pipeline is, and what holds it up.", {200: PipelineAnswer})
         described = (
@@ -142,6 +153,7 @@ class OpsHandlers:
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
+            Route("GET", "/v0/metrics/history", self.metrics_history, Scope.READ, ops=True, operation=history),
             Route("GET", "/v0/pipeline", self.pipeline, Scope.READ, ops=True, operation=pipeline),
             Route("GET", "/v0/self", self.myself, ops=True, operation=myself),
         )
@@ -210,6 +222,19 @@ class OpsHandlers:
             task = scrape(exchange, snapshot.text_pieces(), CONTENT_TYPE)
         # One scrape after the other: a client that scrapes without end slows down other scrapes only.
         exchange.run(_counted(task, key), self)
+
+    def metrics_history(self, exchange: Exchange) -> None:
+        query = parse_query(exchange.head.query)
+        step = query.get("step") or "1s"
+        try:
+            if step not in STEPS:
+                raise InvalidRequestError(f"query step: must be {' or '.join(STEPS)}", field="step")
+            count = query_number(query.get("points"), "points", STEPS[step][1])
+        except InvalidRequestError as error:
+            exchange.respond(status_of(error), render_error(error), "application/json", error_headers(error))
+            return
+        task = self.history.answer(exchange, step, count)
+        exchange.run(_counted(task, match_of(exchange.head).key), self)
 
     def pipeline(self, exchange: Exchange) -> None:
         exchange.respond(200, _encode(pipeline_for(match_of(exchange.head).key, self.pipeline_state())))

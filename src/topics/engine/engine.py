@@ -7,6 +7,7 @@ All methods are called on one thread, the event loop's once `start` was called. 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import TypeVar, cast
 
 import msgspec
@@ -76,6 +77,8 @@ class TopicInfo(msgspec.Struct, frozen=True):
     last_read_ts: int | None
     queue: QueueCounters | None = None
     """Job counters; None for a topic that is no queue."""
+    content_type: str | None = None
+    """The content type of a topic that was used as a stream."""
 
     @property
     def next_seq(self) -> int:
@@ -87,6 +90,7 @@ def describe(core: EngineCore, queues: Queues, topic: Topic) -> TopicInfo:
         topic.name, topic.epoch, topic.head, first_readable(topic), topic.live_count, topic.live_bytes, topic.config,
         core.scheduler.priority(topic), topic.last_write_ts or None, topic.last_read_ts or None,
         queues.counters_of(topic) if topic.config.type is TopicType.QUEUE else None,
+        None if topic.guard is None else topic.guard.content_type(topic),
     )  # fmt: skip
 
 
@@ -607,16 +611,26 @@ class Engine(EngineView):
     ) -> list[TopicInfo]:
         """Topics in the order of their names, those behind `after`; with `streams` also those with names of streams.
         The system streams are left out unless the prefix asks for them."""
+        system = prefix.startswith("_")
+        listed = (self.listed_topic(name, streams, system) for name in self.core.names_from(prefix, after))
+        return self.describe_listed(islice((topic for topic in listed if topic is not None), limit), touch)
+
+    def listed_topic(self, name: str, streams: bool, system: bool) -> Topic | None:
+        """The topic of a name, to look at only; None where a list leaves it out: a stream whose name topics cannot
+        have, without `streams`, and a system stream, without `system`."""
+        if name in SYSTEM_STREAMS and not system:
+            return None
+        topic = self.core.peek(name)
+        if topic is None:
+            return None
+        guard = topic.guard
+        hidden = guard is not None and (guard.over(topic) if streams else guard.hides(topic))
+        return None if hidden else topic
+
+    def describe_listed(self, found: Iterable[Topic], touch: bool) -> list[TopicInfo]:
+        """The state of topics that a list shows."""
         topics: list[Topic] = []
-        for name in self.core.names_from(prefix, after):
-            if len(topics) == limit:
-                break
-            if name in SYSTEM_STREAMS and not prefix.startswith("_"):
-                continue
-            topic = self.core.pager.peek(name)
-            guard = topic.guard
-            if guard is not None and (guard.over(topic) if streams else guard.hides(topic)):
-                continue
+        for topic in found:
             self.core.expire(topic)
             if touch:
                 self.consumed(topic)

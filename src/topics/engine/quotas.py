@@ -12,6 +12,7 @@ A sorted list in parts of bounded length: a change moves one part. One plain lis
 every name that comes or goes, which at a million names costs more than all the rest of creating a topic.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,8 @@ class SortedNames(Collection[str]):
 
 class Totals:
     __slots__ = (
-        "appended", "appended_bytes", "by_class", "dead_letters_refused", "in_flight", "queues", "reads", "records",
+        "appended", "appended_bytes", "by_class", "dead_letter_topics", "dead_letters_refused", "in_flight", "queues",
+        "reads", "records",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -106,6 +108,8 @@ class Totals:
         """Reads since this process started; one that many who follow a topic share counts once."""
         self.dead_letters_refused = 0
         """Jobs that could not be moved to their dead letter topic, since this process started; each attempt counts."""
+        self.dead_letter_topics: Counter[str] = Counter()
+        """The names of dead-letter topics, with how many queues have each."""
         self.in_flight = InFlight()
         """Jobs leased to workers; the lease tables maintain it."""
 
@@ -128,6 +132,7 @@ class Totals:
         # Lists count several times as fast as a loop would, and a start may have a million topics to count.
         self.by_class = {durability: classes.count(durability) for durability in Durability}
         self.queues = [config.type for config in configs].count(TopicType.QUEUE)
+        self.dead_letter_topics = Counter([config.dead_letter for config in configs if config.dead_letter is not None])
         self.records = sum([topic.live_count for topic in topics])
         self.appended = self.appended_bytes = 0
 
@@ -141,6 +146,13 @@ class Totals:
         self.by_class[config.durability] += change
         if config.type is TopicType.QUEUE:
             self.queues += change
+            if config.dead_letter is not None:
+                self._count_dead_letters(config.dead_letter, change)
+
+    def _count_dead_letters(self, name: str, change: int) -> None:
+        self.dead_letter_topics[name] += change
+        if not self.dead_letter_topics[name]:
+            del self.dead_letter_topics[name]
 
 
 _RECOUNT_MS = 100

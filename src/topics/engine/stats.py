@@ -1,5 +1,7 @@
 """Engine statistics: a snapshot of counters and gauges, taken on the loop thread."""
 
+from itertools import islice
+
 import msgspec
 
 from topics.engine.backpressure import Throttle, ThrottleStats
@@ -59,6 +61,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Records that routers have not come to yet, over all of them."""
     forwarded_total: int
     """Copies made by the routers there are, since each was created."""
+    dead_letters_waiting: int
+    """Live records of dead-letter topics."""
     dead_letters_refused: int
     """Attempts to move a job to its dead letter topic that failed: it is full, closed, or does not take it."""
     transactions_open: int
@@ -122,6 +126,7 @@ def collect_stats(
         routers_blocked=sum(router.blocked for router in routers),
         router_lag=sum(max(router.source.head - router.cursor, 0) for router in routers),
         forwarded_total=sum(router.forwarded for router in routers),
+        dead_letters_waiting=_dead_letters(core),
         dead_letters_refused=totals.dead_letters_refused,
         transactions_open=len(transactions.table.open),
         transactions_staged_bytes=sum([entry.bytes for entry in transactions.table.open.values()]),
@@ -140,6 +145,15 @@ def collect_stats(
         backup_lag_ms=backups.lag_ms,
         cold_store=None if core.store.far is None else core.store.far.stats(),
     )
+
+
+_DEAD_LETTER_TOPICS_MAX = 200
+"""Dead-letter topics that are counted: a server with more of them has an estimate from below."""
+
+
+def _dead_letters(core: EngineCore) -> int:
+    names = islice(core.totals.dead_letter_topics, _DEAD_LETTER_TOPICS_MAX)
+    return sum([topic.live_count for name in names if (topic := core.peek(name)) is not None])
 
 
 def _shard_stats(shard: Shard) -> ShardStats:

@@ -404,6 +404,10 @@ class Guard(Protocol):
         """Whether the topic is kept but is there for nobody, not for those who only read either."""
         ...
 
+    def content_type(self, topic: "Topic") -> str | None:
+        """The content type of a topic that was used as a stream."""
+        ...
+
     def sweep(self, topic: "Topic") -> None:
         """Begins to delete a topic whose time is over."""
         ...

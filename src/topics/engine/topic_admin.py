@@ -204,6 +204,9 @@ class SystemTopic:
     def over(self, topic: Topic) -> bool:
         return not self.lifted
 
+    def content_type(self, topic: Topic) -> str | None:
+        return None
+
     def sweep(self, topic: Topic) -> None: ...
 
     def drop(self, topic: Topic, done: Callable[..., None]) -> None:

@@ -503,6 +503,11 @@ class StreamFeature:
         state = stream_of(topic)
         return state is not None and (state.retired or self.expired(topic))
 
+    def content_type(self, topic: Topic) -> str | None:
+        """The content type of a topic that was used as a stream."""
+        state = stream_of(topic)
+        return None if state is None else state.content_type
+
     def expired(self, topic: Topic) -> bool:
         """Whether its time is over. What was found so once stays so, also when the clock is set back before it is
         deleted: somebody may have been told already, and have made another stream of its content."""

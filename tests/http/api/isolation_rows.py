@@ -71,6 +71,9 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/metrics", answers=[200]),
         Ask("/v0/metrics", headers={"accept": "application/json"}, answers=[200]),
     ),
+    "GET /v0/metrics/history": (
+        Ask("/v0/metrics/history?step=1m&points=0", answers=[200], tells="it says when it was asked"),
+    ),
     "GET /v0/backups": (Ask("/v0/backups"),),
     "POST /v0/backups": (Ask("/v0/backups"),),
     "GET /v0/pipeline": (Ask("/v0/pipeline", answers=[200]),),
@@ -86,6 +89,8 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/topics?prefix=a", answers=[200]),
         Ask("/v0/topics?streams=true", answers=[200]),
         Ask("/v0/topics?cursor={{cursor}}", answers=[200]),
+        Ask("/v0/topics?contains={{topic}}&total=true", answers=[200]),
+        Ask("/v0/topics?streams=true&system=true&sort=count:desc&total=true", answers=[200]),
     ),
     "GET /v0/topics/{topic}": (Ask("/v0/topics/{{topic}}"), Ask("/v0/topics/{{queue}}?touch=false")),
     "PUT /v0/topics/{topic}": (Ask("/v0/topics/{{topic}}", {}), Ask("/v0/topics/{own}q", _config())),
@@ -271,7 +276,7 @@ NAMED_FIELDS: dict[str, frozenset[str]] = {
     "StageBody": frozenset({"topic", "config"}),
     "WatchBody": frozenset({"topics", "cursor"}),
     "SubscriptionRequest": frozenset({"pattern", "streams", "webhook", "wake_stream"}),
-    "query": frozenset({"prefix", "cursor", "source", "dest", "token"}),
+    "query": frozenset({"prefix", "contains", "cursor", "source", "dest", "token"}),
 }
 """The fields of a body, by its type, in which a name can stand. Each is in a row above."""
 
@@ -322,7 +327,8 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     "SubscriptionRequest": frozenset({"type", "lease_ttl_ms", "description"}),
     "TokenBody": frozenset({"ttl_ms"}),
     "query": frozenset({
-        "page_size", "touch", "if_empty", "return_seqs", "node", "max", "lease_ms", "heartbeat_ms", "after", "lenient",
+        "page_size", "sort", "total", "system", "step", "points",
+        "touch", "if_empty", "return_seqs", "node", "max", "lease_ms", "heartbeat_ms", "after", "lenient",
         "streams", "strict", "topics",
     }),
 }  # fmt: skip

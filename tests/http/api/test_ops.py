@@ -8,6 +8,7 @@ import pytest
 
 from tests.http.api.conftest import Append, refused
 from topics import __version__
+from topics.api.metrics_history import SERIES
 
 # Every name the specification lists, as Prometheus exposes it.
 SPECIFIED = (
@@ -50,6 +51,43 @@ def test_metrics_as_text(api: httpx.Client, name: str, append: Append) -> None:
     exposed = {line.split("{")[0].split(" ")[0] for line in answer.text.splitlines() if not line.startswith("#")}
     assert set(SPECIFIED) - exposed == set()
     assert f'topics_topic_head_seq{{topic="{name}"}} 2.0' in answer.text
+
+
+@pytest.mark.parametrize("step", ["1s", "1m"])
+def test_the_history_of_metrics_ends_now(api: httpx.Client, step: str) -> None:
+    answer = api.get("/v0/metrics/history", params={"step": step})
+    body = answer.json()
+    assert (answer.status_code, body["step_ms"]) == (200, {"1s": 1000, "1m": 60_000}[step])
+    assert body["series"].keys() == set(SERIES)
+    assert {len(values) for values in body["series"].values()} != {0}
+    newest = api.get("/v0/metrics/history", params={"step": step, "points": 1}).json()
+    assert [len(values) for values in newest["series"].values()] == [1] * len(SERIES)
+
+
+@pytest.mark.parametrize("query", ["step=2s", "points=x", "points=-1"])
+def test_a_bad_history_request_is_refused(api: httpx.Client, query: str) -> None:
+    refused(api.get(f"/v0/metrics/history?{query}"), 400, "invalid_request")
+
+
+def test_dead_letters_that_wait_are_counted_until_they_are_redriven(api: httpx.Client, name: str) -> None:
+    def waiting() -> int:
+        metrics = api.get("/v0/metrics", headers={"accept": "application/json"}).json()
+        return int(metrics["topics_dead_letters_waiting"])
+
+    before = waiting()
+    queue = {"type": "queue", "max_deliveries": 1, "dead_letter": f"{name}-dead"}
+    for copy in ("a", "b"):
+        # Two queues with one dead-letter topic: its records count once.
+        api.put(f"/v0/topics/{name}-{copy}", json=queue).raise_for_status()
+    api.post(f"/v0/topics/{name}-a", json={"records": [{"data": 1}]}).raise_for_status()
+    leases = api.post(f"/v0/topics/{name}-a/claim", json={"node": "w"}).json()["claimed"]
+    api.post(f"/v0/topics/{name}-a/nack", json={"node": "w", "seqs": [leases[0]["$seq"]]}).raise_for_status()
+    assert api.post(f"/v0/topics/{name}-a/claim", json={"node": "w"}).json()["claimed"] == []
+    assert waiting() == before + 1
+    api.post(f"/v0/topics/{name}-a/redrive", json={}).raise_for_status()
+    assert waiting() == before
+    api.delete(f"/v0/topics/{name}-a")
+    api.delete(f"/v0/topics/{name}-b")
 
 
 def test_metrics_as_json(api: httpx.Client) -> None:

@@ -210,6 +210,61 @@ def test_a_corrupt_cursor_is_refused(api: httpx.Client, cursor: str) -> None:
     refused(api.get("/v0/topics", params={"cursor": cursor}), 400, "invalid_request")
 
 
+def _names(api: httpx.Client, **params: str | int) -> list[str]:
+    """The names on all pages of a list."""
+    seen, cursor = [], ""
+    while True:
+        page = api.get("/v0/topics", params={**params, "cursor": cursor}).json()
+        seen += [topic["topic"] for topic in page["topics"]]
+        if "next_cursor" not in page:
+            return seen
+        cursor = page["next_cursor"]
+
+
+def test_topics_are_found_by_a_part_of_the_name(api: httpx.Client, name: str) -> None:
+    for suffix in ("Alpha", "beta", "alphabet", "gamma"):
+        put(api, f"{name}:{suffix}")
+    found = [f"{name}:{suffix}" for suffix in ("Alpha", "alphabet")]
+    assert _names(api, prefix=name, contains="ALPHA") == found
+    assert _names(api, prefix=name, contains="alpha", page_size=1) == found
+    page = api.get("/v0/topics", params={"prefix": name, "contains": "a", "total": "true", "page_size": 1}).json()
+    assert page["total"] == {"value": 4, "relation": "eq"}
+    assert "total" not in api.get("/v0/topics", params={"prefix": name, "contains": "a"}).json()
+
+
+@pytest.mark.parametrize("sort", ["count", "bytes", "head_seq"])
+@pytest.mark.parametrize("size", [1, 2, 10])
+def test_topics_are_sorted_by_a_number_and_then_by_name(api: httpx.Client, name: str, sort: str, size: int) -> None:
+    for suffix, records in (("a", 2), ("b", 0), ("c", 3), ("d", 2), ("e", 0)):
+        put(api, f"{name}:{suffix}")
+        if records:
+            api.post(f"/v0/topics/{name}:{suffix}", json={"records": [{"data": 1}] * records}).raise_for_status()
+    for order, expected in (("desc", "cadbe"), ("asc", "beadc")):
+        found = _names(api, prefix=f"{name}:", sort=f"{sort}:{order}", page_size=size)
+        assert [one.rpartition(":")[2] for one in found] == list(expected)
+
+
+@pytest.mark.parametrize("sort", ["size", "count:up", ":desc", "name:desc"])
+def test_an_unknown_sort_order_is_refused(api: httpx.Client, sort: str) -> None:
+    refused(api.get("/v0/topics", params={"sort": sort}), 400, "invalid_request")
+
+
+def test_system_streams_are_listed_on_request_only(api: httpx.Client) -> None:
+    api.put("/v1/stream/any", headers={"content-type": "application/json"}).raise_for_status()
+    for shown, params in ((False, {}), (False, {"streams": "true"}), (True, {"streams": "true", "system": "true"})):
+        names = _names(api, **params, page_size=1000)
+        assert ("__registry__" in names) == shown
+
+
+def test_a_topic_used_as_a_stream_has_its_content_type(api: httpx.Client, name: str) -> None:
+    put(api, f"{name}:plain")
+    api.put(f"/v1/stream/{name}:stream", headers={"content-type": "image/png"}).raise_for_status()
+    listed = {one["topic"]: one for one in api.get("/v0/topics", params={"prefix": name}).json()["topics"]}
+    assert "content_type" not in listed[f"{name}:plain"]
+    assert listed[f"{name}:stream"]["content_type"] == "image/png"
+    assert api.get(f"/v0/topics/{name}:stream").json()["content_type"] == "image/png"
+
+
 def test_listing_does_not_touch_unless_reported(api: httpx.Client, name: str) -> None:
     put(api, name)
     listed = api.get("/v0/topics", params={"prefix": name}).json()["topics"][0]

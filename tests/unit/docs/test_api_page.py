@@ -92,6 +92,7 @@ _SECTIONS: dict[type, str] = {
     v0.QueueCounters: "## Get a topic",
     v0.TopicSummary: "## List topics",
     v0.ListAnswer: "## List topics",
+    v0.ListTotal: "## List topics",
     v0.DropAnswer: "## Delete a topic",
     v0.RouterBody: "## Create or change a router",
     v0.RouterPutAnswer: "## Create or change a router",
@@ -108,6 +109,7 @@ _SECTIONS: dict[type, str] = {
     v0.QuarantinedTopic: "## Pipeline state",
     v0.PipelineProduct: "## Pipeline state",
     v0.PipelineWorker: "## Pipeline state",
+    v0.MetricsHistory: "## Metrics history",
     v0.TokenBody: "## Tokens",
     v0.TokenAnswer: "## Tokens",
     v0.ErrorAnswer: "### Errors",
@@ -290,6 +292,7 @@ RUNNERS = [
 _VOLATILE = {
     "$ts", "last_write_ts", "last_read_ts", "expires_ts", "effective_priority", "uptime_ms", "version",
     "server_total_ms", "wal_append_ms", "fsync_ms", "wid", "stream_url", "lease_id", "deadline", "token", "expires_ms",
+    "end_ms",
 }  # fmt: skip
 _LEFT_OUT = "…"
 

@@ -54,6 +54,9 @@ class UnwillingGuard:
     def over(self, topic: Topic) -> bool:
         return False
 
+    def content_type(self, topic: Topic) -> str | None:
+        return None
+
     def sweep(self, topic: Topic) -> None: ...
 
     def drop(self, topic: Topic, done: Callable[..., None]) -> None:

@@ -77,19 +77,24 @@ def allowed_prefixes(asked: str, allowed: tuple[str, ...]) -> Iterator[str]:
 
 def read_cursor(text: str) -> str:
     """The name behind which a page begins."""
+    return read_page_cursor(text).after
+
+
+def read_page_cursor(text: str) -> PageCursor:
+    """The name behind which a page begins, and its sort value."""
     if not text:
-        return ""
+        return PageCursor("")
     try:
         # A cursor of an earlier release is in the standard alphabet and padded; a plus may have come as a space.
         standard = text.replace("-", "+").replace("_", "/").replace(" ", "+").rstrip("=")
-        return _decode_cursor(base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)).after
+        return _decode_cursor(base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True))
     except (ValueError, binascii.Error, msgspec.DecodeError) as error:
         raise InvalidRequestError("query cursor: it is not one that a list gave out", field="cursor") from error
 
 
-def write_cursor(name: str) -> str:
+def write_cursor(name: str, value: int | None = None) -> str:
     """The cursor of a page that ends with a name. It needs no encoding in a URL."""
-    return base64.urlsafe_b64encode(_encode(PageCursor(name))).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(_encode(PageCursor(name, value))).rstrip(b"=").decode()
 
 
 # Where a diff begins that names a time, or a number of records, instead of a cursor.

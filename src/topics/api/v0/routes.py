@@ -34,12 +34,16 @@ V0_ROUTES = (
     Route(
         "GET", "/v0/topics", topics.list_topics, Scope.READ,
         operation=Operation(
-            "listTopics", "Topics with their state, in the order of their names.", {200: ListAnswer},
+            "listTopics", "Topics with their state, a page at a time.", {200: ListAnswer},
             query=(
                 Parameter("prefix", {"type": "string"}, "Only names that begin so."),
+                Parameter("contains", {"type": "string"}, "Only names with this text in them; case is ignored."),
+                Parameter("sort", {"type": "string"}, "name, or one of count, bytes, head_seq with :asc or :desc."),
                 Parameter("page_size", {"type": "integer", "minimum": 0}, "How many; 100 unless told, 1000 at most."),
                 Parameter("cursor", {"type": "string"}, "Where the page before ended: its next_cursor."),
                 Parameter("touch", _BOOLEAN, "Whether listing counts as consuming."),
+                Parameter("total", _BOOLEAN, "Whether to count the topics of all pages; false unless told."),
+                Parameter("system", _BOOLEAN, "With streams: the system streams too; false unless told."),
                 _STREAMS,
             ),
         ),

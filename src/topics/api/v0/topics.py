@@ -1,15 +1,42 @@
-"""Topics themselves: PUT, GET, list, DELETE."""
+"""Topics themselves: PUT, GET, list, DELETE.
+
+A list is sorted by name and read a page at a time, straight from the index of names. With a substring, another sort
+order or a total it goes through all names, as a task of the fair scheduler: every other request comes in between.
+"""
+
+from collections.abc import Callable
+from heapq import nsmallest
+from itertools import chain, islice
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from topics.api.app import Call
 from topics.api.auth import check_config
-from topics.api.v0.request_parsing import PAGE_SIZE, PAGE_SIZE_MAX, allowed_prefixes, read_cursor, write_cursor
-from topics.engine.engine import TopicInfo
+from topics.api.chunked_response import run_task
+from topics.api.v0.request_parsing import (
+    PAGE_SIZE,
+    PAGE_SIZE_MAX,
+    allowed_prefixes,
+    read_page_cursor,
+    write_cursor,
+)
+from topics.engine.engine import Engine, TopicInfo
 from topics.engine.results import DropResult, PutResult
-from topics.model.errors import TopicsError
+from topics.engine.topic import Topic
+from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.topic_config import parse_config
-from topics_protocol.v0 import DropAnswer, ListAnswer, PutAnswer, QueueCounters, TopicAnswer, TopicSummary
+from topics.system.fair_scheduler import Task, in_slices
+from topics_protocol.v0 import (
+    DropAnswer,
+    ListAnswer,
+    ListTotal,
+    PageCursor,
+    PutAnswer,
+    QueueCounters,
+    TopicAnswer,
+    TopicSummary,
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -36,38 +63,141 @@ def get_topic(call: Call) -> None:
         next_seq=info.next_seq, count=info.count, bytes=info.bytes, config=info.config,
         queue=_counters(info),
         effective_priority=info.effective_priority, last_write_ts=info.last_write_ts, last_read_ts=info.last_read_ts,
-        epoch=info.epoch,
+        epoch=info.epoch, content_type=_content_type(info),
     )  # fmt: skip
     call.reply(200, _encode(answer))
 
 
-def _counters(info: TopicInfo) -> QueueCounters | msgspec.UnsetType:
-    return QueueCounters(**msgspec.structs.asdict(info.queue)) if info.queue is not None else msgspec.UNSET
+def _counters(info: TopicInfo) -> QueueCounters | UnsetType:
+    return QueueCounters(**msgspec.structs.asdict(info.queue)) if info.queue is not None else UNSET
+
+
+def _content_type(info: TopicInfo) -> str | UnsetType:
+    return UNSET if info.content_type is None else info.content_type
+
+
+_SORT_VALUES: dict[str, Callable[[Topic], int]] = {
+    "count": lambda topic: topic.live_count,
+    "bytes": lambda topic: topic.live_bytes,
+    "head_seq": lambda topic: topic.head,
+}
+SORTS = ("name", *_SORT_VALUES)
+_NAMES_A_UNIT = 200
+LISTED_MAX = 20_000
+"""Matching topics that a list with another order or a total looks at."""
+
+
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The topics that a list is asked for."""
+
+    prefix: str
+    contains: str
+    sort: str
+    descending: bool
+    page_size: int
+    cursor: PageCursor
+    touch: bool
+    streams: bool
+    system: bool
+    total: bool
 
 
 def list_topics(call: Call) -> None:
     query = call.query
-    page_size = call.number("page_size", PAGE_SIZE, PAGE_SIZE_MAX)
-    after = read_cursor(query.get("cursor", ""))
-    touch, streams = call.flag("touch", False), call.flag("streams", False)
-    found: list[TopicInfo] = []
-    for prefix in allowed_prefixes(query.get("prefix", ""), call.key.prefixes):
-        found += call.engine.list_topics(prefix, after, page_size + 1 - len(found), touch, streams)
-        if len(found) > page_size:
-            break
-    more = len(found) > page_size
-    page = found[:page_size]
-    topics = [
-        TopicSummary(
-            topic=info.topic, head_seq=info.head_seq, earliest_seq=info.earliest_seq, count=info.count,
-            bytes=info.bytes, durable=info.config.durable, effective_priority=info.effective_priority,
-            queue=_counters(info),
-            epoch=info.epoch,
+    sort, _, order = query.get("sort", "name").partition(":")
+    if sort not in SORTS or order not in ("", "asc", "desc") or (sort, order) == ("name", "desc"):
+        raise InvalidRequestError(
+            "query sort: must be name, or one of count, bytes and head_seq with :asc or :desc", field="sort"
         )
-        for info in page
-    ]  # fmt: skip
-    cursor = write_cursor(page[-1].topic) if more else msgspec.UNSET
-    call.reply(200, _encode(ListAnswer(topics=topics, next_cursor=cursor)))
+    prefix = query.get("prefix", "")
+    wanted = _Wanted(
+        prefix=prefix, contains=query.get("contains", "").lower(), sort=sort, descending=order == "desc",
+        page_size=call.number("page_size", PAGE_SIZE, PAGE_SIZE_MAX),
+        cursor=read_page_cursor(query.get("cursor", "")), touch=call.flag("touch", False),
+        streams=call.flag("streams", False), system=call.flag("system", prefix.startswith("_")),
+        total=call.flag("total", False),
+    )  # fmt: skip
+    if wanted.contains or wanted.total or sort != "name" or wanted.system:
+        run_task(call, in_slices(_scan(call, wanted), call.seconds), call.refuse)
+    else:
+        _list_by_name(call, wanted)
+
+
+def _list_by_name(call: Call, wanted: _Wanted) -> None:
+    found: list[TopicInfo] = []
+    for prefix in allowed_prefixes(wanted.prefix, call.key.prefixes):
+        left = wanted.page_size + 1 - len(found)
+        found += call.engine.list_topics(prefix, wanted.cursor.after, left, wanted.touch, wanted.streams)
+        if len(found) > wanted.page_size:
+            break
+    page = found[: wanted.page_size]
+    cursor = write_cursor(page[-1].topic) if len(found) > wanted.page_size else UNSET
+    call.reply(200, _encode(ListAnswer(topics=list(map(_summary, page)), next_cursor=cursor)))
+
+
+def _summary(info: TopicInfo) -> TopicSummary:
+    return TopicSummary(
+        topic=info.topic, head_seq=info.head_seq, earliest_seq=info.earliest_seq, count=info.count,
+        bytes=info.bytes, durable=info.config.durable, effective_priority=info.effective_priority,
+        queue=_counters(info), epoch=info.epoch, content_type=_content_type(info),
+    )  # fmt: skip
+
+
+_Place = tuple[int, str]
+"""Where a topic stands in a sorted list: equal values are in the order of their names, also in a descending list."""
+
+
+def _scan(call: Call, wanted: _Wanted) -> Task:
+    """Answers with a page of the matching topics, which are looked at some at a time."""
+    engine, cursor, most = call.engine, wanted.cursor, wanted.page_size + 1
+    by_name = wanted.sort == "name"
+    # A page in the order of names begins behind its cursor, unless all topics are counted.
+    begin = cursor.after if by_name and not wanted.total else ""
+    start = (_signed(wanted, cursor.value or 0), cursor.after) if cursor.after else None
+    page: list[_Place] = []
+    matches = 0
+    for prefix in allowed_prefixes(wanted.prefix, call.key.prefixes):
+        after = begin
+        while names := list(islice(engine.names_from(prefix, after), _NAMES_A_UNIT)):
+            after = names[-1]
+            found = _places(engine, wanted, names)
+            matches += len(found)
+            page = nsmallest(most, chain(page, (one for one in found if start is None or start < one)))
+            counted = matches >= LISTED_MAX or not wanted.total
+            if (counted and len(page) == most) if by_name else matches >= LISTED_MAX:
+                return _answer_page(call, wanted, page, matches)
+            yield None
+    return _answer_page(call, wanted, page, matches)
+
+
+def _places(engine: Engine, wanted: _Wanted, names: list[str]) -> list[_Place]:
+    """The places of the topics among these names that match."""
+    value_of = _SORT_VALUES.get(wanted.sort)
+    found: list[_Place] = []
+    for name in names:
+        if wanted.contains in name.lower():
+            topic = engine.listed_topic(name, wanted.streams, wanted.system)
+            if topic is not None:
+                found.append((0 if value_of is None else _signed(wanted, value_of(topic)), name))
+    return found
+
+
+def _signed(wanted: _Wanted, value: int) -> int:
+    return -value if wanted.descending else value
+
+
+def _answer_page(call: Call, wanted: _Wanted, page: list[_Place], matches: int) -> None:
+    shown = page[: wanted.page_size]
+    topics = (call.engine.listed_topic(name, wanted.streams, wanted.system) for _, name in shown)
+    infos = call.engine.describe_listed((topic for topic in topics if topic is not None), wanted.touch)
+    last = shown[-1] if len(page) > wanted.page_size else None
+    total = ListTotal(value=matches, relation="gte" if matches >= LISTED_MAX else "eq")
+    answer = ListAnswer(
+        topics=list(map(_summary, infos)),
+        next_cursor=UNSET if last is None else write_cursor(last[1], abs(last[0]) or None),
+        total=total if wanted.total else UNSET,
+    )
+    call.reply(200, _encode(answer))
 
 
 def drop_topic(call: Call) -> None:
