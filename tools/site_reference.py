@@ -5,13 +5,17 @@ repository the page links to the source of the table instead. The tests of the p
 """
 
 import importlib
+import inspect
 import re
 from collections.abc import Callable, Iterator
+from enum import EnumType
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
+
+import topics_client
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -168,6 +172,47 @@ def commands_of(app: "App", path: str) -> Iterator[tuple[str, str]]:
             yield f"{path} {name}", command.help.partition("\n")[0]
 
 
+# The Python client
+
+
+def calls() -> Iterator[str]:
+    """Every call of the Python client with its arguments, its result and the first paragraph of its help."""
+    yield "| call | returns | meaning |"
+    yield "|---|---|---|"
+    for name in dir(topics_client.Client):
+        call = getattr(topics_client.Client, name)
+        if name.startswith("_") or not callable(call):
+            continue
+        signature = inspect.signature(call)
+        arguments = ", ".join(argument for argument in signature.parameters if argument != "self")
+        paragraph = " ".join((inspect.getdoc(call) or "").split("\n\n")[0].split())
+        returned = re.sub(r"\b(?:\w+\.)+", "", str(_type_name(signature.return_annotation)))
+        yield f"| `{name}({arguments})` | {returned} | {paragraph} |".replace(" | None`", " or None`")
+
+    yield ""
+    yield "| type | fields |"
+    yield "|---|---|"
+    for name, fields in _client_types():
+        yield f"| `{name}` | {', '.join(f'`{field}`' for field in fields)} |"
+
+
+def _client_types() -> Iterator[tuple[str, list[str]]]:
+    """The types of the client that have fields or members."""
+    for name in topics_client.__all__:
+        found = getattr(topics_client, name)
+        if isinstance(found, EnumType):
+            yield name, [member.value for member in found]
+        elif isinstance(found, type) and issubclass(found, msgspec.Struct):
+            yield name, list(found.__struct_fields__)
+
+
+def _type_name(annotation: object) -> str:
+    if annotation in (None, type(None), inspect.Signature.empty):
+        return ""
+    return f"`{annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else annotation}`"
+
+
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "formats": formats, "settings": settings, "metrics": metrics, "commands": commands,
+    "calls": calls,
 }  # fmt: skip

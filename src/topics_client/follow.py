@@ -91,14 +91,12 @@ def follow(
     epoch: int | None = None,
     filter: str | None = None,
 ) -> Following:
-    """An iterator over everything behind the cursor `from_seq`, in order: `Record`s, and a `Gap` where some were lost.
+    """Iterates over all records behind the cursor `from_seq`, waits for new ones, and yields a `Gap` for lost ones.
 
-    It waits for new records by asking the server to hold its answers back for up to `wait_ms`; with 0 it does not wait
-    and ends where the topic ends. A server that restarts, throttles or cannot be reached is asked again for
-    `deadline_s`, by default for ever. Only records that match the `filter` of `diff` are handed out, if one is given.
-    With `raise_on_gap` a gap is raised as a `GapError` in its place.
-    A topic that is deleted and made again meanwhile is told by a gap `recreated`; with the `epoch` of an earlier
-    follower, also one that was made again since.
+    Each request waits in the server for up to `wait_ms`; with 0 the iterator ends at the end of the topic. It retries
+    for `deadline_s`, by default forever, when the server restarts, throttles or is unreachable. `filter` selects
+    records as in `diff`. With `raise_on_gap` a gap is raised as a `GapError`. A topic that is deleted and created again
+    is reported by a gap `recreated`; the `epoch` of an earlier follower also detects this between two followers.
     """
 
     def read_from(cursor: int, epoch: int | None) -> Request[Diff]:

@@ -85,13 +85,13 @@ class Request(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
 
 
 def put_topic(topic: str, config: Config | None = None) -> Request[TopicPut]:
-    """Creates a topic, or replaces its config as a whole; only the type stays when it is left out."""
+    """Creates a topic, or replaces its config: a `TopicConfigPatch` or JSON, where an unknown key is a `ValueError`."""
     return Request(method="PUT", target=topic_path(topic), body=_encode(as_config(config) or {}), answer=TopicPut)
 
 
 def get_topic(topic: str, *, touch: bool = True, streams: bool = False) -> Request[TopicState]:
-    """A topic's state; `touch=False` keeps a monitor from making the topic look used. With `streams` it may be a stream
-    whose name topics cannot have.
+    """Returns head, floor, count, bytes and config of a topic; for a queue also its `QueueCounters`. `touch=False` does
+    not count as consuming the topic; `streams` also finds streams whose names topics cannot have.
     """
     query = {"touch": None if touch else "false", "streams": "true" if streams else None}
     return Request(method="GET", target=topic_path(topic, query=query), answer=TopicState)
@@ -105,7 +105,7 @@ def list_topics(
     touch: bool = False,
     streams: bool = False,
 ) -> Request[TopicPage]:
-    """One page of topics, in the order of their names; with `streams` also those that only streams can be called."""
+    """Returns one page of topics by name; `streams` includes streams whose names topics cannot have."""
     query = {
         "prefix": prefix or None,
         "page_size": page_size,
@@ -117,7 +117,7 @@ def list_topics(
 
 
 def delete_topic(topic: str, *, if_empty: bool = False) -> Request[TopicDropped]:
-    """Deletes a topic with everything in it; with `if_empty`, only one that holds no live record."""
+    """Deletes a topic and its records; with `if_empty` only a topic without live records."""
     query = {"if_empty": "true" if if_empty else None}
     return Request(method="DELETE", target=topic_path(topic, query=query), answer=TopicDropped)
 
@@ -167,11 +167,11 @@ def append_many(
     disable_backpressure: bool = False,
     return_seqs: bool = True,
 ) -> Request[Appended]:
-    """Appends records in this order, all or none; each is a `NewRecord` or simply a value.
+    """Appends a batch atomically, in order; each element is a `NewRecord` or a value.
 
-    `node` stands for every record without one of its own, `create` and `config` say what to do when there is no such
-    topic, `delay_ms` holds the jobs of a queue back for so long, `disable_backpressure` rather waits in the server than
-    be refused, and `return_seqs=False` spares a huge batch the list of its seqs, which have no holes anyway.
+    `node` applies to records without a node. `create` and `config` apply if the topic is missing. `delay_ms` delays the
+    jobs of a queue. `disable_backpressure` waits in the server instead of being refused. `return_seqs=False` leaves out
+    the list of seqs, which have no gaps.
     """
     given = {
         "records": [record if isinstance(record, NewRecord) else NewRecord(record) for record in several(records)],
@@ -209,7 +209,7 @@ def diff(
     since: datetime | str | int | None = None,
     last: int | None = None,
 ) -> Request[Diff]:
-    """The records behind the cursor `from_seq`, and any loss in front of them.
+    """Returns the records behind the cursor `from_seq`, and a `Gap` if records before them were lost.
 
     Instead of behind a cursor it begins with the first record of a time, `since`, or with the `last` so many. `filter`
     is a query over tag, node, ts, seq and members of the data, such as `tag:order-* /total:>=5`; what does not match
@@ -236,7 +236,7 @@ def diff(
 
 
 def delete(topic: str, *, before_seq: int | None = None, match: Match | None = None) -> Request[Deleted]:
-    """Deletes records for good: those below a seq, those whose tag matches, or those that are both.
+    """Deletes records permanently: those below a seq, those whose tag matches, or those for which both hold.
 
     A deletion by tag alone means the records of this moment. Repeated after a lost answer it could hit later ones, so
     it is not.
@@ -264,7 +264,8 @@ def put_router(
     guarantee: Guarantee | str = Guarantee.AT_LEAST_ONCE,
     from_seq: int | None = None,
 ) -> Request[RouterPut]:
-    """Creates a router that copies every record of one topic into another, or changes what it does.
+    """Creates a router that copies records of one topic into another, or changes how. The default name is
+    `source->dest`.
 
     Unless told, it is called `source->dest` and a new one begins with what is appended from now on; `from_seq=0` copies
     everything there is. `filter` is a condition on tags, as for `delete`.
@@ -286,7 +287,7 @@ def put_router(
 
 
 def get_router(name: str) -> Request[RouterState]:
-    """The rules of a router, and how far it got."""
+    """Returns the config of a router, the number of its copies, and its lag."""
     return Request(method="GET", target=_router(name), answer=RouterState)
 
 
@@ -298,7 +299,7 @@ def list_routers(
     page_size: int | None = None,
     cursor: str | None = None,
 ) -> Request[RouterPage]:
-    """One page of routers, in the order of their names."""
+    """Returns one page of routers, by name."""
     query = {
         "prefix": prefix or None,
         "source": source,
@@ -310,52 +311,52 @@ def list_routers(
 
 
 def delete_router(name: str) -> Request[RouterDropped]:
-    """Deletes a router; what it has forwarded stays."""
+    """Deletes a router and keeps its copies."""
     return Request(method="DELETE", target=_router(name), answer=RouterDropped)
 
 
 def health() -> Request[Health]:
-    """Whether the process answers at all."""
+    """Returns the liveness of the server."""
     return Request(method="GET", target="/v0/health", answer=Health, patient=False)
 
 
 def ready() -> Request[Ready]:
-    """Whether the server serves; raises `NotReady` or `ShuttingDown` when it does not, without trying again."""
+    """Returns the readiness of the server; raises `NotReady` or `ShuttingDown`, and is not retried."""
     return Request(method="GET", target="/v0/ready", answer=Ready, patient=False)
 
 
 def pipeline() -> Request[dict[str, Any]]:
-    """Where the Spark pipeline of the server stands: its state, and how far each of its sinks got."""
+    """Returns the state of the Spark pipeline and of each of its products."""
     return Request(method="GET", target="/v0/pipeline", answer=dict[str, Any], patient=False)
 
 
 def create_backup() -> Request[BackupStarted]:
-    """Begins a backup of the server, to the place that it was started with; `backups` tells when it is there."""
+    """Begins a backup to the server's backup storage; `backups` lists it when it is complete."""
     return Request(method="POST", target="/v0/backups", answer=BackupStarted, patient=False)
 
 
 def backups() -> Request[BackupList]:
-    """Where backups go, how they are doing, and which there are, the oldest first."""
+    """Returns the backup storage, its state, and the backups, oldest first."""
     return Request(method="GET", target="/v0/backups", answer=BackupList, patient=False)
 
 
 def whoami() -> Request[WhoAmI]:
-    """The permissions of the key, and the limits of the server."""
+    """Returns the scopes and prefixes of the key, and the limits of the server."""
     return Request(method="GET", target="/v0/self", answer=WhoAmI)
 
 
 def create_token(*, ttl_ms: int | None = None) -> Request[Token]:
-    """A token that stands for the key for a minute unless told: for event streams and WebSockets of browsers."""
+    """Creates a short-lived token that stands for the key, for event streams and WebSockets of browsers."""
     return Request(method="POST", target="/v0/tokens", body=_encode(given_only({"ttl_ms": ttl_ms})), answer=Token)
 
 
 def openapi() -> Request[dict[str, Any]]:
-    """The description of the API that the server gives of itself."""
+    """Returns the server's OpenAPI document."""
     return Request(method="GET", target="/v0/openapi.json", answer=dict[str, Any])
 
 
 def metrics() -> Request[dict[str, Any]]:
-    """The server's counters and gauges by name: a number, or a list of samples where there are labels."""
+    """Returns the metrics by name: a number, or a list of samples with labels."""
     return Request(method="GET", target="/v0/metrics", answer=dict[str, Any], patient=False)
 
 
@@ -454,7 +455,7 @@ def _opened(value: object) -> object:
 
 
 def claim(topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Request[Claimed]:
-    """Leases up to `max` jobs to the worker `node`, for `lease_ms` or as long as the queue's config says.
+    """Leases up to `max` jobs to the worker `node`, for `lease_ms` or the lease of the queue's config.
 
     A claim whose answer was lost is sent again. What the lost one got is free again when its leases end.
     """
@@ -466,7 +467,7 @@ def claim(topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -
 
 
 def ack(topic: str, node: str, seqs: Sequence[int], *, lease_ids: Sequence[str] | None = None) -> Request[Acked]:
-    """Jobs are done: deletes those that the worker `node` still holds, and tells which it does not.
+    """Completes jobs: deletes those that the worker `node` still holds, and returns the others as `skipped`.
 
     With `lease_ids`, one for each seq, a job that was lost and claimed again by the same node is not touched.
     """
@@ -477,7 +478,7 @@ def ack(topic: str, node: str, seqs: Sequence[int], *, lease_ids: Sequence[str] 
 def nack(
     topic: str, node: str, seqs: Sequence[int], *, delay_ms: int = 0, lease_ids: Sequence[str] | None = None
 ) -> Request[Nacked]:
-    """Gives jobs back, for anybody to claim at once or after `delay_ms`."""
+    """Returns jobs to the queue, at once or after `delay_ms`."""
     given = {"node": node, "seqs": seqs, "delay_ms": delay_ms or None, "lease_ids": lease_ids}
     return Request(
         method="POST",
@@ -492,13 +493,13 @@ def nack(
 def extend(
     topic: str, node: str, seqs: Sequence[int], lease_ms: int, *, lease_ids: Sequence[str] | None = None
 ) -> Request[Extended]:
-    """Holds jobs for `lease_ms` from now on, whatever was left of their leases."""
+    """Extends the leases of jobs to `lease_ms` from now."""
     body = _encode(given_only({"node": node, "seqs": seqs, "lease_ms": lease_ms, "lease_ids": lease_ids}))
     return Request(method="POST", target=topic_path(topic, "/extend"), body=body, answer=Extended)
 
 
 def redrive(topic: str, *, max: int = 100, source: str | None = None) -> Request[Redriven]:
-    """Moves up to `max` dead letters of a queue back into it, from `source` or its dead letter topic.
+    """Moves up to `max` dead letters back into a queue, from `source` or the dead-letter topic of its config.
 
     Sent again only when it certainly was not carried out: a second one would move more.
     """
@@ -509,7 +510,7 @@ def redrive(topic: str, *, max: int = 100, source: str | None = None) -> Request
 def list_leases(
     topic: str, *, after: int = 0, page_size: int | None = None, node: str | None = None
 ) -> Request[LeasePage]:
-    """One page of who holds which job, behind the seq `after`; of one worker if one is named."""
+    """Returns one page of leases behind the seq `after`, of all workers or of one."""
     query = {"after": after or None, "page_size": page_size, "node": node}
     return Request(method="GET", target=topic_path(topic, "/leases", query), answer=LeasePage)
 
@@ -523,7 +524,7 @@ _PART_BYTES = 4 * 1024 * 1024
 def begin_transaction(
     id: str, sequence: int, *, attempt: str | None = None, timeout_ms: int = 0
 ) -> Request[TransactionState]:
-    """Begins an attempt in the place of any other of the id and sequence, or joins the one that is named.
+    """Begins an attempt at a transaction, which replaces any other attempt, or joins the attempt that is named.
 
     Where the sequence is committed already the answer says so, and there is nothing left to do.
     """
@@ -534,7 +535,7 @@ def begin_transaction(
 
 
 def get_transaction(id: str) -> Request[TransactionState]:
-    """The open transaction of an id, or else its last commit."""
+    """Returns the open transaction of an id, or its last commit."""
     return Request(method="GET", target=_path(id), answer=TransactionState)
 
 
@@ -550,7 +551,7 @@ def stage(
     create: bool | None = None,
     config: Config | None = None,
 ) -> Request[Staged]:
-    """Keeps records for a topic, unseen until the transaction is committed; a part that is staged again is replaced."""
+    """Stages records for a topic, invisible until the commit; a part that is staged again is replaced."""
     given = {
         "sequence": sequence,
         "attempt": attempt,
@@ -570,7 +571,7 @@ def stage(
 def commit_transaction(
     id: str, sequence: int, *, attempt: str | None = None, parts: Sequence[str] | None = None
 ) -> Request[TransactionState]:
-    """Makes all that is staged visible at once, or only the parts that are named, in their order."""
+    """Makes all staged records visible at once, or only the named parts, in their order."""
     given = {"sequence": sequence, "attempt": attempt, "parts": None if parts is None else list(parts)}
     return Request(
         method="POST", target=_path(id, "commit"), body=encode_values(given_only(given)), answer=TransactionState
@@ -578,7 +579,7 @@ def commit_transaction(
 
 
 def abort_transaction(id: str, sequence: int, *, attempt: str | None = None) -> Request[TransactionState]:
-    """Ends a transaction; what was staged is gone."""
+    """Aborts a transaction and removes its staged records."""
     given = {"sequence": sequence, "attempt": attempt}
     return Request(
         method="POST", target=_path(id, "abort"), body=encode_values(given_only(given)), answer=TransactionState
@@ -599,10 +600,11 @@ class TransactionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def transaction(id: str, sequence: int, *, timeout_ms: int = 0, create: bool | None = None) -> TransactionPlan:
-    """A transaction, for a `with` block: what is appended in it becomes visible at its end, all of it and once.
+    """Returns a transaction for a `with` block: its records become visible at the end of the block, atomically and
+    once.
 
-    `sequence` numbers the transactions of an id. One that was committed before is not done again: what is appended in
-    the block is dropped, and `deduped` of the result says so. An exception in the block aborts.
+    `sequence` numbers the transactions of an id. A committed sequence is not repeated: records of the block are
+    dropped, and `deduped` of the result is true. An exception in the block aborts the transaction.
     """
     return TransactionPlan(id=id, sequence=sequence, timeout_ms=timeout_ms, create=create)
 

@@ -207,14 +207,14 @@ def watch(
     raise_on_gap: bool = False,
     deadline_s: float = math.inf,
 ) -> Watching:
-    """An iterator over everything that happens in topics, in the order of each: `TopicRecord`, `TopicGap`, `CaughtUp`,
-    `TopicGone` and `TopicFailed`.
+    """Iterates over the records of many topics, pushed by the server, and over gaps and ends of topics.
 
-    `topics` is a name or several, followed from the beginning, or a mapping of names to cursors, where None means only
-    what is new, and a pair is a cursor and the epoch of the topic that it is of: one that was made again since is told
-    by a gap `recreated`. With `lenient`, topics that are not there are left out. The server's `heartbeat_ms` is what a
-    broken line is noticed by. A server that restarts, throttles or cannot be reached is asked again for `deadline_s`,
-    by default for ever, and nothing is lost or repeated meanwhile. With `raise_on_gap` a gap is raised as a `GapError`.
+    Items are `TopicRecord`, `TopicGap`, `CaughtUp`, `TopicGone` and `TopicFailed`.
+
+    `topics` is one name, several names, or a mapping of names to cursors. A cursor is a seq, a pair of seq and epoch,
+    or None for new records only; the epoch detects a topic that was recreated. `lenient` leaves out missing topics.
+    Missing heartbeats (`heartbeat_ms`) detect a broken connection. The watcher retries for `deadline_s`, by default
+    forever, without loss or repetition. With `raise_on_gap` a gap is raised as a `GapError`.
     """
     given = {
         "node": node,

@@ -99,8 +99,7 @@ def work(
     heartbeat_ms: int = _HEARTBEAT_MS,
     deadline_s: float = math.inf,
 ) -> WorkStream:
-    """An iterator over jobs of a queue that the server pushes: up to `max` are out at a time, and another comes for
-    each that is acknowledged, given back or lost.
+    """Iterates over jobs that the server pushes: at most `max` are leased at a time.
 
     Acknowledge with `ack` of the same `node`. When the loop is closed, or its connection breaks, everything that is not
     settled is free for others at that moment. A connection that breaks is made again for `deadline_s`, by default for

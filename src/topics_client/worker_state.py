@@ -82,7 +82,7 @@ def worker(
     idle_s: float = 1.0,
     retry: JobRetry | None = None,
 ) -> WorkerPlan:
-    """A worker that calls `handle` with every job of a queue; its `run` works until `stop` is called.
+    """Returns a worker that calls `handle` with every job of a queue, and extends and acknowledges its leases.
 
     A job is acknowledged when `handle` returns and given back when it raises, to be tried again after a time that
     `retry` tells. Up to `concurrency` jobs are handled at once. Leases are extended while `handle` runs, so `lease_ms`
@@ -120,7 +120,7 @@ class WorkerState:
         return self._plan.concurrency - len(self._held)
 
     def claim(self) -> Request[Claimed]:
-        """Asks for as many jobs as fit in."""
+        """Claims as many jobs as the worker has room for."""
         return claim(self._plan.topic, self.node, max=self.free, lease_ms=self._plan.lease_ms)
 
     def take(self, answer: Claimed) -> list[Job]:

@@ -245,7 +245,7 @@ def _refusal(frame: _Frame) -> ApiError:
 
 
 def ws(*, raise_on_gap: bool = False, deadline_s: float = math.inf) -> WsOptions:
-    """A WebSocket: publishes to topics and follows them over one connection, which is made when it is first needed.
+    """Returns a WebSocket to publish and to follow topics; it connects with its first call.
 
     A connection that breaks is made again for `deadline_s`, by default for ever: subscriptions go on where they were,
     and what was not answered is sent again without being carried out twice. With `raise_on_gap` lost records are raised

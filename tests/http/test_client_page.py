@@ -9,10 +9,11 @@ import pytest
 
 import topics_client
 from tests.http.live import LiveServer
-from tests.unit.docs.pages import blocks, read, rows, section
+from tests.unit.docs.pages import blocks, rows, section
+from tools.site_reference import built
 from topics_client import Client, ClientOptions, RetryPolicy
 
-PAGE = read("docs/client.md")
+PAGE = built("docs/client.md")
 
 
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

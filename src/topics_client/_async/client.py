@@ -172,7 +172,7 @@ class AsyncClient:
     ws = _opens(ws_session.ws, _socket, "AsyncSocket")
 
     async def topic_pages(self, prefix: str = "", *, page_size: int | None = None) -> AsyncIterator[TopicPage]:
-        """Every page of topics, one request each."""
+        """Iterates over all pages of topics, one request each."""
         cursor: str | None = None
         while True:
             page = await self.list_topics(prefix, page_size=page_size, cursor=cursor)
@@ -182,7 +182,7 @@ class AsyncClient:
                 return
 
     async def all_topics(self, prefix: str = "", *, page_size: int | None = None) -> AsyncIterator[TopicSummary]:
-        """Every topic, in the order of the names."""
+        """Iterates over all topics, by name."""
         async for page in self.topic_pages(prefix, page_size=page_size):
             for topic in page.topics:
                 yield topic
@@ -190,7 +190,7 @@ class AsyncClient:
     async def all_routers(
         self, prefix: str = "", *, source: str | None = None, dest: str | None = None, page_size: int | None = None
     ) -> AsyncIterator[RouterSummary]:
-        """Every router, in the order of the names."""
+        """Iterates over all routers, by name."""
         cursor: str | None = None
         while True:
             page = await self.list_routers(prefix, source=source, dest=dest, page_size=page_size, cursor=cursor)
@@ -201,7 +201,7 @@ class AsyncClient:
                 return
 
     async def all_streams(self, prefix: str = "", *, page_size: int = 1000) -> AsyncIterator[StreamSummary]:
-        """Every stream, in the order of the names."""
+        """Iterates over all streams, by name."""
         after = ""
         while page := await self.list_streams(prefix, after=after, limit=page_size):
             for stream in page:
@@ -209,7 +209,7 @@ class AsyncClient:
             after = page[-1].name
 
     async def all_routing_keys(self, name: str, *, page_size: int = 500) -> AsyncIterator[str]:
-        """Every routing key that a live entry of a stream has, in their order."""
+        """Iterates over all routing keys of live entries, sorted."""
         after: str | None = None
         while True:
             page = await self.list_routing_keys(name, after=after, limit=page_size)
@@ -230,9 +230,9 @@ class AsyncClient:
         fields: Sequence[str] | None = None,
         rank: Literal["bm25"] | None = None,
     ) -> AsyncIterator[SearchPage]:
-        """Every page of what a search finds, one request each, without gap or repeat whatever is appended meanwhile.
+        """Iterates over all pages of a search, one request each, without gap or repetition while entries are appended.
 
-        Each says in its `coverage` whether it looked at everything; the one that is `timed_out` may be the last.
+        The `coverage` of each page reports whether everything was searched. A page with `timed_out` may be the last.
         """
         place: list[Any] | None = None
         while True:
@@ -253,10 +253,10 @@ class AsyncClient:
         matches: Callable[[Record], bool] | None = None,
         filter: str | None = None,
     ) -> int:
-        """The cursor behind which a topic's records are from a time on, or the last so many of those that match.
+        """Returns the cursor before the records from a time on, or before the last records that match.
 
-        `diff` and `follow` take it as `from_seq`. A time is found by one request, however long the topic is. The last
-        are those of which `matches` says so, and of those that match the `filter` of `diff`.
+        `diff` and `follow` take it as `from_seq`. A time takes one request. The last records are those for which
+        `matches` is true and that match the `filter` of `diff`.
         """
         if (since is None) == (last is None):
             raise TypeError("seek takes since or last, one of them")
@@ -266,8 +266,9 @@ class AsyncClient:
         return await cursor_since(self, topic, since)
 
     def producer(self, name: str, id: str | None = None, *, epoch: int = 0) -> AsyncProducer:
-        """A producer of a stream, which appends exactly once. Another one of the same `id` takes over with a higher
-        `epoch`; without an id it is a new one.
+        """Returns a producer, which appends to a stream exactly once.
+
+        A higher `epoch` of the same `id` fences it; the default id is random.
         """
         return AsyncProducer(self, name, id, epoch)
 

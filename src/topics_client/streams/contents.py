@@ -104,10 +104,10 @@ def put_stream(
     expires_at: datetime | str | None = None,
     closed: bool = False,
 ) -> Request[StreamState]:
-    """Creates a stream, with its first entries if there are any, or confirms that it is there as asked.
+    """Creates a stream, with its first entries if given, or confirms an existing one.
 
-    Its content type is its own for good: JSON unless told, or bytes where the entries are. It lives until nobody has
-    touched it for `ttl_s`, or until `expires_at`.
+    The content type cannot change later: JSON by default, or bytes if the entries are bytes. The stream expires after
+    `ttl_s` without use, or at `expires_at`.
     """
     body, kind = _body(entries, content_type)
     headers = {"stream-ttl": ttl_s, "stream-expires-at": moment(expires_at), "stream-closed": closed or None}
@@ -124,7 +124,7 @@ def fork_stream(
     ttl_s: int | None = None,
     expires_at: datetime | str | None = None,
 ) -> Request[StreamState]:
-    """Creates a stream that begins with what another holds, up to an offset of it or its end. Nothing is copied."""
+    """Creates a stream that begins with the entries of another, up to an offset or its end, without copying them."""
     headers = {
         "content-type": content_type, "stream-ttl": ttl_s, "stream-expires-at": moment(expires_at),
         "stream-forked-from": stream_path(source), "stream-fork-offset": offset, "stream-fork-sub-offset": sub_offset,
@@ -143,7 +143,7 @@ def append_stream(
     close: bool = False,
     producer: ProducerMark | None = None,
 ) -> Request[StreamAppended]:
-    """Appends entries in this order, all or none: values to a JSON stream, bytes to any other.
+    """Appends entries atomically, in order: values to a JSON stream, bytes to any other.
 
     `key` is the key of all of them, `ts` their time in the past, `seq` must be above every one before, and `close`
     closes the stream with them. Without a `producer` it is sent again only when it certainly was not carried out.
@@ -157,12 +157,12 @@ def append_stream(
 
 
 def close_stream(name: str, *, producer: ProducerMark | None = None) -> Request[StreamAppended]:
-    """Closes a stream: it takes nothing more, and its readers are told the end. Closing twice is fine."""
+    """Closes a stream for writing; closing it again changes nothing."""
     return _post(name, {"stream-closed": True, **_producer(producer)}, b"", repeatable=True)
 
 
 def get_stream(name: str) -> Request[StreamState]:
-    """Describes a stream: its state, and its end."""
+    """Returns content type, end and closure of a stream."""
 
     def read(response: Response) -> StreamState:
         return _state(name, response)
@@ -179,10 +179,10 @@ def read_stream(
     filter: str | None = None,
     wait_ms: int | None = None,
 ) -> Request[StreamPage]:
-    """The entries behind an offset, or from a time on; without either from the start, `-1`. `now` is the end.
+    """Returns the entries behind an offset or from a time on, by default from the start (`-1`); `now` is the end.
 
-    Only entries of one `key`, if one is given, and only those that match the `filter`, a query over declared fields
-    such as `status:>=500 -service:billing`. With `wait_ms`, an answer that would be empty is held back so long.
+    `key` selects the entries of one routing key, `filter` those that match a query over declared fields, such as
+    `status:>=500 -service:billing`. `wait_ms` waits for entries if there are none.
     """
     live = {} if wait_ms is None else {"live": "long-poll", "timeout": f"{wait_ms}ms"}
     if wait_ms is not None and offset is None and since is None:
@@ -203,12 +203,12 @@ def read_stream(
 
 
 def delete_stream(name: str) -> Request[None]:
-    """Deletes a stream with everything in it. One that has forks is kept for them, and for nobody else."""
+    """Deletes a stream with its entries; entries that forks inherited stay readable in the forks."""
     return Request(method="DELETE", target=stream_path(name), answer=None, read=lambda response: None)
 
 
 def list_streams(prefix: str = "", *, after: str = "", limit: int | None = None) -> Request[list[StreamSummary]]:
-    """Streams behind the name `after`, in the order of their names."""
+    """Returns streams behind the name `after`, by name."""
     query = given_only({"prefix": prefix or None, "after": after or None, "limit": limit})
     target = "/v1/streams" + ("?" + urlencode(query) if query else "")
     return Request(method="GET", target=target, answer=list[StreamSummary])

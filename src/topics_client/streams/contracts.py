@@ -74,7 +74,7 @@ class StreamProfile(msgspec.Struct, frozen=True):
 
 
 def get_schema(name: str) -> Request[StreamSchema]:
-    """The registry of a stream: its schemas, lenses, routing key and search description."""
+    """Returns the schema registry: schemas, lenses, version boundaries, routing key and search description."""
     return Request(method="GET", target=stream_path(name, "/_schema"), answer=StreamSchema)
 
 
@@ -86,11 +86,11 @@ def update_schema(
     routing_key: RoutingKey | Document | UnsetType | None = UNSET,
     search: Document | UnsetType | None = UNSET,
 ) -> Request[StreamSchema]:
-    """Changes the registry of a stream, and answers what it is then. What is not given stays as it is.
+    """Changes the schema registry of a stream and returns it. Arguments that are not given change nothing.
 
-    The first `schema` goes onto a stream to which nothing was appended yet, every other one comes with a `lens` that
-    leads to it. None takes the routing key or the search description away. An update with a schema is not sent again
-    when its answer is lost: `get_schema` tells whether it was carried out.
+    The first `schema` requires an empty stream, every later one a `lens` that converts entries to it. None removes the
+    routing key or the search description. An update with a schema is not retried after a lost answer; `get_schema`
+    shows whether it was applied.
     """
     given: dict[str, object] = {}
     if schema is not None:
@@ -118,7 +118,7 @@ def get_profile(name: str) -> Request[StreamProfile]:
 
 
 def set_profile(name: str, profile: str | StreamProfile | Document) -> Request[StreamProfile]:
-    """Says what a stream is for: the name of a kind, or the profile with its settings, and answers what it is then."""
+    """Sets the profile of a stream: the name of a kind, or a profile with settings. Returns the profile."""
     if isinstance(profile, str):
         profile = StreamProfile(profile)
     document = {"kind": profile.kind, **profile.settings} if isinstance(profile, StreamProfile) else profile

@@ -72,9 +72,7 @@ class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
 def get_stream_details(
     name: str, *, etag: str | None = None, wait_ms: int | None = None
 ) -> Request[StreamDetails | None]:
-    """Everything about a stream. With the `etag` of what is known, None unless it is another by now; with `wait_ms`
-    also, after waiting so long for it to become another.
-    """
+    """Returns everything about a stream; None if the `etag` still applies. `wait_ms` waits for a change."""
 
     def read(response: Response) -> StreamDetails | None:
         if response.status == _UNCHANGED:
@@ -89,9 +87,7 @@ def get_stream_details(
 
 
 def get_index_status(name: str, *, etag: str | None = None, wait_ms: int | None = None) -> Request[IndexStatus | None]:
-    """How far the indexes of a stream are. With the `etag` of what is known, None unless it is another by now; with
-    `wait_ms` also, after waiting so long for it to become another.
-    """
+    """Returns the progress of a stream's indexes; None if the `etag` still applies. `wait_ms` waits for a change."""
 
     def read(response: Response) -> IndexStatus | None:
         if response.status == _UNCHANGED:
@@ -103,12 +99,12 @@ def get_index_status(name: str, *, etag: str | None = None, wait_ms: int | None 
 
 
 def server_details() -> Request[dict[str, Any]]:
-    """The limits of the server, and how it stands: memory, queues, the largest streams."""
+    """Returns the limits of the server and its state: memory, queues, the largest streams."""
     return Request(method="GET", target="/v1/server/_details", answer=dict[str, Any], patient=False)
 
 
 def server_memory() -> Request[dict[str, Any]]:
-    """Where the memory of the server is."""
+    """Returns the memory use of the server, by component."""
     return Request(method="GET", target="/v1/server/_mem", answer=dict[str, Any], patient=False)
 
 

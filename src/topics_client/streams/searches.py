@@ -229,14 +229,14 @@ def search(
     explain: bool = False,
     rank: Literal["bm25"] | None = None,
 ) -> Request[SearchPage]:
-    """Finds entries of a stream that has a search description: the first `size` of an order, 50 unless told.
+    """Searches a stream that has a search description, and returns the first `size` hits of an order, 50 by default.
 
-    `q` is a query such as `status:>=500 timeout`; one that says nothing finds everything. `sort` are fields, `_score`
-    or `offset`, each with `:asc` or `:desc`, and `search_after` is the `next_search_after` of the page before. Time
-    that runs out is no error: the page has what was found, and says `timed_out`. `source=False` leaves the entries out,
-    `fields` says which declared ones to show, `highlight` shows where words stand in texts, in all of them or in those
-    that are named, and `track_total` counts all that match. `rank="bm25"` scores by how rare words are in the stream,
-    instead of by how many match; all pages are ranked as the first one was.
+    `q` is a query such as `status:>=500 timeout`; an empty query matches every entry. `sort` are fields, `_score` or
+    `offset`, each with `:asc` or `:desc`; `search_after` is the `next_search_after` of the previous page. A timeout is
+    not an error: the page has the hits so far, and `timed_out`. `source=False` leaves out the entries, `fields` selects
+    declared fields, `highlight` returns pieces of matching texts, and `track_total` counts all matches. `rank="bm25"`
+    scores by how rare words are in the stream instead of by the number of matching words; all pages use the ranking of
+    the first.
     """
     given = _asked(q, sort, size, timeout_ms, track_total, source, fields, highlight, explain, rank)
     body = _encoded({**given, "search_after": None if search_after is None else list(search_after)})
@@ -260,10 +260,9 @@ def search_topic(
     rank: Literal["bm25"] | None = None,
     streams: bool = False,
 ) -> Request[TopicSearchPage]:
-    """The same as `search` for whoever thinks in topics and seqs: the topic is the stream of its name.
+    """Searches a topic, like `search`, with seqs in place of offsets.
 
-    With `streams` it may be a stream whose name topics cannot have. A `diff` with a `filter` needs no search
-    description.
+    `streams` permits a stream whose name topics cannot have. A `diff` with a `filter` needs no search description.
     """
     given = _asked(q, sort, size, timeout_ms, track_total, source, fields, highlight, explain, rank)
     body = _encoded({**given, "search_after": None if search_after is None else list(search_after)})
@@ -285,8 +284,8 @@ def search_streams(
     highlight: bool | Sequence[str] = False,
     rank: Literal["bm25"] | None = None,
 ) -> Request[StreamsSearchPage]:
-    """The same as `search` over all streams whose names fit a pattern, or one of several: `*` is a part of one segment
-    of a name, `**` any number of segments. Hits say whose they are, and come by time unless told otherwise.
+    """Searches all streams whose names match a pattern or one of several, like `search`: `*` matches a part of a name's
+    segment, `**` any number of segments. Hits have their stream, and are sorted by time by default.
     """
     given = _asked(q, sort, size, timeout_ms, track_total, source, fields, highlight, False, rank)
     names = streams if isinstance(streams, str) else list(streams)
@@ -333,7 +332,7 @@ def aggregate(
     timestamp_field: str | None = None,
     top: int | None = None,
 ) -> Request[Aggregate]:
-    """Adds up entries of a stream from `start` to before `end`, in buckets of an interval such as `1m`.
+    """Aggregates entries from `start` to before `end` in buckets of an interval: of a rollup, or of any fields.
 
     A `rollup` that the stream declares needs all three of them; `group_by` are its dimensions, `measures` names of its
     measures, or all. Without one the request brings its own: `measures` are objects by name, such as
@@ -357,7 +356,7 @@ def aggregate(
 
 
 def list_routing_keys(name: str, *, after: str | None = None, limit: int | None = None) -> Request[RoutingKeyPage]:
-    """One page of the routing keys that live entries of a stream have, in their order."""
+    """Returns one page of the routing keys of live entries, sorted."""
     query = given_only({"after": after, "limit": limit})
     target = stream_path(name, "/_routing_keys") + ("?" + urlencode(query) if query else "")
     return Request(method="GET", target=target, answer=RoutingKeyPage, wait_s=_SEARCH_S)

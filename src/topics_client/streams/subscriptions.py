@@ -70,10 +70,9 @@ def put_subscription(
     lease_ttl_ms: int | None = None,
     description: str | None = None,
 ) -> Request[Subscription]:
-    """Wakes somebody when streams have something new, those that are named and those that a pattern fits.
+    """Creates a subscription to named streams and to streams that match a pattern, or confirms an existing one.
 
-    Either the server calls the address `webhook`, or it appends to `wake_stream` and whoever comes first claims the
-    wake.
+    The server calls the URL `webhook`, or appends to the stream `wake_stream`, from which workers claim.
     """
     if (webhook is None) == (wake_stream is None):
         raise TypeError("put_subscription takes a webhook or a wake_stream, one of them")
@@ -95,7 +94,7 @@ def get_subscription(id: str) -> Request[Subscription]:
 
 
 def delete_subscription(id: str) -> Request[None]:
-    """Ends a subscription."""
+    """Deletes a subscription."""
     return Request(method="DELETE", target=_path(id), answer=None, read=_nothing)
 
 
@@ -106,21 +105,19 @@ def link_streams(id: str, streams: Iterable[str]) -> Request[None]:
 
 
 def unlink_stream(id: str, stream: str) -> Request[None]:
-    """Takes a stream out of a subscription."""
+    """Removes a stream from a subscription."""
     target = _path(id, f"/streams/{quote(stream, safe='')}")
     return Request(method="DELETE", target=target, answer=None, read=_nothing)
 
 
 def claim_wake(id: str, worker: str = "") -> Request[Wake]:
-    """Takes the lease on what is new. Where there is none to be had it is refused, with the code `ALREADY_CLAIMED` or
-    `NO_PENDING_WORK`.
-    """
+    """Leases the new entries of a subscription; a refusal has the code `ALREADY_CLAIMED` or `NO_PENDING_WORK`."""
     body = encode_values({"worker": worker})
     return Request(method="POST", target=_path(id, "/claim"), body=body, answer=Wake, repeatable=False)
 
 
 def ack_wake(id: str, wake: Wake, offsets: Mapping[str, str], *, done: bool = False) -> Request[WakeAcked]:
-    """Acknowledges streams up to offsets and renews the lease; with `done` it is given back."""
+    """Acknowledges streams up to offsets and renews the lease; `done` returns the lease."""
     acks = [{"stream": stream, "offset": offset} for stream, offset in offsets.items()]
     given = {"wake_id": wake.wake_id, "generation": wake.generation, "acks": acks, "done": done}
     return Request(
@@ -129,7 +126,7 @@ def ack_wake(id: str, wake: Wake, offsets: Mapping[str, str], *, done: bool = Fa
 
 
 def release_wake(id: str, wake: Wake) -> Request[None]:
-    """Gives the lease back; what was not acknowledged is given out again."""
+    """Returns the lease; entries that were not acknowledged are delivered again."""
     given = {"wake_id": wake.wake_id, "generation": wake.generation}
     return Request(
         method="POST", target=_path(id, "/release"), body=encode_values(given), headers=_held(wake), answer=None,

@@ -138,12 +138,12 @@ def tail_stream(
     live: Literal["sse", "long-poll"] | None = None,
     deadline_s: float = math.inf,
 ) -> StreamTail:
-    """An iterator over the pages behind an offset that waits for more, and ends when the stream is closed.
+    """Iterates over pages behind an offset, waits for new entries, and ends when the stream is closed.
 
-    It begins at the start, `-1`, at the end, `now`, or where an earlier one stopped. A server that restarts, throttles
-    or cannot be reached is asked again for `deadline_s`, by default for ever. Nothing is lost or repeated meanwhile.
-    The server pushes, unless `live` is `long-poll`; with a `filter` it is always asked, and where the stream is of
-    text unless `live` is `sse`, because events cannot tell the ends of lines apart.
+    `offset` is the start (`-1`), the end (`now`), or the offset at which an earlier tail stopped. The tail retries for
+    `deadline_s`, by default forever, when the server restarts, throttles or is unreachable, without loss or repetition.
+    It uses server-sent events, except with `live="long-poll"`, with a `filter`, and for streams of text unless
+    `live="sse"` is given, because events change line ends.
     """
     if filter is not None and live == "sse":
         raise ValueError("a filter cannot be pushed: live must be long-poll, or not given")

@@ -101,9 +101,7 @@ class TouchState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def get_touch_state(name: str, *, settle: bool = False, timeout_ms: int | None = None) -> Request[TouchState]:
-    """Where the touches of a stream stand; with `settle` once everything that is in the stream was told, or the time is
-    over.
-    """
+    """Returns the cursor and the counters of touches; with `settle` after everything in the stream was processed."""
     query = f"?settle=flush&timeoutMs={_WAIT_MS if timeout_ms is None else timeout_ms}" if settle else ""
     wait_s = (_WAIT_MS if timeout_ms is None else timeout_ms) / 1000 if settle else 0.0
     return Request(method="GET", target=stream_path(name, "/touch/meta" + query), answer=TouchState, wait_s=wait_s)
@@ -112,7 +110,7 @@ def get_touch_state(name: str, *, settle: bool = False, timeout_ms: int | None =
 def activate_templates(
     name: str, templates: Iterable[TouchTemplate], *, inactivity_ttl_ms: int | None = None
 ) -> Request[Activated]:
-    """Lets changes of a stream be looked at for these templates, until no wait used one for `inactivity_ttl_ms`."""
+    """Activates templates, until no wait has used them for `inactivity_ttl_ms`."""
     given = {"templates": _templates(templates), "inactivityTtlMs": inactivity_ttl_ms}
     return Request(
         method="POST",
@@ -133,10 +131,10 @@ def wait_for_touch(
     timeout_ms: int | None = None,
     coarse: bool = False,
 ) -> Request[Touched]:
-    """Waits until one of the keys is touched behind a cursor, for 30 seconds unless told, two minutes at most.
+    """Waits until one of the keys is touched behind a cursor, for 30 seconds by default, at most two minutes.
 
-    `tables` are entities of which any change counts. `templates` are those that the keys are of: they are activated,
-    and without them a wait also hears of changes of other tables. With `coarse`, any change of the tables will do.
+    `tables` are entities of which every change counts. `templates` are those of the keys: they are activated, and
+    without them a wait also ends at changes of other tables. With `coarse` every change of the tables counts.
     """
     given = {
         "cursor": cursor,
