@@ -201,7 +201,7 @@ def _client_types() -> Iterator[tuple[str, list[str]]]:
     for name in topics_client.__all__:
         found = getattr(topics_client, name)
         if isinstance(found, EnumType):
-            yield name, [member.value for member in found]
+            yield name, [str(value) for value in found._value2member_map_]
         elif isinstance(found, type) and issubclass(found, msgspec.Struct):
             yield name, list(found.__struct_fields__)
 
