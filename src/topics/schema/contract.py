@@ -188,11 +188,14 @@ def _parse_all(raws: Sequence[Text]) -> list[Any]:
         for raw in raws:
             values.append(decode(raw))
     except (ValueError, RecursionError) as error:
-        index = len(values)
-        refusal = InvalidRequestError.from_decode("entry", error, bytes(raws[index]))
-        refusal.detail["index"] = index
-        raise refusal from None
+        raise _unreadable(len(values), error, raws[len(values)]) from None
     return values
+
+
+def _unreadable(index: int, error: Exception, raw: Text) -> InvalidRequestError:
+    refusal = InvalidRequestError.from_decode("entry", error, bytes(raw))
+    refusal.detail["index"] = index
+    return refusal
 
 
 def _all_bounded(keys: list[str | None]) -> list[str | None]:

@@ -17,7 +17,7 @@ reader can skip one odd entry, but not an error.
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -153,11 +153,15 @@ class Promoter:
     """The promotions of one stream. `boundaries` are the first entries of versions 1, 2 and so on; `ops` are those of
     the lenses from each version to the next, with defaults filled in."""
 
-    def __init__(self, boundaries: Sequence[int], ops: Sequence[Sequence[Op]]) -> None:
+    def __init__(
+        self, boundaries: Sequence[int], ops: Sequence[Sequence[Op]], costs: Sequence[int] | None = None
+    ) -> None:
+        """`costs` are at least the numbers of ops, where these are not known without parsing the lenses."""
         if boundaries and len(ops) != len(boundaries) - 1:
             raise ValueError("every version but the last one needs a lens")
         self._boundaries = list(boundaries)
         self._ops = ops
+        self._costs = list(map(len, ops)) if costs is None else costs
         self._lenses: dict[int, CompiledLens] = {}
         self._chains: dict[int, Chain] = {}
 
@@ -194,11 +198,11 @@ class Promoter:
         return lens
 
     def ops_to_compile(self, version: int) -> int:
-        """How many ops are compiled when the chain from `version` is needed."""
+        """How many ops, at most, are parsed and compiled when the chain from `version` is needed."""
         if version in self._chains:
             return 0
         missing = [number for number in range(version - 1, len(self._ops)) if number not in self._lenses]
-        return sum([len(self._ops[number]) for number in missing])
+        return sum([self._costs[number] for number in missing])
 
     def last_of(self, version: int) -> int:
         """The number of the last entry of a version that has a next one."""
@@ -231,6 +235,8 @@ def _left(value: Any, room: int) -> int:
 
 REGISTRY_API_VERSION = "durable.streams/schema-registry/v1"
 _FORMAT = 1
+_PARSED_BYTES = 500
+"""Bytes of a document that are parsed in the time in which an op is compiled."""
 
 
 class Version(msgspec.Struct, array_like=True, frozen=True):
@@ -269,8 +275,11 @@ class Registry(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def promoter(self) -> Promoter:
-        ops = [self.ops(version) for version in range(1, self.current_version)]
-        return Promoter([version.boundary for version in self.versions], ops)
+        lenses = [version.lens or b"" for version in self.versions[1:]]
+        schemas = [version.schema for version in self.versions[1:]]
+        sizes = [(len(lens) + len(schema)) // _PARSED_BYTES for lens, schema in zip(lenses, schemas, strict=True)]
+        costs = [lens.count(b'"op"') + size for lens, size in zip(lenses, sizes, strict=True)]
+        return Promoter([version.boundary for version in self.versions], _StoredOps(self), costs)
 
     @property
     def compiled_bytes(self) -> int:
@@ -294,6 +303,27 @@ class Registry(msgspec.Struct, frozen=True, dict=True):
     def ops(self, version: int) -> tuple[Op, ...]:
         """The ops of that lens, ready to be compiled."""
         return resolve_defaults(self.lens(version).ops, self.schema(version + 1))
+
+
+class _StoredOps(Sequence[Sequence[Op]]):
+    """The ops of the lenses of a registry. They are parsed when they are needed: thousands take tenths of a second."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def __len__(self) -> int:
+        return self._registry.current_version - 1
+
+    @overload
+    def __getitem__(self, number: int) -> Sequence[Op]: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Sequence[Op]]: ...
+
+    def __getitem__(self, number: int | slice) -> Sequence[Op] | Sequence[Sequence[Op]]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        return self._registry.ops(number + 1)
 
 
 class _Stored(msgspec.Struct, array_like=True, frozen=True):

@@ -513,7 +513,9 @@ class EntryValidator:
         try:
             self._judge().validate(value)
         except jsonschema_rs.ValidationError as error:
-            return [error]
+            # Its traceback has the caller's frame, which has the error: such a cycle keeps the error, with all that it
+            # copied, until a garbage collection, and a thousand of them take that 50 ms.
+            return [error.with_traceback(None)]
         raise AssertionError("an entry that is not valid has no error")
 
 

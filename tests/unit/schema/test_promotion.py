@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.schema.test_lenses import lens_of
 from topics.schema.documents import MAX_PROMOTED_BYTES, MAX_PROMOTION_STEPS
-from topics.schema.lenses import Op, compile_ops, growth, parse_lens, run
-from topics.schema.registry import Chain, CompiledLens, Promoter
+from topics.schema.lenses import Lens, Op, compile_ops, growth, parse_lens, run
+from topics.schema.registry import Chain, CompiledLens, Promoter, Registry, Version
 
 RENAME = {"op": "rename", "from": "/a", "to": "/b"}
 COPY = {"op": "copy", "from": "/a", "to": "/b"}
@@ -135,3 +135,23 @@ def test_lenses_are_compiled_once_for_all_versions_before_them(monkeypatch: pyte
     monkeypatch.setattr("topics.schema.registry.CompiledLens", None)
     assert promoter.promote(0, b'{"a":1}') == promoter.promote(24, b'{"a":1}') == b'{"b":1}'
     assert len(promoter._chains) <= 16
+
+
+def test_lenses_are_not_parsed_before_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema, lens = (
+        b'{"type":"object"}',
+        json.dumps(lens_of(RENAME, {"op": "rename", "from": "/b", "to": "/a"})).encode(),
+    )
+    registry = Registry((Version(schema, None, 0), *[Version(schema, lens, 1) for _ in range(30)]))
+    parsed: list[Any] = []
+
+    def parse(document: Any) -> Lens:
+        parsed.append(document)
+        return parse_lens(document)
+
+    monkeypatch.setattr("topics.schema.registry.parse_lens", parse)
+    promoter = registry.promoter
+    assert promoter.ops_to_compile(1) >= 60
+    assert not parsed
+    promoter.chain(21)
+    assert len(parsed) == 10
