@@ -58,7 +58,7 @@ from topics.routers.routers import RouterInfo, Routing
 from topics.streams.stream_state import StreamFeature
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy
-from topics.system.fair_scheduler import Task
+from topics.system.fair_scheduler import Task, in_slices
 from topics.transactions.transactions import Transactions
 
 # A topic's state as people see it.
@@ -415,9 +415,11 @@ class Engine(EngineView):
             self._workers.close()
         self._lock.release()
 
-    def run_task(self, task: Task, owner: Hashable) -> None:
-        """Runs long work on the loop in units, in turns with other owners (`system.fair_scheduler`)."""
-        self.core.fair_scheduler.run(task, owner)
+    def run_task(self, task: Task, owner: Hashable, short_units: bool = False) -> None:
+        """Runs long work on the loop in units, in turns with other owners (`system.fair_scheduler`). Short units are
+        joined to slices."""
+        scheduler = self.core.fair_scheduler
+        scheduler.run(in_slices(task, scheduler.monotonic) if short_units else task, owner)
 
     def run_job(self, job: Job) -> None:
         """Runs upkeep in the background, one job after the other."""

@@ -4,6 +4,7 @@ A *template* is a query with open arguments: an entity and up to three fields. F
 examined with the row's old and new values: it invalidates the keys of all queries whose results may have changed.
 """
 
+from collections.abc import Generator, Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -42,11 +43,13 @@ class Template(msgspec.Struct, frozen=True):
 
 
 class Touched(NamedTuple):
-    """The ids of keys. `coarse` are templates whose keys for this change could not be told."""
+    """The ids of keys. `coarse` are templates whose keys for this change are not told."""
 
     table: int
     fine: list[int]
     coarse: list[Template]
+    dropped: int
+    """Fine keys that were counted and not told, because they are more than were wanted."""
 
 
 def change_entity(change: Any) -> str | None:
@@ -55,32 +58,53 @@ def change_entity(change: Any) -> str | None:
     return entity if isinstance(entity, str) else None
 
 
-def touched_by(change: dict[str, Any], templates: list[Template], skip_before: bool) -> Touched:
-    """The keys that a change touches. `skip_before` goes on where a change does not say what its row was like
-    before."""
+_KEYS_AT_ONCE = 256
+"""Keys that are computed between two yields, two microseconds each."""
+_TEMPLATES_AT_ONCE = 64
+
+
+def touched_by(
+    change: dict[str, Any], templates: list[Template], skip_before: bool, most: int
+) -> Generator[None, None, Touched]:
+    """The keys that a change touches, if they are at most so many. `skip_before` goes on where a change does not say
+    what its row was like before. Keys are counted before they are computed, because a row may touch a million."""
+    table = key_id(table_key(change["type"]))
     operation = change["headers"].get("operation")
     after = _row(change.get("value")) if operation != "delete" else None
     before = _row(change.get("old_value")) if operation != "insert" else None
-    unknown = operation != "insert" and before is None
+    if operation != "insert" and before is None and not skip_before:
+        return Touched(table, [], templates, 0)
+    changed = _changed(before or {}, after or {})
+    found: list[tuple[Template, list[tuple[str, ...]], bool]] = []
+    count = 0
+    for number, template in enumerate(templates, 1):
+        was, now = _arguments(template, before), _arguments(template, after)
+        places = [arguments for arguments in dict.fromkeys((was, now)) if arguments is not None]
+        if places:
+            found.append((template, places, was != now))
+            count += len(places) * (1 + (was != now) + len(changed))
+        if count > most:
+            return Touched(table, [], templates, count)
+        if not number % _TEMPLATES_AT_ONCE:
+            yield
     fine: list[int] = []
-    coarse: list[Template] = []
-    for template in templates:
-        if unknown and not skip_before:
-            coarse.append(template)
-        else:
-            fine += _keys(template, before, after)
-    return Touched(key_id(table_key(change["type"])), fine, coarse)
+    told = 0
+    for template, places, moved in found:
+        for key in _keys(template, places, moved, changed):
+            fine.append(key_id(key))
+            if len(fine) - told >= _KEYS_AT_ONCE:
+                told = len(fine)
+                yield
+    return Touched(table, fine, [], 0)
 
 
-def _keys(template: Template, before: dict[str, Any] | None, after: dict[str, Any] | None) -> list[int]:
-    was, now = _arguments(template, before), _arguments(template, after)
-    places = [arguments for arguments in dict.fromkeys((was, now)) if arguments is not None]
-    keys = [watch_key(template.id, arguments) for arguments in places]
-    if was != now:
-        keys += [membership_key(template.id, arguments) for arguments in places]
-    for name in _changed(before or {}, after or {}):
-        keys += [projection_key(template.id, name, arguments) for arguments in places]
-    return list(map(key_id, keys))
+def _keys(template: Template, places: list[tuple[str, ...]], moved: bool, changed: list[str]) -> Iterator[str]:
+    for arguments in places:
+        yield watch_key(template.id, arguments)
+        if moved:
+            yield membership_key(template.id, arguments)
+        for name in changed:
+            yield projection_key(template.id, name, arguments)
 
 
 def _row(value: Any) -> dict[str, Any] | None:

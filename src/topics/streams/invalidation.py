@@ -6,6 +6,7 @@ survives a restart: the epoch is then another, and a client with an old cursor i
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from topics.engine.engine import Engine
@@ -23,6 +24,7 @@ from topics.schema.profiles.state_protocol import StateProtocol, Touch, TouchTem
 from topics.streams.append import Later
 from topics.streams.read import ReadSpec, StreamSlice
 from topics.streams.stream_state import Position, contract_of
+from topics.system.fair_scheduler import Task
 from topics_protocol.touch_keys import key_id, table_key
 
 # Active templates: fine keys are computed for these only.
@@ -141,7 +143,7 @@ class Waiter:
 
 
 class Journal:
-    def __init__(self, epoch: str, keys_max: int) -> None:
+    def __init__(self, epoch: str, keys_max: Callable[[], int]) -> None:
         self.epoch = epoch
         self.last = Generation()
         self._keys_max = keys_max
@@ -183,7 +185,7 @@ class Journal:
             self._begun_ms = now_ms
         if not self._all:
             self._pending.update(keys)
-            if len(self._pending) > self._keys_max:
+            if len(self._pending) > self._keys_max():
                 self.touch_all(now_ms)
         self._last_entry = max(self._last_entry, entry)
 
@@ -205,10 +207,12 @@ class Journal:
             woken = {waiter for waiters in self._waiting.values() for waiter in waiters}
         else:
             woken = set()
-            for key in self._pending:
-                self._touched.pop(key, None)
-                self._touched[key] = number
-                woken |= self._waiting.get(key, frozenset())
+            # By the library, because there may be a hundred thousand.
+            for key in self._touched.keys() & self._pending:
+                del self._touched[key]
+            self._touched.update(dict.fromkeys(self._pending, number))
+            for key in self._waiting.keys() & self._pending:
+                woken |= self._waiting[key]
             self._forget()
         self._pending, self._all = set(), False
         for waiter in woken:
@@ -216,8 +220,8 @@ class Journal:
         return list(woken)
 
     def _forget(self) -> None:
-        while len(self._touched) > self._keys_max:
-            key = next(iter(self._touched))
+        # Taken one by one from the front, each would be looked for behind the places of all that were taken before.
+        for key in list(islice(self._touched, max(len(self._touched) - self._keys_max(), 0))):
             self._floor = max(self._floor, self._touched.pop(key))
 
     # Waiting
@@ -297,13 +301,15 @@ class FineKeyBudget:
             per_batch = min(per_batch, settings.lag_reserved_fine_touch_budget_per_batch)
         self._left = min(per_batch, int(self._tokens))
 
-    def spend(self, keys: int) -> bool:
-        """Whether so many keys may be told."""
-        if keys > self._left:
-            return False
+    @property
+    def left(self) -> int:
+        """How many keys of this batch may still be told."""
+        return self._left
+
+    def spend(self, keys: int) -> None:
+        """So many keys are told."""
         self._left -= keys
         self._tokens -= keys
-        return True
 
 
 _BATCH = 256
@@ -325,6 +331,10 @@ class Surroundings(NamedTuple):
     """The current touch settings of a stream; None if off."""
     wall_ms: Callable[[], int]
     steady_ms: Callable[[], int]
+    run: Callable[[Task, Topic], None]
+    """Runs long work in turns with others."""
+    keys_max: Callable[[], int]
+    """How many keys a journal may keep, by what all of them together may."""
 
 
 class Outcome(NamedTuple):
@@ -350,7 +360,7 @@ class StreamInvalidation:
     def __init__(self, topic: Topic, settings: Touch, epoch: str, around: Surroundings) -> None:
         self.topic = topic
         self.settings = settings
-        self.journal = Journal(epoch, settings.memory.pending_max_keys)
+        self.journal = Journal(epoch, lambda: min(settings.memory.pending_max_keys, around.keys_max()))
         self.templates = ActiveTemplates(settings.templates)
         self.budget = FineKeyBudget(settings, around.steady_ms())
         self.counters = Counters()
@@ -359,6 +369,9 @@ class StreamInvalidation:
         """The last examined entry of the stream."""
         self._around = around
         self._reading = False
+        """Whether entries are being read or examined."""
+        self._examined: set[int] = set()
+        """Keys that the entries being examined touch."""
         self._flush_due: Callable[[], None] | None = None
         self._catch_up_waiters: list[Callable[[], None]] = []
         self._unwatch = around.watch(topic, self._changed)
@@ -445,6 +458,9 @@ class StreamInvalidation:
         if len(self.templates) > active and self.journal.has_pending:
             # Changes that are about to be notified were not checked for it.
             self.journal.touch((template.key,), self.position - 1, self._around.wall_ms())
+        if len(self.templates) > active and self._reading:
+            # The same for some of those that are being examined.
+            self._examined.add(template.key)
         return refusal
 
     def _interest(self, request: WaitRequest, now: int) -> tuple[str, frozenset[int]]:
@@ -501,53 +517,59 @@ class StreamInvalidation:
             self._got(error)
 
     def _got(self, outcome: StreamSlice | TopicsError) -> None:
-        self._reading = False
         if self.over:
             return
-        before = self.position
         if isinstance(outcome, TopicsError):
+            self._reading = False
             self.position = self.topic.head
             self._touch_all()
             return
-        self.position = outcome.position.counter
         if outcome.tombstone is not None:
             self._touch_all()
-        entries = decode(outcome.body)
-        self._look_at(entries, before)
-        if self.position < self.topic.head:
+        self._around.run(self._examine(decode(outcome.body), outcome.position.counter), self.topic)
+
+    def _examine(self, entries: list[Any], position: int) -> Task:
+        """Finds the keys that entries touch, in turns with others. They are told together, and the position moves."""
+        counters = self.counters
+        counters.batches += 1
+        counters.entries += position - self.position
+        self.budget.begin(max(self.topic.head - position, 0), self._around.steady_ms())
+        self._examined = set()
+        for change in entries:
+            yield from self._examine_one(change)
+            if self.over:
+                return
+        self._reading = False
+        self.position = position
+        keys, self._examined = self._examined, set()
+        if keys:
+            self._touch(keys, position - 1)
+        else:
+            counters.batches_without += 1
+        if position < self.topic.head:
             self._around.later(0.0, self._look)
         else:
             self._notify_caught_up()
 
-    def _look_at(self, entries: list[Any], before: int) -> None:
-        counters = self.counters
-        counters.batches += 1
-        counters.entries += self.position - before
-        self.budget.begin(self.lag, self._around.steady_ms())
+    def _examine_one(self, change: Any) -> Task:
+        entity = change_entity(change)
+        if entity is None:
+            return
+        counters, keys = self.counters, self._examined
         skip = self.settings.on_missing_before == "skipBefore"
-        keys: set[int] = set()
-        for change in entries:
-            entity = change_entity(change)
-            if entity is None:
-                continue
-            keys.add(ANYTHING)
-            touched = touched_by(change, self.templates.by_entity.get(entity, []), skip)
-            keys.add(touched.table)
-            counters.tables += 1
-            coarse = touched.coarse
-            if self.budget.spend(len(touched.fine)):
-                keys.update(touched.fine)
-                counters.fine += len(touched.fine)
-            else:
-                counters.dropped += len(touched.fine)
-                coarse = self.templates.by_entity[entity]
-            if coarse:
-                keys.update(template.key for template in coarse)
-                keys.add(ANY_FINE)
-        if keys:
-            self._touch(keys, self.position - 1)
-        else:
-            counters.batches_without += 1
+        # A copy, because templates come and go meanwhile.
+        templates = list(self.templates.by_entity.get(entity, ()))
+        touched = yield from touched_by(change, templates, skip, self.budget.left)
+        keys.update((ANYTHING, touched.table))
+        keys.update(touched.fine)
+        counters.tables += 1
+        counters.fine += len(touched.fine)
+        counters.dropped += touched.dropped
+        self.budget.spend(len(touched.fine))
+        if touched.coarse:
+            keys.update([template.key for template in touched.coarse])
+            keys.add(ANY_FINE)
+        yield None
 
     def _touch(self, keys: Any, entry: int) -> None:
         self.journal.touch(keys, entry, self._around.wall_ms())
@@ -596,14 +618,21 @@ def _nothing() -> None:
 # Invalidation of all streams with requests.
 
 _SWEEP_S = 60.0
+_KEYS_MAX = 1_000_000
+"""Keys in all journals together, about 100 bytes each."""
+_KEYS_MIN = 64
 
 
 class InvalidationService:
     def __init__(self, engine: Engine, read: Read, watch: Watch, later: Later) -> None:
         self._engine = engine
         self._later = later
-        self._around = Surroundings(read, watch, later, touch_settings, engine.wall, engine.steady)
         self._streams: dict[Topic, StreamInvalidation] = {}
+        self._around = Surroundings(
+            read, watch, later, touch_settings, engine.wall, engine.steady,
+            lambda task, topic: engine.run_task(task, topic, short_units=True),
+            lambda: max(_KEYS_MAX // max(len(self._streams), 1), _KEYS_MIN),
+        )  # fmt: skip
         self._sweeping: Callable[[], None] | None = None
         engine.topic_removed.subscribe(self._topic_deleted)
 

@@ -21,6 +21,7 @@ goes to the queue.
 | large bodies and responses (`api.chunked_response`) | a slice of units (`in_slices`) | the connection |
 | large schemas (`schema.validation`) and search results | a slice of units (`in_slices`) | the connection |
 | metrics scrapes (`api.metrics`) | a slice of units (`in_slices`) | all scrapes together |
+| changes under touch templates (`streams.invalidation`) | a slice of units (`in_slices`) | the stream |
 | validation of large batches (`streams.chunked_validation`) | a portion of the records | the topic |
 | counts of the largest streams (`api.v1.server_details`) | 500 streams | all counts together |
 
@@ -62,10 +63,10 @@ Task = Generator[Pause | None, None, None]
 class FairScheduler:
     """Runs tasks in turns. `defer` calls a function in the next turn of the loop; without a loop, at once."""
 
-    __slots__ = ("_again", "_defer", "_monotonic", "_queue", "_running", "_tasks")
+    __slots__ = ("_again", "_defer", "_queue", "_running", "_tasks", "monotonic")
 
     def __init__(self, monotonic: Callable[[], float], defer: Callable[[Callable[[], None]], object]) -> None:
-        self._monotonic = monotonic
+        self.monotonic = monotonic
         self._defer = defer
         # Owners with a task that can go on, and all tasks of every owner.
         self._queue: deque[Hashable] = deque()
@@ -106,7 +107,7 @@ class FairScheduler:
             self._running = False
 
     def _serve(self) -> None:
-        queue, end = self._queue, self._monotonic() + TURN_S
+        queue, end = self._queue, self.monotonic() + TURN_S
         # An owner stays in the queue while it is served, so that one that comes meanwhile does not defer another turn.
         for _ in range(len(queue)):
             owner = queue[0]
@@ -114,7 +115,7 @@ class FairScheduler:
             queue.popleft()
             if ready:
                 queue.append(owner)
-            if self._monotonic() >= end:
+            if self.monotonic() >= end:
                 break
 
     def _advance(self, owner: Hashable) -> bool:

@@ -2,6 +2,8 @@ from typing import Any
 
 import pytest
 
+from topics.schema import invalidation_keys
+from topics.schema.invalidation_keys import Template, Touched, touched_by
 from topics_protocol.touch_keys import (
     Encoding,
     encode_argument,
@@ -69,3 +71,41 @@ def test_the_id_of_a_key() -> None:
 )
 def test_arguments(value: Any, encoding: Encoding, argument: str | None) -> None:
     assert encode_argument(value, encoding) == argument
+
+
+def touched(change: dict[str, Any], templates: list[Template], most: int) -> tuple[int, Touched]:
+    """How many units the keys of a change take, and the keys."""
+    units, work = 0, touched_by(change, templates, False, most)
+    while True:
+        try:
+            next(work)
+            units += 1
+        except StopIteration as end:
+            return units, end.value
+
+
+def changed_row(fields: int) -> dict[str, Any]:
+    row = {f"f{number}": str(number) for number in range(fields)}
+    before = {name: value + " before" for name, value in row.items()}
+    return {"type": "posts", "value": row, "old_value": before, "headers": {"operation": "update"}}
+
+
+def test_keys_beyond_the_budget_are_counted_and_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    templates = [Template.of("posts", {f"f{number}": "string"}) for number in range(100)]
+    for name in ("watch_key", "membership_key", "projection_key"):
+        monkeypatch.setattr(invalidation_keys, name, None)
+    _, found = touched(changed_row(100), templates, 2_000)
+    assert (found.fine, found.coarse) == ([], templates) and found.dropped > 2_000
+
+
+def test_the_keys_of_a_row_are_computed_in_units() -> None:
+    templates = [Template.of("posts", {f"f{number}": "string"}) for number in range(200)]
+    units, found = touched(changed_row(200), templates, 10**9)
+    assert len(found.fine) == 200 * 2 * (2 + 200)
+    assert units >= len(found.fine) // 1_000
+
+
+def test_templates_that_find_no_row_are_looked_through_in_units() -> None:
+    templates = [Template.of("posts", {f"g{number}": "string"}) for number in range(10_000)]
+    units, found = touched(changed_row(3), templates, 2_000)
+    assert not found.fine and not found.coarse and units >= 100

@@ -302,7 +302,7 @@ def test_a_generation_costs_what_it_touches_and_not_who_waits() -> None:
             Counted.looked += 1
             return super().get(key, default)
 
-    journal = Journal("e", 1000)
+    journal = Journal("e", lambda: 1000)
     for key in range(5000):
         journal.join(Waiter(frozenset((key,)), lambda: None))
     journal._waiting = Counted(journal._waiting)
@@ -311,8 +311,39 @@ def test_a_generation_costs_what_it_touches_and_not_who_waits() -> None:
     assert Counted.looked <= 5
 
 
+def test_a_template_that_is_activated_while_changes_are_examined_is_touched(
+    streams: Streams, timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch = touched_stream(streams)
+    tasks: list[Any] = []
+    monkeypatch.setattr(streams.engine, "run_task", lambda task, topic, short_units: tasks.append(task))
+    for number in range(3):
+        change(streams, "insert", None, {"a": str(number)})
+    assert len(tasks) == 1 and not touch.is_caught_up
+    next(tasks[0])
+    template = activate(touch, "a")
+    assert not touch.is_caught_up, "the rest has to be examined"
+    while next(tasks[0], tasks) is not tasks:
+        pass
+    waiting = Waiting(touch, watch_key(template, ["0"]), templateIdsUsed=[template])
+    timers.advance(FLUSH)
+    assert waiting.touched, "an entry before the template was active may have had its keys"
+
+
+def test_a_journal_keeps_its_part_of_the_keys_of_all(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topics.streams.invalidation._KEYS_MAX", 1000)
+    one = touched_stream(streams, "one", memory={"pendingMaxKeys": 10**6})
+    one.journal.touch(range(900), 0, 0)
+    one.journal.flush(0)
+    assert one.journal.size == 900
+    touched_stream(streams, "other")
+    one.journal.touch((1000,), 1, 0)
+    one.journal.flush(0)
+    assert one.journal.size == 500
+
+
 def test_what_a_journal_forgets_counts_as_touched() -> None:
-    journal = Journal("e", 3)
+    journal = Journal("e", lambda: 3)
     for key in range(5):
         journal.touch([key], key, 0)
         journal.flush(0)
