@@ -14,8 +14,11 @@ The rules callers rely on, and every implementation is held to by the same check
 
 import contextlib
 import errno
+import re
 from collections.abc import Iterator, Sequence
 from typing import Protocol
+
+from xxhash import xxh3_64_hexdigest
 
 from topics.model.errors import DiskFullError, RetryLaterError, SystemBusyError
 
@@ -240,6 +243,53 @@ def read_whole(fs: FileSystem, path: str) -> bytes | None:
         return file.read_at(0, file.size())
     finally:
         file.close()
+
+
+# Checksums of small files. A file without one was written by an earlier release and is read as it is.
+#
+#     text    TEXT, line feed, "xxh3 " and the XXH3-64 of TEXT as 16 hexadecimal digits, line feed
+#     JSON    "checksum" is the last member of the object: the XXH3-64 of every byte before its comma
+
+_TEXT_MARK = "xxh3 "
+_JSON_CHECKSUM = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\s*$')
+
+
+class WrongChecksumError(ValueError):
+    """A small file is not what was written."""
+
+
+def write_checked(fs: FileSystem, path: str, text: str, folder: str) -> None:
+    """`write_small` with a checksum."""
+    write_small(fs, path, f"{text}\n{_TEXT_MARK}{xxh3_64_hexdigest(text.encode())}\n", folder)
+
+
+def read_checked(fs: FileSystem, path: str) -> str:
+    """The text of a file that `write_checked` wrote; empty where there is none. Raises WrongChecksumError."""
+    return checked_text(read_small(fs, path), path)
+
+
+def checked_text(found: str, path: str) -> str:
+    """The text before a checksum that is right. Raises WrongChecksumError."""
+    text, _, mark = found.removesuffix("\n").rpartition("\n")
+    if found.endswith("\n") and mark == _TEXT_MARK + xxh3_64_hexdigest(text.encode()):
+        return text
+    if _TEXT_MARK in found or ("\n" in found.rstrip("\n") and found.endswith("\n")):
+        raise WrongChecksumError(f"{path} has a wrong checksum")
+    return found
+
+
+def add_checksum(data: bytes) -> bytes:
+    """A JSON object with its checksum as the last member."""
+    body = data.rstrip().removesuffix(b"}")
+    return b'%b,"checksum":"%b"}' % (body, xxh3_64_hexdigest(body).encode())
+
+
+def check_json(data: bytes) -> bytes:
+    """The same bytes. Raises WrongChecksumError where a JSON object has a checksum that is not its own."""
+    found = _JSON_CHECKSUM.search(data)
+    if found is not None and xxh3_64_hexdigest(data[: found.start()]).encode() != found[1]:
+        raise WrongChecksumError("it has a wrong checksum")
+    return data
 
 
 # Failures of the system that pass, and that say nothing about what is on the disk.

@@ -63,6 +63,7 @@ from topics.search.query.predicates import Predicate, bind_search, fields_of
 MAGIC: Final = b"TPCMP001"
 END: Final = b"TPCMPEND"
 _TAIL = Struct("<QQ8s")
+TAIL_BYTES: Final = _TAIL.size
 _ALIGNED: Final = 64
 _KINDS: Final = frozenset(("<i8", "<f8", "|i1", "|u1", "<u2", "<u4", "<u8", "|b1"))
 
@@ -87,6 +88,11 @@ class Section(msgspec.Struct, array_like=True, frozen=True):
 class _Directory(msgspec.Struct, array_like=True, frozen=True):
     head: msgspec.Raw
     sections: list[Section]
+
+
+def seal_of(tail: bytes) -> int:
+    """The seal of a file by its last `TAIL_BYTES`."""
+    return int(_TAIL.unpack(tail)[1])
 
 
 class _Found(msgspec.Struct, array_like=True, frozen=True):
@@ -165,6 +171,8 @@ class SectionFile:
         except ValueError as error:
             raise IndexFileDamagedError(f"its directory cannot be read: {error}") from error
         self._view = view
+        self.seal: int = checksum
+        """The checksum of the directory, and so of every section: no two files have the same."""
         self.head = bytes(found.head)
         self._sections = {section.name: section for section in found.sections}
         self._arrays: dict[str, NDArray[Any]] = {}

@@ -22,18 +22,22 @@ sent out of its mapping, and one that comes from there is fetched a piece at a t
 """
 
 import contextlib
+import logging
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 from xxhash import xxh3_64
 
-from topics.log.fs import File, FileSystem, map_file, naming, read_whole, replace_file
+from topics.log.fs import File, FileSystem, add_checksum, check_json, map_file, naming, read_whole, replace_file
 from topics.log.layout import Layout, is_object_store
 from topics.log.object_store.tiered_fs import open_ranged
 from topics.model.errors import Finding
 from topics.model.seq_ranges import Ranges, difference, union
-from topics.search.file_index.file_format import IndexFileDamagedError, IndexPlan
+from topics.search.file_index.file_format import TAIL_BYTES, IndexFileDamagedError, IndexPlan, seal_of
 from topics.search.file_index.reader import IndexFile
+
+_log = logging.getLogger(__name__)
 
 PIECE_BYTES = 8 << 20
 
@@ -148,6 +152,7 @@ def _sync(fs: FileSystem, path: str) -> None:
 
 _MANIFEST = "manifest.json"
 _ENDING = ".companion"
+_NAME = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{8})-.*\.companion")
 _BEING_COPIED = ".tmp"
 _FORMAT = 1
 
@@ -175,6 +180,8 @@ class IndexFileEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is in the cold tier."""
     digest: int | None = None
     """XXH3-64 of all its bytes, if it is."""
+    seal: int | None = None
+    """The checksum of its directory, which binds the entry to its bytes; None in entries of earlier releases."""
 
 
 class Retired(msgspec.Struct, frozen=True):
@@ -244,19 +251,25 @@ class IndexStore:
 
     def load(self, topic_id: int) -> IndexManifest | None:
         """The manifest that counts; None where there is none that can be read."""
-        data = read_whole(self._fs, self.path(topic_id, _MANIFEST))
+        path = self.path(topic_id, _MANIFEST)
+        data = read_whole(self._fs, path)
         if data is None:
             return None
         try:
-            manifest = _decode(data)
-        except ValueError:
+            manifest = _decode(check_json(data))
+            if manifest.topic_id != topic_id:
+                raise ValueError(f"it is the manifest of topic {manifest.topic_id}")
+            if manifest.format != _FORMAT:
+                raise ValueError(f"it has format {manifest.format}")
+        except ValueError as error:
+            _log.error("index manifest cannot be read", extra={"path": path, "error": str(error)})
             return None
-        return manifest if manifest.format == _FORMAT and manifest.topic_id == topic_id else None
+        return manifest
 
     def save(self, manifest: IndexManifest) -> None:
         """Makes a manifest the one that counts. The files it names must be on disk."""
         self._fs.make_dirs(self.folder(manifest.topic_id))
-        replace_file(self._fs, self.path(manifest.topic_id, _MANIFEST), _encode(manifest))
+        replace_file(self._fs, self.path(manifest.topic_id, _MANIFEST), add_checksum(_encode(manifest)))
 
     def write(self, topic_id: int, name: str) -> "IndexFileSink":
         """A file to be, whose bytes are put one behind the other."""
@@ -365,12 +378,19 @@ class IndexFileSink:
         self._file = fs.open(self._path, create=True)
         self._file.truncate(0)
         self.size = 0
+        self._tail = b""
 
     def put(self, data: bytes | memoryview) -> None:
         if len(data):
             with naming(self._path):
                 self._file.write_at(self.size, data)
             self.size += len(data)
+            self._tail = bytes(data[-TAIL_BYTES:])
+
+    @property
+    def seal(self) -> int:
+        """The seal of the file, once all of it was put: its tail is put as one piece."""
+        return seal_of(self._tail)
 
     def finish(self) -> None:
         """Makes the file survive a crash."""
@@ -385,9 +405,23 @@ def index_file_name(first: int, last: int, generation: str, run: str, attempt: s
     return f"{first:020d}-{last:020d}-{generation[:8]}-{run}-{attempt}{_ENDING}"
 
 
+def parse_index_file_name(name: str) -> tuple[int, int, str] | None:
+    """The first and last seq in the name of an index file, and the beginning of its generation."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else (int(found[1]), int(found[2]), found[3])
+
+
 def _is_of(name: str, run: str | None) -> bool:
     """Whether a task of a run writes a file, or has fetched it for a while."""
     return run is not None and f"{run}-" in name
+
+
+def check_named(index_file: IndexFile, epoch: int, file: IndexFileEntry) -> None:
+    """Raises IndexFileDamagedError for a file that is not the one an entry of a manifest names."""
+    head = index_file.head
+    found = (head.epoch, head.first, head.last, head.rows)
+    if found != (epoch, file.first, file.last, file.rows) or file.seal not in (None, index_file.seal):
+        raise IndexFileDamagedError("it is not the companion that the manifest names")
 
 
 def left_uncovered(first: int, last: int, covered: Ranges) -> Ranges:
@@ -435,11 +469,9 @@ def _problem(fs: FileSystem, store: IndexStore, manifest: IndexManifest, file: I
             return None if digest_of(fs, path) == file.digest else "it is not what was put there"
         index_file = IndexFile(store.map(manifest.topic_id, file.name, file.cold))
         index_file.check()
+        check_named(index_file, manifest.epoch, file)
     except FileNotFoundError:
         return "it is missing"
     except (OSError, IndexFileDamagedError) as error:
         return str(error)
-    head = index_file.head
-    if (head.epoch, head.first, head.last, head.rows) != (manifest.epoch, file.first, file.last, file.rows):
-        return "it is not the companion that the manifest names"
     return None

@@ -262,6 +262,7 @@ class IndexFile:
     def __init__(self, data: memoryview | bytes | MappedFile) -> None:
         """Raises CompanionDamagedError."""
         self.file = SectionFile(data)
+        self.seal = self.file.seal
         self.size = len(data.view if isinstance(data, MappedFile) else data)
         try:
             self.head = _decode_head(self.file.head)

@@ -241,6 +241,8 @@ class IndexedRange(NamedTuple):
     topic_id: int = 0
     remote: Remote | None = None
     """Where it is fetched from, to that path; None where it is there already."""
+    seal: int | None = None
+    """The checksum of its directory, where the manifest has it."""
 
 
 class _Known(NamedTuple):
@@ -469,7 +471,7 @@ class IndexFiles:
                 if part[0] > part[1] or not self._can_be_asked(path, file):
                     continue
                 left, remote = difference([part], covered), self._remote(topic.id, file)
-                found += [IndexedRange(begin, end, path, topic.id, remote) for begin, end in left]
+                found += [IndexedRange(begin, end, path, topic.id, remote, file.seal) for begin, end in left]
                 covered = union(covered, left)
         return found
 

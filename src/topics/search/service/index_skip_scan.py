@@ -83,7 +83,7 @@ class IndexSkipScan:
     def _seek(self, part: IndexedRange, limit: int) -> Steps[Result]:
         """Asks an index file for the seqs of the first matches. Raises SearchUnavailableError."""
         index = NO_INDEX if self._text is None else self._index()
-        mapped, key, text = Mapped(part.path, part.first, part.last), self._key, self._text or ""
+        mapped, key, text = Mapped(part.path, part.first, part.last, part.seal), self._key, self._text or ""
         self._index_files.begin(part)
         try:
             result: Result = yield Until(

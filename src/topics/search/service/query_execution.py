@@ -521,7 +521,7 @@ def _around(memory_range: SeqSpan, parts: list[IndexedRange]) -> SeqSpan:
 
 
 def _mapped(parts: list[IndexedRange]) -> tuple[Mapped, ...]:
-    return tuple([Mapped(one.path, one.first, one.last) for one in parts])
+    return tuple([Mapped(one.path, one.first, one.last, one.seal) for one in parts])
 
 
 def _requested_span(query: Query, everything: SeqSpan) -> tuple[SeqSpan, bool]:

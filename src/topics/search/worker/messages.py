@@ -168,6 +168,8 @@ class Mapped(msgspec.Struct, array_like=True, frozen=True):
     path: str
     first: int
     last: int
+    seal: int | None = None
+    """The checksum of its directory; a file with another one is not asked. None where the manifest has none."""
 
 
 class AskMessage(_Head, frozen=True):

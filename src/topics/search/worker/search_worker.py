@@ -21,6 +21,7 @@ import numpy as np
 from topics.model.seq_ranges import SeqRange
 from topics.schema.registry import Registry, decode_registry
 from topics.search.file_index.file_format import IndexFileDamagedError, MappedFile, plan_of
+from topics.search.file_index.manifest import parse_index_file_name
 from topics.search.file_index.query_part import IndexFilePart, ResultCache
 from topics.search.file_index.reader import IndexFile, Rows
 from topics.search.memory_index.column_store import Decoder, read_value
@@ -332,6 +333,7 @@ class OpenIndexFiles:
             except (OSError, ValueError) as error:
                 # An empty file cannot be mapped, which is a ValueError like any damage.
                 raise UnreadableError(str(error)) from error
+            _check_name(path, known)
             self._open[path] = known
             if len(self._open) > self._open_max:
                 self._open.popitem(last=False)
@@ -340,6 +342,14 @@ class OpenIndexFiles:
 
     def close(self, path: str) -> None:
         self._open.pop(path, None)
+
+
+def _check_name(path: str, index_file: IndexFile) -> None:
+    """Raises UnreadableError for a file with the range or the plan of another name. A manifest of an earlier release
+    proves no more than that (`Mapped.seal`)."""
+    named, head = parse_index_file_name(path.rpartition("/")[2]), index_file.head
+    if named is not None and named != (head.first, head.last, head.generation[:8]):
+        raise UnreadableError(f"{path}: it is not the companion that its name says")
 
 
 # Filters over records of topics that nothing describes: as much of each is taken apart as the filter looks at.
@@ -512,7 +522,7 @@ class Worker:
             if asked.enough or (number and self._now() >= end):
                 return number, ""
             try:
-                with self._opened(one.path) as index_file:
+                with self._opened(one) as index_file:
                     asked.take_index_file(index_file, one.first, one.last, removed)
             except UnreadableError as error:
                 return number, _reason(error)
@@ -521,17 +531,20 @@ class Worker:
     def _seek(self, head: Seek) -> Result:
         """Raises UnreadableError."""
         held = None if head.index == NO_INDEX else self._index(head.index)
-        with self._opened(head.mapped.path) as index_file:
+        with self._opened(head.mapped) as index_file:
             return seek(index_file, held, head, Budget(self._now, _SEEK_S, _NO_LIMIT))
 
     @contextmanager
-    def _opened(self, path: str) -> Iterator[IndexFile]:
-        """An index file; what turns out to be damaged is closed, and not readable."""
+    def _opened(self, one: Mapped) -> Iterator[IndexFile]:
+        """An index file; what turns out to be damaged, or another file, is closed, and not readable."""
         try:
-            yield self._library.open(path)
+            index_file = self._library.open(one.path)
+            if one.seal is not None and index_file.seal != one.seal:
+                raise IndexFileDamagedError("it is not the companion that the manifest names")
+            yield index_file
         except IndexFileDamagedError as error:
-            self._library.close(path)
-            raise UnreadableError(f"{path}: {error}") from error
+            self._library.close(one.path)
+            raise UnreadableError(f"{one.path}: {error}") from error
 
     def _index(self, index: int) -> HeldIndex:
         held = self._held.get(index)

@@ -9,7 +9,14 @@ from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.log.object_store.store import StoreUnavailable
 from topics.search.file_index.file_format import Write
-from topics.search.file_index.manifest import CopyDamagedError, IndexFileEntry, IndexStore, index_file_name
+from topics.search.file_index.manifest import (
+    CopyDamagedError,
+    IndexFileEntry,
+    IndexFileSink,
+    IndexStore,
+    check_named,
+    index_file_name,
+)
 from topics.search.file_index.merge import freeze, merge, unasked_index
 from topics.search.file_index.reader import IndexFile, IndexFileHead
 from topics.search.query.scan import EntryReader
@@ -112,11 +119,11 @@ class IndexBuilder:
         made = IndexMade(ref.topic_id, ref.epoch, ref.topic, runs[0].generation)
         for run in runs:
             name = index_file_name(run.first, run.last, run.generation, self._run, _new_attempt())
-            head, size = _write(
+            head, sink = _write(
                 self._store, ref.topic_id, name,
                 lambda put, run=run: freeze(run.index, run.registry, ref.epoch, run.first, run.last, put),  # type: ignore[misc]
             )  # fmt: skip
-            file = _file(name, head, size, run.segments, run.last_ts, self._now_ms)
+            file = _file(name, head, sink, run.segments, run.last_ts, self._now_ms)
             self._written.append((ref.topic_id, file))
             made.files.append(file)
             made.rows += head.rows
@@ -134,12 +141,13 @@ def merge_files(store: IndexStore, run: str, now_ms: int, work: Merge) -> IndexM
         sources = [IndexFile(store.map_near(work.topic_id, file, f"{run}-{attempt}")) for file in files]
     except StoreUnavailable as error:
         return _cold_failure(work.topic_id, work.epoch, work.topic, files[0].generation, error)
-    for source in sources:
-        # Damaged data must not be rewritten under a valid checksum.
+    for source, file in zip(sources, files, strict=True):
+        # Damaged or foreign data must not be rewritten under a valid checksum.
         source.check()
-    head, size = _write(store, work.topic_id, name, lambda put: merge(sources, put))
+        check_named(source, work.epoch, file)
+    head, sink = _write(store, work.topic_id, name, lambda put: merge(sources, put))
     segments = sum(file.segments for file in files)
-    made = _file(name, head, size, segments, files[-1].last_ts, now_ms)
+    made = _file(name, head, sink, segments, files[-1].last_ts, now_ms)
     replaced = [file.name for file in files]
     return IndexMade(
         work.topic_id, work.epoch, work.topic, head.generation, [made], replaced, head.rows, is_merged=True
@@ -149,6 +157,7 @@ def merge_files(store: IndexStore, run: str, now_ms: int, work: Merge) -> IndexM
 def move_file(store: IndexStore, run: str, work: Move) -> IndexMade:
     """Copies an index file into the cold tier."""
     name = work.file.name
+    check_named(IndexFile(store.map(work.topic_id, name)), work.epoch, work.file)
     try:
         moved = Moved(name, store.relocate(work.topic_id, name, f"{run}-{_new_attempt()}"))
     except FileNotFoundError:
@@ -195,8 +204,8 @@ def _new_attempt() -> str:
 
 def _write(
     store: IndexStore, topic_id: int, name: str, fill: Callable[[Write], IndexFileHead]
-) -> tuple[IndexFileHead, int]:
-    """Writes a file with the bytes that `fill` puts; its head and size. A failed file is removed."""
+) -> tuple[IndexFileHead, IndexFileSink]:
+    """Writes a file with the bytes that `fill` puts; its head and the sink of it. A failed file is removed."""
     sink = store.write(topic_id, name)
     try:
         head = fill(sink.put)
@@ -206,11 +215,13 @@ def _write(
         raise
     finally:
         sink.close()
-    return head, sink.size
+    return head, sink
 
 
-def _file(name: str, head: IndexFileHead, size: int, segments: int, last_ts: int, now_ms: int) -> IndexFileEntry:
+def _file(
+    name: str, head: IndexFileHead, sink: IndexFileSink, segments: int, last_ts: int, now_ms: int
+) -> IndexFileEntry:
     return IndexFileEntry(
-        name=name, generation=head.generation, first=head.first, last=head.last, rows=head.rows, bytes=size,
-        level=head.level, segments=segments, last_ts=last_ts, made_ms=now_ms,
+        name=name, generation=head.generation, first=head.first, last=head.last, rows=head.rows, bytes=sink.size,
+        level=head.level, segments=segments, last_ts=last_ts, made_ms=now_ms, seal=sink.seal,
     )  # fmt: skip

@@ -1,0 +1,208 @@
+"""Swapped files: a file in the place of another one of its kind is refused or reported, and never served.
+
+Each test swaps every pair of files of one kind, as a restore by hand or a broken file system might.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import msgspec
+import pytest
+
+from tests.crash.test_index_build_crash_sweeps import LAYOUT as INDEXED
+from tests.crash.test_index_build_crash_sweeps import World as IndexedWorld
+from tests.crash.test_index_build_crash_sweeps import run_all
+from tests.crash.test_unreadable_sectors import read_around
+from tests.crash.wreckage import BOOT, FSYNC, LAYOUT, OPTIONS, Builder, build, content, files, settled, show
+from tests.property.totals import all_topics
+from topics.engine.engine import Engine
+from topics.engine.read import ReadRequest
+from topics.log.fs import add_checksum
+from topics.model.errors import DamageError
+from topics.ops.repair.repair import verify
+from topics.search.file_index.manifest import IndexManifest, IndexStore, check_index_files
+from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
+
+ENDINGS = {"data": ".data", "idx": ".idx", "log": ".wal", "snapshot": ".bin"}
+
+
+def replace(disk: FakeDisk, path: str, data: bytes) -> None:
+    file = disk.open(path, write=True)
+    file.truncate(0)
+    file.write_at(0, data)
+    file.sync()
+
+
+def swap(disk: FakeDisk, one: str, other: str) -> None:
+    first, second = content(disk, one), content(disk, other)
+    replace(disk, one, second)
+    replace(disk, other, first)
+
+
+def pairs(disk: FakeDisk, ending: str) -> Iterator[tuple[str, str]]:
+    """Every two files of a kind whose bytes differ and that count."""
+    orphans = {f"/data/{note.where}" for note in verify(disk, LAYOUT, BOOT).notes}
+    found = [path for path in files(disk) if path.endswith(ending) and path not in orphans]
+    yield from ((one, other) for one, other in combinations(found, 2) if content(disk, one) != content(disk, other))
+
+
+def assert_never_served(disk: FakeDisk, written: dict[int, dict[int, str]], live: dict[int, set[int]]) -> bool:
+    """Starts an engine: whether it starts. Whatever it serves is the topic's own, and whatever it does not is told."""
+    try:
+        engine = Engine.recover(disk, OPTIONS, ManualClock(), SeededEntropy(2), boot_id=BOOT)
+    except DamageError as error:
+        assert error.findings[0].where
+        return False
+    for topic in all_topics(engine):
+        served, lost = read_around(engine, topic.name)
+        assert set(served) <= live[topic.id], topic.name
+        assert live[topic.id] <= {*served, *lost}, topic.name
+        for record in (
+            next(iter(engine.read_now(topic.name, ReadRequest(from_seq=seq - 1, limit=1)).records())) for seq in served
+        ):
+            data, seq = record["data"], record["$seq"]
+            assert isinstance(data, dict) and isinstance(seq, int)
+            assert data["of"] == written[topic.id][seq]
+    return True
+
+
+@pytest.mark.parametrize("kind", ENDINGS)
+def test_swapped_files_of_the_log_are_never_served(kind: str) -> None:
+    disk, written = build()
+    live = {topic_id: set(shown.records) for topic_id, shown in show(disk).items()}
+    started = refused = 0
+    for one, other in pairs(disk, ENDINGS[kind]):
+        swapped = disk.clone()
+        swap(swapped, one, other)
+        assert not verify(swapped, LAYOUT, BOOT).sound, (one, other)
+        if assert_never_served(swapped, written, live):
+            started += 1
+        else:
+            refused += 1
+    assert started + refused >= 3
+    assert kind not in ("log", "snapshot") or not started
+
+
+def test_swapped_segments_whose_index_was_swapped_along_are_never_served() -> None:
+    disk, written = build()
+    live = {topic_id: set(shown.records) for topic_id, shown in show(disk).items()}
+    for one, other in pairs(disk, ".data"):
+        swapped = disk.clone()
+        swap(swapped, one, other)
+        swap(swapped, one.removesuffix("data") + "idx", other.removesuffix("data") + "idx")
+        assert not verify(swapped, LAYOUT, BOOT).sound, (one, other)
+        assert_never_served(swapped, written, live)
+
+
+def test_log_files_of_shards_that_are_alike_change_nothing_or_are_refused() -> None:
+    """Both have the same numbers and lsns, so only the topics in their frames differ."""
+    disk = FakeDisk()
+    builder = Builder(disk)
+    for name in ("even", "odd"):
+        builder.put(name)
+    for _ in range(12):
+        for name in ("even", "odd"):
+            builder.write(name, 2, size=100)
+    folder = settled(disk.crash(Survival.EVERYTHING))
+    live = {topic_id: set(shown.records) for topic_id, shown in show(folder).items()}
+    for one, other in pairs(folder, ".wal"):
+        swapped = folder.clone()
+        swap(swapped, one, other)
+        assert_never_served(swapped, builder.written, live)
+
+
+def twins() -> tuple[IndexedWorld, dict[str, list[list[int]]]]:
+    """Two streams of one description whose index files differ in nothing but the entries, and all their answers."""
+    world = IndexedWorld(FakeDisk(), ManualClock())
+    for name in ("logs", "twin"):
+        world.create(name)
+    for first in range(0, 9, 3):
+        for name, ahead in (("logs", 0), ("twin", 2)):
+            world.append(name, first + ahead, 3)
+        world.seal()
+    for seed in (5, 6):
+        # The second run removes what the first one merged.
+        run_all(world.disk, world.clock, seed)
+        world.clock.advance(600_001)
+    return world, {name: world.answers(name) for name in ("logs", "twin")}
+
+
+def assert_searches_are_right(disk: FakeDisk, expected: dict[str, list[list[int]]]) -> int:
+    """Every search is complete and right; how many index files were found unreadable."""
+    world = IndexedWorld(disk.crash(Survival.EVERYTHING), ManualClock())
+    assert {name: world.answers(name) for name in expected} == expected
+    index_files = world.streams.search.index_files
+    assert index_files is not None
+    return index_files.unreadable
+
+
+@pytest.mark.parametrize("seal", [True, False], ids=["sealed", "of an earlier release"])
+def test_swapped_index_files_are_reported_and_searches_stay_right(seal: bool) -> None:
+    world, expected = twins()
+    store = IndexStore(world.disk, INDEXED)
+    if not seal:
+        for topic_id in store.topic_ids():
+            unseal(world.disk, store, topic_id)
+    swapped = 0
+    for one, other in pairs(world.disk, ".companion"):
+        if not seal and one.rpartition("/")[2][:41] == other.rpartition("/")[2][:41]:
+            continue  # Nothing that an earlier release wrote tells these apart.
+        disk = world.disk.clone()
+        swap(disk, one, other)
+        assert list(check_index_files(disk, INDEXED)), (one, other)
+        assert assert_searches_are_right(disk, expected) > 0, (one, other)
+        swapped += 1
+    assert swapped
+
+
+def unseal(disk: FakeDisk, store: IndexStore, topic_id: int) -> None:
+    """Makes a manifest one of an earlier release."""
+    manifest = store.load(topic_id)
+    assert isinstance(manifest, IndexManifest)
+    named = [msgspec.structs.replace(file, seal=None) for file in manifest.files]
+    data = msgspec.json.encode(msgspec.structs.replace(manifest, files=tuple(named)))
+    replace(disk, store.path(topic_id, "manifest.json"), data.replace(b',"seal":null', b""))
+
+
+def test_swapped_manifests_are_reported_and_searches_stay_right(caplog: pytest.LogCaptureFixture) -> None:
+    world, expected = twins()
+    swapped = list(pairs(world.disk, "manifest.json"))
+    assert swapped
+    for one, other in swapped:
+        disk = world.disk.clone()
+        swap(disk, one, other)
+        assert len(list(check_index_files(disk, INDEXED))) == 2
+        assert assert_searches_are_right(disk, expected) == 0
+        assert "index manifest cannot be read" in caplog.text
+
+
+def test_swapped_index_files_are_not_merged_under_a_valid_manifest() -> None:
+    world, expected = twins()
+    for one, other in pairs(world.disk, ".companion"):
+        disk = world.disk.clone()
+        swap(disk, one, other)
+        again = IndexedWorld(disk.crash(Survival.EVERYTHING), world.clock)
+        for first in (9, 12, 15):
+            for name, ahead in (("logs", 0), ("twin", 2)):
+                again.append(name, first + ahead, 3)
+            again.seal()
+        run_all(again.disk, again.clock, 9)
+        assert [answers[0] for answers in map(again.answers, expected)] == [list(range(1, 19))] * 2
+        assert again.answers("twin")[1] == list(range(18, 5, -1)), (one, other)
+
+
+def test_flipped_byte_of_a_manifest_is_found() -> None:
+    world, expected = twins()
+    store = IndexStore(world.disk, INDEXED)
+    path = store.path(store.topic_ids()[0], "manifest.json")
+    whole = content(world.disk, path)
+    assert add_checksum(whole[: whole.rindex(b",")] + b"}") == whole
+    for place in range(0, len(whole), 7):
+        disk = world.disk.clone()
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        replace(disk, path, bytes(damaged))
+        assert store.load(store.topic_ids()[0]) is not None
+        loaded = IndexStore(disk, INDEXED).load(store.topic_ids()[0])
+        assert loaded is None or loaded == store.load(store.topic_ids()[0]), place
+    assert FSYNC and expected
