@@ -26,7 +26,7 @@ from topics.engine.features import Rebuild
 from topics.engine.read import EXACT_MAX, anything_live, lost_from
 from topics.engine.topic import RunReader, Topic
 from topics.log.frame import Frame, FrameKind
-from topics.log.fs import FileSystem, read_whole
+from topics.log.fs import FileSystem, WrongChecksumError, read_checked
 from topics.log.snapshot_files import (
     REMOVALS_PART,
     PackedRemoval,
@@ -164,8 +164,13 @@ class DeleteExport:
         self.confirmed = max(self.confirmed, self._read_confirmed())
 
     def _read_confirmed(self) -> int:
-        data = read_whole(self._fs, self._layout.pipeline_seen) or b""
-        return int(data) if data.isdigit() else 0
+        try:
+            text = read_checked(self._fs, self._layout.pipeline_seen)
+        except WrongChecksumError as error:
+            # The deletes are kept until the pipeline confirms them again.
+            _log.error("confirmation of the archive cannot be read", extra={"error": str(error)})
+            return 0
+        return int(text) if text.isdigit() else 0
 
 
 def joined(topic: Topic, reader: RunReader, ranges: Ranges) -> Ranges:

@@ -258,18 +258,14 @@ class WrongChecksumError(ValueError):
     """A small file is not what was written."""
 
 
-def write_checked(fs: FileSystem, path: str, text: str, folder: str) -> None:
-    """`write_small` with a checksum."""
-    write_small(fs, path, f"{text}\n{_TEXT_MARK}{xxh3_64_hexdigest(text.encode())}\n", folder)
+def write_checked(fs: FileSystem, path: str, text: str) -> None:
+    """Replaces a file of a few bytes, durably, with a checksum."""
+    replace_file(fs, path, f"{text}\n{_TEXT_MARK}{xxh3_64_hexdigest(text.encode())}\n".encode())
 
 
 def read_checked(fs: FileSystem, path: str) -> str:
     """The text of a file that `write_checked` wrote; empty where there is none. Raises WrongChecksumError."""
-    return checked_text(read_small(fs, path), path)
-
-
-def checked_text(found: str, path: str) -> str:
-    """The text before a checksum that is right. Raises WrongChecksumError."""
+    found = read_small(fs, path)
     text, _, mark = found.removesuffix("\n").rpartition("\n")
     if found.endswith("\n") and mark == _TEXT_MARK + xxh3_64_hexdigest(text.encode()):
         return text

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.ops.folders import OPTIONS, back_up, restore, start
 from tests.unit.spark.archives import ROOT, archived, check_archive, run_all, state_of
 from tests.unit.spark.folders import Folder
-from topics.log.fs import replace_file
+from topics.log.fs import read_checked, replace_file
 from topics.log.layout import Layout
 from topics.model.records import Record
 from topics.ops.backup.restore import RequestedTopics
@@ -86,7 +86,7 @@ def test_a_folder_that_was_put_back_from_a_copy_makes_it_anew() -> None:
     run_all(folder.disk, folder)
     assert archived(folder.disk, "orders") == values(folder, "orders")
     check_archive(folder.disk)
-    assert int(folder.disk.open(folder.layout.pipeline_seen).read_at(0, 9)) < 999
+    assert int(read_checked(folder.disk, folder.layout.pipeline_seen)) < 999
     files = set(state_of(folder.disk).files)
     run_all(folder.disk, folder)
     assert set(state_of(folder.disk).files) == files

@@ -12,7 +12,7 @@ from tests.unit.spark.archives import ROOT, advance, archived
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.notebooks import Notebook
 from tests.unit.spark.test_rounds import Fragile, Inline
-from topics.log.fs import FileSystem, read_whole
+from topics.log.fs import FileSystem, read_checked
 from topics.log.layout import Layout
 from topics.spark.archive.archive_plan import ArchiveRules
 from topics.spark.pipeline import segment_scan
@@ -57,7 +57,7 @@ class World:
         return ArchiveProduct(self.folder.disk, ROOT, ArchiveRules(), SeededEntropy(1))
 
     def confirmed(self) -> int:
-        return int(read_whole(self.folder.disk, self.folder.layout.pipeline_seen) or b"0")
+        return int(read_checked(self.folder.disk, self.folder.layout.pipeline_seen) or "0")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ Whole data files are kept as long as there is room, the longest unused go first.
 
     <folder>/topics/.../seg-....idx           the object of that name
     <folder>/topics/.../seg-....data          the same, while there is room
-    <folder>/topics/.../seg-....data.tail     the last bytes of that object, and their XXH3-64
+    <folder>/topics/.../seg-....data.tail     the last bytes of that object, and the XXH3-64 of its name and of them
 
 Everything here can be fetched again, so nothing here is ever damage: a copy that cannot be read or kept is as good as
 none. A copy is written under another name, synced and renamed, so that a power cut leaves it whole or not at all. Only
@@ -28,6 +28,10 @@ _DATA = ".data"
 _TAIL = ".tail"
 _TMP = ".tmp"
 _CHECKSUM = struct.Struct("<Q")
+
+
+def _seal(name: str, tail: bytes) -> bytes:
+    return _CHECKSUM.pack(xxh3_64_intdigest(name.encode() + tail))
 
 
 class LocalCopies:
@@ -97,10 +101,12 @@ class LocalCopies:
         data = self._read(name + _TAIL)
         if data is None or len(data) != length + _CHECKSUM.size:
             return None
-        return data[:length] if _CHECKSUM.pack(xxh3_64_intdigest(data[:length])) == data[length:] else None
+        # Earlier releases left the name out.
+        proven = data[length:] in (_seal(name, data[:length]), _CHECKSUM.pack(xxh3_64_intdigest(data[:length])))
+        return data[:length] if proven else None
 
     def keep_tail(self, name: str, tail: bytes) -> bool:
-        return self._write(name + _TAIL, [tail, _CHECKSUM.pack(xxh3_64_intdigest(tail))])
+        return self._write(name + _TAIL, [tail, _seal(name, tail)])
 
     def replaced(self, name: str, pieces: Sequence[BytesLike]) -> None:
         """An object has new bytes: the end that was kept follows, and a copy of the whole stays only if it lasts.

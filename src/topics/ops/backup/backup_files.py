@@ -11,7 +11,7 @@ from typing import NamedTuple
 from xxhash import xxh3_64_hexdigest
 
 from topics.log.frame import Frame, read_frame
-from topics.log.fs import FileSystem, map_file, read_small, write_small
+from topics.log.fs import FileSystem, WrongChecksumError, map_file, read_checked, write_checked
 from topics.log.layout import Layout, number_in, wal_file, wal_numbers
 from topics.log.segment import decode_head
 from topics.log.snapshot_files import SegmentState, WalPosition
@@ -36,8 +36,8 @@ from topics_protocol import __version__
 #
 #     backup/log/shard-NN/<16 digits>.wal     as they were in `wal/`, until a backup has them
 #     backup/log/run                          where the run ended that the last backup is of: a line of `NUMBER
-#     SHARD:FILE
-#                                             SHARD:FILE ...`, with the number of the newest checkpoint at that start
+#                                             SHARD:FILE SHARD:FILE ...`, with the number of the newest checkpoint at
+#                                             that start; the file has a checksum (`log.fs`)
 #
 # What a recovery decides stands in no frame, so the log of a later run does not continue the state of an earlier one.
 # The first start after a backup therefore notes with which files its own log begins; there the log of that backup ends.
@@ -110,19 +110,27 @@ class KeptLog:
         """A start at a checkpoint, which goes on with these files. `last` is the newest backup that counts, and `next_`
         the one that may. Only the first start after a backup ends that backup's log.
         """
-        noted = [start for start in self._starts() if start.checkpoint >= last][:1]
+        try:
+            noted = [start for start in self._starts() if start.checkpoint >= last][:1]
+        except WrongChecksumError as error:
+            # Where the log of the last backup ends is lost: it is given up, as one that grew too large.
+            _log.error("log for the next backup dropped: damaged note", extra={"error": str(error)})
+            self._drop_files({})
+            noted = []
         if noted and noted[0].checkpoint >= next_:
             return
         self._fs.make_dirs(self._layout.kept_logs)
         text = "\n".join(str(start) for start in (*noted, _Start(checkpoint, first_files)))
-        write_small(self._fs, self._layout.kept_run, text, self._layout.kept_logs)
+        write_checked(self._fs, self._layout.kept_run, text)
 
     def run_ends(self, backup: int) -> Mapping[int, int]:
-        """With which files the run after that of a backup began, by shard; empty while that run goes on."""
+        """With which files the run after that of a backup began, by shard; empty while that run goes on. Raises
+        WrongChecksumError."""
         return next((start.first_files for start in self._starts() if start.checkpoint >= backup), {})
 
     def _starts(self) -> "list[_Start]":
-        return [_start_of(line) for line in read_small(self._fs, self._layout.kept_run).splitlines()]
+        """Raises WrongChecksumError."""
+        return [_start_of(line) for line in read_checked(self._fs, self._layout.kept_run).splitlines()]
 
     # The end
 
@@ -213,7 +221,11 @@ class Copier:
         if last is None:
             return None
         ends = {position.shard: position.file for position in manifest.positions}
-        run_ends = kept.run_ends(last.number)
+        try:
+            run_ends = kept.run_ends(last.number)
+        except WrongChecksumError as error:
+            _log.error("log for the next backup dropped: damaged note", extra={"error": str(error)})
+            return None
         for shard, number in run_ends.items():
             ends[shard] = min(ends.get(shard, number), number)
         copied = []

@@ -32,7 +32,7 @@ import msgspec
 from xxhash import xxh3_64
 
 from topics.log.frame import Frame, FrameKind
-from topics.log.fs import BytesLike, FileSystem, map_file, read_whole, replace_file
+from topics.log.fs import BytesLike, FileSystem, add_checksum, check_json, map_file, read_whole, replace_file
 from topics.log.layout import Layout, number_in
 from topics.log.snapshot_files import SnapshotHead, TopicState, WalPosition, decode_topic, read_snapshot
 
@@ -113,7 +113,7 @@ _shipped_decoder = msgspec.json.Decoder(ShippedLog)
 
 
 def encode_manifest(manifest: Manifest | ShippedLog) -> bytes:
-    return _encoder.encode(manifest)
+    return add_checksum(_encoder.encode(manifest))
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -128,7 +128,7 @@ def decode_shipped(data: bytes) -> ShippedLog:
 
 def _decode(decoder: msgspec.json.Decoder[_Note], data: bytes) -> _Note:
     try:
-        found = decoder.decode(data)
+        found = decoder.decode(check_json(data))
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
     if found.format != FORMAT:

@@ -23,7 +23,7 @@ import msgspec
 from topics.engine.background_jobs import Background, InlineRunner, Job, JobRunner, OffLoop, Until
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
-from topics.log.fs import FileSystem, read_small, write_small
+from topics.log.fs import FileSystem, WrongChecksumError, read_checked, write_checked
 from topics.log.layout import Layout
 from topics.model.errors import BackupFailedError, BackupRunningError, NoBackupPlaceError, TopicsError
 from topics.ops.backup.backup_files import Copier, KeptLog
@@ -44,7 +44,8 @@ def info_of(manifest: Manifest) -> BackupInfo:
 
 # Backup lineage: the small file `backup/lineage` of a data folder.
 #
-#     LINEAGE LAST NEXT     the folder's name at every place, its newest backup, and the one that is being written
+#     LINEAGE LAST NEXT     the folder's name at every place, its newest backup, and the one that is being written,
+#                           with a checksum (`log.fs`)
 #
 # Numbers of snapshots and segments mean something within one history only. A folder that was copied, put back to an
 # older state or restored has another future than the one its backups know; built upon them, a backup would mix the two.
@@ -64,7 +65,11 @@ class Lineage(NamedTuple):
 
 
 def read_lineage(fs: FileSystem, layout: Layout) -> Lineage | None:
-    words = read_small(fs, layout.backup_lineage).split(" ")
+    try:
+        words = read_checked(fs, layout.backup_lineage).split(" ")
+    except WrongChecksumError as error:
+        _log.error("backup lineage cannot be read", extra={"error": str(error)})
+        return None
     if len(words) != 3 or not (words[1].isdecimal() and words[2].isdecimal()):
         return None
     return Lineage(words[0], int(words[1]), int(words[2]))
@@ -76,7 +81,7 @@ def new_lineage(entropy: Entropy) -> str:
 
 def note_lineage(fs: FileSystem, layout: Layout, lineage: Lineage) -> None:
     fs.make_dirs(layout.backup)
-    write_small(fs, layout.backup_lineage, f"{lineage.name} {lineage.last} {lineage.next}", layout.backup)
+    write_checked(fs, layout.backup_lineage, f"{lineage.name} {lineage.last} {lineage.next}")
 
 
 def forget_lineage(fs: FileSystem, layout: Layout) -> None:

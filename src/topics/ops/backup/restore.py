@@ -22,7 +22,7 @@ from topics.engine.results import DropResult
 from topics.engine.topic import Topic
 from topics.log.forward_frames import parts_of
 from topics.log.frame import Frame, FrameKind, decode_block, read_frame
-from topics.log.fs import BytesLike, FileSystem, write_small
+from topics.log.fs import BytesLike, FileSystem, write_checked
 from topics.log.layout import RESTORED, Layout, wal_file
 from topics.log.snapshot_files import SnapshotWriter, encode_topic, note_newest
 from topics.model.errors import BackupTargetError, DamagedBackupError, InvalidRequestError, TopicsError, quoted
@@ -286,7 +286,7 @@ class Restore:
         if requested == ALL:
             # It takes the place of the folder that was lost, with the archive that this one left.
             self._fs.make_dirs(self._layout.pipeline)
-            write_small(self._fs, self._layout.pipeline_history, RESTORED, self._layout.pipeline)
+            write_checked(self._fs, self._layout.pipeline_history, RESTORED)
         self._fs.remove(self._layout.restoring)
         self._fs.sync_dir(self._layout.root)
         return Restored(target.base.number, self._place.lineage, self._moment, self._excluded, topics)

@@ -14,7 +14,7 @@ from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.recovery import read_last_run
 from topics.engine.sealing import Sealer
-from topics.log.fs import FileSystem
+from topics.log.fs import FileSystem, add_checksum, check_json
 from topics.log.group_commit import Shard
 from topics.log.layout import Layout
 from topics.log.segment_files import SegmentDraft, SegmentKey, SegmentStore
@@ -80,7 +80,7 @@ class StagedStore(SegmentStore):
 def write_plan(fs: FileSystem, layout: Layout, plan: Plan, report: bytes) -> None:
     fs.make_dirs(layout.repair)
     _put(fs, plan.moves[-1][0], report)
-    _put(fs, layout.repair_plan + ".tmp", msgspec.json.encode(plan))
+    _put(fs, layout.repair_plan + ".tmp", add_checksum(msgspec.json.encode(plan)))
     fs.rename(layout.repair_plan + ".tmp", layout.repair_plan)
     fs.sync_dir(layout.repair)
 
@@ -91,7 +91,7 @@ def read_plan(fs: FileSystem, layout: Layout) -> Plan | None:
     except FileNotFoundError:
         return None
     try:
-        return msgspec.json.decode(file.read_at(0, file.size()), type=Plan)
+        return msgspec.json.decode(check_json(file.read_at(0, file.size())), type=Plan)
     except ValueError as error:
         what = f"the plan of an unfinished repair cannot be read: {error}"
         raise DamageError([Finding(layout.repair_plan, what)]) from error

@@ -16,7 +16,15 @@ from typing import Any
 
 import msgspec
 
-from topics.log.fs import FileSystem, read_small, read_whole, replace_file
+from topics.log.fs import (
+    FileSystem,
+    WrongChecksumError,
+    add_checksum,
+    check_json,
+    read_checked,
+    read_whole,
+    replace_file,
+)
 from topics.log.layout import Layout, absolute, check_place, is_object_store
 from topics.log.object_store.tiered_fs import guest_files
 from topics.log.posix import PosixFileSystem
@@ -149,7 +157,10 @@ def _check_there(layout: Layout, settings: Settings, files: Callable[[Settings],
 
 def _has_archived(layout: Layout) -> bool:
     """Whether an archive has confirmed deletes, so that a new one in its place would miss what only the old one has."""
-    acked = read_small(PosixFileSystem(), layout.pipeline_seen).strip()
+    try:
+        acked = read_checked(PosixFileSystem(), layout.pipeline_seen).strip()
+    except WrongChecksumError:
+        return True
     return acked.isdigit() and int(acked) > 0
 
 
@@ -164,13 +175,13 @@ def _read(fs: FileSystem, path: str) -> Record | None:
     if data is None:
         return None
     try:
-        found = msgspec.json.decode(data, type=dict[str, int | str | None])
+        found = msgspec.json.decode(check_json(data), type=dict[str, int | str | None])
         return {
             name: None if found[name] is None else read_value(_SETTINGS[name], found[name], f"{name} in {path}")
             for name in RECORDED
             if name in found
         }
-    except (msgspec.DecodeError, SettingsError) as error:
+    except (msgspec.DecodeError, WrongChecksumError, SettingsError) as error:
         raise SettingsError(
             f"the recorded settings in {path} cannot be read: {error}. Put the file back from a copy, or remove it and "
             "give the run every setting that the archive was made with"
@@ -178,7 +189,8 @@ def _read(fs: FileSystem, path: str) -> Record | None:
 
 
 def _write(fs: FileSystem, folder: str, values: Record) -> None:
-    path, data = f"{folder}/settings.json", msgspec.json.format(msgspec.json.encode(values), indent=1) + b"\n"
+    text = msgspec.json.format(msgspec.json.encode(values), indent=1)
+    path, data = f"{folder}/settings.json", add_checksum(text) + b"\n"
     if read_whole(fs, path) != data:
         fs.make_dirs(folder)
         replace_file(fs, path, data)

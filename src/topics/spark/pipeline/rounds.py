@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from topics.log.catalog import Catalog, Encoded, decode_since, read_catalog_bytes
-from topics.log.fs import FileSystem, read_small, read_whole, replace_file, write_small
+from topics.log.fs import FileSystem, WrongChecksumError, read_checked, write_checked
 from topics.log.layout import RESTORED, Layout
 from topics.model.errors import TopicsError
 from topics.spark.archive.archive_plan import newest_delete
@@ -25,6 +25,10 @@ from topics.spark.pipeline.task_packing import FrameRules, TaskPacking, longest_
 from topics.spark.segment_reader import History, NoCatalogError
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy, SystemEntropy
+
+
+class DamagedNoteError(TopicsError):
+    """A small file of the pipeline has a wrong checksum, and nothing else says what was in it."""
 
 
 class DeleteAcks:
@@ -40,14 +44,14 @@ class DeleteAcks:
     def restart(self, number: int) -> None:
         """Withdraws the acknowledgements of later catalogs."""
         if self.is_ahead_of(number):
-            replace_file(self._fs, self._layout.pipeline_seen, b"%d" % number)
+            write_checked(self._fs, self._layout.pipeline_seen, str(number))
             self._seen = number
 
     def begin(self) -> None:
         """Writes the first acknowledgement, number 0. Every server that starts from now on keeps deletes."""
         if not self._fs.exists(self._layout.pipeline_seen):
             self._fs.make_dirs(self._layout.pipeline)
-            replace_file(self._fs, self._layout.pipeline_seen, b"0")
+            write_checked(self._fs, self._layout.pipeline_seen, "0")
 
     def ack(self, number: int, newest: Callable[[], int]) -> None:
         """Acknowledges deletes up to a catalog. The number of the `newest` catalog with a delete is saved first, before
@@ -56,22 +60,33 @@ class DeleteAcks:
             self._fs.make_dirs(self._layout.pipeline)
             deleted_at = newest()
             if deleted_at > self.newest_acked_delete():
-                replace_file(self._fs, self._layout.pipeline_told, b"%d" % deleted_at)
-            replace_file(self._fs, self._layout.pipeline_seen, b"%d" % number)
+                write_checked(self._fs, self._layout.pipeline_told, str(deleted_at))
+            write_checked(self._fs, self._layout.pipeline_seen, str(number))
             self._seen = number
 
     def newest_acked_delete(self) -> int:
-        """The newest catalog whose deletes were acknowledged."""
-        return self._number(self._layout.pipeline_told)
+        """The newest catalog whose deletes were acknowledged. Raises DamagedNoteError."""
+        try:
+            return self._number(self._layout.pipeline_told)
+        except WrongChecksumError as error:
+            raise DamagedNoteError(
+                f"{error}. Remove it if no other archive was ever used for this data folder; otherwise move the "
+                "archive away to start a new one"
+            ) from error
 
     def _acked(self) -> int:
         if self._seen is None:
-            self._seen = self._number(self._layout.pipeline_seen)
+            try:
+                self._seen = self._number(self._layout.pipeline_seen)
+            except WrongChecksumError as error:
+                # Confirmed anew by the next round: the engine keeps the deletes until then.
+                _log.error("confirmation of the archive cannot be read", extra={"error": str(error)})
+                self._seen = 0
         return self._seen
 
     def _number(self, path: str) -> int:
-        data = read_whole(self._fs, path) or b""
-        return int(data) if data.isdigit() else 0
+        text = read_checked(self._fs, path)
+        return int(text) if text.isdigit() else 0
 
 
 # Log history: the small file `pipeline/history` of a data folder names the log that products are built from.
@@ -94,8 +109,14 @@ class LogHistory:
         self._entropy = entropy
 
     def current(self, number: int) -> History:
-        """The history of the log whose catalog has this number."""
-        name, _, word = read_small(self._fs, self._layout.pipeline_history).strip().partition(" ")
+        """The history of the log whose catalog has this number. Raises DamagedNoteError."""
+        try:
+            text = read_checked(self._fs, self._layout.pipeline_history)
+        except WrongChecksumError as error:
+            raise DamagedNoteError(
+                f"{error}. Put it back from a copy, or move the archive away, remove the file and start a new archive"
+            ) from error
+        name, _, word = text.strip().partition(" ")
         if name == RESTORED or (self._delete_acks.is_ahead_of(number) and word != RESTORED):
             name, word = "", RESTORED
         if not name:
@@ -111,7 +132,7 @@ class LogHistory:
 
     def _write(self, text: str) -> None:
         self._fs.make_dirs(self._layout.pipeline)
-        write_small(self._fs, self._layout.pipeline_history, text, self._layout.pipeline)
+        write_checked(self._fs, self._layout.pipeline_history, text)
 
 
 class CatalogDiff:

@@ -4,7 +4,7 @@ import signal
 
 import msgspec
 
-from topics.log.fs import FileSystem, read_whole, replace_file
+from topics.log.fs import FileSystem, add_checksum, check_json, read_whole, replace_file
 from topics.log.layout import Layout
 
 INDEX_PRODUCT = "families"
@@ -106,15 +106,16 @@ def load_status(fs: FileSystem, layout: Layout) -> PipelineStatus:
     if data is None:
         return PipelineStatus()
     try:
-        return msgspec.json.decode(data, type=PipelineStatus)
-    except msgspec.DecodeError:
+        return msgspec.json.decode(check_json(data), type=PipelineStatus)
+    except ValueError:
         # It is informational: what is archived does not depend on it.
         return PipelineStatus()
 
 
 def save_status(fs: FileSystem, layout: Layout, status: PipelineStatus) -> None:
     fs.make_dirs(layout.pipeline)
-    replace_file(fs, f"{layout.pipeline}/status.json", msgspec.json.format(msgspec.json.encode(status), indent=1))
+    data = add_checksum(msgspec.json.format(msgspec.json.encode(status), indent=1))
+    replace_file(fs, f"{layout.pipeline}/status.json", data)
 
 
 def quarantine(
