@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from topics.api.app import Call
 from topics.engine.engine import Engine
+from topics.http.request_body import LargeBody
 from topics.model.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, TopicsError
 from topics.model.limits import KIB, MIB, Limits
 from topics.model.records import Record, Values, check_each
@@ -60,12 +61,10 @@ def read_array(
 
 
 def read_records(
-    call: Call, what: str, decode: Callable[[bytes], list[Record]]
+    large: LargeBody, what: str, limits: Limits, decode: Callable[[bytes], list[Record]]
 ) -> Generator[None, None, tuple[bytes, list[Record]]]:
     """Reads the `records` of a large body. Gives the rest of the body, with one record that stands for all of them, and
     the records. Raises InvalidRequestError."""
-    large = call.exchange.large_body
-    assert large is not None
     view = large.view
     start = find_array(view, b"records")
     if not start:
@@ -73,7 +72,7 @@ def read_records(
             f"{what}: a body of more than {LARGE_BYTES} bytes is an object that has its records, as an array, within "
             f"its first {BESIDE_BYTES} bytes", max=BESIDE_BYTES,
         )  # fmt: skip
-    portions = yield from read_array(view, start, decode, kind_of_records(what, call.engine.limits))
+    portions = yield from read_array(view, start, decode, kind_of_records(what, limits))
     beside = len(view) - portions.end
     if beside > BESIDE_BYTES:
         raise InvalidRequestError(

@@ -120,8 +120,14 @@ class NotAcceptableError(TopicsError):
 class RequestTimeoutError(TopicsError):
     code = "request_timeout"
 
-    def __init__(self) -> None:
-        super().__init__("request timed out")
+    def __init__(self, message: str = "request timed out") -> None:
+        super().__init__(message)
+
+
+class PayloadTooLargeError(TopicsError):
+    """A message on a WebSocket that is longer than a body may be."""
+
+    code = "payload_too_large"
 
 
 class UnsupportedMediaTypeError(TopicsError):

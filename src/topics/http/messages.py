@@ -196,10 +196,11 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     write_buffer_bytes: int = 256 * KIB
     # The longest time in which a client with a full buffer may read nothing.
     write_idle_timeout_s: float = 60.0
-    # The longest message of a WebSocket: it is read in one go.
-    message_bytes: int = 4 * MIB
-    # The frames that one message of a WebSocket may consist of, and how many pings and pongs may come at once and how
-    # many more a second. Beyond that the connection is closed (1008).
+    # How much longer than a body a message of a WebSocket may be to be read, dropped and refused. A longer one closes
+    # the connection (1009).
+    refused_message_bytes: int = 256 * MIB
+    # The frames that one message of a WebSocket may consist of, besides one for each KiB of it, and how many pings and
+    # pongs may come at once and how many more a second. Beyond that the connection is closed (1008).
     message_fragments: int = 4096
     websocket_control_frames: int = 1000
     websocket_control_frames_per_s: int = 100

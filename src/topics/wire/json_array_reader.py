@@ -81,12 +81,13 @@ class Scan:
 
     __slots__ = ("_depth", "_in_text", "body", "ended", "pos")
 
-    def __init__(self, body: memoryview, pos: int) -> None:
+    def __init__(self, body: memoryview, pos: int, depth: int = 0) -> None:
+        """`depth` is how many brackets are closed before its array is reached."""
         self.body = body
         self.pos = pos
         self.ended = False
         """Whether it stands at the bracket that closes the array, and not at a comma."""
-        self._depth = 0
+        self._depth = depth
         self._in_text = False
 
     def step(self) -> bool:

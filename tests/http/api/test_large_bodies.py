@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.http.api.conftest import refused
+from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer, wait_until_ready
 
 JSON = {"content-type": "application/json"}
@@ -273,3 +274,50 @@ def test_a_schema_of_thousands_of_members_is_installed_or_refused_as_a_short_one
     assert api.get(f"{url}/_schema").json()["schemas"]["1"] == schema
     assert api.post(url, json=[{"name4999": "x"}]).is_success
     assert api.post(url, json=[{"name4999": 7}]).status_code == 400
+
+
+@pytest.mark.parametrize("mebibytes", [5, 40])
+def test_a_publish_takes_as_much_as_a_post_and_keeps_the_subscriptions(
+    server: LiveServer, api: httpx.Client, name: str, mebibytes: int
+) -> None:
+    records = [{"data": "é" * (MIB // 4), "tag": str(number)} for number in range(2 * mebibytes)]
+    command = {"op": "publish", "topic": name, "records": records, "idempotency_key": "k", "request_id": "long"}
+    api.put(f"/v0/topics/{name}").raise_for_status()
+    api.put(f"/v0/topics/{name}-other").raise_for_status()
+    text = json.dumps(command, ensure_ascii=False)
+    assert len(text.encode()) > mebibytes * MIB
+    with open_socket(server.url) as socket:
+        assert socket.ask({"op": "subscribe", "topic": f"{name}-other", "request_id": "s"})["op"] == "subscribed"
+        assert socket.frame()["op"] == "caught_up"
+        for sent in (text, [text[at : at + 100_000] for at in range(0, len(text), 100_000)]):
+            socket.connection.send(sent)
+            ack = socket.frame()
+            assert (ack["op"], ack["request_id"], ack["last_seq"]) == ("ack", "long", len(records)), ack
+        assert ack["deduped"] is True
+        api.post(f"/v0/topics/{name}-other", json={"records": [{"data": "still here"}]}).raise_for_status()
+        assert socket.records(1)[0]["data"] == "still here"
+    assert [record["$tag"] for record in read_all(api, name)] == [record["tag"] for record in records]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said"),
+    [
+        (long_body('{"data":1,"tag":5}'), "invalid_request", "records[1500]"),
+        (long_body('{"data":1}')[:-1] + b',"request_id":"p","x":"%b"}' % (b"x" * MIB), "invalid_request", "follow"),
+        (b'{"op":"publish","x":"%b","records":[{"data":1}]}' % (b"x" * 4 * MIB), "invalid_request", "within"),
+        (long_body('{"data":1}')[:-1] + b',"op":"subscribe"}', "invalid_request", ""),
+        (long_body('{"data":1}'), "invalid_json", "op"),
+    ],
+)
+def test_a_long_publish_that_is_refused_names_its_request_and_the_socket_lives(
+    server: LiveServer, name: str, body: bytes, code: str, said: str
+) -> None:
+    if b'"op"' not in body and code != "invalid_json":
+        body = body[:-1] + b',"op":"publish","topic":"%b","request_id":"p"}' % name.encode()
+    with open_socket(server.url) as socket:
+        socket.connection.send(body.decode())
+        error = socket.frame()
+        assert (error["op"], error["code"]) == ("error", code), error
+        assert error.get("request_id") == ("p" if b"request_id" in body else None)
+        assert said in error["message"]
+        socket.quiet()

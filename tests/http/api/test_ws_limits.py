@@ -151,17 +151,18 @@ def test_a_socket_follows_only_so_many_topics(tmp_path: Path) -> None:
         assert socket.ask(subscribe("c"))["op"] == "subscribed"
 
 
-def test_a_message_over_the_limit_ends_the_socket(tmp_path: Path) -> None:
-    with LiveServer(tmp_path, max_body_bytes="10000") as live:
-        with open_socket(live.url) as socket:
-            assert socket.ask(publish("t", request_id="x" * 200))["op"] == "ack"
-            socket.send(publish("t", node="x" * 10_000))
-            assert socket.closed() == 1009
-        with open_socket(live.url) as socket:
-            with contextlib.suppress(ConnectionClosed):
-                # The end may come while it is still sending.
-                socket.connection.send("x" * 1000 for _ in range(100))
-            assert socket.closed() == 1009
+def test_a_message_over_the_limit_is_refused_and_subscriptions_live(tmp_path: Path) -> None:
+    with LiveServer(tmp_path, max_body_bytes="10000") as live, open_socket(live.url) as socket:
+        assert socket.ask(publish("t", request_id="x" * 200))["op"] == "ack"
+        assert socket.ask(subscribe("t"))["op"] == "subscribed"
+        assert socket.frame()["op"] == "caught_up"
+        command = {"op": "publish", "request_id": "long", "topic": "t", "records": [{"data": "x" * 10_000}]}
+        error = socket.ask(command)
+        assert (error["op"], error["code"], error["request_id"]) == ("error", "payload_too_large", "long")
+        socket.connection.send("x" * 1000 for _ in range(100))
+        assert socket.frame()["code"] == "payload_too_large"
+        socket.send(publish("t"))
+        assert {socket.frame()["op"] for _ in range(2)} == {"ack", "record"}
 
 
 # Slow clients

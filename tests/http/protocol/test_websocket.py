@@ -116,8 +116,8 @@ BROKEN = {
     "text that is no text": (frame(TEXT, b"ab\xff"), 1007),
     "text that ends within a character": (frame(TEXT, b"\xc3", fin=False) + frame(CONT, b"x"), 1007),
     "surrogates": (frame(TEXT, b"\xed\xa0\x80"), 1007),
-    "too long": (frame(TEXT, b"x" * 1001), 1009),
-    "too long in parts": (frame(TEXT, b"x" * 600, fin=False) + frame(CONT, b"x" * 401), 1009),
+    "far too long": (frame(TEXT, b"x" * 3001), 1009),
+    "far too long in parts": (frame(TEXT, b"x" * 2600, fin=False) + frame(CONT, b"x" * 401), 1009),
     "too long as announced": (b"\x81\xff" + struct.pack("!Q", 2**62) + b"mask", 1009),
     "http": (get("/v0/topics"), 1002),
 }
@@ -135,6 +135,31 @@ def test_a_broken_rule_ends_the_connection_with_its_code(loops: Loops, name: str
         await peer.end()
         await until(lambda: peer.recorder.gone == 1)
         assert peer.recorder.texts == [b"before"]
+
+    loops.run(scene, SocketApp(), body_bytes=1000, refused_message_bytes=2000)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        frame(TEXT, b"x" * 1001),
+        frame(BINARY, b"x" * 3000),
+        frame(TEXT, b"x" * 600, fin=False) + frame(PING) + frame(CONT, b"x" * 401),
+        frame(TEXT, b"x" * 100_000),
+    ],
+)
+def test_a_message_over_the_limit_is_refused_and_the_connection_lives(loops: Loops, wire: bytes) -> None:
+    async def scene(site: Site) -> None:
+        peer = await Peer.open(site)
+        peer.send(frame(TEXT, b"before"), wire, frame(TEXT, b"after"))
+        said: list[bytes] = []
+        while len(said) < 3:
+            heard = await peer.heard()
+            said += [heard.data] if heard.opcode == TEXT else []
+        assert said == [b"before", b"body_too_large", b"after"]
+        await until(lambda: peer.recorder.texts == [b"before", b"after"])
+        assert peer.recorder.refused[0][0].strip(b"x") == b""
+        assert site.server.held_body_bytes == 0
 
     loops.run(scene, SocketApp(), body_bytes=1000)
 
@@ -155,8 +180,8 @@ def test_messages_on_their_way_count_in_the_budget(loops: Loops) -> None:
         first.send(large[:200_000])
         await until(lambda: site.server.held_body_bytes > 100_000)
         second.send(large)
-        assert (await second.heard()).code == 1013
-        await second.end()
+        assert await second.heard() == Heard(TEXT, b"too_many_bodies")
+        assert await second.ask(frame(TEXT, b"later")) == Heard(TEXT, b"later")
         first.send(large[200_000:])
         assert len((await first.heard()).data) == 300_000
         assert site.server.held_body_bytes == 0

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from tests.http.protocol.support import App, Client, Site
 from topics.http import Exchange, HandshakeError, WebSocket, read_handshake, text_frame
+from topics.http.messages import HttpError
+from topics.http.request_body import LargeBody
 
 CONT, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 
@@ -77,6 +79,7 @@ class Recorder:
         self.socket = socket
         self.texts: list[bytes] = []
         self.binaries: list[bytes] = []
+        self.refused: list[tuple[bytes, str]] = []
         self.drains = 0
         self.closings = 0
         self.gone = 0
@@ -103,6 +106,16 @@ class Recorder:
     def on_binary(self, data: bytes) -> None:
         assert not self.gone
         self.binaries.append(data)
+
+    def on_large_text(self, text: LargeBody) -> None:
+        whole = bytes(text.view)
+        text.release()
+        self.on_text(whole)
+
+    def on_refused(self, beginning: bytes, error: HttpError) -> None:
+        assert not self.gone
+        self.refused.append((beginning, error.code))
+        self.socket.write(text_frame(error.code.encode()))
 
     def on_drain(self) -> None:
         self.drains += 1

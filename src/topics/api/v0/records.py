@@ -24,6 +24,7 @@ from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest, ReadResult, execute_read
 from topics.engine.results import AppendResult, DeleteResult
 from topics.engine.topic import Topic
+from topics.http.request_body import LargeBody
 from topics.model.errors import TopicsError
 from topics.model.limits import MAX_U64, Limits
 from topics.model.records import Batch, check_batch
@@ -41,7 +42,7 @@ _decode_delete = msgspec.json.Decoder(DeleteBody).decode
 
 def append(call: Call) -> None:
     if call.exchange.large_body is not None:
-        run_task(call, _append_large(call), call.refuse)
+        run_task(call, _append_large(call, call.exchange.large_body), call.refuse)
         return
     # Neither the body nor what it says is kept until the answer. Memory freed at once serves the next request while it
     # is in the processor's cache: a third of what a batch costs.
@@ -55,8 +56,8 @@ def append(call: Call) -> None:
         _append(call, batch, body)
 
 
-def _append_large(call: Call) -> Task:
-    rest, records = yield from read_records(call, "append", decode_records)
+def _append_large(call: Call, large: LargeBody) -> Task:
+    rest, records = yield from read_records(large, "append", call.engine.limits, decode_records)
     batch = decode_append(rest)
     check_marked("append", batch.records, records)
     yield from _append_preencoded(call, msgspec.structs.replace(batch, records=records), rest)

@@ -13,6 +13,7 @@ from topics.api.auth import Scope
 from topics.api.chunked_response import check_marked, preencode, read_records, run_task
 from topics.api.v0.appends import allowed_config, decode_records
 from topics.api.v0.request_parsing import decode_body
+from topics.http.request_body import LargeBody
 from topics.model.errors import TopicsError
 from topics.model.limits import MIB
 from topics.model.records import Records, check_batch
@@ -83,13 +84,13 @@ def look(call: Call) -> None:
 
 def stage(call: Call) -> None:
     if call.exchange.large_body is not None:
-        run_task(call, _stage_large(call), call.refuse)
+        run_task(call, _stage_large(call, call.exchange.large_body), call.refuse)
         return
     _stage(call, decode_body("stage", _decode_stage, call.exchange.body))
 
 
-def _stage_large(call: Call) -> Task:
-    rest, items = yield from read_records(call, "stage", decode_records)
+def _stage_large(call: Call, large: LargeBody) -> Task:
+    rest, items = yield from read_records(large, "stage", call.engine.limits, decode_records)
     body = decode_body("stage", _decode_stage, rest)
     check_marked("stage", body.records, items)
     check_batch(items, call.engine.limits, body.node)

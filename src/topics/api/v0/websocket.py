@@ -13,17 +13,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
 from topics.api.app import Call, Waiting
 from topics.api.auth import ANYONE, Key, Scope, error_for
-from topics.api.chunked_response import is_heavy, preencode
-from topics.api.error_responses import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
+from topics.api.chunked_response import check_marked, is_heavy, preencode, read_records
+from topics.api.error_responses import (
+    ForbiddenError,
+    PayloadTooLargeError,
+    RequestTimeoutError,
+    SlowConsumerError,
+    UnsupportedMessageError,
+    UpgradeRequiredError,
+)
 from topics.api.live import Frame, Live, RunQueue, Sink, Subscription
 from topics.api.live.watch_sessions import BEFORE_ALL
-from topics.api.v0.appends import encode_singles, with_config_of
+from topics.api.v0.appends import decode_records, encode_singles, with_config_of
 from topics.api.v0.websocket_messages import (
     BadCommand,
     Publish,
@@ -33,11 +40,13 @@ from topics.api.v0.websocket_messages import (
     ack_befores,
     ack_frame,
     error_frame,
+    find_request_id,
     names_of,
     pong_frame,
     projection_of,
     read_command,
     read_publishes,
+    request_id_of,
     starts_of,
     subscribed_frame,
     unsubscribed_frame,
@@ -45,13 +54,16 @@ from topics.api.v0.websocket_messages import (
 from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult
+from topics.http.messages import Fault, HttpError
+from topics.http.request_body import LargeBody
 from topics.http.websocket.message_reader import HandshakeError, read_handshake, text_frames
 from topics.http.websocket.socket import WebSocket
-from topics.model.errors import InvalidRequestError, ShuttingDownError, TopicsError
-from topics.model.limits import KIB
+from topics.model.errors import InvalidRequestError, ShuttingDownError, ThrottledError, TopicsError
+from topics.model.limits import KIB, MIB
 from topics.model.records import Batch, check_batch, single_record
 from topics.model.topic_config import check_inline_config
-from topics.system.fair_scheduler import Task
+from topics.system.fair_scheduler import Task, in_slices
+from topics.wire.json_array_reader import LARGE_BYTES, find_array
 from topics_protocol.websocket_frames import Ping, Position, RequestId, Subscribe, Unsubscribe
 
 # Request batching of publishes. Publishes of one record that one socket sent together for one topic are a run, and runs
@@ -149,6 +161,8 @@ PUBLISHES_MAX = 64
 """Publishes of one socket that may be under way at once; the next ones stay in the socket."""
 PUBLISH_BYTES_MAX = 1024 * KIB
 """The bytes of their messages that may be under way at once. One message is always taken, however long."""
+_COMMAND_BYTES_MAX = 4 * MIB
+"""The longest command that is no publish."""
 _INTERNAL_ERROR = 1011
 _TRY_AGAIN_LATER = 1013
 _FORBIDDEN = 403
@@ -181,7 +195,7 @@ class Session(Sink):
     """One socket. Implements `Receiver`, and `Waiting` for a server that stops."""
 
     __slots__ = (
-        "_engine", "_leave", "_live", "_peer_closed", "_preparing", "_publish_bytes", "_replies", "_socket",
+        "_engine", "_large", "_leave", "_live", "_peer_closed", "_preparing", "_publish_bytes", "_replies", "_socket",
         "_stopping", "_strict", "_subscriptions", "_unswept", "_waiting", "_waits", "audited", "key",
     )  # fmt: skip
 
@@ -206,6 +220,8 @@ class Session(Sink):
         # Whether a publish of many records is being encoded. The socket is held meanwhile, so that commands keep their
         # order.
         self._preparing = False
+        # A publish too long to be read in one go: its memory counts until it is answered. The socket is held meanwhile.
+        self._large: LargeBody | None = None
         self._stopping = False
         self._strict = strict
         self._waits = waits
@@ -226,9 +242,9 @@ class Session(Sink):
                 reply, started = self._replies.later(), self.run_queue.seconds()
                 if is_heavy(command.records):
                     self._preparing = True
-                    self._socket.run(self._publish_in_turns(command, text, reply, started))
+                    self._socket.run(self._publish_in_turns(command, text, reply, started, len(text)))
                 else:
-                    self._publish(command, text, reply, started)
+                    self._publish(command, text, reply, started, len(text))
             if self._is_busy:
                 self._socket.hold()
         elif isinstance(command, Subscribe):
@@ -242,6 +258,28 @@ class Session(Sink):
         else:
             assert isinstance(command, Ping)
             self._replies.now(pong_frame(command.request_id))
+
+    def on_large_text(self, text: LargeBody) -> None:
+        if not find_array(text.view, b"records") and len(text.view) <= _COMMAND_BYTES_MAX:
+            # No publish. Other commands are short, and read in one go.
+            whole = bytes(text.view)
+            text.release()
+            self.on_text(whole)
+            return
+        self._publish_bytes += len(text.view)
+        self._preparing = True
+        self._large = text
+        self._socket.hold()
+        task = self._publish_large(text, len(text.view), self._replies.later(), self.run_queue.seconds())
+        self._socket.run(in_slices(task, self.run_queue.seconds))
+
+    def on_refused(self, beginning: bytes, error: HttpError) -> None:
+        refused: TopicsError = ThrottledError.under_pressure(retry_after_ms=1000)
+        if error.fault is Fault.BODY_TOO_LARGE:
+            refused = PayloadTooLargeError(error.message)
+        elif error.fault is Fault.TIMEOUT:
+            refused = RequestTimeoutError(error.message)
+        self._replies.now(error_frame(refused, request_id_of(beginning)))
 
     def on_texts(self, texts: Sequence[bytes]) -> int:
         """Takes publishes of a single record each, as far as there are no other commands."""
@@ -312,7 +350,7 @@ class Session(Sink):
 
     # Commands.
 
-    def _publish(self, command: Publish, text: bytes, reply: Reply, started: float) -> None:
+    def _publish(self, command: Publish, text: bytes, reply: Reply, started: float, nbytes: int) -> None:
         """Carries a publish out whose place and bytes are kept."""
         try:
             if command.config is not None and self._strict:
@@ -321,20 +359,21 @@ class Session(Sink):
             batch: Batch = command
             if self.key is not ANYONE and command.config is not None:
                 batch = with_config_of(self.key, self._engine, command.topic, batch)
-            done = partial(self._published, command, len(text), reply, started)
+            done = partial(self._published, command, nbytes, reply, started)
             self._engine.append(command.topic, batch, done)
         except TopicsError as error:
-            self._published(command, len(text), reply, started, error)
+            self._published(command, nbytes, reply, started, error)
 
-    def _publish_in_turns(self, command: Publish, text: bytes, reply: Reply, started: float) -> Task:
-        """Carries a publish of many records out: they are checked and encoded in portions before."""
+    def _publish_in_turns(self, command: Publish, text: bytes, reply: Reply, started: float, nbytes: int) -> Task:
+        """Carries a publish of many records out: they are checked and encoded in portions before. `text` is the
+        message, of `nbytes`, but for its records if it was long."""
         try:
             self._check(Scope.WRITE, command.topic)
             check_batch(command.records, self._engine.limits, command.node, command.idempotency_key)
             records = yield from preencode(self._engine, command.topic, command.records, command.node, checks=True)
-            self._publish(msgspec.structs.replace(command, records=records), text, reply, started)
+            self._publish(msgspec.structs.replace(command, records=records), text, reply, started, nbytes)
         except TopicsError as error:
-            self._published(command, len(text), reply, started, error)
+            self._published(command, nbytes, reply, started, error)
         except Exception:
             _log.exception("publish failed")
             self.fail()
@@ -342,10 +381,41 @@ class Session(Sink):
             self._preparing = False
         self._resume()
 
+    def _publish_large(self, large: LargeBody, nbytes: int, reply: Reply, started: float) -> Task:
+        """Carries out a publish that is too long to be read in one go."""
+        view, request_id = large.view, cast("RequestId", None)
+        try:
+            rest, records = yield from read_records(large, "publish", self._engine.limits, decode_records)
+            command = read_command(rest)
+            view, request_id = memoryview(b""), command.request_id
+            if not isinstance(command, Publish):
+                raise InvalidRequestError(f"a message of more than {_COMMAND_BYTES_MAX} bytes is a publish")
+            check_marked("publish", command.records, records)
+            yield from self._publish_in_turns(
+                msgspec.structs.replace(command, records=records), rest, reply, started, nbytes
+            )
+        except BadCommand as bad:
+            self._refuse_publish(nbytes, reply, bad.cause, bad.request_id)
+        except TopicsError as error:
+            if view:
+                request_id = yield from find_request_id(view)
+            self._refuse_publish(nbytes, reply, error, request_id)
+        except Exception:
+            _log.exception("publish failed")
+            self.fail()
+        finally:
+            self._preparing = False
+        self._resume()
+
+    def _refuse_publish(self, nbytes: int, reply: Reply, error: TopicsError, request_id: RequestId) -> None:
+        self._release_bytes(nbytes)
+        self._replies.give(reply, self.refusal(error, request_id))
+        self._resume()
+
     def _published(
         self, command: Publish, nbytes: int, reply: Reply, started: float, outcome: AppendResult | TopicsError
     ) -> None:
-        self._publish_bytes -= nbytes
+        self._release_bytes(nbytes)
         if isinstance(outcome, TopicsError):
             frame = self.refusal(outcome, command.request_id)
         else:
@@ -353,6 +423,13 @@ class Session(Sink):
             frame = ack_frame(outcome, command.request_id, command.return_seqs, spent_ms)
         self._replies.give(reply, frame)
         self._resume()
+
+    def _release_bytes(self, nbytes: int) -> None:
+        """A publish of so many bytes is answered."""
+        self._publish_bytes -= nbytes
+        if nbytes > LARGE_BYTES and self._large is not None:
+            self._large.release()
+            self._large = None
 
     def _check(self, scopes: Scope, topic: str) -> None:
         """Whether a publish may be carried out now."""
@@ -381,7 +458,7 @@ class Session(Sink):
         for text, reply in zip(run.texts, self._replies.part(run.reply), strict=True):
             command = read_command(text)
             assert isinstance(command, Publish)
-            self._publish(command, text, reply, run.started)
+            self._publish(command, text, reply, run.started, len(text))
 
     def fail(self) -> None:
         """Some of what was sent is never answered."""

@@ -5,9 +5,11 @@ with a known `op`, `invalid_request` where the `op` is known and something in it
 wherever it can be made out.
 """
 
+import json
+import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Annotated, Any, cast
 
 import msgspec
 
@@ -22,6 +24,7 @@ from topics.model.errors import InvalidRequestError, TopicsError, quoted
 from topics.model.limits import MAX_U64, Limits
 from topics.model.records import AppendBody, Record
 from topics.model.seq_ranges import Tombstone
+from topics.wire.json_array_reader import BESIDE_BYTES, Scan, find_array
 from topics_protocol.websocket_frames import (
     COMMANDS,
     CaughtUp,
@@ -154,6 +157,7 @@ class _Envelope(msgspec.Struct):
     request_id: Any = None
 
 
+_MEMBER_BEGIN, _COLON, _COMMA = re.compile(r"\s*\{\s*"), re.compile(r"\s*:\s*"), re.compile(r"\s*,\s*")
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
@@ -198,18 +202,51 @@ def _explain(text: bytes, error: Exception) -> BadCommand:
         envelope = _decode_envelope(text)
     except (ValueError, RecursionError) as reason:
         return BadCommand(InvalidJsonError(f"the message is not a JSON object: {_plain(reason)}"), None)
-    request_id = envelope.request_id
-    if (
-        not isinstance(request_id, str | int)
-        or isinstance(request_id, bool)
-        or len(str(request_id)) > REQUEST_ID_CHARS_MAX
-    ):
-        request_id = None
+    request_id = _valid_request_id(envelope.request_id)
     op = envelope.op
     if op not in COMMANDS:
         shown = quoted(op) if isinstance(op, str) else "missing or not a string"
         return BadCommand(InvalidJsonError(f"the op is {shown}; known are {', '.join(COMMANDS)}"), request_id)
     return BadCommand(InvalidRequestError.from_decode(str(op), error), request_id)
+
+
+def request_id_of(beginning: bytes) -> RequestId:
+    """The `request_id` of a message of which only the beginning is there; None if it is not among the members before
+    the end of it."""
+    decoder, text = json.JSONDecoder(), beginning.decode(errors="replace")
+    at = _MEMBER_BEGIN.match(text, 0)
+    try:
+        while at is not None:
+            name, end = decoder.raw_decode(text, at.end())
+            colon = _COLON.match(text, end)
+            if colon is None:
+                return None
+            value, end = decoder.raw_decode(text, colon.end())
+            at = _COMMA.match(text, end)
+            # A value that ends where the text does may be cut off.
+            if name == "request_id" and end < len(text):
+                return _valid_request_id(value)
+    except (ValueError, RecursionError):
+        pass
+    return None
+
+
+def find_request_id(view: memoryview) -> Generator[None, None, RequestId]:
+    """The `request_id` of a long publish, before its records or after them."""
+    request_id = request_id_of(bytes(view[:BESIDE_BYTES]))
+    start = find_array(view, b"records")
+    if request_id is None and start:
+        scan = Scan(view, start, depth=1)
+        while not scan.step():
+            yield
+        if not scan.ended:
+            request_id = request_id_of(b"{" + bytes(view[scan.pos + 1 :][:BESIDE_BYTES]))
+    return request_id
+
+
+def _valid_request_id(value: object) -> RequestId:
+    is_valid = isinstance(value, str | int) and not isinstance(value, bool) and len(str(value)) <= REQUEST_ID_CHARS_MAX
+    return cast("RequestId", value) if is_valid else None
 
 
 def _plain(error: Exception) -> str:

@@ -4,8 +4,14 @@ Bytes are given to the library in pieces, because it cannot be stopped within wh
 number of frames: the library takes 11 microseconds for each of them, however short it is, so a piece of the smallest
 ones would block the loop. It also bounds how far the reader is ahead of its receiver.
 
-A message may consist of so many frames, and so many pings and pongs may come in a second; a peer that sends more is
-closed with 1008.
+The number of frames in a message, and of pings and pongs in a second, has a limit. A peer that exceeds it is closed
+with 1008.
+
+The library keeps a frame in memory until it is complete, so data frames longer than a piece are read here as well: a
+message is as long as a request body may be, is collected in the same way, and counts in the same budget before its
+bytes are kept. A message over the limit, without room in the budget, or without progress, is refused: its first bytes
+are given out with the error when its end has come, and the connection continues. Only a message that is longer by
+`refused_message_bytes` closes the connection (1009).
 
 Most messages are a short text in one frame. Those at the beginning of a piece, while the library stands between two
 frames, are read here in a thirtieth of the time that the library takes (0.3 against 11 microseconds). Several of them
@@ -20,6 +26,7 @@ bytes of a message differ from client to client, so that one encoded frame could
 compressing text of others together with secrets leaks them through the length.
 """
 
+import codecs
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -34,8 +41,8 @@ from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from topics.http.messages import KIB, HttpError, HttpLimits, RequestHead, Tokens
-from topics.http.request_body import Budget
+from topics.http.messages import KIB, Fault, HttpError, HttpLimits, RequestHead, Tokens
+from topics.http.request_body import UNCOUNTED_BYTES, Budget, LargeBody, PlainBody
 
 try:
     from websockets.speedups import apply_mask
@@ -155,8 +162,6 @@ def _head(nbytes: int) -> bytes:
 _PIECE_BYTES = 16 * KIB
 _LIBRARY_FRAMES_MAX = 32
 """Frames that the library is given at a time: a third of a millisecond of work."""
-# Unfinished messages up to this size are not counted in the budget: the number of connections bounds them well enough.
-_UNCOUNTED_BYTES = 64 * KIB
 _WHOLE_TEXT = 0x81
 _MASKED = 0x80
 _IN_TWO_BYTES = 126
@@ -165,20 +170,99 @@ _MASK_BYTES = 4
 _HEAD_BYTES_MIN = 2 + _MASK_BYTES
 _LIMITS = HttpLimits()
 _BEGUN_BYTES_MAX = _PIECE_BYTES - _HEAD_BYTES_MIN - 2
+"""The longest payload that fits into a piece with its head. Longer data frames are read here."""
+_RESERVED = 0x70
+_OPCODE = 0x0F
+_FIN = 0x80
+_REFUSED_PREFIX_BYTES = 4 * KIB
+"""How much of a refused message is given out, for what it says about itself."""
 
 
 class Message(NamedTuple):
-    data: bytes
+    data: bytes | LargeBody
     is_text: bool
     """Then it is valid UTF-8."""
+    error: HttpError | None = None
+    """Why the message is refused. `data` is its first bytes."""
+
+
+class UnfinishedMessage:
+    """The received part of a message of several frames, or of a frame longer than a piece."""
+
+    __slots__ = (
+        "_body", "_decoder", "_error", "_is_cut", "_limit", "_prefix", "_step_at", "_step_bytes", "fragments",
+        "is_text", "nbytes",
+    )  # fmt: skip
+
+    def __init__(self, is_text: bool, limit: int, large_size: int, budget: Budget, now: float) -> None:
+        self.is_text = is_text
+        self.fragments = 1
+        self.nbytes = 0
+        self._limit = limit
+        # None once the message is refused.
+        self._body: PlainBody | None = PlainBody(limit, budget, min(large_size, limit))
+        self._error: HttpError | None = None
+        self._prefix = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._is_cut = False
+        self._step_at, self._step_bytes = now, 0
+
+    def announce(self, nbytes: int) -> None:
+        """So many more bytes will come. Refuses the message before its memory is taken."""
+        if self.nbytes + nbytes > self._limit:
+            self.refuse(HttpError(Fault.BODY_TOO_LARGE, f"the message exceeds {self._limit} bytes"))
+
+    def add(self, data: bytes) -> None:
+        """Raises UnicodeDecodeError for a text that is none."""
+        self.nbytes += len(data)
+        if len(self._prefix) < _REFUSED_PREFIX_BYTES:
+            self._prefix += data[: _REFUSED_PREFIX_BYTES - len(self._prefix)]
+        if self._body is None:
+            return
+        if self.is_text and (self._is_cut or not data.isascii()):
+            self._decoder.decode(data)
+            self._is_cut = bool(self._decoder.getstate()[0])
+        try:
+            self._body.add(data)
+        except HttpError as error:
+            self.refuse(error)
+
+    def refuse(self, error: HttpError) -> None:
+        """Keeps no more of it. The rest is read and dropped."""
+        if self._body is not None:
+            self._error = error
+            self.release()
+
+    def refuse_if_stalled(self, now: float, limits: HttpLimits, is_read: bool) -> None:
+        """Refuses a message that takes room and makes no progress while the connection is read."""
+        if self.nbytes <= UNCOUNTED_BYTES:
+            return
+        if not is_read or self.nbytes - self._step_bytes >= limits.body_step_bytes:
+            self._step_at, self._step_bytes = now, self.nbytes
+        elif now - self._step_at >= limits.body_idle_timeout_s:
+            self.refuse(HttpError(Fault.TIMEOUT, "the message did not arrive in time"))
+
+    def finish(self) -> Message:
+        """The message. Raises UnicodeDecodeError for a text that ends within a character."""
+        if self._body is None:
+            return Message(self._prefix, self.is_text, self._error)
+        if self._is_cut:
+            self._decoder.decode(b"", True)
+        return Message(self._body.finish(), self.is_text)
+
+    def release(self) -> None:
+        """Gives the memory back."""
+        if self._body is not None:
+            self._body.release()
+            self._body = None
 
 
 class MessageReader:
     """Reads the messages of one connection. Everything a peer sent before it broke a rule counts, nothing after it."""
 
     __slots__ = (
-        "_ahead_bytes", "_begun", "_budget", "_control", "_fragments", "_fragments_max", "_frames", "_head",
-        "_monotonic", "_parts", "_parts_are_text", "_taken_bytes", "_unread", "protocol", "together",
+        "_ahead_bytes", "_begun", "_budget", "_control", "_frames", "_head", "_limits", "_long_fin", "_long_left",
+        "_long_mask", "_monotonic", "_unfinished", "_unread", "protocol", "together",
     )  # fmt: skip
 
     def __init__(
@@ -187,28 +271,27 @@ class MessageReader:
     ) -> None:  # fmt: skip
         """Without a clock, time stands still."""
         self.protocol = protocol
+        protocol.max_message_size, protocol.max_fragment_size = None, _BEGUN_BYTES_MAX
+        self._limits = limits
         self._monotonic = monotonic
         self._control = Tokens(limits.websocket_control_frames, limits.websocket_control_frames_per_s, monotonic())
-        self._fragments_max = limits.message_fragments
-        # Frames of the unfinished message.
-        self._fragments = 0
         self._budget = budget
         self._unread: bytes | memoryview = unread
         # The beginning of a text that will be read here once the rest of it has come.
         self._begun = b""
         # Frames that are read and not yet given out; bytes are a text that is a frame by itself.
-        self._frames: deque[Frame | bytes] = deque()
+        self._frames: deque[Frame | bytes | Message] = deque()
         self.together = 0
         """How many of the next are such texts and may be taken together."""
         # Where the library stands: the beginning of a frame's head that it was given, or how many bytes of its frame
         # are still to come. It stands between two frames when there is neither.
         self._head = b""
         self._ahead_bytes = 0
-        # The received part of a message in several frames.
-        self._parts = bytearray()
-        self._parts_are_text = False
-        # Bytes of the budget held by unfinished messages.
-        self._taken_bytes = 0
+        # A frame longer than a piece: its bytes that are still to come, their mask, and whether it ends the message.
+        self._long_left = 0
+        self._long_mask = b""
+        self._long_fin = False
+        self._unfinished: UnfinishedMessage | None = None
 
     def feed(self, data: bytes) -> None:
         if self._begun or self._unread:
@@ -253,6 +336,8 @@ class MessageReader:
         self.together = 0
         while self._frames:
             frame = self._frames.popleft()
+            if isinstance(frame, Message):
+                return frame
             message = self._checked(frame, True) if isinstance(frame, bytes) else self._assemble(frame)
             if message is not None:
                 return message
@@ -277,14 +362,21 @@ class MessageReader:
         """Forgets what is not given out. Bytes stay: they may begin in the middle of a frame."""
         self._frames.clear()
         self.together = 0
-        self._parts = bytearray()
-        self._charge_budget()
+        if self._unfinished is not None:
+            self._unfinished.release()
+
+    def refuse_stalled(self, now: float, is_read: bool) -> None:
+        """Refuses the unfinished message if it makes no progress. `is_read` is whether the connection is read."""
+        if self._unfinished is not None:
+            self._unfinished.refuse_if_stalled(now, self._limits, is_read)
 
     def drop(self) -> None:
         """Forgets everything; nothing more is read."""
         self._unread = self._begun = b""
+        self._long_left = 0
         self.protocol.reader.discard()
         self.drop_messages()
+        self._unfinished = None
 
     def release(self) -> None:
         """The connection is lost."""
@@ -297,25 +389,108 @@ class MessageReader:
         rest = self._unread
         if not rest:
             return False
-        data, read = bytes(rest[:_PIECE_BYTES]), 0
-        protocol = self.protocol
-        between = not self._ahead_bytes and not self._head
-        if between and protocol.current_size is None and protocol.state is State.OPEN:
-            read = self._read_texts(data)
-            data = data[read:]
-            if data and self._is_begun(data):
-                # Once the library has a part of a frame it reads all there is until a piece ends where a frame does.
-                if len(rest) <= _PIECE_BYTES:
-                    self._begun, read = data, len(rest)
-                data = b""
+        data = bytes(rest[:_PIECE_BYTES])
+        read = self._read_long(data) if self._long_left else self._read_frames(data, len(rest))
+        self._unread = memoryview(rest)[read:] if read < len(rest) else b""
+        return True
+
+    def _read_frames(self, data: bytes, available: int) -> int:
+        """Reads the frames at the beginning of a piece of the `available` bytes. Returns how many bytes it read."""
+        protocol, read = self.protocol, 0
+        if not self._ahead_bytes and not self._head and not protocol.eof_sent:
+            if protocol.current_size is None and protocol.state is State.OPEN:
+                read = self._read_texts(data)
+                data = data[read:]
+                if data and self._is_begun(data):
+                    # Once the library has a part of a frame it reads all there is until a piece ends where a frame
+                    # does.
+                    return read if available > _PIECE_BYTES else self._begin(data, read)
+            if data and (is_long := _is_long(data, 0)) is not False:
+                if read:
+                    # What was read is given out first.
+                    return read
+                return self._begin(data, 0) if is_long is None else self._begin_long(data)
         if data:
             given = data[: self._span(data)]
             read += len(given)
             protocol.receive_data(given)
             self._frames.extend([event for event in protocol.events_received() if isinstance(event, Frame)])
-            self._charge_budget()
-        self._unread = memoryview(rest)[read:] if read < len(rest) else b""
-        return True
+        return read
+
+    def _begin(self, data: bytes, read: int) -> int:
+        """Keeps the beginning of a frame until more of it has come."""
+        self._begun = data
+        return read + len(data)
+
+    def _begin_long(self, data: bytes) -> int:
+        """Reads the head of a data frame that is longer than a piece, and what is there of the frame."""
+        protocol, limits = self.protocol, self._limits
+        opcode, fin = data[0] & _OPCODE, bool(data[0] & _FIN)
+        begin = 4 if data[1] & ~_MASKED == _IN_TWO_BYTES else 10
+        length = int.from_bytes(data[2:begin], "big")
+        if (opcode == Opcode.CONT) is (protocol.current_size is None):
+            expected = "unexpected continuation frame" if opcode == Opcode.CONT else "expected a continuation frame"
+            self._fail(CloseCode.PROTOCOL_ERROR, expected)
+            return len(data)
+        before = protocol.current_size or 0
+        if before + length > limits.body_bytes + limits.refused_message_bytes:
+            self._fail(CloseCode.MESSAGE_TOO_BIG, f"the message exceeds {limits.body_bytes} bytes")
+            return len(data)
+        protocol.current_size = None if fin else before + length
+        if protocol.state is not State.OPEN:
+            # We closed: what the peer still sends is dropped.
+            self._unfinished = None
+        elif opcode == Opcode.CONT:
+            self._count_fragment()
+        else:
+            self._begin_message(opcode == Opcode.TEXT, length if fin else limits.body_bytes)
+        if protocol.eof_sent:
+            return len(data)
+        if self._unfinished is not None:
+            self._unfinished.announce(length)
+        self._long_left, self._long_fin = length, fin
+        self._long_mask = data[begin : begin + _MASK_BYTES]
+        return begin + _MASK_BYTES + self._read_long(data[begin + _MASK_BYTES :])
+
+    def _read_long(self, data: bytes) -> int:
+        """Reads bytes of a frame that is longer than a piece. Returns how many."""
+        data = data[: self._long_left]
+        self._long_left -= len(data)
+        mask, turn = self._long_mask, len(data) % _MASK_BYTES
+        self._long_mask = mask[turn:] + mask[:turn]
+        message = self._add(apply_mask(data, mask), self._long_fin and not self._long_left)
+        if message is not None:
+            self._frames.append(message)
+        return len(data)
+
+    def _begin_message(self, is_text: bool, large_size: int) -> None:
+        self._unfinished = UnfinishedMessage(
+            is_text, self._limits.body_bytes, large_size, self._budget, self._monotonic()
+        )
+
+    def _count_fragment(self) -> None:
+        unfinished = self._unfinished
+        assert unfinished is not None, "the library refuses the continuation of nothing"
+        unfinished.fragments += 1
+        most = self._limits.message_fragments
+        if unfinished.fragments > most + unfinished.nbytes // KIB:
+            self._fail(CloseCode.POLICY_VIOLATION, f"a message of more than {most} frames")
+
+    def _add(self, data: bytes, ends: bool) -> Message | None:
+        """Adds bytes to the unfinished message. Returns the message if it `ends` with them."""
+        unfinished, limits = self._unfinished, self._limits
+        if unfinished is None:
+            return None
+        try:
+            unfinished.add(data)
+            if unfinished.nbytes > limits.body_bytes + limits.refused_message_bytes:
+                self._fail(CloseCode.MESSAGE_TOO_BIG, f"the message exceeds {limits.body_bytes} bytes")
+            elif ends:
+                self._unfinished = None
+                return unfinished.finish()
+        except UnicodeDecodeError:
+            self._fail(CloseCode.INVALID_DATA, "a text message is not valid UTF-8")
+        return None
 
     def _span(self, data: bytes) -> int:
         """How many of these bytes to give to the library: up to the end of so many frames. Remembers where it will
@@ -325,6 +500,8 @@ class MessageReader:
         at, end, frames = self._ahead_bytes, len(seen), 0
         self._head, self._ahead_bytes = b"", 0
         while at < end and frames < _LIBRARY_FRAMES_MAX:
+            if at and _is_long(seen, at) is not False:
+                return at - given
             length = seen[at + 1] & ~_MASKED if at + 1 < end else _IN_EIGHT_BYTES
             head = 10 if length == _IN_EIGHT_BYTES else 4 if length == _IN_TWO_BYTES else 2
             if at + head > end:
@@ -339,7 +516,7 @@ class MessageReader:
 
     def _read_texts(self, data: bytes) -> int:
         """Reads texts that are frames by themselves, as far as there is nothing else; where they end."""
-        at, end, most = 0, len(data), self.protocol.max_message_size
+        at, end, most = 0, len(data), self._limits.body_bytes
         texts: list[bytes] = []
         while end - at >= _HEAD_BYTES_MIN and data[at] == _WHOLE_TEXT:
             begin, length = at + _HEAD_BYTES_MIN, data[at + 1] - _MASKED
@@ -347,7 +524,7 @@ class MessageReader:
                 begin, length = begin + 2, data[at + 2] << 8 | data[at + 3]
             elif not 0 <= length < _IN_TWO_BYTES:
                 break
-            if begin + length > end or (most is not None and length > most):
+            if begin + length > end or length > most:
                 break
             texts.append(apply_mask(data[begin : begin + length], data[begin - _MASK_BYTES : begin]))
             before, at = at, begin + length
@@ -364,7 +541,7 @@ class MessageReader:
 
     def _is_begun(self, data: bytes) -> bool:
         """Whether it is the beginning of a text that is a frame by itself and fits into a piece."""
-        most, nbytes = self.protocol.max_message_size, len(data)
+        nbytes = len(data)
         if data[0] != _WHOLE_TEXT or nbytes == 1:
             return data[0] == _WHOLE_TEXT
         length = data[1] - _MASKED
@@ -372,33 +549,23 @@ class MessageReader:
             length = data[2] << 8 | data[3]
         elif not 0 <= length <= _IN_TWO_BYTES:
             return False
-        return length <= _BEGUN_BYTES_MAX and (most is None or length <= most)
+        return length <= min(_BEGUN_BYTES_MAX, self._limits.body_bytes)
 
     def _assemble(self, frame: Frame) -> Message | None:
         """The message that a frame completes, if it does."""
         if frame.opcode is Opcode.CONT:
-            self._fragments += 1
-            if self._fragments > self._fragments_max:
-                self._fail(CloseCode.POLICY_VIOLATION, f"a message of more than {self._fragments_max} frames")
-                return None
-            self._parts += frame.data
+            self._count_fragment()
         elif frame.opcode is Opcode.TEXT or frame.opcode is Opcode.BINARY:
             is_text = frame.opcode is Opcode.TEXT
-            if frame.fin:
+            if frame.fin and len(frame.data) <= self._limits.body_bytes:
                 return self._checked(bytes(frame.data), is_text)
-            self._parts_are_text = is_text
-            self._fragments = 1
-            self._parts += frame.data
+            self._begin_message(is_text, self._limits.body_bytes)
         else:
             # The library answers pings and closes; that the peer lives is known from its bytes.
             if frame.opcode is not Opcode.CLOSE and not self._control.take(self._monotonic()):
                 self._fail(CloseCode.POLICY_VIOLATION, "too many pings and pongs")
             return None
-        whole = bytes(self._parts) if frame.fin else None
-        if whole is not None:
-            self._parts = bytearray()
-        self._charge_budget()
-        return None if whole is None else self._checked(whole, self._parts_are_text)
+        return self._add(bytes(frame.data), frame.fin)
 
     def _checked(self, data: bytes, is_text: bool) -> Message | None:
         try:
@@ -409,24 +576,26 @@ class MessageReader:
             return None
         return Message(data, is_text)
 
-    def _charge_budget(self) -> None:
-        """Charge the memory budget for the bytes of incomplete messages, or give back what is no longer held."""
-        nbytes = len(self.protocol.reader.buffer) + len(self._parts)
-        if nbytes <= _UNCOUNTED_BYTES:
-            nbytes = 0
-        if nbytes == self._taken_bytes:
-            return
-        try:
-            if nbytes > self._taken_bytes:
-                self._budget.take(nbytes - self._taken_bytes)
-            else:
-                self._budget.held_bytes -= self._taken_bytes - nbytes
-            self._taken_bytes = nbytes
-        except HttpError as error:
-            self._fail(CloseCode.TRY_AGAIN_LATER, error.message)
-
     def _fail(self, code: CloseCode, reason: str) -> None:
         self.drop()
         # When we closed already, or the peer did behind this, there is nothing left to say but the end of the bytes.
         if self.protocol.state is State.OPEN or not self.protocol.eof_sent:
             self.protocol.fail(code, reason)
+
+
+def _is_long(data: bytes, at: int) -> bool | None:
+    """Whether a data frame longer than a piece begins there, with its whole head. None if the head is cut off."""
+    end = len(data)
+    if data[at] & _RESERVED or data[at] & _OPCODE > Opcode.BINARY:
+        return False
+    if at + 1 == end:
+        return None
+    length = data[at + 1] - _MASKED
+    if length not in (_IN_TWO_BYTES, _IN_EIGHT_BYTES):
+        return False
+    begin = at + (4 if length == _IN_TWO_BYTES else 10)
+    if begin > end:
+        return None
+    if int.from_bytes(data[at + 2 : begin], "big") <= _BEGUN_BYTES_MAX:
+        return False
+    return True if begin + _MASK_BYTES <= end else None

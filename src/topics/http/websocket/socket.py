@@ -6,7 +6,8 @@ The library's protocol reads frames and knows the closing handshake. This module
   the fair scheduler (`system.fair_scheduler`), and no more is read until it is done.
 - Backpressure: bytes are read in small pieces, and not at all while the peer does not read its output or the receiver
   asked for a pause. At most one piece that was read before waits.
-- A message counts in the budget of bodies while it is received. It is read in one go, so its length has its own limit.
+- A message is as long as a body may be, and counts in the budget of bodies while it is received. One that is refused
+  is reported to the receiver, and the connection continues.
 - Output goes straight to the transport, as frames that are encoded once for all clients.
 - A peer that closes is answered after the receiver has finished what the peer sent before it.
 - There are no timers. The sweep of the HTTP server asks every connection what it waits for, and since when:
@@ -29,10 +30,11 @@ from websockets.frames import CloseCode
 from websockets.protocol import State
 
 from topics.http.exchange import Exchange
-from topics.http.messages import KIB
+from topics.http.messages import KIB, HttpError
 from topics.http.output_backpressure import MUCH_BYTES, Account
+from topics.http.request_body import LargeBody
 from topics.http.server_state import end_sending
-from topics.http.websocket.message_reader import Handshake, MessageReader
+from topics.http.websocket.message_reader import Handshake, Message, MessageReader
 from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 
 # Answers gathered while a piece is read are sent when they are this many bytes, so that a full transport is noticed.
@@ -62,7 +64,17 @@ class Receiver(Protocol):
         is none, each of them comes by `on_text`."""
         ...
 
-    def on_binary(self, data: bytes) -> None: ...
+    def on_large_text(self, text: LargeBody) -> None:
+        """A text message that is too long to be read in one go. The receiver releases it."""
+        ...
+
+    def on_binary(self, data: bytes) -> None:
+        """A binary message; of a long one only that it came."""
+        ...
+
+    def on_refused(self, beginning: bytes, error: HttpError) -> None:
+        """A message that was too long, for instance, and dropped. `beginning` is its first bytes."""
+        ...
 
     def on_drain(self) -> None:
         """The peer did not keep up, and does again."""
@@ -109,7 +121,6 @@ class WebSocket(asyncio.Protocol):
         self._transport = transport
         self._server_state = server_state
         self._protocol = handshake.protocol
-        self._protocol.max_message_size = min(server_state.limits.body_bytes, server_state.limits.message_bytes)
         self._messages = MessageReader(
             self._protocol, server_state.budget, leftover, server_state.limits, server_state.monotonic
         )
@@ -261,6 +272,7 @@ class WebSocket(asyncio.Protocol):
             return
         self.recount()
         limits = self._server_state.limits
+        self._messages.refuse_stalled(now, self._reading)
         if self._stage is not Stage.OPEN:
             if self._stuck_s(now, _CLOSING) >= limits.linger_timeout_s:
                 self._transport.abort()
@@ -371,11 +383,25 @@ class WebSocket(asyncio.Protocol):
         if messages.together > 1 and (texts := messages.texts()):
             messages.took(self._call(receiver.on_texts, texts) or 0)
         elif (message := messages.next_message()) is not None:
-            self._call(receiver.on_text if message.is_text else receiver.on_binary, message.data)
+            self._give(message)
         elif messages.is_over:
             self._stage = Stage.FINISHING
             self._call(receiver.on_closing)
         return True
+
+    def _give(self, message: Message) -> None:
+        """Gives a message to the receiver."""
+        receiver, data = self._receiver, message.data
+        if isinstance(data, LargeBody):
+            if message.is_text:
+                self._call(receiver.on_large_text, data)
+            else:
+                data.release()
+                self._call(receiver.on_binary, b"")
+        elif message.error is not None:
+            self._call(receiver.on_refused, data, message.error)
+        else:
+            self._call(receiver.on_text if message.is_text else receiver.on_binary, data)
 
     @property
     def _is_held_back(self) -> bool:
@@ -446,7 +472,7 @@ class WebSocket(asyncio.Protocol):
             self._stuck_at, self._since = place, now
         return now - self._since
 
-    def _call(self, callback: Callable[..., _Said], *args: bytes | Sequence[bytes]) -> _Said | None:
+    def _call(self, callback: Callable[..., _Said], *args: object) -> _Said | None:
         try:
             return callback(*args)
         except Exception:
