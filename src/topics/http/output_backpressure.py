@@ -23,7 +23,7 @@ MUCH_BYTES = 16 * 1024
 """From here on what was written is counted: less is mostly with the system before anybody could ask."""
 FLOOR_BYTES = 64 * 1024
 """Bytes that a response may have in any case: the system's own buffer takes most of them."""
-_PART = 4
+ROOM_PART = 4
 """One answer gets a part of the room that is left, so that many at once find some."""
 
 
@@ -93,7 +93,7 @@ class OutputBackpressure:
     def room(self, account: Account) -> int:
         """How many bytes one more answer may have."""
         left = min(self.max_bytes - self.held_bytes, self.max_bytes // 2 - account.unread_bytes)
-        return max(left // _PART, FLOOR_BYTES)
+        return max(left // ROOM_PART, FLOOR_BYTES)
 
     def change(self, account: Account, more: int) -> None:
         self.held_bytes += more

@@ -112,7 +112,7 @@ def _beginning(engine: Engine, source: Topic, asked: Position, sub_offset: int) 
     # Only that entry, which may be deleted. A read may stop before a character that would be cut.
     spec = ReadSpec(
         position=Position(asked.counter), as_json=False, max_records=1, max_bytes=requested + CHARACTER_MORE,
-        up_to=asked.counter + 1,
+        up_to=asked.counter + 1, splits=True,
     )  # fmt: skip
     plan = plan_read(source, spec.request())
     found = cutter(spec)(plan, reader)

@@ -1,7 +1,8 @@
 """Stream reads: the same plan as for a topic, but only the data of entries is cut out, optionally of one routing key.
 
-An answer has a maximum of entries and bytes. A bytes stream is cut between two entries where possible; inside an entry
-only if it is larger than an answer, and then between two characters of a text.
+An answer has a maximum of entries and bytes, and ends between two entries: an entry larger than that is an answer by
+itself. Only reads that continue within one response (`ReadSpec.splits`) are cut inside an entry of a bytes stream, and
+then between two characters of a text.
 """
 
 from bisect import bisect_left
@@ -15,7 +16,8 @@ from topics.engine.engine import Engine
 from topics.engine.read import ReadPlan, ReadRequest, corrupt_error
 from topics.engine.topic import Run, RunReader, Segment, Topic, live_ranges
 from topics.log.segment_files import SegmentDamaged, SegmentKey
-from topics.model.errors import RetryLaterError, TopicsError
+from topics.model.errors import RetryLaterError, ThrottledError, TopicsError
+from topics.model.limits import MAX_U64
 from topics.model.records import TRAIT_TAGS
 from topics.model.seq_ranges import Tombstone
 from topics.schema.documents import MAX_BUILT_OPS, MAX_PROMOTION_STEPS, PORTION_STEPS
@@ -31,6 +33,9 @@ SCAN_RECORDS = 50_000
 _TOGETHER = 256
 """Entries promoted at once; at most so many are promoted twice because they did not fit."""
 
+_LARGE_BYTES = 4 * CHUNK_BYTES
+"""Decoding a larger entry takes some milliseconds."""
+
 CHARACTER_MORE = 3
 """Maximum continuation bytes of a UTF-8 character."""
 _LEAD = 0xC0
@@ -45,6 +50,10 @@ class ReadSpec(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     max_records: int = CHUNK_RECORDS
     max_bytes: int = CHUNK_BYTES
+    max_entry_bytes: int = MAX_U64
+    """The longest entry of a bytes stream that may exceed `max_bytes`."""
+    splits: bool = False
+    """Whether an entry of a bytes stream that is longer than `max_bytes` is cut."""
     filter: str | None = None
     """A filter that entries must match; already validated."""
     up_to: int | None = None
@@ -94,8 +103,9 @@ def joined(slices: Sequence[StreamSlice], as_json: bool) -> StreamSlice:
     return StreamSlice(body, count, last.position, last.head, first.tombstone, promoted_to)
 
 
-class PromotionTooLongError(Exception):
-    """The promotion of the first entry of an answer would hold the event loop up: a thread has to do it."""
+class SliceTooLongError(Exception):
+    """The first entry of an answer is so large, or its promotion takes so long, that it would block the event loop. A
+    thread has to execute the read."""
 
 
 def cutter(
@@ -103,7 +113,7 @@ def cutter(
 ) -> Callable[[ReadPlan, RunReader], StreamSlice]:
     """A function that executes a plan for this read, on any thread. With a promoter, entries of earlier schema versions
     are promoted to the current one, unless raw bytes are requested. Without `patient` it may raise
-    `PromotionTooLongError`."""
+    `SliceTooLongError`."""
     return lambda plan, reader: _Cut(spec, plan, reader, promoter if spec.as_json else None, patient).run()
 
 
@@ -122,7 +132,7 @@ def read_slice(
 
     try:
         engine.read_as(topic, spec.request(), cut, done)
-    except PromotionTooLongError:
+    except SliceTooLongError:
         engine.read_as(topic, spec.request(), cutter(spec, promoter, patient=True), done, elsewhere=True)
 
 
@@ -310,10 +320,10 @@ class _Cut:
 
     def _affordable(self, promoter: Promoter, version: int, view: View, lo: int, hi: int) -> int:
         """Up to where entries of a version can be promoted within the answer's steps: at least the first of
-        an answer, or `PromotionTooLongError`."""
+        an answer, or `SliceTooLongError`."""
         if not self._patient and promoter.ops_to_compile(version) > MAX_BUILT_OPS:
             if not self._pieces:
-                raise PromotionTooLongError
+                raise SliceTooLongError
             return lo
         chain = promoter.chain(version)
         stop = lo
@@ -325,7 +335,7 @@ class _Cut:
             if each > self._steps and (self._pieces or stop > lo):
                 break
             if each > self._steps and not self._patient:
-                raise PromotionTooLongError
+                raise SliceTooLongError
             self._steps -= each
             stop += 1
         return stop
@@ -360,15 +370,26 @@ class _Cut:
                 if self._pieces:
                     self._remaining = 0
                     return index
-                if not self._spec.as_json:
+                if self._spec.splits and not self._spec.as_json:
                     stop = self._in_block = _cut_place(entry, skip, skip + room)
+                elif not self._spec.as_json:
+                    self._check_large(entry.size - skip)
             self._pieces.append(entry.part(skip, stop))
             self._size += stop - skip
             self._remaining -= 1
             if stop < entry.size:
                 self._remaining = 0
                 return index
+            if self._size > self._spec.max_bytes:
+                self._remaining = 0
         return hi
+
+    def _check_large(self, nbytes: int) -> None:
+        """Whether an entry longer than an answer may be one by itself, and here."""
+        if nbytes > self._spec.max_entry_bytes:
+            raise ThrottledError.under_pressure(retry_after_ms=1000)
+        if nbytes > _LARGE_BYTES and not self._patient:
+            raise SliceTooLongError
 
 
 # Sizes of streams: the bytes that a reader gets of all entries. JSON is stored as it was sent, and its size is counted

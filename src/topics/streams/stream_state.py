@@ -9,9 +9,9 @@ Offsets: positions in a stream as text that sorts by position (also known as: cu
     text:                   26 digits of Crockford's base 32, two zero bits in front, capitals
 
 `counter` is the number of entries before the position: 0 is the start, the offset of an entry is the position after
-it. `in_block` is the number of bytes of the next entry that also lie before it; only bytes streams with entries larger
-than an answer need it. `epoch` identifies the stream: a recreated stream has another one, so an offset of the old one
-is refused instead of leading to a wrong position.
+it. `in_block` is the number of bytes of the next entry that also lie before it: 0 in every returned offset, but
+earlier releases returned others, and they stay valid. `epoch` identifies the stream: a recreated stream has another
+one, so an offset of the old one is refused instead of leading to a wrong position.
 """
 
 from collections import deque

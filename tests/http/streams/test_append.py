@@ -1,11 +1,13 @@
 """POST: bytes, JSON, keys, times, sequences, producers, closing."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
 from tests.http.streams.conftest import append, create, offset_of, reason_of
+from topics.streams.stream_state import decode_offset, encode_offset
 
 
 def produce(http: httpx.Client, path: str, body: bytes, epoch: int, seq: int, **more: str) -> httpx.Response:
@@ -68,20 +70,41 @@ def test_a_value_larger_than_a_record_may_be_is_too_large(http: httpx.Client, pa
     assert append(http, path, b'"' + b"x" * (1 << 20) + b'"', "application/json").status_code == 413
 
 
-def test_an_entry_of_bytes_may_be_large_and_is_read_in_pieces(http: httpx.Client, path: str) -> None:
-    body = bytes(range(256)) * 10_000
+@pytest.mark.parametrize("repeats", [10_000, 40_000])
+def test_an_entry_of_bytes_may_be_large_and_is_one_answer(http: httpx.Client, path: str, repeats: int) -> None:
+    body = bytes(range(256)) * repeats
     create(http, path, "application/octet-stream", b"<")
     append(http, path, body, "application/octet-stream")
     append(http, path, b">", "application/octet-stream")
-    found, offset, answers = b"", "-1", 0
-    while True:
+    found, offset, is_up_to_date = list[bytes](), "-1", False
+    while not is_up_to_date:
         answer = http.get(path, params={"offset": offset})
-        found, offset, answers = found + answer.content, offset_of(answer), answers + 1
-        assert len(answer.content) <= 1 << 20
-        if answer.headers.get("stream-up-to-date"):
-            break
-    assert found == b"<" + body + b">"
-    assert answers > 2
+        found.append(answer.content)
+        offset, is_up_to_date = offset_of(answer), "stream-up-to-date" in answer.headers
+        assert decode_offset(offset)[1:] == (len(found), 0)
+    assert found == [b"<", body, b">"]
+    # An offset inside the entry, as earlier releases returned it, stays valid.
+    epoch = decode_offset(offset)[0]
+    inside = http.get(path, params={"offset": encode_offset(epoch, 1, 1 << 20)})
+    assert (inside.content, decode_offset(offset_of(inside))[1:]) == (body[1 << 20 :], (2, 0))
+    polled = http.get(path, params={"offset": encode_offset(epoch, 1), "live": "long-poll"})
+    assert (polled.content, decode_offset(offset_of(polled))[1:]) == (body, (2, 0))
+
+
+def test_events_of_a_large_entry_end_with_one_offset_behind_it(http: httpx.Client, path: str) -> None:
+    body = "é" * 1_200_000 + "end"
+    create(http, path, "text/plain", b"a")
+    assert append(http, path, body.encode(), "text/plain").status_code == 204
+    append(http, path, b"z", "text/plain", stream_closed="true")
+    with http.stream("GET", path, params={"offset": "-1", "live": "sse"}) as answer:
+        text = answer.read().decode()
+    events = [event.split("\n") for event in text.split("\n\n") if event]
+    kinds = [lines[0].removeprefix("event: ") for lines in events]
+    data = [lines[1].removeprefix("data:") for lines in events]
+    offsets = [json.loads(one)["streamNextOffset"] for kind, one in zip(kinds, data, strict=True) if kind == "control"]
+    assert [decode_offset(offset)[2] for offset in offsets] == [0] * len(offsets)
+    assert "".join(one for kind, one in zip(kinds, data, strict=True) if kind == "data") == "a" + body + "z"
+    assert "data data" in " ".join(kinds), "the entry came in several events"
 
 
 def test_a_sequence_only_goes_up(http: httpx.Client, path: str) -> None:

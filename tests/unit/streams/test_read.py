@@ -8,8 +8,9 @@ import pytest
 from tests.unit.streams.conftest import append, create, slice_of
 from topics.engine.topic import Run, Segment
 from topics.log.segment_files import SegmentDamaged
-from topics.model.errors import CorruptSegmentError
+from topics.model.errors import CorruptSegmentError, ThrottledError
 from topics.model.router_rules import parse_selector
+from topics.streams.read import StreamSlice
 from topics.streams.stream_state import Position
 from topics.streams.streams import Streams
 from topics.wire.record_slicing import View
@@ -34,12 +35,42 @@ def test_an_answer_never_exceeds_its_bound_and_loses_nothing(streams: Streams, m
             append(streams, "a", part)
     found, position = b"", Position(0)
     while True:
-        part_ = slice_of(streams, "a", position, as_json=False, max_bytes=most)
+        part_ = slice_of(streams, "a", position, as_json=False, max_bytes=most, splits=True)
         assert len(part_.body) <= most and part_.body
         found, position = found + part_.body, part_.position
         if part_.at_tail:
             break
     assert found == b"abcdefghijklmnop"
+
+
+@pytest.mark.parametrize("most", [1, 2, 6, 7, 8, 100])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_an_entry_larger_than_an_answer_is_one_by_itself(streams: Streams, most: int, sealed: bool) -> None:
+    create(streams, "a")
+    entries = [b"abcdef", b"g", b"hijklmnop", b"q"] + [b"."] * (5 if sealed else 0)
+    for part in entries:
+        append(streams, "a", part)
+    found, position = list[StreamSlice](), Position(0)
+    while position.counter < 4:
+        part_ = slice_of(streams, "a", position, as_json=False, max_bytes=most)
+        whole = b"".join(entries[position.counter : part_.position.counter])
+        assert (part_.body, part_.position.in_block) == (whole, 0)
+        assert len(whole) <= most or part_.position.counter == position.counter + 1
+        found, position = [*found, part_], part_.position
+    assert b"".join(part_.body for part_ in found).startswith(b"abcdefghijklmnopq")
+    # An offset inside an entry, as earlier releases returned it.
+    assert slice_of(streams, "a", Position(2, 4), as_json=False, max_bytes=most).body.startswith(b"lmnop")
+
+
+def test_a_large_entry_is_throttled_without_room_and_small_ones_are_not(streams: Streams) -> None:
+    create(streams, "a")
+    append(streams, "a", b"small")
+    append(streams, "a", b"l" * 100)
+    first = slice_of(streams, "a", max_bytes=10, max_entry_bytes=50)
+    assert (first.body, first.position) == (b"small", (1, 0))
+    with pytest.raises(ThrottledError):
+        slice_of(streams, "a", first.position, max_bytes=10, max_entry_bytes=50)
+    assert slice_of(streams, "a", first.position, max_bytes=10, max_entry_bytes=100).position == (2, 0)
 
 
 def test_what_stands_before_damage_in_the_middle_of_a_segment_is_given_once(streams: Streams) -> None:
@@ -72,7 +103,7 @@ def test_a_place_inside_an_entry_that_was_deleted_takes_nothing_of_the_next_one(
         append(streams, "a", body, key=key)
     for number in range(5 if sealed else 0):
         append(streams, "a", b"<%d>" % number)
-    half = slice_of(streams, "a", Position(1), max_bytes=8)
+    half = slice_of(streams, "a", Position(1), max_bytes=8, splits=True)
     assert (half.body, half.position) == (b"gone for", (1, 8))
     streams.engine.delete_records("a", parse_selector(None, "gone"), lambda outcome: None)
     assert slice_of(streams, "a", half.position).body.startswith(b"all of the next")
@@ -82,7 +113,7 @@ def test_a_place_inside_an_entry_takes_nothing_of_the_next_one_with_another_key(
     create(streams, "a")
     for body, key in ((b"long and one", "one"), (b"other", "other"), (b" more", "one")):
         append(streams, "a", body, key=key)
-    half = slice_of(streams, "a", max_bytes=9).position
+    half = slice_of(streams, "a", max_bytes=9, splits=True).position
     assert half == (0, 9)
     assert slice_of(streams, "a", half, key="other").body == b"other"
     assert slice_of(streams, "a", half, key="one").body == b"one more"
@@ -95,7 +126,7 @@ def test_a_text_is_cut_between_characters_and_lines_where_there_is_room_for_one(
     append(streams, "a", whole.encode())
     parts, position = list[bytes](), Position(0)
     while not parts or position != (1, 0):
-        part = slice_of(streams, "a", position, max_bytes=most)
+        part = slice_of(streams, "a", position, max_bytes=most, splits=True)
         assert 0 < len(part.body) <= most
         parts, position = [*parts, part.body], part.position
     assert b"".join(parts).decode() == whole
@@ -107,5 +138,5 @@ def test_a_text_is_cut_between_characters_and_lines_where_there_is_room_for_one(
 def test_what_is_no_utf_8_is_cut_anywhere(streams: Streams) -> None:
     create(streams, "a")
     append(streams, "a", bytes([0x80] * 9 + [0x41, 0x80, 0x80]))
-    found = [slice_of(streams, "a", Position(0, at), max_bytes=4).position for at in (0, 4, 7)]
+    found = [slice_of(streams, "a", Position(0, at), max_bytes=4, splits=True).position for at in (0, 4, 7)]
     assert found == [(0, 4), (0, 8), (0, 11)]

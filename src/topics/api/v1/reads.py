@@ -46,7 +46,9 @@ from topics.api.v1.protocol import (
 from topics.engine.engine import Engine
 from topics.engine.read import is_whole, removed_count
 from topics.engine.topic import Topic
+from topics.http.output_backpressure import ROOM_PART
 from topics.model.errors import InvalidRequestError, TopicsError, quoted
+from topics.model.limits import MAX_U64
 from topics.model.topic_config import TopicType
 from topics.search.query.predicates import bind_filter
 from topics.search.service.filtered_read import SCAN_BYTES
@@ -176,12 +178,29 @@ def parse_read(call: Call, streams: Streams) -> ReadCall:
     return ReadCall(
         topic=topic,
         offset=offset,
-        spec=ReadSpec(position=position, as_json=as_json, key=given.key(), filter=filtered, max_bytes=max_bytes),
+        spec=ReadSpec(
+            position=position,
+            as_json=as_json,
+            key=given.key(),
+            filter=filtered,
+            max_bytes=max_bytes,
+            max_entry_bytes=_entry_room(call),
+            splits=live == "sse",
+        ),
         content_type=content_type,
         live=live,
         cursor=given.text("cursor"),
         wait_ms=read_duration_ms("timeout", timeout, bare_ms=1) if timeout else None,
     )
+
+
+def _entry_room(call: Call) -> int:
+    """How long an entry may be that is longer than an answer: as much as is left of the output budget. Without unread
+    output of the key it may have any length, or it could never be read."""
+    account = call.key.output_account
+    if not account.unread_bytes:
+        return MAX_U64
+    return max(call.exchange.room(account) * ROOM_PART, CHUNK_BYTES)
 
 
 def _filter(text: str, topic: Topic, content_type: str, live: str) -> str | None:
@@ -445,7 +464,7 @@ class PollSource(EventSource, frozen=True, kw_only=True):
 class SseReader(EventSink):
     """One connection."""
 
-    __slots__ = ("_call", "_ends_at", "_read", "_reported", "_source", "_subscription")
+    __slots__ = ("_call", "_ends_at", "_gap", "_is_inside", "_read", "_reported", "_source", "_subscription")
 
     def __init__(self, call: Call, streams: Streams, read: ReadCall) -> None:
         super().__init__(call.live, call.key, call.waits)
@@ -457,6 +476,9 @@ class SseReader(EventSink):
         """Where the last control event said that the reader is, and whether at the end."""
         self._subscription: Subscription | None = None
         self._ends_at = math.inf
+        # Whether the last data event ended inside an entry, and what was lost before that entry.
+        self._is_inside = False
+        self._gap = ""
 
     def start(self) -> None:
         """Reads once before anything is answered, so that a bad place is a plain refusal."""
@@ -501,9 +523,15 @@ class SseReader(EventSink):
 
     def _report(self, frame: Frame) -> None:
         topic, position = self._read.topic, frame.cursor
+        if isinstance(frame, Events) and position.in_block:
+            # The entry continues in the next data event. An offset, which is between entries, follows the last one.
+            self._is_inside, self._gap = True, self._gap or frame.gap
+            self.write(frame.data)
+            return
         at_tail = position >= (topic.head, 0)
         closed = at_tail and self._source.has_ended(topic)
-        event, gap = (frame.data, frame.gap) if isinstance(frame, Events) else (b"", "")
+        event, gap = (frame.data, frame.gap or self._gap) if isinstance(frame, Events) else (b"", "")
+        self._is_inside, self._gap = False, ""
         reported = (position, at_tail)
         if not (event or closed) and self._reported == reported:
             return
@@ -521,7 +549,7 @@ class SseReader(EventSink):
         self.end()
 
     def sweep(self, now: float) -> None:
-        if now >= self._ends_at and not self.closed:
+        if now >= self._ends_at and not self.closed and not self._is_inside:
             self.end()
         else:
             super().sweep(now)
