@@ -19,6 +19,7 @@ BY_HAND = ("__init__.py", "net.py")
 _NAMES = {
     "AsyncBody": "Body",
     "AsyncClient": "Client",
+    "AsyncConsumer": "Consumer",
     "AsyncFollower": "Follower",
     "AsyncPool": "Pool",
     "AsyncProducer": "Producer",

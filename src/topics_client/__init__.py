@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from topics_client._sync.client import Client
-from topics_client._sync.loops import Follower, StreamLoop, Tail, Watcher
+from topics_client._sync.loops import Consumer, Follower, StreamLoop, Tail, Watcher
 from topics_client._sync.producer import Producer
 from topics_client._sync.transaction import Transaction
 from topics_client._sync.worker import Worker
@@ -24,6 +24,11 @@ from topics_client.answers import (
     BackupList,
     BackupStarted,
     Claimed,
+    ConsumerCommitted,
+    ConsumerDropped,
+    ConsumerPage,
+    ConsumerPut,
+    ConsumerState,
     Deleted,
     Diff,
     Extended,
@@ -61,6 +66,7 @@ from topics_client.errors import (
     ClientError,
     ColdStoreUnavailable,
     ConnectionFailed,
+    ConsumerNotFound,
     CorruptSegment,
     Damage,
     DamagedBackup,
@@ -107,6 +113,7 @@ from topics_client.errors import (
     TopicFull,
     TopicNotEmpty,
     TopicNotFound,
+    TopicRecreated,
     TransactionBusy,
     TransactionFenced,
     TransactionForeign,
@@ -149,7 +156,7 @@ from topics_protocol.records import Gap, Job, NewRecord, Record
 
 if TYPE_CHECKING:
     from topics_client._async.client import AsyncClient
-    from topics_client._async.loops import AsyncFollower, AsyncStreamLoop, AsyncTail, AsyncWatcher
+    from topics_client._async.loops import AsyncConsumer, AsyncFollower, AsyncStreamLoop, AsyncTail, AsyncWatcher
     from topics_client._async.producer import AsyncProducer
     from topics_client._async.transaction import AsyncTransaction
     from topics_client._async.websocket import AsyncSocket
@@ -158,34 +165,36 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessRefused", "Acked", "Activated", "Aggregate", "ApiError", "AppendTimeout", "Appended", "AsyncClient",
-    "AsyncFollower", "AsyncProducer", "AsyncSocket", "AsyncStreamLoop", "AsyncTail", "AsyncTransaction",
-    "AsyncWatcher", "AsyncWorker", "BackupFailed", "BackupInfo", "BackupList", "BackupRunning", "BackupStarted",
-    "BatchTooLarge", "Boundary", "Bucket", "BucketGroup", "CaughtUp", "Claimed", "Client", "ClientClosed",
-    "ClientError", "ClientOptions", "ColdStoreUnavailable", "ConnectionFailed", "CorruptSegment", "Coverage",
-    "Damage", "DamagedBackup", "Deleted", "Diff", "Discard", "Durability", "ExpectationFailed", "Extended",
-    "FeatureMissing", "FolderBusy", "Follower", "Forbidden", "Gap", "GapError", "Guarantee", "HeadersTooLarge",
-    "Health", "Highlight", "Hit", "IdempotencyConflict", "IndexStatus", "InternalError", "InvalidJson",
-    "InvalidRequest", "Job", "JobRetry", "Lease", "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord",
-    "NewerFormat", "NoBackupPlace", "NotAQueue", "NotAcceptable", "NotFound", "NotReady", "OffsetGone",
-    "PayloadTooLarge", "Placed", "Producer", "ProducerFenced", "ProducerGap", "ProducerMark", "QueueCounters",
-    "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven", "RequestRefused", "RequestTimeout", "RetryJob",
-    "RetryLater", "RetryPolicy", "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut",
-    "RouterState", "RouterSummary", "RoutingKey", "RoutingKeyPage", "SearchPage", "SearchTotal",
-    "SearchUnavailable", "SequenceConflict", "ServerTrouble", "ShuttingDown", "SkippedStream", "SlowConsumer",
-    "Socket", "Staged", "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict", "StreamDetails",
-    "StreamGone", "StreamInfo", "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema", "StreamState",
-    "StreamSummary", "StreamsSearchPage", "Subscription", "SystemStream", "TagMatch", "Tail", "Throttled", "Token",
-    "TopicConfig", "TopicConfigPatch", "TopicCoverage", "TopicDropped", "TopicExistsIncompatible", "TopicFailed",
-    "TopicFull", "TopicGap", "TopicGone", "TopicHit", "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut",
-    "TopicRecord", "TopicSearchPage", "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate",
-    "Touched", "Transaction", "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete",
-    "TransactionNotFound", "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized",
-    "UnexpectedAnswer", "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked",
-    "WakeStream", "Watcher", "WhoAmI", "Worker",
+    "AsyncConsumer", "AsyncFollower", "AsyncProducer", "AsyncSocket", "AsyncStreamLoop", "AsyncTail",
+    "AsyncTransaction", "AsyncWatcher", "AsyncWorker", "BackupFailed", "BackupInfo", "BackupList", "BackupRunning",
+    "BackupStarted", "BatchTooLarge", "Boundary", "Bucket", "BucketGroup", "CaughtUp", "Claimed", "Client",
+    "ClientClosed", "ClientError", "ClientOptions", "ColdStoreUnavailable", "ConnectionFailed", "Consumer",
+    "ConsumerCommitted", "ConsumerDropped", "ConsumerNotFound", "ConsumerPage", "ConsumerPut", "ConsumerState",
+    "CorruptSegment", "Coverage", "Damage", "DamagedBackup", "Deleted", "Diff", "Discard", "Durability",
+    "ExpectationFailed", "Extended", "FeatureMissing", "FolderBusy", "Follower", "Forbidden", "Gap", "GapError",
+    "Guarantee", "HeadersTooLarge", "Health", "Highlight", "Hit", "IdempotencyConflict", "IndexStatus",
+    "InternalError", "InvalidJson", "InvalidRequest", "Job", "JobRetry", "Lease", "LeasePage", "Lens",
+    "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat", "NoBackupPlace", "NotAQueue", "NotAcceptable",
+    "NotFound", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed", "Producer", "ProducerFenced", "ProducerGap",
+    "ProducerMark", "QueueCounters", "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven", "RequestRefused",
+    "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy", "RouterCycle", "RouterDropped", "RouterNotFound",
+    "RouterPage", "RouterPut", "RouterState", "RouterSummary", "RoutingKey", "RoutingKeyPage", "SearchPage",
+    "SearchTotal", "SearchUnavailable", "SequenceConflict", "ServerTrouble", "ShuttingDown", "SkippedStream",
+    "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict",
+    "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema",
+    "StreamState", "StreamSummary", "StreamsSearchPage", "Subscription", "SystemStream", "TagMatch", "Tail",
+    "Throttled", "Token", "TopicConfig", "TopicConfigPatch", "TopicCoverage", "TopicDropped",
+    "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicHit", "TopicNotEmpty",
+    "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicRecreated", "TopicSearchPage", "TopicState",
+    "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction", "TransactionBusy",
+    "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound", "TransactionSequence",
+    "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer", "UnsupportedMediaType",
+    "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked", "WakeStream", "Watcher", "WhoAmI", "Worker",
 ]  # fmt: skip
 
 _LATER = {
     "AsyncClient": "topics_client._async.client",
+    "AsyncConsumer": "topics_client._async.loops",
     "AsyncFollower": "topics_client._async.loops",
     "AsyncProducer": "topics_client._async.producer",
     "AsyncSocket": "topics_client._async.websocket",

@@ -112,6 +112,57 @@ class RouterDropped(v0.RouterDropAnswer, frozen=True, kw_only=True):
     performance: Performance = msgspec.field(default_factory=dict)
 
 
+class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer's cursor, its lag and its last commit."""
+
+    topic: str
+    consumer: str
+    epoch: int
+    """That of the topic: another one for every topic that ever had the name."""
+    seq: int
+    """The committed cursor."""
+    head_seq: int
+    lag: int
+    """Seqs behind the cursor."""
+    lag_ms: int
+    """Age of the first record behind the cursor; estimated within a sealed segment."""
+    created_ms: int
+    committed_ms: int | None = None
+    """Time of the last commit."""
+    committed_by: str | None = None
+    """Name of the key of the last commit."""
+    lost: Gap | None = None
+    """Records behind the cursor that were lost."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class ConsumerPut(ConsumerState, frozen=True, kw_only=True):
+    """A consumer exists; `created` is False where it did before, and its cursor stayed."""
+
+    created: bool
+
+
+class ConsumerCommitted(ConsumerState, frozen=True, kw_only=True):
+    """A commit was made; `moved` is False where the cursor stayed."""
+
+    moved: bool
+
+
+class ConsumerPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some consumers, by topic and name."""
+
+    consumers: list[ConsumerState]
+    next_cursor: str | None = None
+    """Where the next page begins; None on the last one."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class ConsumerDropped(v0.ConsumerDropAnswer, frozen=True, kw_only=True):
+    """A consumer is gone; `deleted` is False when there was none."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
 class Appended(msgspec.Struct, frozen=True, kw_only=True):
     """Records were appended, with the seqs from `first_seq` to `last_seq` without a hole."""
 

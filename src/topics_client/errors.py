@@ -43,6 +43,8 @@
         │   ├── ProducerGap             producer_gap
         │   ├── NotAQueue               not_a_queue
         │   ├── RouterNotFound          router_not_found
+        │   ├── ConsumerNotFound        consumer_not_found
+        │   ├── TopicRecreated          topic_recreated
         │   ├── RouterCycle             router_cycle
         │   ├── TransactionNotFound     transaction_not_found
         │   ├── TransactionFenced       transaction_fenced
@@ -299,6 +301,14 @@ class NotAQueue(StateRefused, code="not_a_queue"):
 
 class RouterNotFound(StateRefused, code="router_not_found"):
     """There is no such router."""
+
+
+class ConsumerNotFound(StateRefused, code="consumer_not_found"):
+    """The topic has no consumer of that name."""
+
+
+class TopicRecreated(StateRefused, code="topic_recreated"):
+    """The topic was deleted and created again since: its seqs are others."""
 
 
 class RouterCycle(StateRefused, code="router_cycle"):

@@ -113,7 +113,7 @@ def list_topics(
         "touch": "true" if touch else None,
         "streams": "true" if streams else None,
     }
-    return Request(method="GET", target="/v0/topics" + _query(query), answer=TopicPage)
+    return Request(method="GET", target="/v0/topics" + query_of(query), answer=TopicPage)
 
 
 def delete_topic(topic: str, *, if_empty: bool = False) -> Request[TopicDropped]:
@@ -220,7 +220,7 @@ def diff(
     """
     given = {
         "from_seq": None if since is not None or last is not None else from_seq,
-        "since_ts": _milliseconds(since) if isinstance(since, datetime) else since,
+        "since_ts": milliseconds(since) if isinstance(since, datetime) else since,
         "last": last,
         "filter": filter,
         "limit": limit,
@@ -307,7 +307,7 @@ def list_routers(
         "page_size": page_size,
         "cursor": cursor or None,
     }
-    return Request(method="GET", target="/v0/routers" + _query(query), answer=RouterPage)
+    return Request(method="GET", target="/v0/routers" + query_of(query), answer=RouterPage)
 
 
 def delete_router(name: str) -> Request[RouterDropped]:
@@ -361,7 +361,7 @@ def metrics() -> Request[dict[str, Any]]:
 
 
 def topic_path(name: str, verb: str = "", query: Mapping[str, object] | None = None) -> str:
-    return f"/v0/topics/{named(name, 'topic')}{verb}{_query(query or {})}"
+    return f"/v0/topics/{named(name, 'topic')}{verb}{query_of(query or {})}"
 
 
 def _router(name: str) -> str:
@@ -382,14 +382,14 @@ def moment(value: datetime | str | None) -> str | None:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _milliseconds(value: datetime) -> int:
+def milliseconds(value: datetime) -> int:
     """The first millisecond that is not before a time."""
     if value.tzinfo is None:
         raise ValueError(_NO_ZONE)
     return -((_EPOCH - value) // _MILLISECOND)
 
 
-def _query(fields: Mapping[str, object]) -> str:
+def query_of(fields: Mapping[str, object]) -> str:
     given = given_only(fields)
     return "?" + urlencode(given) if given else ""
 

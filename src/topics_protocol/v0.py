@@ -220,6 +220,88 @@ class RouterDropAnswer(msgspec.Struct, frozen=True, kw_only=True):
     deleted: bool
 
 
+# Named consumers.
+
+
+class ConsumerBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a new consumer begins; without anything, before the first record."""
+
+    from_seq: Annotated[int, msgspec.Meta(ge=0)] = 0
+    since_ts: int | str | None = None
+    """Instead of `from_seq`: begins with the first record of that time or later."""
+    last: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Instead of `from_seq`: begins with the last so many records; 0 is the end of the topic."""
+
+
+class CommitConsumerBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The new cursor of a consumer: everything up to it is processed."""
+
+    seq: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    since_ts: int | str | None = None
+    """Instead of `seq`: the seq before the first record of that time or later."""
+    last: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Instead of `seq`: the seq before the last so many records; 0 is the end of the topic."""
+    force: bool = False
+    """Whether the cursor may move back."""
+    epoch: int | None = None
+    """Which topic of the name the seq is of. Another one is refused with `topic_recreated`."""
+
+
+class ReadConsumerBody(msgspec.Struct, frozen=True, kw_only=True):
+    """How much to read behind the committed cursor, and what to leave out."""
+
+    limit: int = 0
+    node: str | list[str] | None = None
+    include_tags: bool = False
+    include_meta: bool = True
+    wait_ms: int = 0
+    max_batch_bytes: int = 0
+    filter: str | None = None
+
+
+class ConsumerOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A named consumer of a topic."""
+
+    topic: str
+    consumer: str
+    epoch: int
+    """That of the topic: another one for every topic that ever had the name."""
+    seq: int
+    """The committed cursor."""
+    head_seq: int
+    lag: int
+    """Seqs behind the cursor."""
+    lag_ms: int
+    """Age of the first record behind the cursor; estimated within a sealed segment."""
+    created_ms: int
+    committed_ms: int | None
+    """Time of the last commit."""
+    committed_by: str | None
+    """Name of the key of the last commit."""
+    lost: Tombstone | None
+    """Records behind the cursor that were lost; the next read reports the same."""
+
+
+class ConsumerPutAnswer(ConsumerOut, frozen=True, kw_only=True):
+    created: bool
+
+
+class ConsumerCommitAnswer(ConsumerOut, frozen=True, kw_only=True):
+    moved: bool
+    """Whether the cursor is another one now; a commit behind it changes nothing unless it is forced."""
+
+
+class ConsumerListAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    consumers: list[ConsumerOut]
+    next_cursor: str | UnsetType = UNSET
+
+
+class ConsumerDropAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    consumer: str
+    deleted: bool
+
+
 class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     version: str

@@ -17,10 +17,13 @@ import msgspec
 
 from tests.crash.model import Kept, Model, Payload
 from tests.property.totals import check_totals
+from topics.consumers.consumer_state import consumers_of
+from topics.consumers.consumers import ConsumerCommitted, ConsumerDeleted, ConsumerPut
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult
+from topics.engine.topic import Topic
 from topics.log.fs import FileSystem
 from topics.log.group_commit import InlineCommitter
 from topics.log.layout import is_object_store
@@ -45,7 +48,16 @@ SMALL = EngineOptions(
 
 PASSING = (DiskFullError, SystemBusyError)
 
-Answer = AppendResult | DeleteResult | PutResult | DropResult | TopicsError
+Answer = (
+    AppendResult
+    | DeleteResult
+    | PutResult
+    | DropResult
+    | ConsumerPut
+    | ConsumerCommitted
+    | ConsumerDeleted
+    | TopicsError
+)
 
 
 @dataclass(eq=False)
@@ -126,6 +138,24 @@ class Drop(Operation):
         return None
 
 
+@dataclass(eq=False)
+class SetConsumer(Operation):
+    """A consumer is created or deleted: a control change, synced whatever the class."""
+
+    consumer: str = ""
+    seq: int | None = None
+
+    def apply(self, model: Model | None) -> Model | None:
+        model = self._existing(model)
+        model.commit(self.consumer, self.seq)
+        return model
+
+
+@dataclass(eq=False)
+class Commit(SetConsumer):
+    """A commit of a consumer, as durable as the topic's class."""
+
+
 class Timeline:
     """Every operation on the topics of one name, in the order in which the log has them."""
 
@@ -176,6 +206,7 @@ class TopicDump(NamedTuple):
     created_ts: int
     last_ts: int
     last_write_ts: int
+    consumers: dict[str, int]
 
     @property
     def lost_seqs(self) -> frozenset[int]:
@@ -186,7 +217,7 @@ class TopicDump(NamedTuple):
         """What a timeline that goes on from here begins with."""
         return Model(
             self.config, self.head, dict(self.live), self.evict_floor, self.cap_floor, self.ttl_floor, dict(self.keys),
-            self.lost_seqs, not self.config.durability.logged,
+            self.lost_seqs, not self.config.durability.logged, consumers=dict(self.consumers),
         )  # fmt: skip
 
 
@@ -210,6 +241,7 @@ def _dump_topic(engine: Engine, name: str) -> TopicDump:
         # A key past its window is forgotten when somebody looks, which a dump is not allowed to depend on.
         {key: known[:3] for key, known in (topic.keys or {}).items() if known[2] >= oldest},
         reported, topic.created_ts, topic.last_ts, topic.last_write_ts,
+        {one.consumer: one.seq for one in engine.consumers.list_topic(topic)},
     )  # fmt: skip
 
 
@@ -360,6 +392,40 @@ class World:
         step = Drop(name, self.clock.now_ms())
         return self._do([step], lambda done: self.engine.drop_topic(name, False, done))
 
+    def consume(self, name: str, consumer: str, seq: int = 0) -> Answer | None:
+        """Creates a consumer that does not exist."""
+        self.heal()
+        topic = self.engine.core.directory.find(name)
+        if topic is None or consumer in self._consumers(topic) or seq > topic.head:
+            return None
+        step = SetConsumer(name, self.clock.now_ms(), consumer=consumer, seq=seq)
+        return self._do([step], lambda done: self.engine.consumers.put(topic, consumer, seq, "key", done))
+
+    def commit(self, name: str, consumer: str, seq: int) -> Answer | None:
+        """Moves a consumer that exists to any seq there is."""
+        self.heal()
+        topic = self.engine.core.directory.find(name)
+        if topic is None or consumer not in self._consumers(topic) or seq > topic.head:
+            return None
+        step = Commit(name, self.clock.now_ms(), consumer=consumer, seq=seq)
+        return self._do(
+            [step], lambda done: self.engine.consumers.commit(topic, consumer, seq, "key", done, force=True)
+        )
+
+    def forget(self, name: str, consumer: str) -> Answer | None:
+        """Deletes a consumer that exists."""
+        self.heal()
+        topic = self.engine.core.directory.find(name)
+        if topic is None or consumer not in self._consumers(topic):
+            return None
+        step = SetConsumer(name, self.clock.now_ms(), consumer=consumer)
+        return self._do([step], lambda done: self.engine.consumers.delete(topic, consumer, done))
+
+    @staticmethod
+    def _consumers(topic: Topic) -> set[str]:
+        found = consumers_of(topic)
+        return set() if found is None else {name for name in found.marks.keys() | found.staged if found.newest(name)}
+
     def checkpoint(self, full: bool = False) -> bool:
         outcome: list[bool] = []
         self.engine.run_job(self.engine.checkpointer.job(full=full, then=outcome.append))
@@ -471,7 +537,7 @@ class World:
             step.answer = answer
             if step.acked:
                 step.epoch = topic.epoch if topic is not None else 0
-                control = not isinstance(steps[0], Append | Delete)
+                control = not isinstance(steps[0], Append | Delete | Commit)
                 step.durable = control or durability.acks_after_sync
         if isinstance(answer, AppendResult) and topic is not None:
             self.epochs[name] = max(self.epochs.get(name, 0), topic.epoch)

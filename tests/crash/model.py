@@ -48,8 +48,24 @@ class Model:
     """Records that were evicted while their topic was volatile. Evictions for the sake of records that are not logged
     are not logged either, so after a crash that takes the ones, the others may be there again."""
 
+    consumers: dict[str, int] = field(default_factory=dict)
+    """The committed cursors."""
+
     def copy(self) -> "Model":
-        return replace(self, live=dict(self.live), keys=dict(self.keys), returning=set(self.returning))
+        return replace(
+            self,
+            live=dict(self.live),
+            keys=dict(self.keys),
+            returning=set(self.returning),
+            consumers=dict(self.consumers),
+        )
+
+    def commit(self, consumer: str, seq: int | None) -> None:
+        """A consumer's cursor; None is no consumer."""
+        if seq is None:
+            self.consumers.pop(consumer, None)
+        else:
+            self.consumers[consumer] = seq
 
     def append(self, records: list[Payload], key: str | None, ts: int) -> None:
         self.expire(ts)

@@ -179,6 +179,8 @@ def unlike_what_was_acknowledged(world: World, found: Dump) -> Iterator[str]:
         expected = (state.config, state.head, state.evict_floor, state.cap_floor, state.ttl_floor, keys)
         if seen != expected:
             yield f"{name} shows {seen}, not {expected}"
+        if topic.consumers != state.consumers:
+            yield f"{name} shows the consumers {topic.consumers}, not {state.consumers}"
         if topic.live.keys() != state.live.keys():
             yield f"{name} shows {sorted(topic.live)}, not {sorted(state.live)}"
         elif not all(_alike(topic.live[seq], kept) for seq, kept in state.live.items()):
@@ -200,6 +202,8 @@ def _differences(state: Model, found: TopicDump, evidence: Evidence) -> Iterator
         yield "contents"
     if state.volatile:
         return
+    if found.consumers != state.consumers:
+        yield f"consumers: {found.consumers}, not {state.consumers}"
     for floor in ("evict_floor", "cap_floor", "ttl_floor"):
         if getattr(found, floor) != getattr(state, floor):
             yield f"{floor}: {getattr(found, floor)}, not {getattr(state, floor)}"

@@ -300,6 +300,36 @@ def resharding(world: World) -> None:
     world.close()
 
 
+def consuming(world: World) -> None:
+    """Consumers of three classes are created, commit, move back, are deleted, and go with their topic."""
+    world.start()
+    for name, durability in (("sure", "fsync"), ("quick", "disk"), ("loose", "memory")):
+        world.append(name, 3, durability=durability)
+        world.consume(name, "a")
+        world.commit(name, "a", 2)
+    world.consume("sure", "b", 3)
+    world.hold()
+    world.append("sure", 2)
+    world.commit("sure", "a", 3)
+    world.commit("sure", "a", 1)
+    world.consume("quick", "b", 1)
+    world.commit("quick", "b", 2)
+    world.flush()
+    world.checkpoint()
+    world.commit("sure", "a", 5)
+    world.forget("sure", "b")
+    world.commit("quick", "a", 3)
+    world.seal("quick")
+    world.checkpoint()
+    world.drop("sure")
+    world.append("sure", 1, durability="fsync")
+    world.consume("sure", "a")
+    world.kill()
+    world.start_over()
+    world.commit("quick", "b", 3)
+    world.forget("quick", "a")
+
+
 def living(world: World) -> None:
     """A little of everything, for sweeps whose steps are expensive."""
     world.start()
@@ -326,6 +356,8 @@ def living(world: World) -> None:
     world.append("gone", 1)
     world.append("fleeting", 2, durability="ephemeral")
     world.append("loose", 2)
+    world.consume("quick", "a", 1)
+    world.commit("quick", "a", 2)
 
 
 class RandomLife:
@@ -344,7 +376,7 @@ class RandomLife:
             random.choice(self._kinds(random))(world, random, step)
 
     def _kinds(self, random: Random) -> list[Callable[[World, Random, int], None]]:
-        often = [self._append] * 6 + [self._append_group] * 2 + [self._delete] * 3
+        often = [self._append] * 6 + [self._append_group] * 2 + [self._delete] * 3 + [self._consume] * 2
         seldom = [self._put, self._drop, self._checkpoint, self._checkpoint, self._relocate, self._upkeep]
         return [*often, *seldom, self._restart] if self._restarts else [*often, *seldom]
 
@@ -378,6 +410,14 @@ class RandomLife:
             world.delete(self._name(random), tag=random.choice("xyz"))
         else:
             world.delete(self._name(random), before=random.randrange(1, 30))
+
+    def _consume(self, world: World, random: Random, step: int) -> None:
+        name, consumer, seq = self._name(random), random.choice("pq"), random.randrange(30)
+        if random.random() < 0.1:
+            world.forget(name, consumer)
+        else:
+            world.consume(name, consumer)
+            world.commit(name, consumer, seq)
 
     def _put(self, world: World, random: Random, step: int) -> None:
         world.put(self._name(random), **self._config(random))

@@ -76,7 +76,15 @@ def test_no_shortage_at_any_call_breaks_a_promise(shards: int) -> None:
 @pytest.mark.slow
 @each_number_of_shards
 @pytest.mark.parametrize(
-    "scenario", [scenarios.deleting, scenarios.capping, scenarios.dropping, scenarios.configuring, scenarios.stopping]
+    "scenario",
+    [
+        scenarios.deleting,
+        scenarios.capping,
+        scenarios.dropping,
+        scenarios.configuring,
+        scenarios.stopping,
+        scenarios.consuming,
+    ],
 )
 def test_no_failing_call_of_other_scenarios_breaks_a_promise(scenario: Scenario, shards: int) -> None:
     broken = list(islice(sweep_faults(scenario, options(shards)), SHOWN))

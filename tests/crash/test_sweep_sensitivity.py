@@ -12,6 +12,7 @@ import pytest
 from tests.crash import scenarios
 from tests.crash.harness import SMALL
 from tests.crash.sweeps import Scenario, count_calls, sweep_faults, sweep_stops
+from topics.consumers.consumer_state import ConsumerFeature
 from topics.engine import checkpoint, recovery
 from topics.engine.apply import Applier
 from topics.engine.checkpoint import Checkpointer
@@ -172,6 +173,14 @@ def no_poison(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Writer, "_poison", poison)
 
 
+def consumers_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ConsumerFeature, "save", lambda feature, topic: b"")
+
+
+def commits_not_replayed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ConsumerFeature, "replay", lambda feature, topic, frame, rebuild: None)
+
+
 STOPS: list[tuple[str, Plant, Scenario]] = [
     ("the log is never synced", no_file_sync(".wal"), scenarios.appending),
     ("answers come before the sync", acknowledged_before_the_sync, scenarios.appending),
@@ -194,6 +203,8 @@ STOPS: list[tuple[str, Plant, Scenario]] = [
     ("a moved segment is not synced", no_file_sync("cold/"), scenarios.relocating),
     ("a moved segment's name is not synced", no_folder_sync("cold"), scenarios.relocating),
     ("segments go before the snapshot is there", segments_removed_before_the_snapshot, scenarios.dropping),
+    ("consumers are not in snapshots", consumers_left_out_of_snapshots, scenarios.consuming),
+    ("commits are not replayed", commits_not_replayed, scenarios.consuming),
     ("unlogged records vanish silently", ephemeral_records_forgotten_silently, scenarios.forgetting),
 ]
 FAULTS: list[tuple[str, Plant]] = [

@@ -22,6 +22,7 @@ from websockets.exceptions import ConnectionClosed
 from tests.http.api.sockets import Socket, open_socket
 from tests.http.pressed import PressedServer
 from tests.unit.engine.writing_world import Books, books
+from topics.consumers.consumer_state import TopicConsumers, consumers_of
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.engine.topic import Topic
@@ -410,6 +411,16 @@ def _is_staged(site: Site) -> bool:
     return found
 
 
+def _topic_with_consumer(site: Site) -> None:
+    _topic(TARGET)(site)
+    site.must("PUT", f"/v0/topics/{TARGET}/consumers/c", {})
+
+
+def _consumed(site: Site) -> bool:
+    consumers = consumers_of(topic) if (topic := site.find(TARGET)) is not None else None
+    return consumers is not None and any(mark.seq for mark in consumers.marks.values())
+
+
 WAYS: dict[str, Way] = {
     "stage for a transaction": Way(TARGET, _begin, _stage, _is_staged),
     "commit": Way(
@@ -497,6 +508,21 @@ WAYS: dict[str, Way] = {
         JOBS, _jobs(claimed=True), lambda site: _job(site, "extend", seqs=_held(site), lease_ms=3_000_000), _extended
     ),
     "claim": Way(JOBS, _jobs(claimed=False), lambda site: _job(site, "claim"), lambda site: bool(_leases(site))),
+    "create a consumer": Way(
+        TARGET, _topic(TARGET), lambda site: site.ask("PUT", f"/v0/topics/{TARGET}/consumers/c", {"last": 0}), _consumed
+    ),
+    "commit of a consumer": Way(
+        TARGET,
+        _topic_with_consumer,
+        lambda site: site.ask("POST", f"/v0/topics/{TARGET}/consumers/c/commit", {"seq": 1}),
+        _consumed,
+    ),
+    "delete a consumer": Way(
+        TARGET,
+        _topic_with_consumer,
+        lambda site: site.ask("DELETE", f"/v0/topics/{TARGET}/consumers/c"),
+        lambda site: (topic := site.find(TARGET)) is not None and not (consumers_of(topic) or TopicConsumers()).marks,
+    ),
     "delete records": Way(
         TARGET,
         _topic(TARGET),

@@ -7,6 +7,7 @@ block is put behind whatever JSON object a handler gives.
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -99,6 +100,15 @@ class Call(msgspec.Struct, eq=False):
         if self._query is None:
             self._query = parse_query(self.exchange.head.query)
         return self._query
+
+    @property
+    def part(self) -> str:
+        """The second name in the path, decoded: that of a part of the topic."""
+        name = self.exchange.head.path.split("/")[_PART_PLACE]
+        try:
+            return str(unquote_to_bytes(name), "utf-8")
+        except UnicodeDecodeError as error:
+            raise NotFoundError(f"there is nothing at {quoted(self.exchange.head.path)}") from error
 
     def room(self, requested: int) -> int:
         """How many bytes of what is wanted the answer may have."""
@@ -238,7 +248,8 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    """With the name's own name in braces where the name stands: `{topic}`, `{wid}`, `{router}`, `{transaction}`."""
+    """With the name's own name in braces where the name stands: `{topic}`, `{wid}`, `{router}`, `{transaction}`. A part
+    of a topic may have a second one, `/v0/topics/{topic}/consumers/{consumer}`, which `Call.part` gives."""
     handler: Handler | OpsHandler
     scopes: Scope = Scope(0)
     takes_body: bool = False
@@ -256,7 +267,7 @@ class Route(NamedTuple):
     probe: bool = False
     """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
     operation: Operation | None = None
-    """Its entry in the OpenAPI document; None leaves it out."""
+    """How the API's description tells of it; None keeps it out."""
     large_body: bool = False
     """The handler takes bodies of any length, see `http.request_body.LargeBody`. Others are read in one go, and so none
     of them may be long."""
@@ -271,10 +282,8 @@ _PREFLIGHTED = ("/v0/", "/v1/")
 
 
 class Match(msgspec.Struct, eq=False, frozen=True):
-    """The route and the key of a request head.
-
-    It holds for every request with that head while the keys are unchanged. Readiness of the server is not part of it.
-    """
+    """The route and the key of a request head. It holds for every request with that head while the keys are the same.
+    Whether the server serves at all does not, and is no part of it."""
 
     route: Route
     topic: str
@@ -295,7 +304,7 @@ def match_of(head: RequestHead) -> Match:
 
 
 class Family(Protocol):
-    """Routes with separate matching rules, all below one path."""
+    """Routes that are found by rules of their own, all below one path."""
 
     prefix: str
 
@@ -304,6 +313,10 @@ class Family(Protocol):
     def listed(self) -> Iterator[tuple[str, str]]:
         """The method and the path of everything that can be found."""
         ...
+
+
+_SECOND_NAME = re.compile(r"\{\w+\}")
+_PART_PLACE = 5
 
 
 class Routes:
@@ -316,7 +329,7 @@ class Routes:
         self._named: dict[tuple[str, str], dict[str, Route]] = {}
         for route in routes:
             before, brace, rest = route.path.partition("{")
-            after = rest.partition("}")[2]
+            after = _SECOND_NAME.sub("{}", rest.partition("}")[2])
             table = self._named.setdefault((before, after), {}) if brace else self._fixed.setdefault(route.path, {})
             table[route.method] = route
 
@@ -346,7 +359,13 @@ class Routes:
         if len(parts) < 4 or not parts[3]:
             return None, ""
         after = "/" + parts[4] if len(parts) > 4 else ""
-        table, name = self._named.get((f"/{parts[1]}/{parts[2]}/", after)), parts[3]
+        front, name = f"/{parts[1]}/{parts[2]}/", parts[3]
+        table = self._named.get((front, after))
+        if table is None and "/" in after[1:]:
+            # A part of the topic that has a name: /WORD/NAME or /WORD/NAME/VERB.
+            word, _, rest = after[1:].partition("/")
+            part, slash, verb = rest.partition("/")
+            table = self._named.get((front, f"/{word}/{{}}{slash}{verb}")) if part else None
         if "%" not in name and name.isascii():
             return table, name
         try:

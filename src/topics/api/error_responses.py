@@ -21,6 +21,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "not_found": 404,
     "topic_not_found": 404,
     "router_not_found": 404,
+    "consumer_not_found": 404,
     "transaction_not_found": 404,
     "method_not_allowed": 405,
     "not_acceptable": 406,
@@ -30,6 +31,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "stream_closed": 409,
     "topic_exists_incompatible": 409,
     "topic_not_empty": 409,
+    "topic_recreated": 409,
     "not_a_queue": 409,
     "router_cycle": 409,
     "backup_running": 409,
@@ -146,7 +148,7 @@ class UpgradeRequiredError(TopicsError):
 
 
 class InvalidJsonError(TopicsError):
-    """A message on a WebSocket that is not a command."""
+    """A message on a WebSocket that is no command at all."""
 
     code = "invalid_json"
 
@@ -178,7 +180,7 @@ def render_error(error: TopicsError, spent_ms: float | None = None) -> bytes:
 
 
 def render_fault(code: str, message: str) -> bytes:
-    """The answer to a refusal of the HTTP layer, which is not an exception of this package."""
+    """The answer to a refusal of the HTTP layer, which is no exception of ours."""
     return _encode(ErrorAnswer(error=ErrorBody(code=code, message=message)))
 
 
@@ -239,7 +241,7 @@ def refusal_of(error: TopicsError, path: str, spent_ms: float | None = None) -> 
 
 
 def fault_of(status: int, code: str, message: str, path: str) -> bytes:
-    """The body of a refusal of the HTTP layer, which is not an exception of this package."""
+    """The body of a refusal of the HTTP layer, which is no exception of ours."""
     return _render_v1(status, code, message, {}) if _speaks_v1(path) else render_fault(code, message)
 
 

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from topics.api.request_logs import RouteCounters
 from topics.api.v0.request_parsing import allowed_prefixes
+from topics.consumers.consumers import ConsumerInfo
 from topics.engine.backpressure import ThrottleStats
 from topics.engine.engine import Engine
 from topics.engine.stats import EngineStats
@@ -92,48 +93,59 @@ _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class TopicSeries(NamedTuple):
-    """A gauge with a value for each of some topics."""
+    """A gauge with a value for each of some topics, or of some consumers of topics."""
 
     name: str
     text: str
     topics: Sequence[str]
-    values: Sequence[int]
+    values: Sequence[float]
+    consumers: Sequence[str] = ()
+    """Of each value, where it is one of a consumer."""
 
     def text_pieces(self) -> Iterator[bytes]:
         """The lines of Prometheus's text format."""
         name = self.name
         yield f"# HELP {name} {self.text}\n# TYPE {name} gauge\n".encode()
-        for topics, values in self._some():
+        for labels, values in self._some():
             yield "".join(
                 [
-                    f'{name}{{topic="{topic.translate(_ESCAPED)}"}} {float(value)!r}\n'
-                    for topic, value in zip(topics, values, strict=True)
+                    f"{name}{{{','.join(_label(*one) for one in of.items())}}} {float(value)!r}\n"
+                    for of, value in zip(labels, values, strict=True)
                 ]
             ).encode()
 
     def json_pieces(self) -> Iterator[bytes]:
         """The samples as the elements of a list, as the library would have them."""
         comma, name = b"", self.name
-        for topics, values in self._some():
-            samples = [
-                {"name": name, "labels": {"topic": topic}, "value": value}
-                for topic, value in zip(topics, values, strict=True)
-            ]
+        for labels, values in self._some():
+            samples = [{"name": name, "labels": of, "value": value} for of, value in zip(labels, values, strict=True)]
             yield comma + _encode(samples)[1:-1]
             comma = b","
 
-    def _some(self) -> Iterator[tuple[Sequence[str], Sequence[int]]]:
+    def _some(self) -> Iterator[tuple[Sequence[dict[str, str]], Sequence[float]]]:
         for first in range(0, len(self.topics), _TOPICS_A_PIECE):
-            yield self.topics[first : first + _TOPICS_A_PIECE], self.values[first : first + _TOPICS_A_PIECE]
+            end = first + _TOPICS_A_PIECE
+            labels = [{"topic": topic} for topic in self.topics[first:end]]
+            for of, consumer in zip(labels, self.consumers[first:end], strict=False):
+                of["consumer"] = consumer
+            yield labels, self.values[first:end]
+
+
+def _label(name: str, value: str) -> str:
+    return f'{name}="{value.translate(_ESCAPED)}"'
 
 
 def are_truncated(engine: Engine, prefixes: tuple[str, ...] = ()) -> bool:
-    """Whether there are more topics than get series, of those that a key with these prefixes may see."""
+    """Whether there are more topics, or consumers, than get series, of those that a key with these prefixes may see."""
+    if engine.consumers.count > TOPIC_SERIES_MAX and len(_consumers(engine, prefixes, TOPIC_SERIES_MAX + 1)) > (
+        TOPIC_SERIES_MAX
+    ):
+        return True
     return len(_first(engine, prefixes, TOPIC_SERIES_MAX + 1)) > TOPIC_SERIES_MAX
 
 
 def _first(engine: Engine, prefixes: tuple[str, ...], count: int) -> list[Topic]:
-    """The first topics by name, at the cost of the topics found. Internal topics of the server are left out."""
+    """The first topics by name, at the cost of those that are found. The server's own topics are nobody's to see."""
     names = chain.from_iterable(engine.names_from(prefix, "") for prefix in allowed_prefixes("", prefixes))
     topics = (engine.peek_existing(name) for name in names)
     return list(islice((one for one in topics if one.guard is None or not one.guard.hides(one)), count))
@@ -158,6 +170,28 @@ def series_of(engine: Engine, prefixes: tuple[str, ...] = ()) -> list[TopicSerie
         ),
         TopicSeries("topics_topic_queue_delayed", "Delayed jobs.", queue_names, [j.delayed for j in jobs]),
         TopicSeries("topics_topic_queue_dead_lettered", dead, queue_names, [j.dead_lettered for j in jobs]),
+        *_consumer_series(engine, prefixes),
+    ]
+
+
+def _consumers(engine: Engine, prefixes: tuple[str, ...], count: int) -> list[ConsumerInfo]:
+    """The first consumers, by topic and name."""
+    found: list[ConsumerInfo] = []
+    for prefix in allowed_prefixes("", prefixes):
+        found += engine.consumers.list_all(prefix, limit=count - len(found))
+    return found
+
+
+def _consumer_series(engine: Engine, prefixes: tuple[str, ...]) -> list[TopicSeries]:
+    """The lag of the first consumers, by topic and name."""
+    found = _consumers(engine, prefixes, TOPIC_SERIES_MAX)
+    topics, names = [one.topic for one in found], [one.consumer for one in found]
+    age = "Age of the first record behind a consumer's cursor in seconds."
+    return [
+        TopicSeries(
+            "topics_consumer_lag_records", "Seqs behind a consumer's cursor.", topics, [one.lag for one in found], names
+        ),
+        TopicSeries("topics_consumer_lag_seconds", age, topics, [one.lag_ms / 1000 for one in found], names),
     ]
 
 
@@ -189,7 +223,7 @@ class Snapshot(Collector):
         self.route_counters: RouteCounters | None = None
         self.process: ProcessNumbers | None = None
         self.by_topic = True
-        """Whether each topic has separate series."""
+        """Whether each topic has series of its own."""
 
     def text(self) -> bytes:
         return b"".join(self.text_pieces())

@@ -14,6 +14,7 @@ import msgspec
 
 from topics.api.app import Operation, Route
 from topics.api.error_responses import STATUS_BY_CODE
+from topics.consumers.consumers import CONSUMER_NAME_PATTERN
 from topics.model.router_rules import ROUTER_NAME_PATTERN
 from topics.model.topic_config import TOPIC_NAME_PATTERN
 from topics_protocol.v0 import ErrorAnswer, Performance
@@ -31,6 +32,7 @@ _NAME_PATTERNS = {
     "topic": TOPIC_NAME_PATTERN,
     "router": ROUTER_NAME_PATTERN,
     "transaction": TOPIC_NAME_PATTERN,
+    "consumer": CONSUMER_NAME_PATTERN,
     "wid": "^wid_[A-Za-z0-9_-]{22}$",
 }
 _U64 = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}
@@ -184,12 +186,11 @@ def _write_schema(kind: type | Schema) -> Schema:
 
 def _spec_of(route: Route, operation: Operation) -> OperationSpec:
     parameters = [ParameterSpec(one.name, "query", one.schema, one.text) for one in operation.query]
-    named = re.search(r"\{(\w+)\}", route.path)
-    if named is not None:
+    for place, name in enumerate(re.findall(r"\{(\w+)\}", route.path)):
         schema: Schema = {"type": "string"}
-        if not operation.any_name:
-            schema["pattern"] = _NAME_PATTERNS[named[1]]
-        parameters.insert(0, ParameterSpec(named[1], "path", schema))
+        if place or not operation.any_name:
+            schema["pattern"] = _NAME_PATTERNS[name]
+        parameters.insert(place, ParameterSpec(name, "path", schema))
     return OperationSpec(
         name=operation.name,
         summary=operation.summary,
@@ -230,7 +231,7 @@ def _refusals_of(route: Route, operation: Operation) -> dict[int, ResponseSpec]:
 
 
 def _sharpen(components: dict[str, Any]) -> None:
-    """Adds constraints that the types lack: unsigned numbers, the grammar of a match, opaque payloads."""
+    """Says what the types cannot: unsigned numbers, the grammar of a match, opaque payloads."""
     for schema in components.values():
         for name, field in schema.get("properties", {}).items():
             if name.endswith(_NOT_NEGATIVE) and field.get("type") == "integer":

@@ -13,6 +13,7 @@ from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot, scrape
 from topics.api.metrics_history import STEPS, HistoryRecorder
 from topics.api.openapi import build_document, build_page
 from topics.api.v0.backups import BACKUP_ROUTES
+from topics.api.v0.consumers import CONSUMER_ROUTES
 from topics.api.v0.queues import QUEUE_ROUTES
 from topics.api.v0.request_parsing import query_number
 from topics.api.v0.routes import V0_ROUTES
@@ -54,7 +55,7 @@ class Pages:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.files: Files | None = None
-        """Set by the composition root."""
+        """Given by whoever puts the server together."""
         self._page = Route("GET", prefix, self._answer, ops=True, open=True)
         self._file = Route("GET", f"{prefix}/{{file}}", self._answer, ops=True, open=True)
 
@@ -116,7 +117,7 @@ class OpsHandlers:
         self.http: HttpServer | None = None
         self.live: Live | None = None
         self.pipeline_state: Callable[[], PipelineAnswer] = no_pipeline
-        """Called by the supervisor of the pipeline."""
+        """Told by whoever supervises the pipeline."""
         self.console = Pages(CONSOLE)
         self.reference = Pages(REFERENCE)
         self.history = HistoryRecorder(clock)
@@ -147,6 +148,7 @@ class OpsHandlers:
             *V0_ROUTES,
             *TopicSearches(self._streams).routes(),
             *QUEUE_ROUTES,
+            *CONSUMER_ROUTES,
             *WATCH_ROUTES,
             *TRANSACTION_ROUTES,
             *BACKUP_ROUTES,

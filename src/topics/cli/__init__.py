@@ -75,6 +75,19 @@ _group(
     },
 )
 _group(
+    "consumer",
+    "Manage consumers: cursors that the server stores.",
+    _SERVER,
+    {
+        "ls": "List consumers with their lag.",
+        "show": "Show the cursor, the lag and the last commit of a consumer.",
+        "read": "Print the records behind the committed cursor.",
+        "commit": "Commit a cursor, and create a missing consumer.",
+        "reset": "Move a cursor back or forward.",
+        "rm": "Delete consumers and their cursors.",
+    },
+)
+_group(
     "router",
     "Manage routers, which copy the records of one topic into another.",
     _SERVER,

@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
+from topics.consumers.consumers import Consumers
 from topics.engine.append import Appender, FrameExtension, creation_body, make_topic
 from topics.engine.background_jobs import Deferral, InlineRunner, Job, JobRunner
 from topics.engine.backpressure import Admission, Throttle
@@ -237,6 +238,8 @@ class Engine(EngineView):
         self._destinations = self.routing.registry.into
         self.queues = Queues(core, self._background, self.put_topic)
         """Claims, acknowledgements and everything else about jobs."""
+        self.consumers = Consumers(core)
+        """Cursors of readers that the server stores."""
         self.streams = StreamFeature(core)
         self.transactions = Transactions(core, self.write, self.put_topic)
         """Records for several topics, staged and committed at once."""

@@ -143,6 +143,8 @@ class FrameKind(IntEnum):
     """One batch that counts only if its transaction is committed."""
     TXN_COMMIT = 28
     """A transaction is committed."""
+    CONSUMER = 29
+    """A named consumer of the topic was created, committed a cursor or was deleted (`consumers.consumer_state`)."""
     SNAPSHOT_HEAD = 32
     """Opens a snapshot file: which one it is and where in the log it stands."""
     TOPIC = 33

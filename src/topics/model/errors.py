@@ -12,6 +12,8 @@
     │   ├── NotAQueueError                not_a_queue                correct the name: only queues have jobs
     │   ├── TopicFullError                topic_full                 send again once consumers made room
     │   ├── RouterNotFoundError           router_not_found           create it, or correct the name
+    │   ├── ConsumerNotFoundError         consumer_not_found         create it, or correct the name
+    │   ├── TopicRecreatedError           topic_recreated            begin anew: another topic has the name now
     │   ├── RouterCycleError              router_cycle               break the cycle, or allow it
     │   ├── StreamClosedError             stream_closed              read it to its end; nothing more is taken
     │   ├── StreamGoneError               stream_gone                use another name: only its forks are left
@@ -229,6 +231,31 @@ class RouterNotFoundError(TopicStateError):
 
     def __init__(self, router: str) -> None:
         super().__init__(f"router {quoted(router)} does not exist", router=router)
+
+
+class ConsumerNotFoundError(TopicStateError):
+    """The topic has no consumer of that name."""
+
+    code = "consumer_not_found"
+
+    def __init__(self, topic: str, consumer: str) -> None:
+        super().__init__(
+            f"topic {quoted(topic)} has no consumer {quoted(consumer)}. Create it with PUT",
+            topic=topic, consumer=consumer,
+        )  # fmt: skip
+
+
+class TopicRecreatedError(TopicStateError):
+    """The request names the epoch of an earlier topic of this name."""
+
+    code = "topic_recreated"
+
+    def __init__(self, topic: str, expected: int, epoch: int) -> None:
+        super().__init__(
+            f"topic {quoted(topic)} was deleted and created again: its epoch is {epoch}, not {expected}. "
+            "Read it from the start",
+            topic=topic, epoch=epoch,
+        )  # fmt: skip
 
 
 class RouterCycleError(TopicStateError):

@@ -50,6 +50,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_topics_per_key: int = 50_000
     """Topics, streams among them, under the prefixes of one key; 0 is unlimited. Half of all there may be."""
     max_routers_per_key: int = 5_000
+    max_consumers_per_topic: int = 1_000
+    """Named consumers of one topic; 0 is unlimited."""
+    max_consumers_per_key: int = 10_000
+    """Named consumers of the topics under the prefixes of one key; 0 is unlimited."""
     max_bytes_per_key: int = 0
 
     max_memory_bytes: int = 384 * MIB

@@ -262,6 +262,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_routers_per_key: Annotated[int, _number("Maximum routers under the prefixes of a key; 0 is no limit.")] = (
         _LIMITS.max_routers_per_key
     )
+    max_consumers_per_topic: Annotated[int, _number("Maximum named consumers of a topic; 0 is no limit.")] = (
+        _LIMITS.max_consumers_per_topic
+    )
+    max_consumers_per_key: Annotated[
+        int, _number("Maximum named consumers of the topics under the prefixes of a key; 0 is no limit.")
+    ] = _LIMITS.max_consumers_per_key
     max_bytes_per_key: Annotated[int, _number("Maximum live bytes under the prefixes of a key; 0 is no limit.")] = (
         _LIMITS.max_bytes_per_key
     )

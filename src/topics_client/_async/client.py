@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
-from topics_client import follow, requests, watch, work_stream, worker_state, ws_session
-from topics_client._async.loops import AsyncFollower, AsyncStreamLoop, AsyncTail, AsyncWatcher
+from topics_client import consuming, follow, requests, watch, work_stream, worker_state, ws_session
+from topics_client._async.loops import AsyncConsumer, AsyncFollower, AsyncStreamLoop, AsyncTail, AsyncWatcher
 from topics_client._async.net import sleep as net_sleep
 from topics_client._async.pool import AsyncPool, AsyncTransport
 from topics_client._async.producer import AsyncProducer
 from topics_client._async.seeking import cursor_of_last, cursor_since
 from topics_client._async.transaction import AsyncTransaction
 from topics_client._async.worker import AsyncWorker
-from topics_client.answers import RouterSummary, TopicPage, TopicSummary
+from topics_client.answers import ConsumerState, RouterSummary, TopicPage, TopicSummary
 from topics_client.errors import ClientClosed, ClientError
 from topics_client.options import ClientOptions, RetryPolicy
 from topics_client.requests import A, Request
@@ -111,6 +111,12 @@ class AsyncClient:
     get_router = _call(requests.get_router)
     list_routers = _call(requests.list_routers)
     delete_router = _call(requests.delete_router)
+    put_consumer = _call(consuming.put_consumer)
+    get_consumer = _call(consuming.get_consumer)
+    list_consumers = _call(consuming.list_consumers)
+    delete_consumer = _call(consuming.delete_consumer)
+    commit_consumer = _call(consuming.commit_consumer)
+    read_consumer = _call(consuming.read_consumer)
     claim = _call(requests.claim)
     ack = _call(requests.ack)
     nack = _call(requests.nack)
@@ -168,6 +174,7 @@ class AsyncClient:
     whoami = _call(requests.whoami)
     create_token = _call(requests.create_token)
     follow = _opens(follow.follow, AsyncFollower, AsyncFollower)
+    consumer = _opens(consuming.consumer, AsyncConsumer, AsyncConsumer)
     watch = _opens(watch.watch, AsyncWatcher, AsyncWatcher)
     ws = _opens(ws_session.ws, _socket, "AsyncSocket")
 
@@ -196,6 +203,19 @@ class AsyncClient:
             page = await self.list_routers(prefix, source=source, dest=dest, page_size=page_size, cursor=cursor)
             for router in page.routers:
                 yield router
+            cursor = page.next_cursor
+            if not cursor:
+                return
+
+    async def all_consumers(
+        self, topic: str | None = None, *, prefix: str = "", page_size: int | None = None, streams: bool = False
+    ) -> AsyncIterator[ConsumerState]:
+        """Every consumer of a topic, or of all topics whose names begin with `prefix`."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_consumers(topic, prefix=prefix, page_size=page_size, cursor=cursor, streams=streams)
+            for consumer in page.consumers:
+                yield consumer
             cursor = page.next_cursor
             if not cursor:
                 return

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from topics_client._async.net import Interruption
 from topics_client._async.pool import AsyncBody
-from topics_client.errors import ClientClosed, ClientError, ConnectionFailed
+from topics_client.consuming import Consuming
+from topics_client.errors import ClientClosed, ClientError, ConnectionFailed, ConsumerNotFound, TopicRecreated
 from topics_client.follow import Following, Item
 from topics_client.inbox import LiveItem
 from topics_client.requests import Request
@@ -67,6 +68,84 @@ class AsyncFollower(AsyncIterator[Item]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def _is_over(self) -> bool:
+        return self._closed or self._client.closed
+
+
+class AsyncConsumer(AsyncIterator[Item]):
+    """A loop over a topic whose cursor the server stores. Closing it, or leaving its `with` block, ends it."""
+
+    def __init__(self, client: "AsyncClient", state: Consuming) -> None:
+        self._client = client
+        self._state = state
+        self._closed = False
+        self._reading = Interruption()
+
+    @property
+    def cursor(self) -> int:
+        """How far the loop got; what `commit` commits."""
+        return self._state.cursor
+
+    @property
+    def committed(self) -> int:
+        """The last cursor that this loop committed, or began with; -1 before it has begun."""
+        return self._state.committed
+
+    async def __anext__(self) -> Item:
+        state = self._state
+        while not self._closed:
+            if not state.began:
+                state.start(await self._send(state.begin))
+            elif state.is_due(waiting=False):
+                await self.commit()
+            item = state.next_item()
+            if item is not None:
+                return item
+            if state.is_due(waiting=True):
+                await self.commit()
+            if state.following.ended or self._client.closed:
+                break
+            try:
+                async with self._reading:
+                    state.following.take(await self._send(state.following.request()))
+            except ClientClosed:
+                break
+        raise StopAsyncIteration
+
+    async def commit(self, seq: int | None = None) -> None:
+        """Commits everything that was handed out, or everything up to `seq`."""
+        state = self._state
+        if not state.began:
+            return
+        seq = state.cursor if seq is None else seq
+        try:
+            try:
+                await self._send(state.commit(seq))
+            except ConsumerNotFound:
+                await self._send(state.recreate())
+                await self._send(state.commit(seq))
+        except TopicRecreated:
+            # The next read tells of it, by a gap, and goes on in the new topic.
+            pass
+        state.was_committed(seq)
+
+    async def aclose(self) -> None:
+        """Ends the loop without a commit; what was handed out since the last one comes again."""
+        self._closed = True
+        self._reading.trigger()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, error: object, *_: object) -> None:
+        if error is None and self._state.began and self._state.is_due(waiting=True) and not self._client.closed:
+            await self.commit()
+        await self.aclose()
+
+    async def _send(self, request: Request[T]) -> T:
+        retry = self._client._session.patient(self._state.deadline_s)
+        return await self._client._send(request, retry, self._is_over)
 
     def _is_over(self) -> bool:
         return self._closed or self._client.closed

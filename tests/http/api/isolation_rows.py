@@ -130,6 +130,31 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/topics/{{queue}}/work?node=w&token=zeta", headers={**_WORK, "authorization": ""}),
     ),
     "GET /v0/topics/{topic}/leases": (Ask("/v0/topics/{{queue}}/leases"), Ask("/v0/topics/{{queue}}/leases?node=w")),
+    # Consumers.
+    "GET /v0/consumers": (
+        Ask("/v0/consumers", answers=[200]),
+        Ask("/v0/consumers?prefix={{topic}}", answers=[200]),
+        Ask("/v0/consumers?cursor={{cursor}}", answers=[200]),
+    ),
+    "GET /v0/topics/{topic}/consumers": (
+        Ask("/v0/topics/{{topic}}/consumers"),
+        Ask("/v0/topics/{{stream}}/consumers?streams=true"),
+    ),
+    "PUT /v0/topics/{topic}/consumers/{consumer}": (
+        Ask("/v0/topics/{{topic}}/consumers/c", {}),
+        Ask("/v0/topics/{{topic}}/consumers/new", {"last": 1}),
+        Ask("/v0/topics/{{stream}}/consumers/c?streams=true", {"since_ts": 0}),
+    ),
+    "GET /v0/topics/{topic}/consumers/{consumer}": (Ask("/v0/topics/{{topic}}/consumers/c"),),
+    "DELETE /v0/topics/{topic}/consumers/{consumer}": (Ask("/v0/topics/{{topic}}/consumers/c"),),
+    "POST /v0/topics/{topic}/consumers/{consumer}/commit": (
+        Ask("/v0/topics/{{topic}}/consumers/c/commit", {"seq": 0, "force": True}),
+        Ask("/v0/topics/{{topic}}/consumers/c/commit", {"last": 1}),
+    ),
+    "POST /v0/topics/{topic}/consumers/{consumer}/read": (
+        Ask("/v0/topics/{{topic}}/consumers/c/read", {}),
+        Ask("/v0/topics/{{topic}}/consumers/c/read", {"wait_ms": 1, "filter": "tag:x"}),
+    ),
     # Routers.
     "GET /v0/routers": (
         Ask("/v0/routers", answers=[200]),
@@ -292,6 +317,11 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     "DiffBody": frozenset({
         "from_seq", "limit", "node", "include_tags", "include_meta", "wait_ms", "max_batch_bytes", "epoch",
         "filter", "since_ts", "last",
+    }),
+    "ConsumerBody": frozenset({"from_seq", "since_ts", "last"}),
+    "CommitConsumerBody": frozenset({"seq", "since_ts", "last", "force", "epoch"}),
+    "ReadConsumerBody": frozenset({
+        "limit", "node", "include_tags", "include_meta", "wait_ms", "max_batch_bytes", "filter",
     }),
     "TopicSearchBody": frozenset({
         "q", "size", "sort", "search_after", "timeout_ms", "track_total", "explain", "_source", "fields", "highlight",

@@ -36,7 +36,7 @@ _ADVICE = (
 )
 
 
-_RESTLESS = ("performance", "last_read_ts", "effective_priority", "uptime_ms", "deadline")
+_RESTLESS = ("performance", "lag_ms", "last_read_ts", "effective_priority", "uptime_ms", "deadline")
 
 
 def _cursor(name: str) -> str:
@@ -86,6 +86,7 @@ class World:
             requested = {"type": "pull-wake", "streams": [name], "wake_stream": name}
             assert client.put(f"/v1/stream/__ds/subscriptions/{sub}", json=requested).is_success
         assert self.acme.post(f"/v1/stream/{real['stream']}", content=SECRET, headers=text).is_success
+        assert self.acme.put(f"/v0/topics/{real['topic']}/consumers/c", json={"last": 0}).is_success
         begun = {"id": real["transaction"], "sequence": 1}
         assert self.acme.post("/v0/transactions", json=begun).status_code == 201
         watch = self.acme.post("/v0/watch", json={"topics": {real["topic"]: {}}}).json()
@@ -96,7 +97,8 @@ class World:
         names = [*sorted(name for name in self.real.values() if name.startswith("acme:")), "acme:dead", "acme:copy"]
         found: list[object] = []
         for name in names:
-            for path in (f"/v0/topics/{name}?touch=false", f"/v0/topics/{name}/leases", f"/v0/routers/{name}"):
+            parts = (f"{name}?touch=false", f"{name}/leases", f"{name}/consumers")
+            for path in (*(f"/v0/topics/{part}" for part in parts), f"/v0/routers/{name}"):
                 found.append(_bare(self.boss.get(path)))
             found.append(_bare(self.boss.post(f"/v0/topics/{name}/diff", json={})))
         found.append(_bare(self.boss.get(f"/v1/stream/__ds/subscriptions/{self.real['sub']}")))

@@ -221,6 +221,7 @@ _JOB: Row = {
     "schema": Goes("nothing is added to the queue"),
     "record too large": _NO_RECORD,
 }
+_CONSUMER: Row = {name: Goes("no record is added") if isinstance(cell, Goes) else cell for name, cell in _JOB.items()}
 _TOPIC: Row = {
     **_STOPPING,
     "closed": Goes("an end of the records is none of the topic"),
@@ -342,6 +343,9 @@ TABLE: dict[str, Row] = {
     "nack": _JOB,
     "extend": _JOB,
     "claim": _JOB,
+    "create a consumer": _CONSUMER,
+    "commit of a consumer": _CONSUMER,
+    "delete a consumer": _CONSUMER,
     "delete records": {
         **_TOPIC,
         "gone": (404, "topic_not_found"),

@@ -27,6 +27,7 @@ def engine() -> Engine:
     put(engine, "q", type=TopicType.QUEUE)
     append(engine, "q", 1, 2)
     append(engine, "log", 1, 2, 3)
+    engine.consumers.put(engine.existing("log"), "billing", 1, "key", lambda outcome: None)
     return engine
 
 
@@ -36,9 +37,11 @@ def test_text_and_metrics_report_the_same(engine: Engine) -> None:
     for one in series:
         samples = json.loads(b"[%b]" % b"".join(one.json_pieces()))
         assert {sample["labels"]["topic"]: sample["value"] for sample in samples} == found[one.name]
-        assert {sample["name"] for sample in samples} == {one.name}
+        assert {sample["name"] for sample in samples} == ({one.name} if one.topics else set())
     assert found["topics_topic_head_seq"] == {"q": 2.0, "log": 3.0}
     assert found["topics_topic_queue_ready"] == {"q": 2.0}
+    assert found["topics_consumer_lag_records"] == {"log": 2.0}
+    assert b'topics_consumer_lag_records{topic="log",consumer="billing"} 2.0' in b"".join(as_text(series))
 
 
 @pytest.mark.parametrize("name", ["plain", 'a "quoted" one', "back\\slash", "two\nlines", "\\n", "größer", "a}b,c=d"])
@@ -62,7 +65,7 @@ def test_the_first_topics_by_name_have_series(engine: Engine, monkeypatch: pytes
     monkeypatch.setattr("topics.api.metrics.TOPIC_SERIES_MAX", 1)
     assert are_truncated(engine)
     assert series_of(engine)[0].topics == ["log"]
-    assert b"".join(as_text(series_of(engine))).count(b"{") == 4
+    assert b"".join(as_text(series_of(engine))).count(b"{") == 6
 
 
 def test_many_topics_are_reported_piece_by_piece() -> None:

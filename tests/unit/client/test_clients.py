@@ -21,6 +21,8 @@ LAZY = (
     "topic_pages",
     "all_topics",
     "all_routers",
+    "all_consumers",
+    "consumer",
     "all_streams",
     "all_routing_keys",
     "search_pages",

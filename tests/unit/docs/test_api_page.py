@@ -94,6 +94,14 @@ _SECTIONS: dict[type, str] = {
     v0.ListAnswer: "## List topics",
     v0.ListTotal: "## List topics",
     v0.DropAnswer: "## Delete a topic",
+    v0.ConsumerBody: "## Create a consumer",
+    v0.ConsumerPutAnswer: "## State of a consumer",
+    v0.ReadConsumerBody: "## Read behind the cursor",
+    v0.CommitConsumerBody: "## Commit a cursor",
+    v0.ConsumerCommitAnswer: "## State of a consumer",
+    v0.ConsumerOut: "## State of a consumer",
+    v0.ConsumerListAnswer: "## State of a consumer",
+    v0.ConsumerDropAnswer: "## State of a consumer",
     v0.RouterBody: "## Create or change a router",
     v0.RouterPutAnswer: "## Create or change a router",
     v0.RouterAnswer: "## Get a router",
@@ -292,7 +300,7 @@ RUNNERS = [
 _VOLATILE = {
     "$ts", "last_write_ts", "last_read_ts", "expires_ts", "effective_priority", "uptime_ms", "version",
     "server_total_ms", "wal_append_ms", "fsync_ms", "wid", "stream_url", "lease_id", "deadline", "token", "expires_ms",
-    "end_ms",
+    "end_ms", "lag_ms", "created_ms", "committed_ms",
 }  # fmt: skip
 _LEFT_OUT = "…"
 

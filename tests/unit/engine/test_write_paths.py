@@ -146,6 +146,7 @@ _JOB: Row = {
     "shutting down": ShuttingDownError,
     "record too large": _NO_RECORD,
 }
+_CONSUMER: Row = {name: Goes("no record is added") if isinstance(cell, Goes) else cell for name, cell in _JOB.items()}
 _TOPIC: Row = {
     "closed": Goes("an end of the records is none of the topic"),
     "gone": Goes("the topic is made"),
@@ -258,6 +259,9 @@ TABLE: dict[str, Row] = {
         "this write fails": ReadOnlyError,
     },
     "claim": _JOB,
+    "create a consumer": _CONSUMER,
+    "commit": _CONSUMER,
+    "delete a consumer": _CONSUMER,
     "delete records": {
         **_TOPIC,
         "gone": TopicNotFoundError,

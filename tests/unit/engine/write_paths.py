@@ -13,6 +13,7 @@ from tests.unit.conftest import Answers, append, ask_delete, ask_drop, ask_put, 
 from tests.unit.engine.writing_world import JSON, LARGEST, SMALL, World, reported
 from tests.unit.queues.conftest import DEAD, JOBS, make_queue, produce
 from tests.unit.routers.conftest import EXACTLY_ONCE, ask_route, route
+from topics.consumers.consumer_state import consumers_of
 from topics.engine.coalesce import DecodedAppends
 from topics.engine.engine import Engine
 from topics.model.errors import RouterNotFoundError, TopicsError
@@ -135,6 +136,23 @@ def _deferred(world: World, key: str | None = None) -> Answers:
 
 def _has_new(world: World) -> bool:
     return "new" in world.values(TARGET)
+
+
+# Consumers
+
+
+def _log_with_consumer(world: World) -> None:
+    _log(world)
+    topic = world.topic(TARGET)
+    (answer,) = reported(lambda done: world.engine.consumers.put(topic, "c", 0, "key", done))
+    assert not isinstance(answer, TopicsError), answer
+
+
+def _committed(world: World) -> int | None:
+    topic = world.find(TARGET)
+    consumers = consumers_of(topic) if topic is not None else None
+    mark = consumers.marks.get("c") if consumers is not None else None
+    return None if mark is None else mark.seq
 
 
 # Streams
@@ -460,6 +478,28 @@ PATHS: dict[str, Path] = {
     "nack": Path(JOBS, _jobs(claimed=True), lambda world: _ask_held(world, "nack"), _given_back),
     "extend": Path(JOBS, _jobs(claimed=True), lambda world: _ask_held(world, "extend"), _extended),
     "claim": Path(JOBS, _jobs(claimed=False), _claim_job, lambda world: bool(_held(world))),
+    "create a consumer": Path(
+        TARGET,
+        _log,
+        lambda world: reported(
+            lambda done: world.engine.consumers.put(world.engine.existing(TARGET), "c", 1, "key", done)
+        ),
+        lambda world: _committed(world) == 1,
+    ),
+    "commit": Path(
+        TARGET,
+        _log_with_consumer,
+        lambda world: reported(
+            lambda done: world.engine.consumers.commit(world.engine.existing(TARGET), "c", 1, "key", done)
+        ),
+        lambda world: _committed(world) == 1,
+    ),
+    "delete a consumer": Path(
+        TARGET,
+        _log_with_consumer,
+        lambda world: reported(lambda done: world.engine.consumers.delete(world.engine.existing(TARGET), "c", done)),
+        lambda world: world.find(TARGET) is not None and _committed(world) is None,
+    ),
     "delete records": Path(
         TARGET, _log, lambda world: ask(ask_delete, world.engine, TARGET), lambda world: not world.values(TARGET)
     ),

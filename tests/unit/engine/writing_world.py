@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from tests.unit.conftest import Answers, committers, keys_on_their_way, killed, open_engine, put
 from tests.unit.conftest import append as append_values
+from topics.consumers.consumer_state import consumers_of
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.engine.topic import Topic
@@ -178,6 +179,9 @@ def _topic_books(topic: Topic) -> Books:
         "waiting for a sync": topic.sync_inflight,
         "closing": topic.closing,
         "lost": list(topic.lost or ()),
+        "consumers": (dict(consumers.marks), dict(consumers.staged))
+        if (consumers := consumers_of(topic))
+        else ({}, {}),
         "contract": None if state is None or state.description is None else state.description.contract,
         "stream": (False, None, {}, False, 0, True)
         if state is None

@@ -15,6 +15,8 @@ DEFAULTS = {
     "max_topics": 100_000,
     "max_topics_per_key": 50_000,
     "max_routers_per_key": 5_000,
+    "max_consumers_per_topic": 1_000,
+    "max_consumers_per_key": 10_000,
     "max_bytes_per_key": 0,
     "max_memory_bytes": 384 << 20,
     "max_memory_bytes_per_key": 192 << 20,

@@ -128,7 +128,11 @@ class DiffSource(Projection, frozen=True, kw_only=True):
 
 def diff(call: Call) -> None:
     body = call.exchange.body
-    asked = decode_body("diff", _decode_diff, body) if body else DiffBody()
+    diff_as(call, decode_body("diff", _decode_diff, body) if body else DiffBody())
+
+
+def diff_as(call: Call, asked: DiffBody) -> None:
+    """Answers a diff that was decoded, or made of another request."""
     limits = call.engine.limits
     request = _read_request(asked, limits, call.room(limits.clamp_batch_bytes(asked.max_batch_bytes)))
     wait_ms = limits.clamp_wait_ms(asked.wait_ms)
@@ -139,7 +143,7 @@ def diff(call: Call) -> None:
         free_filter(text)
         search = call.live.search
     if asked.since_ts is not None or asked.last is not None:
-        request = begin_elsewhere(call.engine, _topic(call.engine, call.topic, streams), asked, request)
+        request = begin_elsewhere(call.engine, topic_of(call.engine, call.topic, streams), asked, request)
     if not wait_ms:
         _read(
             call.engine, call.topic, request, streams, text, search, lambda outcome: _answer_read(call, outcome)
@@ -152,11 +156,11 @@ def diff(call: Call) -> None:
     )  # fmt: skip
     # Records of the reader's own node move its cursor and do not end the wait, nor do those that do not match.
     answer = partial(_answer_read, call)
-    topic = _topic(call.engine, call.topic, streams)
+    topic = topic_of(call.engine, call.topic, streams)
     LongPoll(call, topic, source, wait_ms / 1000.0, answer).begin(request.from_seq)
 
 
-def _topic(engine: Engine, name: str, streams: bool) -> Topic:
+def topic_of(engine: Engine, name: str, streams: bool) -> Topic:
     return engine.readable(name) if streams else engine.existing(name)
 
 
@@ -171,7 +175,7 @@ def _read(
 ) -> None:
     if text is not None:
         assert search is not None, "this server was opened without a search service"
-        topic = _topic(engine, name, streams)
+        topic = topic_of(engine, name, streams)
         engine.catch_up(topic)
         search.diff(topic, request, text, done)
     elif streams:

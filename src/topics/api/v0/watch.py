@@ -127,7 +127,7 @@ class IdWriter:
 
 
 def read_id(text: str, names: Iterable[str]) -> Positions | None:
-    """The positions in an id, for a watch of these topics; None for an invalid id, or one of other topics."""
+    """The positions in an id, for a watch of these topics; None when it is no id, or one of other topics."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         positions = _read_map(raw) if raw[:1] == b"{" else _unpack(raw, sorted(names))
@@ -165,7 +165,7 @@ RETRY = RETRY_FIELD + b"\n"
 
 
 def event(name: bytes, data: bytes) -> bytes:
-    """An event without an id. A payload may have line ends between its JSON tokens; each line is a separate field."""
+    """An event without an id. A payload may hold line ends between its JSON tokens; each line is a field of its own."""
     if b"\n" in data or b"\r" in data:
         data = _in_fields(data)
     return b"event: %b\ndata: %b\n\n" % (name, data)
@@ -264,14 +264,14 @@ _HEADERS = (
     ("X-Accel-Buffering", "no"),
 )
 _ACCEPTED = ("text/event-stream", "text/*", "*/*")
-"""The narrowest range first, because it overrides wider ones."""
+"""The narrowest first: it says what a wider one beside it does not."""
 
 
 def check_accepts_events(head: RequestHead, *, by_name: bool = False) -> None:
-    """Raises NotAcceptableError for a client that does not accept event streams.
+    """Raises NotAcceptableError for a client that says it takes anything but an event stream.
 
-    With `by_name` an `Accept` header must name event streams: a browser that fetches an image for a page accepts
-    everything, and an older one does not send the page's origin.
+    With `by_name` it must have asked for just that, if it says anything: a browser that fetches an image for a page
+    takes everything, and an older one does not say where the page is from.
     """
     accept = head.headers.get_list("accept").lower()
     weights = dict([_media_range(part) for part in accept.split(",") if part.strip()])
@@ -281,7 +281,7 @@ def check_accepts_events(head: RequestHead, *, by_name: bool = False) -> None:
 
 
 def _media_range(text: str) -> tuple[str, float]:
-    """A media type and its weight: 1 by default, 0 for an invalid number."""
+    """A media type and its weight: 1 unless it says otherwise, 0 for what is no number."""
     name, *parameters = [word.strip() for word in text.split(";")]
     weight = next((word[2:] for word in parameters if word.startswith("q=")), "1")
     try:
@@ -291,7 +291,7 @@ def _media_range(text: str) -> tuple[str, float]:
 
 
 def start_events(call: Call) -> Stream:
-    """The answer begins. A later failure cannot have a status."""
+    """The answer begins. From here on nothing can be refused with a status of its own."""
     head = call.exchange.head
     # Said although it is the default, for proxies that want to be told.
     modern = head.http_version == "1.1"

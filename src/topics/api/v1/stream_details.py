@@ -1,8 +1,9 @@
 """`_details`: everything about one stream in one answer.
 
-It has nothing about other streams or the server, so that only changes of this stream wake a waiting client.
+It says nothing of other streams or of the server as a whole: whoever waits for news of a stream must not be woken by
+somebody else's.
 
-`_schema` and `_profile`: the contract of a stream for its entries.
+`_schema` and `_profile`: what a stream promises about its entries.
 """
 
 import asyncio

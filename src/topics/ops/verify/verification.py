@@ -14,6 +14,8 @@ from itertools import pairwise
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from topics.consumers.consumer_state import PART_NAME as CONSUMERS_PART
+from topics.consumers.consumer_state import decode_part as decode_consumers
 from topics.engine.topic import live_ranges
 from topics.log.frame import BlockParts, Frame, named
 from topics.log.fs import FileSystem, map_damaged
@@ -54,7 +56,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Lost records: readers that pass them get a tombstone from now on."""
+    """Records given up: from now on whoever reads across them is told."""
 
     topic: str
     from_seq: int
@@ -159,7 +161,7 @@ class Verification:
                 yield state, segment
 
     def shard_of(self, topic_id: int) -> int | None:
-        """The shard of a topic's frames; None when it cannot be determined."""
+        """The shard that a topic's frames are in; None when nobody can tell."""
         if self.chain.newest is None:
             return None
         return int(xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % self.chain.newest.shard_count)
@@ -326,7 +328,7 @@ def read_image(fs: FileSystem, layout: Layout, state: TopicState, segment: Segme
 
 
 def map_file(fs: FileSystem, path: str) -> memoryview | None:
-    """A file's bytes; None when it is missing. Bytes that the disk cannot read count as damaged."""
+    """A file's bytes; None when it is missing. What the disk cannot read counts as damaged."""
     try:
         return map_damaged(fs, path)
     except (FileNotFoundError, NotADirectoryError):
@@ -340,10 +342,10 @@ _UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 @contextmanager
 def hold_folder(fs: FileSystem, layout: Layout, note: str, *, read_only: bool) -> Iterator[None]:
-    """Takes the lock of the folder. Raises FolderBusyError, or SettingsError without a data folder.
+    """Keeps everyone else out. Raises FolderBusyError, or SettingsError where there is no data folder.
 
-    A check without changes may run on a read-only medium, where no server can run either, and leaves no lock file in a
-    copy of a folder without one.
+    Who only looks may do so on a medium that cannot be written to, where no server can run either, and leaves no lock
+    file in a copy of a folder that has none.
     """
     if not any(fs.exists(folder) for folder in (layout.meta, layout.wal, layout.topics())):
         raise SettingsError(f"{layout.root} is not a data folder of topics")
@@ -409,6 +411,7 @@ def state_problems(state: TopicState, tail: list[Seqs]) -> Iterator[str]:
         yield "its lost ranges overlap, are out of order or lie beyond its head"
     yield from _queue_problems(state)
     yield from _transaction_problems(state)
+    yield from _consumer_problems(state)
     if any(last > state.head for last in _last_keyed(state)):
         yield "it knows an idempotency key of records beyond its head"
 
@@ -449,6 +452,16 @@ def _queue_problems(state: TopicState) -> Iterator[str]:
     # A delay may speak of jobs beyond the head: it is logged ahead of them.
     if any(seq > state.head for seq in leased) or any(seq > state.head for seq, _ in part.delivered):
         yield "its queue knows jobs beyond its head"
+
+
+def _consumer_problems(state: TopicState) -> Iterator[str]:
+    try:
+        marks = decode_consumers(state.parts.get(CONSUMERS_PART, b"\x90"))
+    except ValueError as error:
+        yield f"its consumers are malformed: {error}"
+        return
+    if any(mark.seq > state.head for mark in marks):
+        yield "a consumer committed a seq beyond its head"
 
 
 def _transaction_problems(state: TopicState) -> Iterator[str]:

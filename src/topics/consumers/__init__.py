@@ -1,0 +1,1 @@
+"""Named consumers: committed cursors of a topic that the server stores."""

@@ -1,0 +1,167 @@
+"""State of named consumers: the cursors that readers of a topic committed under a name, also known as offsets.
+
+A consumer is a name within a topic and the seq up to which it has processed the records. The cursor of a read stays
+with its client unless the client commits it here. Records know nothing of consumers: a commit is one small frame of the
+topic, and a read is an ordinary read that begins behind the committed seq.
+
+    CONSUMER   msgpack of `ConsumerMark`: the whole state of one consumer, or that it was deleted
+
+A mark is absolute, so applying it a second time changes nothing. A crash leaves a mark or none. The consumers of a
+topic are in its snapshot under the name `consumers`, as the msgpack of a list of marks. They go with their topic: one
+of the same name that is created later has none, which is how a client notices that its topic was recreated.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from topics.engine.features import Rebuild
+from topics.engine.quotas import SortedNames
+from topics.engine.topic import Topic
+from topics.log.frame import Frame, FrameKind
+
+PART_NAME = "consumers"
+CONSUMER_BYTES = 600
+"""Memory of a consumer besides its names: the mark, its numbers, and its place in dicts."""
+
+
+class ConsumerMark(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A consumer as the log has it."""
+
+    name: str
+    seq: int
+    """The committed cursor: everything up to it is processed."""
+    created_ms: int
+    committed_ms: int = 0
+    """When it was last committed; 0 before the first commit."""
+    committed_by: str = ""
+    """The name of the key that committed."""
+    deleted: bool = False
+
+
+encode_mark = msgspec.msgpack.Encoder().encode
+decode_mark = msgspec.msgpack.Decoder(ConsumerMark).decode
+decode_part = msgspec.msgpack.Decoder(list[ConsumerMark]).decode
+
+
+class TopicConsumers:
+    """The consumers of one topic."""
+
+    __slots__ = ("marks", "memory_bytes", "staged")
+
+    def __init__(self) -> None:
+        self.marks: dict[str, ConsumerMark] = {}
+        """As readers see them, by name."""
+        self.staged: dict[str, ConsumerMark] = {}
+        """The newest mark on its way to the log, by name: later decisions build on it."""
+        self.memory_bytes = 0
+        """Counted by `engine.quotas.KeptMemory`."""
+
+    def newest(self, name: str) -> ConsumerMark | None:
+        """A consumer once everything on its way is applied; None if there is none."""
+        mark = self.staged.get(name) or self.marks.get(name)
+        return None if mark is None or mark.deleted else mark
+
+    def count(self) -> int:
+        """How many there are once everything on its way is applied."""
+        if not self.staged:
+            return len(self.marks)
+        return len(self.marks.keys() | self.staged.keys()) - sum([mark.deleted for mark in self.staged.values()])
+
+    def apply(self, mark: ConsumerMark) -> None:
+        before = self.marks.pop(mark.name, None)
+        if before is not None:
+            self.memory_bytes -= _size_of(before)
+        if not mark.deleted:
+            self.marks[mark.name] = mark
+            self.memory_bytes += _size_of(mark)
+
+    def lowest(self) -> int | None:
+        """The lowest committed cursor; None without consumers."""
+        return min([mark.seq for mark in self.marks.values()], default=None)
+
+
+def _size_of(mark: ConsumerMark) -> int:
+    return CONSUMER_BYTES + len(mark.name) + len(mark.committed_by)
+
+
+def consumers_of(topic: Topic) -> TopicConsumers | None:
+    """The consumers of a topic, if it ever had one."""
+    return topic.parts.get(PART_NAME) if topic.parts is not None else None  # type: ignore[return-value]
+
+
+class ConsumerFeature:
+    """Consumers as checkpoints and recovery use them (`engine.features`), and the index of topics that have some."""
+
+    name = PART_NAME
+    kinds = frozenset((FrameKind.CONSUMER,))
+
+    def __init__(self, topics: Mapping[int, Topic]) -> None:
+        self._topics = topics
+        self._indexed: dict[str, Topic] = {}
+        self._names = SortedNames()
+        self.count = 0
+        """Consumers of all topics."""
+
+    def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
+        self.of(topic).apply(decode_mark(frame.body))
+
+    def save(self, topic: Topic) -> bytes:
+        consumers = consumers_of(topic)
+        return encode_mark(list(consumers.marks.values())) if consumers is not None and consumers.marks else b""
+
+    def load(self, topic: Topic, part: bytes) -> None:
+        for mark in decode_part(part):
+            self.of(topic).apply(mark)
+
+    def reconcile(self) -> None:
+        """Indexes the topics that recovery has put together."""
+        for topic in self._topics.values():
+            consumers = consumers_of(topic)
+            if consumers is not None:
+                self._index(topic, len(consumers.marks), len(consumers.marks))
+
+    def may_page_out(self, topic: Topic) -> bool:
+        """The lists over all topics look at every consumer."""
+        consumers = consumers_of(topic)
+        return consumers is None or not (consumers.marks or consumers.staged)
+
+    def of(self, topic: Topic) -> TopicConsumers:
+        """The consumers of a topic, which begin with the first one."""
+        consumers = consumers_of(topic)
+        if consumers is None:
+            consumers = TopicConsumers()
+            if topic.parts is None:
+                topic.parts = {}
+            topic.parts[PART_NAME] = consumers
+        return consumers
+
+    def apply(self, topic: Topic, mark: ConsumerMark) -> None:
+        """Applies a mark to a topic that exists."""
+        consumers = self.of(topic)
+        before = len(consumers.marks)
+        consumers.apply(mark)
+        self._index(topic, len(consumers.marks), len(consumers.marks) - before)
+
+    def forget(self, topic: Topic) -> None:
+        """The topic was deleted."""
+        consumers = consumers_of(topic)
+        if consumers is not None and self._indexed.get(topic.name) is topic:
+            self._index(topic, 0, -len(consumers.marks))
+
+    def topics_from(self, prefix: str, after: str = "") -> Iterator[Topic]:
+        """The topics with consumers whose names begin so, by name, from `after` on."""
+        for name in self._names.from_(max(prefix, after)):
+            if not name.startswith(prefix):
+                return
+            yield self._indexed[name]
+
+    def _index(self, topic: Topic, count: int, change: int) -> None:
+        self.count += change
+        if count:
+            if topic.name not in self._indexed:
+                self._names.add(topic.name)
+            self._indexed[topic.name] = topic
+        elif self._indexed.get(topic.name) is topic:
+            del self._indexed[topic.name]
+            self._names.discard(topic.name)
