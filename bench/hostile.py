@@ -10,6 +10,7 @@ import argparse
 import base64
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import select
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +66,18 @@ class Server:
         self._connection = http.client.HTTPConnection(self.address, timeout=_TIMEOUT_S)
         while self.ask("GET", "/v0/ready")[0] != 200 and time.monotonic() < deadline:
             time.sleep(0.05)
+
+    @classmethod
+    @contextlib.contextmanager
+    def attached(cls, address: str) -> Iterator["Server"]:
+        """A server that another object started, with a connection of its own."""
+        server = cls.__new__(cls)
+        server.address = address
+        server._connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_S)
+        try:
+            yield server
+        finally:
+            server._connection.close()
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, bytes]:
         """The status and the body of an answer, whatever it is."""
@@ -206,12 +220,63 @@ def _proof(server: Server, place: str) -> Act:
     return lambda: server.ask("POST", f"{path}/_schema", {"schema": schema(1), "lens": _lens(place, 1, [op])})
 
 
-def _fan_out(server: Server, place: str) -> Act:
+def _fan_out(size: int) -> Callable[[Server, str], Act]:
+    def prepare(server: Server, place: str) -> Act:
+        server.made("PUT", f"/v0/topics/{place}", {})
+        for number in range(5_000):
+            server.made("PUT", f"/v0/routers/{place}-{number}", {"source": place, "dest": f"{place}-to-{number}"})
+        body = {"records": [{"data": "x" * size}]}
+        return lambda: server.ask("POST", f"/v0/topics/{place}", body)
+
+    return prepare
+
+
+def _many_schemas(server: Server, place: str) -> Act:
+    patterns = {f"p{number}": {"type": "string", "pattern": "^[a-z]{1,40}$"} for number in range(20)}
+    numbers = iter(range(10**9))
+
+    def act() -> None:
+        path = f"/v1/stream/{place}-{next(numbers)}"
+        server.ask("PUT", path)
+        server.ask("POST", f"{path}/_schema", {"schema": {"type": "object", "properties": patterns}})
+        server.ask("POST", path, b'{"p1":"text"}')
+
+    return act
+
+
+def _transactions(server: Server, place: str) -> Act:
     server.made("PUT", f"/v0/topics/{place}", {})
-    for number in range(2_000):
-        server.made("PUT", f"/v0/routers/{place}-{number}", {"source": place, "dest": f"{place}-to-{number}"})
-    body = {"records": [{"data": "x" * 200_000}]}
-    return lambda: server.ask("POST", f"/v0/topics/{place}", body)
+    records = json.dumps({"ops": [{"topic": place, "records": [{"data": "x" * 900}] * 1_000}]}).encode()
+    return lambda: server.ask("POST", "/v0/transactions/commit", records)
+
+
+def _rapid_resets(server: Server, place: str) -> Act:
+    """HTTP/2 requests that are reset at once."""
+
+    def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+        return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+    def literal(name: bytes, value: bytes) -> bytes:
+        return b"\x00" + bytes((len(name),)) + name + bytes((len(value),)) + value
+
+    head = b"".join([
+        literal(b":method", b"GET"), literal(b":scheme", b"http"), literal(b":path", b"/v0/topics"),
+        literal(b":authority", b"localhost"), literal(b"authorization", f"Bearer {_ATTACKER}".encode()),
+    ])  # fmt: skip
+
+    def act() -> None:
+        host, port = server.address.rsplit(":", 1)
+        data = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
+        for stream in range(1, 40_001, 2):
+            data += frame(1, 5, stream, head) + frame(3, 0, stream, b"\0\0\0\x08")
+        with socket.create_connection((host, int(port)), timeout=_TIMEOUT_S) as connection:
+            connection.settimeout(1.0)
+            with contextlib.suppress(OSError):
+                connection.sendall(data)
+                while connection.recv(1 << 20):
+                    pass
+
+    return act
 
 
 def _ephemeral(server: Server, place: str) -> Act:
@@ -257,16 +322,19 @@ def _publishes(server: Server, place: str) -> Act:
     return _socket(_frame(0x81, message.encode()) * 3)(server, place)
 
 
-def _delete_ranges(server: Server, place: str) -> Act:
-    def act() -> None:
-        name = f"{place}-{time.monotonic_ns()}"
-        for begin in range(0, 200_000, 10_000):
-            some = [{"data": n, "tag": "odd" if n % 2 else "even"} for n in range(begin, begin + 10_000)]
-            server.made("POST", f"/v0/topics/{name}", {"records": some})
-        server.made("POST", f"/v0/topics/{name}/delete", {"match": "odd"})
-        server.made("PUT", f"/v0/topics/{name}", {"cap_records": 10})
+def _delete_ranges(method: str, path: str, body: object) -> Callable[[Server, str], Act]:
+    def prepare(server: Server, place: str) -> Act:
+        def act() -> None:
+            name = f"{place}-{time.monotonic_ns()}"
+            for begin in range(0, 200_000, 10_000):
+                some = [{"data": n, "tag": "odd" if n % 2 else "even"} for n in range(begin, begin + 10_000)]
+                server.made("POST", f"/v0/topics/{name}", {"records": some})
+            server.made("POST", f"/v0/topics/{name}/delete", {"match": "odd"})
+            server.made(method, f"/v0/topics/{name}{path}", body)
 
-    return act
+        return act
+
+    return prepare
 
 
 def _touches(server: Server, place: str) -> Act:
@@ -297,31 +365,50 @@ def _searches(server: Server, place: str) -> Act:
     server.ask("POST", f"{path}/_schema", described)
     for _ in range(5):
         server.made("POST", path, [{"k": f"{n} words"} for n in range(10_000)])
-    return lambda: server.ask("POST", f"{path}/_search", {"q": "k:*7*", "size": 100})
+    number = itertools.count()
+
+    def ask(_: int) -> object:
+        with Server.attached(server.address) as one:
+            return one.ask("POST", f"{path}/_search", {"q": f"k:*{next(number) % 97}*", "size": 100})
+
+    pool = ThreadPoolExecutor(16)
+    return lambda: list(pool.map(ask, range(32)))
 
 
 _PATTERNS = {"properties": {"t": {"allOf": [{"pattern": f"^[ab]*$|z{number}"} for number in range(99)]}}}
 _ENUM = {"properties": {"t": {"items": {"enum": [f"value {number}" for number in range(2_000)]}}}}
+_NUMBERS = {"properties": {"t": {"items": {"minimum": 0.5}}}}
+_UNIQUE = {"properties": {"t": {"uniqueItems": True}}}
+_EQUAL = b",".join([b"1%030d" % number for number in range(3_000)])
 _MULTIPLES = {"properties": {"t": {"items": {"multipleOf": 0.01}}}}
 
 ROWS = (
     Row("nothing", _nothing),
     Row("reads of 400 forks of forks", _forks),
     Row("multipleOf on numbers of 300 digits", _entries(_MULTIPLES, b'[{"t":[' + b"1e308," * 60_000 + b"1e308]}]")),
+    Row("numbers of 300 digits, 1 MB", _entries(_NUMBERS, b'[{"t":[' + b"1e308," * 160_000 + b"1e308]}]")),
+    Row("a fraction as minimum, 500,000 numbers", _entries(_NUMBERS, b'[{"t":[' + b"7," * 500_000 + b"7]}]")),
+    Row("uniqueItems with numbers of one hash", _entries(_UNIQUE, b'[{"t":[' + _EQUAL + b"]}]")),
     Row("an enum of 2,000 texts, 4,000 times missed", _entries(_ENUM, b'[{"t":[' + b'"x",' * 3_999 + b'"x"]}]')),
     Row("99 patterns on 300 kB", _entries(_PATTERNS, b'[{"t":"' + b"ab" * 150_000 + b'"}]')),
     Row("200 versions of 256 renames", _many_lenses),
     Row("lenses that copy", _copying_lens),
     Row("a proof of union against union", _proof),
-    Row("200 kB to 2,000 routers", _fan_out),
+    Row("schemas without end", _many_schemas),
+    Row("200 kB to 5,000 routers", _fan_out(200_000)),
+    Row("1 MB to 5,000 routers", _fan_out(1_000_000)),
     Row("ephemeral records without end", _ephemeral),
     Row("idempotency keys without end", _keyed),
     Row("WebSocket, 400,000 empty continuation frames", _socket(_frame(0x01, b"{") + _frame(0x00, b"") * 400_000)),
     Row("WebSocket, 200,000 messages {}", _socket(_frame(0x81, b"{}") * 200_000)),
     Row("WebSocket, publishes of 10,000 records", _publishes),
-    Row("100,000 delete ranges, then a cap", _delete_ranges),
+    Row("HTTP/2, 20,000 requests that are reset", _rapid_resets),
+    Row("transactions of 1,000 records", _transactions),
+    Row("100,000 delete ranges, then a cap", _delete_ranges("PUT", "", {"cap_records": 10})),
+    Row("100,000 delete ranges, then a delete by seq", _delete_ranges("POST", "/delete", {"before_seq": 199_990})),
+    Row("100,000 delete ranges, then a time to live", _delete_ranges("PUT", "", {"ttl_ms": 1})),
     Row("changes under 1,024 touch templates", _touches),
-    Row("searches", _searches),
+    Row("16 searches at a time", _searches),
 )  # fmt: skip
 
 
@@ -406,7 +493,7 @@ def main() -> None:
             try:
                 found[row.title] = measure(server, row, f"a-row{number}")
                 print(row.title, found[row.title], flush=True)
-            except (RuntimeError, OSError, http.client.HTTPException, ValueError) as error:
+            except (RuntimeError, OSError, http.client.HTTPException, ValueError, OverflowError) as error:
                 failed[row.title] = repr(error)[:200]
                 print(row.title, failed[row.title], flush=True)
     text = report(found, failed)

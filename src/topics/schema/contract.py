@@ -27,7 +27,6 @@ from topics.schema.documents import (
     encode,
     parse,
     parse_request,
-    refuse_extreme_numbers,
     refuse_others,
 )
 from topics.schema.profiles.evlog import Evlog
@@ -182,8 +181,7 @@ def _is_proved(contract: Contract) -> bool:
 
 def _parse_all(raws: Sequence[Text]) -> list[Any]:
     values: list[Any] = []
-    refuse_extreme_numbers(raws)
-    decode = decoder_for(raws)
+    decode = decoder_for(raws, bounded=True)
     try:
         for raw in raws:
             values.append(decode(raw))

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from topics.model.errors import InvalidRequestError, RecordTooLargeError, quoted
+from topics.model.errors import InvalidRequestError, quoted
 from topics.model.limits import KIB, MIB
 
 # Limits, so that no document of a client can cause unbounded work.
@@ -92,12 +92,17 @@ MAX_EXTREME_NUMBERS: Final = 40_000
 """Numbers with such exponents in one entry, which nothing can interrupt."""
 _UNSEARCHED_BYTES: Final = 2 * KIB
 _EXTREME_MAX: Final = 64
+_EXTREME_MIN: Final = 1e-99
+_EXTREME_LEAST: Final = 1e100
 _SIGNS: Final = b"+-"
 _SHAPES: Final = bytes(
-    [ord("0") if chr(byte).isdecimal() else ord("e") if byte in b"eE" else ord(" ") for byte in range(128)] + [32] * 128
+    [
+        ord("0") if chr(byte).isdecimal() else ord("e") if byte in b"eE" else byte if byte in b"." else 32
+        for byte in range(128)
+    ]
+    + [32] * 128
 )
 """Translates a text so that each exponent of three digits becomes `e000`."""
-_extreme_numbers = re.compile(rb'(?:":|[\[,])\s*-?[0-9][0-9.]*[eE][+-]?[0-9]{3}').findall
 
 
 def finite(text: str) -> float:
@@ -106,6 +111,28 @@ def finite(text: str) -> float:
     if math.isinf(number):
         raise ValueError("Number out of range")
     return number
+
+
+class _Counted:
+    """A hook that gives up after so many numbers with extreme exponents."""
+
+    def __init__(self) -> None:
+        self._left = MAX_EXTREME_NUMBERS
+
+    def __call__(self, text: str) -> float:
+        number = finite(text)
+        if not _EXTREME_MIN < abs(number) < _EXTREME_LEAST and number:
+            self._left -= 1
+            if self._left < 0:
+                raise ValueError(
+                    f"an entry of a stream with a schema or a profile has at most {MAX_EXTREME_NUMBERS} numbers with "
+                    "an exponent of three digits"
+                )
+        return number
+
+
+def _decode_counted(text: bytes | memoryview | msgspec.Raw) -> Any:
+    return msgspec.json.Decoder(float_hook=_Counted()).decode(text)
 
 
 _decode = msgspec.json.Decoder().decode
@@ -118,21 +145,13 @@ def has_extreme_numbers(text: bytes | memoryview | msgspec.Raw) -> bool:
 
 
 def _count_exponents(text: bytes | memoryview | msgspec.Raw) -> int:
-    return bytes(text).translate(_SHAPES, _SIGNS).count(b"e000")
+    return shape_of(text).count(b"e000")
 
 
-def refuse_extreme_numbers(texts: Sequence[bytes | memoryview | msgspec.Raw]) -> None:
-    """Refuses entries with more numbers of extreme exponents than are decoded in one go."""
-    for index, text in enumerate(texts):
-        if len(text) <= len(b"1e308") * MAX_EXTREME_NUMBERS or _count_exponents(text) <= MAX_EXTREME_NUMBERS:
-            continue
-        # What looks like an exponent may be part of a string.
-        if len(_extreme_numbers(bytes(text))) > MAX_EXTREME_NUMBERS:
-            raise RecordTooLargeError(
-                f"an entry of a stream with a schema or a profile has at most {MAX_EXTREME_NUMBERS} numbers with an "
-                "exponent of three digits",
-                index=index, max=MAX_EXTREME_NUMBERS,
-            )  # fmt: skip
+def shape_of(text: bytes | memoryview | msgspec.Raw) -> bytes:
+    """A text with 0 for every digit, e for the letter of exponents, and without signs: what numbers it may have is
+    counted in that ten times as fast as by an expression."""
+    return bytes(text).translate(_SHAPES, _SIGNS)
 
 
 def decode(text: bytes | memoryview | msgspec.Raw) -> Any:
@@ -140,9 +159,12 @@ def decode(text: bytes | memoryview | msgspec.Raw) -> Any:
     return _decode_extreme(text) if has_extreme_numbers(text) else _decode(text)
 
 
-def decoder_for(texts: Sequence[bytes | memoryview | msgspec.Raw]) -> Callable[[Any], Any]:
-    """The decoder with which many texts, one after the other, take a time that their size bounds."""
+def decoder_for(texts: Sequence[bytes | memoryview | msgspec.Raw], bounded: bool = False) -> Callable[[Any], Any]:
+    """The decoder with which many texts, one after the other, take a time that their size bounds. With `bounded` it
+    refuses one with more than `MAX_EXTREME_NUMBERS` numbers of extreme exponents."""
     extreme = sum(map(len, texts)) > _UNSEARCHED_BYTES and has_extreme_numbers(b" ".join(map(bytes, texts)))
+    if bounded and extreme:
+        return _decode_counted
     return _decode_extreme if extreme else _decode
 
 

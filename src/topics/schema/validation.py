@@ -18,6 +18,7 @@ from topics.schema.documents import (
     MAX_SCHEMA_WEIGHT,
     MAX_UNEVALUATED,
     MAX_VALIDATION_COST,
+    shape_of,
     show_pointer,
 )
 
@@ -131,9 +132,6 @@ _NUMBER = rb'(?:":|[\[,])\s*-?[0-9]'
 """The begin of a number in a JSON text: behind a member's name, or in an array. Digits within texts do not count."""
 _extreme_numbers = re.compile(_NUMBER + rb"(?:[0-9.]*[eE][+-]?[0-9]{2}|[0-9]{24}|[0-9]*\.[0-9]{20})").findall
 _fractions = re.compile(_NUMBER + rb"[0-9]*[.eE]").findall
-_numbers = re.compile(_NUMBER).findall
-_exponents = re.compile(_NUMBER + rb"[0-9.]*[eE][+-]?[0-9]{3}").findall
-_long_numbers = re.compile(_NUMBER + rb"[0-9]{15}").findall
 _EXACT_MAX: Final = 1 << 53
 _BOUNDS: Final = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "const"))
 _LOOKED_AT_ONCE: Final = 5_000
@@ -450,24 +448,23 @@ class EntryValidator:
 
     def _check_numbers(self, values: list[Any], raws: Sequence[bytes | memoryview]) -> None:
         """Refuse entries whose numbers take too long: the validator computes with fractions of any size."""
-        if self._bounds and max(map(len, raws), default=0) > 2 * (MAX_BOUNDED_NUMBERS // _EXPONENT_COST):
-            cost = max([len(_numbers(raw)) + (_EXPONENT_COST - 1) * len(_exponents(raw)) for raw in raws])
-            if cost > MAX_BOUNDED_NUMBERS:
+        for raw, value in zip(raws, values, strict=True) if self._bounds or self._unique else ():
+            least = MAX_BOUNDED_NUMBERS // _EXPONENT_COST
+            if self._bounds and _may_have(raw, least) and _bounded_cost(value) > MAX_BOUNDED_NUMBERS:
                 what = f"numbers, of which one with an exponent over 99 counts {_EXPONENT_COST} times"
                 raise _too_many_numbers("a minimum, a maximum or a const", what, MAX_BOUNDED_NUMBERS)
-        if self._unique:
-            for raw, value in zip(raws, values, strict=True):
-                if len(_long_numbers(raw)) ** 2 > 2 * MAX_COLLISIONS and _collisions(value) > MAX_COLLISIONS:
-                    most = math.isqrt(2 * MAX_COLLISIONS)
-                    raise _too_many_numbers("uniqueItems", "whole numbers over 2^53 that are nearly equal", most)
+            most = math.isqrt(2 * MAX_COLLISIONS)
+            long = self._unique and _may_have(raw, most) and shape_of(raw).count(b"0" * 16) > most
+            if long and _collisions(value) > MAX_COLLISIONS:
+                raise _too_many_numbers("uniqueItems", "whole numbers over 2^53 that are nearly equal", most)
         if self._multiples:
-            extreme = max([len(_extreme_numbers(raw)) for raw in raws], default=0)
+            extreme = max([len(_extreme_numbers(raw)) for raw in raws if _has_extremes(raw)], default=0)
             if extreme > MAX_EXTREME_NUMBERS:
                 what = "numbers of more than 20 digits or with an exponent over 9"
                 raise _too_many_numbers("multipleOf", what, MAX_EXTREME_NUMBERS)
         if self._named_numbers:
-            fractions = max([len(_fractions(raw)) for raw in raws], default=0)
             most = MAX_COMPARED_NUMBERS // self._named_numbers
+            fractions = max([len(_fractions(raw)) for raw in raws if _may_have(raw, most)], default=0)
             if fractions > most:
                 raise _too_many_numbers("numbers in enum", "numbers with a fraction or an exponent", most)
 
@@ -521,6 +518,34 @@ class EntryValidator:
 
 def _too_many_numbers(keyword: str, what: str, most: int) -> InvalidRequestError:
     return RecordTooLargeError(f"an entry whose schema has {keyword} has at most {most} {what}", max=most)
+
+
+def _may_have(raw: bytes | memoryview, most: int) -> bool:
+    """Whether an entry may have more numbers than so many."""
+    return len(raw) > 2 * most and bytes(raw).count(b",") + bytes(raw).count(b":") >= most
+
+
+def _has_extremes(raw: bytes | memoryview) -> bool:
+    if not _may_have(raw, MAX_EXTREME_NUMBERS):
+        return False
+    shape = shape_of(raw)
+    return shape.count(b"e00") + shape.count(b"0" * 20) > MAX_EXTREME_NUMBERS
+
+
+def _bounded_cost(value: Any) -> int:
+    """The cost of comparing the numbers of an entry; it stops counting above `MAX_BOUNDED_NUMBERS`."""
+    cost, waiting = 0, [value]
+    while waiting and cost <= MAX_BOUNDED_NUMBERS:
+        here = waiting.pop()
+        if type(here) is int:
+            cost += 1
+        elif type(here) is float:
+            cost += 1 if 1e-99 < abs(here) < 1e100 or not here else _EXPONENT_COST
+        elif isinstance(here, dict):
+            waiting.extend(here.values())
+        elif isinstance(here, list):
+            waiting.extend(here)
+    return cost
 
 
 def _collisions(value: Any) -> int:
