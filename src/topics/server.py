@@ -14,6 +14,7 @@ import signal
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 import uvloop
@@ -39,6 +40,7 @@ from topics.engine.topic import Topic
 from topics.http.messages import HttpLimits
 from topics.http.server import HttpServer
 from topics.http.server_state import Certificate
+from topics.log.catalog import Listed
 from topics.log.layout import Layout, check_backup, check_cold, check_place
 from topics.log.object_store.tiered_fs import guest_files, server_files
 from topics.log.posix import PosixFileSystem, make_private
@@ -51,7 +53,7 @@ from topics.search.service.index_file_cache import HeldUp, IndexFileCache, Index
 from topics.search.service.search_service import StreamSearch
 from topics.search.worker.messages import Close
 from topics.spark.pipeline.pipeline_settings import record_first_use
-from topics.spark.pipeline.status import INDEX_PRODUCT
+from topics.spark.pipeline.status import ARCHIVE, INDEX_PRODUCT, PipelineStatus, ProductStatus
 from topics.spark.pipeline.supervisor import FAILING, INSTALL, Supervisor
 from topics.streams.streams import Streams
 from topics.streams.subscriptions.subscriptions import SubscriptionLimits, Subscriptions
@@ -490,7 +492,7 @@ async def _run_engine(
     record_first_use(settings)
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: _work_number(engine, settings))
     front.open(engine, lambda topic: held_up(supervisor, topic.name))
-    ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.wall())
+    ops.pipeline_state = lambda: pipeline_answer(supervisor, _sealed_since(engine, supervisor), engine.wall())
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.topic_count})
     if on_ready is not None:
@@ -526,19 +528,52 @@ def held_up(supervisor: Supervisor, stream: str) -> HeldUp | None:
     return HeldUp(reason=found.reason, since_ms=found.since_ms, attempts=found.attempts, retry_at_ms=found.retry_at_ms)
 
 
-def pipeline_answer(supervisor: Supervisor, unlisted: Unlisted, now_ms: int) -> PipelineAnswer:
-    """The supervisor's state as an API answer. Segments that are not in the catalog yet count as lag."""
+def _sealed_since(engine: Engine, supervisor: Supervisor) -> Unlisted:
+    """The segments that were sealed after the lag in the status was counted, in a catalog or not yet in one."""
+    unlisted, status, catalog = engine.sealer.unlisted(), supervisor.status(), engine.checkpointer.catalog
+    # Without an archive the pipeline leaves most topics out. An earlier version counted no segments.
+    if not supervisor.archives or (status.listed is None and status.updated_ms):
+        return unlisted
+    known = catalog.listed
+    sealed = Listed(known.segments + unlisted.segments, known.records + unlisted.records, known.bytes + unlisted.bytes)
+    fresh = sealed.since(status.listed or Listed())
+    if not fresh.segments:
+        return Unlisted(0, 0, None)
+    times = [oldest for number, oldest in list(catalog.newest_listed) if number > status.lag_catalog]
+    times += [] if unlisted.oldest_ts is None else [unlisted.oldest_ts]
+    # After a restart the times are unknown: most records are as new as the last look of the pipeline.
+    oldest = min(times, default=status.updated_ms or engine.wall())
+    return Unlisted(fresh.segments, fresh.bytes, oldest, fresh.records)
+
+
+def pipeline_answer(supervisor: Supervisor, sealed: Unlisted, now_ms: int) -> PipelineAnswer:
+    """The supervisor's state as an API answer. Segments that were `sealed` since the last round count as lag."""
     status = supervisor.status()
-    if supervisor.enabled and unlisted.oldest_ts is not None:
+    if sealed.oldest_ts is not None and (supervisor.enabled or supervisor.archives):
         status = msgspec.structs.replace(
-            status,
-            lag_segments=status.lag_segments + unlisted.segments,
-            lag_bytes=status.lag_bytes + unlisted.bytes,
-            lag_ms=max(status.lag_ms, now_ms - unlisted.oldest_ts, 0),
+            _behind(status, sealed, now_ms),
+            products=tuple(_behind(one, sealed, now_ms) if one.product == ARCHIVE else one for one in status.products),
         )
-    reported = {**msgspec.structs.asdict(status), "state": supervisor.state, "reason": supervisor.reason}
-    inner = {name: msgspec.to_builtins(reported[name]) for name in ("last_run", "quarantined", "products", "worker")}
-    return msgspec.convert({**reported, **inner, "restarts": supervisor.restarts}, PipelineAnswer)
+    rows = next((one.rows for one in status.products if one.product == ARCHIVE), None)
+    reported = {
+        **msgspec.structs.asdict(status), "run": supervisor.progress, "rows": rows, "state": supervisor.state,
+        "reason": supervisor.reason, "restarts": supervisor.restarts,
+    }  # fmt: skip
+    inner = {name: msgspec.to_builtins(reported[name]) for name in PipelineAnswer.__struct_fields__}
+    return msgspec.convert(inner, PipelineAnswer)
+
+
+Lagging = TypeVar("Lagging", PipelineStatus, ProductStatus)
+
+
+def _behind(status: Lagging, sealed: Unlisted, now_ms: int) -> Lagging:
+    return msgspec.structs.replace(
+        status,
+        lag_segments=status.lag_segments + sealed.segments,
+        lag_bytes=status.lag_bytes + sealed.bytes,
+        lag_records=status.lag_records + sealed.records,
+        lag_ms=max(status.lag_ms, now_ms - (sealed.oldest_ts or now_ms), 0),
+    )
 
 
 def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) -> asyncio.Future[Engine]:

@@ -372,6 +372,10 @@ class PipelineProduct(msgspec.Struct, frozen=True, kw_only=True):
     segments: int = 0
     records_per_s: float = 0.0
     failures: int = 0
+    lag_records: int = 0
+    bytes: int = 0
+    rows: int | None = None
+    """The rows that its tables show; null where it has none."""
 
 
 class PipelineWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -379,6 +383,31 @@ class PipelineWorker(msgspec.Struct, frozen=True, kw_only=True):
 
     start_ms: int
     memory_bytes: int
+
+
+class PipelineJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The Spark job that runs now; `bytes` are those that its tasks read."""
+
+    about: str
+    started_ms: int
+    tasks: int
+    tasks_done: int
+    bytes: int
+    bytes_done: int
+
+
+class PipelineProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """The current run of the pipeline, or the last one: supervised, by hand, or on a cluster."""
+
+    by: str
+    started_ms: int
+    updated_ms: int
+    ended_ms: int | None
+    rounds: int
+    records: int
+    bytes: int
+    error: str | None
+    job: PipelineJob | None
 
 
 class PipelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -389,8 +418,12 @@ class PipelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     lag_segments: int
     lag_bytes: int
     lag_ms: int
+    lag_records: int = 0
+    rows: int | None = None
+    """The rows that the archive's table shows; null before the first round, and without an archive."""
     rounds: int
     records: int
+    bytes: int = 0
     segments: int
     failures: int
     restarts: int
@@ -399,6 +432,7 @@ class PipelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: list[QuarantinedTopic]
     products: list[PipelineProduct]
     worker: PipelineWorker | None
+    run: PipelineProcess | None = None
 
 
 class MetricsHistory(msgspec.Struct, frozen=True, kw_only=True):

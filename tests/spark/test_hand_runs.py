@@ -4,8 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from pyspark.sql import SparkSession
 
@@ -46,6 +49,54 @@ def test_hand_run_has_the_priority_of_the_pipeline(folder: Path, priority: str, 
         out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert f"idle {idle}" in out
+
+
+def test_server_shows_lag_progress_rows_and_failures_of_hand_runs(tmp_path: Path) -> None:
+    with LiveServer(
+        tmp_path, segment_max_events="10", snapshot_interval_ms="200", archive="1", pipeline="off"
+    ) as server:
+        with Client(server.url) as client:
+            client.append_many("orders", [{"n": n} for n in range(40)])
+            wait_until(lambda: sealed_to(tmp_path / "data", "orders") >= 40, "the records are sealed")
+
+        def now() -> dict[str, Any]:
+            return dict(httpx.get(server.url + "/v0/pipeline").json())
+
+        found = now()
+        assert (found["state"], found["lag_records"], found["rows"]) == ("off", 40, None)
+        seen = []
+        with started(tmp_path, TOPICS_PIPELINE_PRIORITY="normal") as process:
+            while process.poll() is None:
+                seen.append(now())
+                time.sleep(0.05)
+            out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        assert "40 rows in the table" in out
+        running = [one for one in seen if one["state"] == "running"]
+        assert {one["run"]["by"] for one in running} == {f"topics pipeline run, process {process.pid}"}
+        assert [one for one in running if one["run"]["job"] is not None]
+        wait_until(lambda: now()["state"] == "off", "the end of the run is seen")
+        found = now()
+        assert (found["rows"], found["records"], found["lag_records"], found["lag_ms"]) == (40, 40, 0, 0)
+        assert (found["run"]["records"], found["run"]["error"]) == (40, None)
+        assert found["products"][0]["rows"] == 40
+        with Client(server.url) as client:
+            client.append_many("orders", [{"n": n} for n in range(20)])
+            client.delete("orders", before_seq=11)
+        wait_until(lambda: now()["lag_records"] == 20, "new segments are behind")
+        with started(tmp_path, TOPICS_SPARK_MASTER="no-master") as process:
+            _, err = process.communicate(timeout=300)
+        assert process.returncode != 0, err
+        wait_until(lambda: now()["failures"] == 1, "the failure is seen")
+        found = now()
+        assert found["error"] is not None
+        assert found["run"]["error"] == found["error"]
+        text = httpx.get(server.url + "/v0/metrics").text
+        told = [
+            line for line in text.splitlines() if line.startswith(("topics_pipeline_lag_rec", "topics_pipeline_rows"))
+        ]
+        # The first ten rows were hidden before Spark was needed.
+        assert told == ["topics_pipeline_lag_records 20.0", "topics_pipeline_rows 30.0"]
 
 
 def test_killed_java_ends_the_run_with_a_sentence(folder: Path) -> None:

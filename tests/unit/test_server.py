@@ -225,10 +225,10 @@ def test_a_server_does_not_start_with_proxies_that_are_no_addresses(tmp_path: Pa
 
 
 def test_what_the_catalog_does_not_name_yet_is_behind(tmp_path: Path) -> None:
-    settings = Settings(data_dir=str(tmp_path), archive="1")
-    for enabled, lag in ((True, (2, 70, 900)), (False, (0, 0, 0))):
+    # Without an archive and without a pipeline nobody waits for it.
+    for archive, lag in ((True, (2, 70, 900)), (False, (0, 0, 0))):
+        settings = Settings(data_dir=str(tmp_path), archive="1" if archive else "0", pipeline="off")
         supervisor = Supervisor(settings, PosixFileSystem(), ManualClock(), lambda: 0)
-        supervisor.enabled = enabled
         answer = pipeline_answer(supervisor, Unlisted(2, 70, 100), 1000)
         assert (answer.lag_segments, answer.lag_bytes, answer.lag_ms) == lag
         quiet = pipeline_answer(supervisor, Unlisted(0, 0, None), 1000)
@@ -290,16 +290,18 @@ def test_what_holds_up_the_families_of_a_stream(tmp_path: Path, monkeypatch: pyt
     made = Supervisor(settings, PosixFileSystem(), ManualClock(), lambda: 0)
     assert server.held_up(made, "logs") is None
     left_out = (Quarantine(7, "logs", "families", "damaged", 1, 2, 3), Quarantine(8, "other", "archive", "x", 1, 1, 1))
-    monkeypatch.setattr(made, "_status", PipelineStatus(quarantined=left_out))
+    monkeypatch.setattr(made._watch_files, "status", PipelineStatus(quarantined=left_out))
     assert server.held_up(made, "logs") == HeldUp(reason="damaged", since_ms=1, attempts=2, retry_at_ms=3)
     assert server.held_up(made, "other") is None
-    monkeypatch.setattr(made, "_status", PipelineStatus(quarantined=left_out, error="other is damaged", failures=4))
+    monkeypatch.setattr(
+        made._watch_files, "status", PipelineStatus(quarantined=left_out, error="other is damaged", failures=4)
+    )
     made.retry_at_ms = 9
     # What failed may be the matter of another stream.
     assert server.held_up(made, "more") == HeldUp(reason=FAILING, attempts=4, retry_at_ms=9)
     assert server.held_up(made, "logs") == HeldUp(reason="damaged", since_ms=1, attempts=2, retry_at_ms=3)
     sick = (ProductStatus("archive", 0, 0, 0, 0, error="x"), ProductStatus("families", 0, 0, 0, 0))
-    monkeypatch.setattr(made, "_status", PipelineStatus(products=sick, error="x", failures=1))
+    monkeypatch.setattr(made._watch_files, "status", PipelineStatus(products=sick, error="x", failures=1))
     assert server.held_up(made, "more") is None
     made.reason = "pyspark is not installed"
     found = server.held_up(made, "other")

@@ -379,16 +379,23 @@ def _process_metrics(now: ProcessNumbers) -> Iterator[Metric]:
 
 def _pipeline_metrics(pipeline: PipelineAnswer) -> Iterator[Metric]:
     running, rate = pipeline.state == "running", pipeline.last_run.records_per_s if pipeline.last_run else 0.0
-    yield _gauge("topics_pipeline_running", "1 while the pipeline process runs.", running)
+    yield _gauge("topics_pipeline_running", "1 while a process runs the pipeline, supervised or by hand.", running)
     yield _gauge(
         "topics_pipeline_lag_segments",
         "Sealed segments not processed by the pipeline, also those not in the catalog yet.",
         pipeline.lag_segments,
     )
+    yield _gauge("topics_pipeline_lag_records", "Records of the unprocessed segments.", pipeline.lag_records)
     yield _gauge("topics_pipeline_lag_bytes", "Bytes of the unprocessed segments.", pipeline.lag_bytes)
     yield _gauge("topics_pipeline_lag_ms", "Age of the oldest unprocessed record.", pipeline.lag_ms)
     yield _counter("topics_pipeline_rounds", "Pipeline rounds that had work.", pipeline.rounds)
-    yield _counter("topics_pipeline_records", "Records processed by the pipeline.", pipeline.records)
+    yield _counter("topics_pipeline_records", "Records published by the pipeline.", pipeline.records)
+    yield _counter("topics_pipeline_bytes", "Bytes of the records published by the pipeline.", pipeline.bytes)
+    yield _gauge("topics_pipeline_rows", "Rows that the archive's table shows.", pipeline.rows or 0)
+    job = None if pipeline.run is None else pipeline.run.job
+    tasks, done = (job.tasks, job.tasks_done) if job is not None else (0, 0)
+    yield _gauge("topics_pipeline_job_tasks", "Tasks of the current job.", tasks)
+    yield _gauge("topics_pipeline_job_tasks_done", "Finished tasks of the current job.", done)
     yield _counter("topics_pipeline_segments", "Segments processed by the pipeline.", pipeline.segments)
     yield _counter("topics_pipeline_restarts", "Unexpected exits of the pipeline process.", pipeline.restarts)
     yield _gauge("topics_pipeline_failures", "Failed pipeline rounds since the last success.", pipeline.failures)
@@ -410,12 +417,14 @@ def _product_metrics(products: Sequence[PipelineProduct]) -> Iterator[Metric]:
     """The archive, the families and whatever else the pipeline makes, each by itself."""
     gauges = {
         "lag_segments": "Sealed segments not processed for a product: archive or families (index files).",
+        "lag_records": "Records of the unprocessed segments.",
         "lag_ms": "Age of the oldest unprocessed record.",
         "quarantined": "Topics or other subjects quarantined for a product.",
         "records_per_s": "Records per second of a product in its last round with work.",
     }
     counters = {
         "records": "Records processed for a product.",
+        "bytes": "Bytes of the records processed for a product.",
         "failures": "Failed topics and skipped rounds of a product.",
     }
     for kinds, family in ((gauges, GaugeMetricFamily), (counters, CounterMetricFamily)):

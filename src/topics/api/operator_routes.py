@@ -285,6 +285,7 @@ def pipeline_for(key: Key, state: PipelineAnswer) -> PipelineAnswer:
         state,
         quarantined=visible,
         error=_hidden(state.error),
+        run=None if state.run is None else msgspec.structs.replace(state.run, error=_hidden(state.run.error)),
         products=[msgspec.structs.replace(one, error=_hidden(one.error)) for one in state.products],
     )
 

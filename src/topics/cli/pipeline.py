@@ -18,12 +18,12 @@ from topics.cli.output import console
 from topics.log.catalog import read_catalog
 from topics.log.fs import FileSystem, FolderLock
 from topics.log.layout import Layout
-from topics.log.posix import PosixFileSystem
+from topics.log.posix import PosixFileSystem, is_locked
 from topics.model.errors import FolderBusyError
 from topics.model.settings import Settings
 from topics.spark.package_zip import package_zip
 from topics.spark.pipeline.pipeline_settings import layout_of, names_of
-from topics.spark.pipeline.status import PipelineStatus, load_status
+from topics.spark.pipeline.status import PipelineStatus, load_progress, load_status, summary
 from topics.system.clock import SystemClock
 from topics.system.process import step_back
 
@@ -56,7 +56,8 @@ def show(found: PipelineStatus, fresh: int | None) -> None:
     screen = console()
     if fresh is not None:
         screen.print(f"{fresh} records archived")
-    screen.print(f"{found.lag_segments} segments behind, {found.records} records archived in all")
+    for line in summary(found):
+        screen.print(line)
     if found.error is not None:
         screen.print(f"the last round failed: {found.error}")
     for one in found.quarantined:
@@ -93,29 +94,31 @@ def run(
     where = {"spark_master": spark_master, "spark_remote": spark_remote}
     chosen = Settings.from_env(os.environ, {**given, **where, "archive": "1"})
     check_data_folder(Layout(chosen.data_dir))
+    clock = SystemClock()
     opened = _open_run(chosen, Settings.given(os.environ, given), names_of(reconfigure))
-    settings, clock = opened.settings, SystemClock()
+    settings = opened.settings
     screen = console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     # Before Spark is started, which inherits it: a server beside this run has priority.
     step_back(settings.pipeline_priority)
     spark = LazySpark(settings)
+    problems: list[str] = []
+
+    def note(text: str, is_problem: bool) -> None:
+        print(f"topics: {text}", file=sys.stderr)
+        problems.extend([text] if is_problem else ())
+
     try:
-        problems: list[str] = []
-
-        def note(text: str, is_problem: bool) -> None:
-            print(f"topics: {text}", file=sys.stderr)
-            problems.extend([text] if is_problem else ())
-
-        pipeline = make_pipeline(settings, opened.fs, spark, clock, compact, on_note=note)
-        before = pipeline.status.records
-        with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        with opened, Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+            pipeline = make_pipeline(
+                settings, opened.fs, spark, clock, compact, on_note=note, reporter=opened.reporter
+            )  # fmt: skip
+            before = pipeline.status.records
             task = bar.add_task("archiving", total=None)
             pipeline.on_progress = lambda done, total: bar.update(task, completed=done, total=total)
             run_until_idle(pipeline, settings, clock, threading.Event().wait, once=True)
     finally:
         spark.close()
-        opened.lock.release()
     show(pipeline.status, pipeline.status.records - before)
     return 1 if pipeline.status.quarantined or problems else 0
 
@@ -124,7 +127,7 @@ def _open_run(settings: Settings, given: Collection[str], reconfigure: Collectio
     from topics.spark.pipeline.pipeline_worker import PipelineBusyError, open_run  # noqa: PLC0415
 
     try:
-        return open_run(settings, given, f"topics pipeline run, process {os.getpid()}", reconfigure)
+        return open_run(settings, given, f"topics pipeline run, process {os.getpid()}", SystemClock(), reconfigure)
     except PipelineBusyError as error:
         raise FolderBusyError(layout_of(settings).pipeline, str(error)) from error
 
@@ -183,9 +186,13 @@ def status(*, data_dir: DataDir = None, json: Json = False) -> int:
     settings = Settings.from_env(os.environ, {"data_dir": data_dir})
     fs, layout = PosixFileSystem(), Layout(settings.data_dir)
     check_data_folder(layout)
-    found = load_status(fs, layout)
+    found, run = load_status(fs, layout), load_progress(fs, layout)
     if json:
-        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-    else:
-        show(found, None)
+        answer = {**msgspec.to_builtins(found), "run": msgspec.to_builtins(run)}
+        print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+        return 0
+    show(found, None)
+    if run is not None and run.ended_ms is None and is_locked(f"{layout.pipeline}/lock"):
+        job = "" if run.job is None else f": {run.job.tasks_done} of {run.job.tasks} tasks of {run.job.about}"
+        console().print(f"running, by {run.by}{job}")
     return 0

@@ -26,7 +26,8 @@ states that the snapshot holds, off the loop, so that the two cannot tell differ
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -44,6 +45,7 @@ from topics.log.catalog import (
     CatalogRemoval,
     CatalogSegment,
     CatalogTopic,
+    Listed,
     contract_in,
     decode_parts,
     encode_catalog,
@@ -83,6 +85,9 @@ from topics.streams.stream_frames import PART_NAME as STREAM_PART
 from topics.streams.stream_frames import decode_part
 from topics.system.events import Event
 
+_NEWEST = 10_000
+"""A run of the pipeline that is this many catalogs behind is told a younger oldest record than it has."""
+
 
 class CatalogKeeper:
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
@@ -98,6 +103,14 @@ class CatalogKeeper:
         """The last one in which anything changed that a pipeline would have to work on: segments and removals."""
         self.families_number = 0
         """The same, of streams that ask for indexes alone."""
+        self.listed = Listed()
+        """Every segment that a catalog has named, also in earlier runs of the server. It changes on the loop, together
+        with the segments that the sealer counts as not named."""
+        self._listed = Listed()
+        """The same with the catalog that is being written."""
+        self.newest_listed: deque[tuple[int, int]] = deque(maxlen=_NEWEST)
+        """Numbers of the newest catalogs that named new segments, each with the oldest time of a record in them."""
+        self._oldest_ts: int | None = None
         self._families_changed = False
         self._work: dict[int, bytes] = {}
         self.published: Event[[]] = Event()
@@ -115,15 +128,18 @@ class CatalogKeeper:
         if head.number != snapshot or not head.has_contracts:
             return False
         self._entries, self.number, self.work_number = entries, head.number, head.number
+        self.listed = self._listed = head.listed
         if any(asks_for_indexes(contract_in(entry)) for entry in entries.values()):
             self.families_number = head.number
         return True
 
-    def take(self, state: bytes) -> None:
-        """Notes a topic as a snapshot has it."""
+    def take(self, state: bytes, fresh: Iterable[Segment] = ()) -> None:
+        """Notes a topic as a snapshot has it; `fresh` are its segments that no catalog has named."""
         topic = decode_topic(memoryview(state))
         if is_server_name(topic.name):
             return  # It holds what no guest should have, such as the key that signs webhooks.
+        for segment in fresh:
+            self._count(segment)
         entry = catalog_topic(topic)
         work = encode_work(entry)
         if self._work.get(topic.topic_id, b"") != work:
@@ -135,6 +151,15 @@ class CatalogKeeper:
         else:
             self._entries.pop(topic.topic_id, None)
 
+    def _count(self, segment: Segment) -> None:
+        known = self._listed
+        self._listed = Listed(known.segments + 1, known.records + segment.count, known.bytes + segment.text_bytes)
+        self._oldest_ts = segment.first_ts if self._oldest_ts is None else min(self._oldest_ts, segment.first_ts)
+
+    def show_listed(self) -> None:
+        """Counts the segments of the last catalog as named."""
+        self.listed = self._listed
+
     def publish(self, head: SnapshotHead) -> None:
         """Replaces the file, durably."""
         for topic_id in head.dropped:
@@ -143,9 +168,12 @@ class CatalogKeeper:
             if gone is not None:
                 self._changed = True
                 self._families_changed |= asks_for_indexes(contract_in(gone))
-        data = encode_catalog(head.number, head.now_ms, self._entries.values(), self.tracked)
+        data = encode_catalog(head.number, head.now_ms, self._entries.values(), self.tracked, self._listed)
         write_catalog(self._fs, self._layout, data)
         self.number = head.number
+        if self._oldest_ts is not None:
+            self.newest_listed.append((head.number, self._oldest_ts))
+            self._oldest_ts = None
         if self._changed:
             self.work_number, self._changed = head.number, False
         if self._families_changed:
@@ -330,6 +358,7 @@ class Checkpointer:
             yield OffLoop(lambda: self._clean_up(head, trash))
             trash = []
             self._sealer.listed()
+            self.catalog.show_listed()
             self._core.pager.end_checkpoint()
             recording = self._record_places(head, written)
             while next(recording, None) is not None:
@@ -514,7 +543,7 @@ class Checkpointer:
         core = self._core
         self._before_clean_up()
         for capture in self._captures:
-            self.catalog.take(capture.state)
+            self.catalog.take(capture.state, capture.unsynced)
         self.catalog.publish(head)
         note_newest(self._fs, core.layout, head)
         for position in head.positions:

@@ -35,6 +35,7 @@ class Unlisted(NamedTuple):
     bytes: int
     oldest_ts: int | None
     """When the oldest of their records was committed; None when there are none."""
+    records: int = 0
 
 
 class Sealer:
@@ -108,7 +109,8 @@ class Sealer:
         """Segments that are sealed, or about to be, and not in the catalog."""
         segments = [segment for _, segment in self._unlisted]
         size = sum([segment.text_bytes for segment in segments])
-        return Unlisted(len(segments), size, min([segment.first_ts for segment in segments], default=None))
+        oldest = min([segment.first_ts for segment in segments], default=None)
+        return Unlisted(len(segments), size, oldest, sum([segment.count for segment in segments]))
 
     def when_idle(self, then: Callable[[object], None]) -> None:
         """Calls back when everything cut so far is written, or with the error that stopped it."""

@@ -75,6 +75,24 @@ class CatalogTopic(msgspec.Struct, array_like=True, frozen=True):
     """The contract of a stream (`topics.schema.contract`); empty without one."""
 
 
+class Listed(msgspec.Struct, array_like=True, frozen=True):
+    """All segments that catalogs have ever named. The difference of two tells how many came between their catalogs."""
+
+    segments: int = 0
+    records: int = 0
+    bytes: int = 0
+
+    def since(self, earlier: "Listed") -> "Listed":
+        """What came after `earlier`; nothing where that is of another history, such as before a restore."""
+        if earlier.segments > self.segments:
+            return Listed()
+        return Listed(
+            self.segments - earlier.segments,
+            max(self.records - earlier.records, 0),
+            max(self.bytes - earlier.bytes, 0),
+        )
+
+
 class CatalogHead(msgspec.Struct, array_like=True, frozen=True):
     number: int
     """That of the snapshot it was written with; counts up."""
@@ -85,6 +103,7 @@ class CatalogHead(msgspec.Struct, array_like=True, frozen=True):
     """Whether the engine keeps deletes for an archive: one made from this catalog will hear of every later delete."""
     has_contracts: bool = False
     """Whether streams are here with their contracts; earlier servers left them out."""
+    listed: Listed = Listed()
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -127,10 +146,13 @@ def contract_in(entry: bytes) -> bytes:
     return _topic_decoder.decode(entry).contract
 
 
-def encode_catalog(number: int, now_ms: int, topics: Iterable[bytes], tracked: bool = False) -> bytes:
+def encode_catalog(
+    number: int, now_ms: int, topics: Iterable[bytes], tracked: bool = False, listed: Listed | None = None
+) -> bytes:
     """The whole file; the topics are already encoded, since most of them are the same as last time."""
     parts = [msgspec.Raw(topic) for topic in topics]
-    body = MAGIC + _encoder.encode(_RawFile(CatalogHead(number, now_ms, len(parts), tracked, True), parts))
+    head = CatalogHead(number, now_ms, len(parts), tracked, True, listed or Listed())
+    body = MAGIC + _encoder.encode(_RawFile(head, parts))
     return body + _CHECKSUM.pack(xxh3_64_intdigest(body))
 
 

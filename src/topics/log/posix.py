@@ -320,6 +320,21 @@ class PosixFileSystem:
         return PosixLock(fd)
 
 
+def is_locked(path: str) -> bool:
+    """Whether a process holds the lock file at `path`. The question takes the lock for a moment where nobody has it."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 def make_private(path: str) -> None:
     """Sees to it that nobody but its owner can look into a folder; one of somebody else's is left to them."""
     os.makedirs(path, _FOLDER_BITS & ~_OTHERS, exist_ok=True)

@@ -276,6 +276,8 @@ class Backlog(msgspec.Struct, frozen=True):
     bytes: int = 0
     oldest_ts: int | None = None
     """The commit time of the oldest unprocessed record; None when there is none."""
+    records: int = 0
+    """Records of these segments, also deleted ones."""
 
 
 class History(NamedTuple):

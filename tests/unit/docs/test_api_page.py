@@ -118,6 +118,8 @@ _SECTIONS: dict[type, str] = {
     v0.PipelineProduct: "## Pipeline state",
     v0.PipelineWorker: "## Pipeline state",
     v0.MetricsHistory: "## Metrics history",
+    v0.PipelineProcess: "## Pipeline state",
+    v0.PipelineJob: "## Pipeline state",
     v0.TokenBody: "## Tokens",
     v0.TokenAnswer: "## Tokens",
     v0.ErrorAnswer: "### Errors",

@@ -89,7 +89,7 @@ def test_what_a_quiet_server_seals_is_in_the_catalog_within_the_interval(disk: F
         clock.advance(1000)
         engine.housekeeper.tick()
     assert listed(disk) == [1]
-    assert engine.sealer.unlisted() == (0, 0, None)
+    assert engine.sealer.unlisted() == (0, 0, None, 0)
     taken = snapshot_numbers(disk, LAYOUT)
     clock.advance(10_000)
     engine.housekeeper.tick()

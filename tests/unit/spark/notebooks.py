@@ -71,6 +71,9 @@ class Notebook:
     def job_failed(self) -> None:
         """Nothing of it is left: a notebook writes with its commits alone."""
 
+    def rows(self) -> int | None:
+        return None
+
     def deletes_applied(self, number: int) -> int:
         return number if self.confirms is None else self.confirms
 

@@ -144,7 +144,7 @@ def test_what_counts_as_work(tmp_path: Path) -> None:
 
     def has_work(status: PipelineStatus) -> bool:
         save_status(fs, layout, status)
-        made._status = status
+        made._watch_files.status = status
         return made.has_work()
 
     now = clock.now_ms()

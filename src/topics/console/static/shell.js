@@ -56,7 +56,8 @@ export function shell(app, { onleave }) {
 export async function refreshNavigation(frame) {
   try {
     frame.version((await get("/v0/health")).version);
-    if ((await get("/v0/pipeline")).state === "off") frame.hide("pipeline");
+    const pipeline = await get("/v0/pipeline");
+    if (pipeline.state === "off" && !pipeline.run && !pipeline.lag_segments) frame.hide("pipeline");
   } catch {
     // What cannot be asked stays: its page says why.
   }

@@ -219,6 +219,10 @@ class Follower(Protocol):
         """Files of the archive that somebody else's references name, such as tags. They must stay."""
         ...
 
+    def rows(self) -> int | None:
+        """The rows that it shows; None before it has followed the archive."""
+        ...
+
     def expire(self, now_ms: int) -> None:
         """Drops references to retired files that are about to be removed."""
         ...

@@ -314,6 +314,15 @@ class ArchiveTable:
         return self._version.metadata.schema() if self._version is not None else None
 
     @property
+    def rows(self) -> int | None:
+        """The rows that the table shows; None where it was not opened."""
+        if self._version is None:
+            return None
+        current = self._version.metadata.current_snapshot()
+        totals = current.summary.additional_properties if current is not None and current.summary is not None else {}
+        return int(totals.get("total-records", "0")) - int(totals.get("total-position-deletes", "0"))
+
+    @property
     def updated_ms(self) -> int:
         """When it was last changed; 0 where that is unknown."""
         return self._version.metadata.last_updated_ms if self._version is not None else 0
@@ -516,6 +525,9 @@ class TableFollower:
             changed = self._changed(state, touched(state, others))
             done |= self._table.follow(changed, now_ms, same_rows=same_rows)
         return done
+
+    def rows(self) -> int | None:
+        return self._table.rows
 
     def expire(self, now_ms: int) -> None:
         self._table.expire(now_ms)

@@ -97,6 +97,11 @@ class TypedTable:
         return not self._made and not self._shown
 
     @property
+    def rows(self) -> int:
+        """The rows that it shows."""
+        return self._rows
+
+    @property
     def due_ms(self) -> int | None:
         since = [since for path, since in self._retired.items() if path not in self._pinned]
         return min(since) + self._keep_ms if since else None

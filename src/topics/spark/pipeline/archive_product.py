@@ -32,9 +32,10 @@ from topics.spark.pipeline.products import (
     QuarantinedSubjects,
     SegmentRequest,
 )
+from topics.spark.pipeline.status import ARCHIVE
 from topics.system.entropy import Entropy
 
-NAME = "archive"
+NAME = ARCHIVE
 _log = logging.getLogger(__name__)
 
 
@@ -175,6 +176,9 @@ class ArchiveProduct:
     def job_failed(self) -> None:
         """Schedules a sweep of orphaned files for the next round, when no task of the failed job runs any more."""
         self._begun = False
+
+    def rows(self) -> int | None:
+        return self._table.rows() if self._table is not None else None
 
     def deletes_applied(self, number: int) -> int:
         """`number`: deletes are masked at the beginning of each round."""

@@ -279,6 +279,9 @@ class IndexProduct:
     def job_failed(self) -> None:
         """Orphans of a topic are swept when the topic is next published or loaded."""
 
+    def rows(self) -> int | None:
+        return None
+
     def deletes_applied(self, number: int) -> int:
         """`number`: searches look deletes up themselves."""
         return number

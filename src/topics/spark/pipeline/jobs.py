@@ -172,6 +172,10 @@ class RoundJob:
     def __init__(self, executor: JobRunner, pieces: Sequence[Piece], number: int) -> None:
         self._executor = executor
         self._pieces = pieces
+        self.about = job_description(number, pieces)
+        self.tasks = len(pieces)
+        self.bytes = sum([weight(piece) for piece in pieces])
+        self.bytes_done = 0
         self._number = number
         self._left = dict(enumerate(pieces))
         """Pieces without an outcome, by their places."""
@@ -188,8 +192,9 @@ class RoundJob:
         works = [encode_piece(piece) for piece in self._pieces]
         failure: JobFailedError | None = None
         try:
-            for place, outcome in self._executor.run(works, job_description(self._number, self._pieces)):
+            for place, outcome in self._executor.run(works, self.about):
                 del self._left[place]
+                self.bytes_done += weight(self._pieces[place])
                 self._unpublished[place] = decode_outcome(outcome)
                 on_done(len(self._pieces) - len(self._left))
                 for ready in self._ready(place):

@@ -39,7 +39,7 @@ from topics.spark.pipeline.index_product import IndexProduct
 from topics.spark.pipeline.pipeline_settings import archive_root, files_of, has_archive, layout_of, record, resolve
 from topics.spark.pipeline.products import Product
 from topics.spark.pipeline.rounds import DeleteAcks, Executor, Pipeline
-from topics.spark.pipeline.status import WorkerStatus, load_status, save_status
+from topics.spark.pipeline.status import RunReporter, WorkerStatus, load_status, save_status
 from topics.spark.pipeline.task_packing import FrameRules
 from topics.spark.pipeline.typed_product import TypedProduct, typed_folders
 from topics.spark.segment_reader import NoCatalogError
@@ -106,6 +106,7 @@ def make_pipeline(
     compact: bool = False,
     frame: FrameRules | None = None,
     on_note: Callable[[str, bool], None] = lambda note, is_problem: None,
+    reporter: RunReporter | None = None,
 ) -> Pipeline:
     """The pipeline with every product that the settings enable; `compact` erases all deleted records at once.
 
@@ -138,7 +139,7 @@ def make_pipeline(
         index_rules = IndexRules(erase_ms=0 if compact else settings.search_erase_ms)
         products.append(IndexProduct(fs, layout, index_rules, SystemEntropy()))
     places = [layout.pipeline, *([archive_root(settings)] if has_archive(settings) else ())]
-    return Pipeline(fs, layout, products, executor, clock, frame, acks_deletes, places)
+    return Pipeline(fs, layout, products, executor, clock, frame, acks_deletes, places, reporter)
 
 
 def table_of(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> TableFollower:
@@ -194,20 +195,41 @@ def check_tracked(fs: FileSystem, layout: Layout) -> None:
 
 
 class PipelineRun(NamedTuple):
-    """The pipeline of a folder, locked for this process."""
+    """The pipeline of a folder, locked for this process. Leaving it as a context saves how it ended, and unlocks it."""
 
     settings: Settings
     fs: FileSystem
     layout: Layout
     lock: FolderLock
+    clock: Clock
+    reporter: RunReporter
+
+    def __enter__(self) -> "PipelineRun":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
+        try:
+            if isinstance(error, Exception):
+                note_failure(self.fs, self.layout, error, self.clock)
+                self.reporter.end(told(error))
+            else:
+                self.reporter.end(None if error is None else f"it was ended by {type(error).__name__}")
+        finally:
+            self.lock.release()
 
 
 def open_run(
-    settings: Settings, given: Collection[str], who: str, reconfigure: Collection[str] = (), by_hand: bool = True
+    settings: Settings,
+    given: Collection[str],
+    who: str,
+    clock: Clock,
+    reconfigure: Collection[str] = (),
+    by_hand: bool = True,
 ) -> PipelineRun:
     """Locks the pipeline, resolves the settings with the recorded ones, and records them.
 
-    Raises PipelineBusyError, SettingsConflictError, and for a run `by_hand` UntrackedError.
+    Raises PipelineBusyError, SettingsConflictError, and for a run `by_hand` UntrackedError. The status file has any
+    error but the first, as it has those of the run.
     """
     near, layout = PosixFileSystem(), layout_of(settings)
     lock = hold_pipeline(near, layout, who)
@@ -218,10 +240,16 @@ def open_run(
         fs = files_of(settings)
         if has_archive(settings):
             record(settings, fs)
-    except BaseException:
-        lock.release()
+    except BaseException as error:
+        try:
+            if isinstance(error, Exception):
+                note_failure(near, layout, error, clock)
+        finally:
+            lock.release()
         raise
-    return PipelineRun(settings, fs, layout, lock)
+    reporter = RunReporter(near, layout, clock, who)
+    reporter.begin()
+    return PipelineRun(settings, fs, layout, lock, clock, reporter)
 
 
 def run_until_idle(
@@ -252,27 +280,26 @@ def main() -> int:
         # The server ends this process and its Java process when it drains; the terminal's Ctrl-C must not reach them.
         os.setpgrp()
     threading.Thread(target=_end_with_the_server, daemon=True).start()
-    layout, clock = layout_of(settings), SystemClock()
+    clock = SystemClock()
     try:
-        run = open_run(settings, Settings.given(os.environ), f"process {os.getpid()}", by_hand=False)
+        who = f"the server's process {os.getpid()}"
+        run = open_run(settings, Settings.given(os.environ), who, clock, by_hand=False)
     except PipelineBusyError as error:
         _log.warning("another process has the pipeline", extra={"error": str(error)})
         return 3
     except SettingsError as error:
         _log.error("the pipeline's settings are refused", extra={"error": str(error)})
-        note_failure(PosixFileSystem(), layout, error, clock)
         return 2
     spark = LazySpark(run.settings)
     try:
-        pipeline = make_pipeline(run.settings, run.fs, spark, clock)
-        run_until_idle(pipeline, run.settings, clock, threading.Event().wait)
-    except Exception as error:
+        with run:
+            pipeline = make_pipeline(run.settings, run.fs, spark, clock, reporter=run.reporter)
+            run_until_idle(pipeline, run.settings, clock, threading.Event().wait)
+    except Exception:
         _log.exception("the pipeline failed")
-        note_failure(run.fs, layout, error, clock)
         return 1
     finally:
         spark.close()
-        run.lock.release()
     return 0
 
 
@@ -286,9 +313,14 @@ def note_failure(fs: FileSystem, layout: Layout, error: Exception, clock: Clock)
             running=False,
             updated_ms=clock.now_ms(),
             failures=status.failures + 1,
-            error=f"{type(error).__name__}: {error}"[:500],
+            error=told(error),
         ),
     )
+
+
+def told(error: Exception) -> str:
+    """An error as the status has it."""
+    return f"{type(error).__name__}: {error}"[:500]
 
 
 def _end_with_the_server() -> None:

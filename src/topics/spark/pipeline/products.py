@@ -132,6 +132,10 @@ class Product(Protocol):
         """When it has work even if the catalog does not change; None for never."""
         ...
 
+    def rows(self) -> int | None:
+        """The rows that its tables show; None where it has no table."""
+        ...
+
     def deletes_applied(self, number: int) -> int:
         """The catalog, at most `number`, up to which its readers see no deleted record.
 

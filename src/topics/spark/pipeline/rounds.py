@@ -20,7 +20,16 @@ from topics.spark.archive.archive_plan import newest_delete
 from topics.spark.pipeline.jobs import JobFailedError, RoundJob
 from topics.spark.pipeline.products import CatalogView, CommitResult, Failure, Product, QuarantinedSubjects
 from topics.spark.pipeline.segment_scan import ChoreWork, Piece, PieceOutcome, nonce_path
-from topics.spark.pipeline.status import LastRun, ProductStatus, WorkerStatus, load_status, quarantine, save_status
+from topics.spark.pipeline.status import (
+    ARCHIVE,
+    LastRun,
+    ProductStatus,
+    RunReporter,
+    WorkerStatus,
+    load_status,
+    quarantine,
+    save_status,
+)
 from topics.spark.pipeline.task_packing import FrameRules, TaskPacking, longest_first, packed
 from topics.spark.segment_reader import History, NoCatalogError
 from topics.system.clock import Clock
@@ -205,9 +214,11 @@ class Pipeline:
         rules: FrameRules | None = None,
         acks_deletes: bool = True,
         places: Sequence[str] = (),
+        reporter: RunReporter | None = None,
     ) -> None:
         """`acks_deletes` is set where a product keeps copies that deletes must reach. `places` are folders that tasks
-        must prove to see as this process does."""
+        must prove to see as this process does. `reporter` saves the progress of the run."""
+        self._reporter = reporter
         self._places = list(places)
         self._nonce = ""
         self._acks_deletes = acks_deletes
@@ -241,7 +252,7 @@ class Pipeline:
         if self._acks_deletes and not self._failed_products:
             applied = min([product.deletes_applied(view.number) for product in self._products], default=view.number)
             self._delete_acks.ack(applied, lambda: newest_delete(view.topics.values()))
-        self._save_progress(worked, view.number)
+        self._save_progress(worked, view)
         for error in self._failed_products.values():
             self._catalog_diff.reset()
             raise error
@@ -284,24 +295,26 @@ class Pipeline:
         }
         if not self._packing.has_any(active) and not chores:
             return False
+        self._update(running=True, **self._lag(view))
         rules = self._rules.scaled(self._executor.parallelism())
         pieces = self._pieces(active, chores, rules)
-        self._update(running=True, **self._lag())
         began = self._clock.monotonic()
         totals = CommitResult()
         results = {name: CommitResult() for name in active}
         unavailable: Exception | None = None
         failed: dict[str, set[tuple[int, str]]] = {name: set() for name in active}
         job = RoundJob(self._executor, pieces, self.status.rounds + 1)
-        for part in job.parts(
-            rules.commit_bytes, lambda done: self.on_progress(done, len(pieces)), self._note_failed_job
-        ):
+        self._report_job(job)
+        for part in job.parts(rules.commit_bytes, lambda done: self._report_done(job, done), self._note_failed_job):
             self._publish(view, part.outcomes, part.failures, totals, failed, results)
+            self._report_published(_published(results))
             unavailable = unavailable or part.unavailable
         if unavailable is None:
             self._release(failed, started_ms)
         took = self._clock.monotonic() - began
         self._add_totals(results, took)
+        published = _published(results)
+        totals.records, totals.bytes = published.records, published.bytes
         self._record_round(totals, took, started_ms)
         if unavailable is not None:
             raise unavailable
@@ -351,10 +364,7 @@ class Pipeline:
         failed: dict[str, set[tuple[int, str]]],
         results: dict[str, CommitResult],
     ) -> None:
-        for outcome in outcomes:
-            totals.records += outcome.records
-            totals.bytes += outcome.bytes
-            totals.segments += outcome.segments
+        totals.segments += sum([outcome.segments for outcome in outcomes])
         for product in self._products:
             name = product.name
             if name in self._failed_products or name not in failed:
@@ -369,6 +379,7 @@ class Pipeline:
                         self._packing.note(name, view.topics[topic_id], product.missing_segments(view.topics[topic_id]))
                 failures += result.failures
                 results[name].records += result.records
+                results[name].bytes += result.bytes
                 results[name].segments += result.segments
             results[name].failures += failures
             self._quarantine(name, failures)
@@ -414,6 +425,7 @@ class Pipeline:
             self._product_totals[name] = msgspec.structs.replace(
                 known,
                 records=known.records + result.records,
+                bytes=known.bytes + result.bytes,
                 segments=known.segments + result.segments,
                 records_per_s=rate,
                 failures=known.failures + len(result.failures) + (name in self._failed_products),
@@ -428,41 +440,49 @@ class Pipeline:
         self._update(
             rounds=status.rounds + 1,
             records=status.records + totals.records,
+            bytes=status.bytes + totals.bytes,
             segments=status.segments + totals.segments,
             last_run=LastRun(started_ms, int(took * 1000), totals.records, totals.bytes, totals.segments, rate),
             worker=self._executor.footprint() or status.worker,
         )
 
-    def _save_progress(self, worked: bool, number: int) -> None:
+    def _save_progress(self, worked: bool, view: CatalogView) -> None:
+        number = view.number
+        if worked and self._reporter is not None:
+            self._reporter.round_over()
         if worked or self._failed_products:
             well: dict[str, object] = {"failures": 0, "error": None} if not self._failed_products else {}
-            self._update(running=False, due_ms=self._due(), **well, **self._lag())
+            self._update(running=False, due_ms=self._due(), **well, **self._lag(view))
         elif (
             self.status.catalog != number
             or self.status.due_ms != self._due()
             or self.status.is_ahead(self._clock.now_ms())
         ):
             # The catalog is done only now: a round is bounded, and the next one may find more work.
-            self._update(running=False, catalog=number, due_ms=self._due(), **self._lag())
+            self._update(running=False, catalog=number, due_ms=self._due(), **self._lag(view))
 
     def _due(self) -> int | None:
         moments = [product.due_ms() for product in self._products if product.name not in self._failed_products]
         return min([moment for moment in moments if moment is not None], default=None)
 
-    def _lag(self) -> dict[str, object]:
+    def _lag(self, view: CatalogView) -> dict[str, object]:
         backlog = self._packing.backlog()
-        products = tuple(self._product_status(product.name) for product in self._products)
+        products = tuple(self._product_status(product) for product in self._products)
         return {
             "lag_segments": backlog.segments, "lag_bytes": backlog.bytes, "lag_ms": self._age(backlog.oldest_ts),
+            "lag_records": backlog.records, "lag_catalog": view.number, "listed": view.catalog.head.listed,
             "products": products,
         }  # fmt: skip
 
-    def _product_status(self, name: str) -> ProductStatus:
+    def _product_status(self, product: Product) -> ProductStatus:
+        name = product.name
         backlog, error = self._packing.backlog(name), self._failed_products.get(name)
         return msgspec.structs.replace(
             self._product_total(name),
             lag_segments=backlog.segments,
             lag_bytes=backlog.bytes,
+            lag_records=backlog.records,
+            rows=self._product_total(name).rows if error is not None else product.rows(),
             lag_ms=self._age(backlog.oldest_ts),
             quarantined=sum(one.product == name for one in self.status.quarantined),
             error=f"{type(error).__name__}: {error}"[:500] if error is not None else None,
@@ -471,9 +491,27 @@ class Pipeline:
     def _age(self, oldest_ts: int | None) -> int:
         return max(self._clock.now_ms() - oldest_ts, 0) if oldest_ts is not None else 0
 
+    def _report_job(self, job: RoundJob) -> None:
+        if self._reporter is not None:
+            self._reporter.job(job.about, job.tasks, job.bytes)
+
+    def _report_done(self, job: RoundJob, done: int) -> None:
+        self.on_progress(done, job.tasks)
+        if self._reporter is not None:
+            self._reporter.tasks_done(done, job.bytes_done)
+
+    def _report_published(self, result: CommitResult) -> None:
+        if self._reporter is not None:
+            self._reporter.published(result.records, result.bytes)
+
     def _update(self, **fields: object) -> None:
         self.status = msgspec.structs.replace(self.status, updated_ms=self._clock.now_ms(), **fields)
         save_status(self._fs, self._layout, self.status)
+
+
+def _published(results: dict[str, CommitResult]) -> CommitResult:
+    """The records that a round has published: of the archive, or where there is none of the product with the most."""
+    return results.get(ARCHIVE) or max(results.values(), key=lambda result: result.records, default=CommitResult())
 
 
 class _ErrorIsolation:

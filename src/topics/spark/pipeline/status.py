@@ -1,12 +1,27 @@
-"""Pipeline status: one small JSON file, replaced atomically after each round, with quarantines and exit statuses."""
+"""Pipeline status: two small JSON files in the data folder, which the server reads while any process runs the pipeline.
 
+    pipeline/status.json      totals, lag, quarantines and errors; replaced durably after each round
+    pipeline/progress.json    the current or last run and its job; replaced about once a second, lost with the machine
+
+A file with a wrong checksum counts as missing. Also here: quarantines, and exit statuses of the worker process.
+"""
+
+import contextlib
 import signal
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
+from topics.log.catalog import Listed
 from topics.log.fs import FileSystem, add_checksum, check_json, read_whole, replace_file
 from topics.log.layout import Layout
+from topics.system.clock import Clock
 
+T = TypeVar("T")
+
+ARCHIVE = "archive"
+"""The name of the archive in the status."""
 INDEX_PRODUCT = "families"
 """The name of the index product in the status."""
 FIRST_RETRY_MS = 60_000
@@ -60,6 +75,11 @@ class ProductStatus(msgspec.Struct, frozen=True):
     """Of the last round with records; all products of a round share its duration."""
     failures: int = 0
     """Failures of topics or other subjects, plus rounds in which it was skipped."""
+    lag_records: int = 0
+    bytes: int = 0
+    """Bytes of the records processed so far."""
+    rows: int | None = None
+    """The rows that its tables show; None where it has no table."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -82,8 +102,15 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     lag_bytes: int = 0
     lag_ms: int = 0
     """Age of the oldest sealed record that is not processed yet."""
+    lag_records: int = 0
+    lag_catalog: int = 0
+    """The number of the catalog that the lag was counted in."""
+    listed: Listed | None = None
+    """Every segment that this catalog and earlier ones named; None where an earlier version counted the lag."""
     rounds: int = 0
     records: int = 0
+    """Records published so far: of the archive, or where there is none of the product with the most."""
+    bytes: int = 0
     segments: int = 0
     failures: int = 0
     """Rounds that failed as a whole since the last success."""
@@ -102,20 +129,177 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_status(fs: FileSystem, layout: Layout) -> PipelineStatus:
     """The saved status; an empty one where there is none or it cannot be read."""
-    data = read_whole(fs, f"{layout.pipeline}/status.json")
-    if data is None:
-        return PipelineStatus()
-    try:
-        return msgspec.json.decode(check_json(data), type=PipelineStatus)
-    except ValueError:
-        # It is informational: what is archived does not depend on it.
-        return PipelineStatus()
+    # It is informational: what is archived does not depend on it.
+    return opened(read_whole(fs, _status_path(layout)), PipelineStatus) or PipelineStatus()
 
 
 def save_status(fs: FileSystem, layout: Layout, status: PipelineStatus) -> None:
     fs.make_dirs(layout.pipeline)
-    data = add_checksum(msgspec.json.format(msgspec.json.encode(status), indent=1))
-    replace_file(fs, f"{layout.pipeline}/status.json", data)
+    replace_file(fs, _status_path(layout), checksummed(status))
+
+
+def _status_path(layout: Layout) -> str:
+    return f"{layout.pipeline}/status.json"
+
+
+def checksummed(value: msgspec.Struct) -> bytes:
+    """A structure as a JSON object with a checksum."""
+    return add_checksum(msgspec.json.format(msgspec.json.encode(value), indent=1))
+
+
+def opened(data: bytes | None, kind: type[T]) -> T | None:
+    """The structure in a file; None for a missing or damaged one. Files of earlier versions have no checksum."""
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(check_json(data), type=kind)
+    except ValueError:
+        return None
+
+
+def summary(status: PipelineStatus) -> list[str]:
+    """Lines about the rows in the archive's table and the records to go."""
+    rows = next((one.rows for one in status.products if one.product == ARCHIVE), None)
+    shown = [] if rows is None else [f"{rows} rows in the table"]
+    to_go = f"{status.lag_records} records to go in {status.lag_segments} segments"
+    return [*shown, f"{to_go}, {status.rounds} rounds, {status.records} records archived in all"]
+
+
+# Progress of a run: a supervised process, or one that was started by hand, by cron or on a cluster.
+
+
+class JobProgress(msgspec.Struct, frozen=True):
+    """The Spark job that runs now."""
+
+    about: str
+    started_ms: int
+    tasks: int
+    tasks_done: int
+    bytes: int
+    """The bytes that its tasks read."""
+    bytes_done: int
+
+
+class RunProgress(msgspec.Struct, frozen=True):
+    """The current run, or the last one."""
+
+    by: str
+    """The process, such as `topics pipeline run, process 12`."""
+    started_ms: int
+    updated_ms: int
+    ended_ms: int | None = None
+    """None while it runs. A process that was killed cannot set it: then nobody holds the lock of the pipeline."""
+    rounds: int = 0
+    records: int = 0
+    """Records that it has published."""
+    bytes: int = 0
+    error: str | None = None
+    """Why it failed."""
+    job: JobProgress | None = None
+
+
+PROGRESS_MS = 1000
+"""The shortest time between two writes of the progress of one job."""
+
+
+class RunReporter:
+    """Saves the progress of a run. A full disk does not end the run: progress is informational."""
+
+    def __init__(self, fs: FileSystem, layout: Layout, clock: Clock, by: str) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._clock = clock
+        self._saved_at = 0.0
+        now = clock.now_ms()
+        self.progress = RunProgress(by, now, now)
+        self._before = self.progress
+        """As it was when the current round began."""
+
+    def begin(self) -> None:
+        self._update()
+
+    def job(self, about: str, tasks: int, nbytes: int) -> None:
+        self._update(job=JobProgress(about, self._clock.now_ms(), tasks, 0, nbytes, 0))
+
+    def tasks_done(self, tasks: int, nbytes: int) -> None:
+        job = self.progress.job
+        if job is not None:
+            job = msgspec.structs.replace(job, tasks_done=tasks, bytes_done=nbytes)
+            self._note(job=job)
+            if (self._clock.monotonic() - self._saved_at) * 1000 >= PROGRESS_MS:
+                self._save()
+
+    def published(self, records: int, nbytes: int) -> None:
+        """Notes what the current round has published so far."""
+        self._note(records=self._before.records + records, bytes=self._before.bytes + nbytes)
+
+    def round_over(self) -> None:
+        self._update(job=None, rounds=self.progress.rounds + 1)
+        self._before = self.progress
+
+    def end(self, error: str | None = None) -> None:
+        self._update(job=None, ended_ms=self._clock.now_ms(), error=error)
+
+    def _note(self, **fields: object) -> None:
+        self.progress = msgspec.structs.replace(self.progress, updated_ms=self._clock.now_ms(), **fields)
+
+    def _update(self, **fields: object) -> None:
+        self._note(**fields)
+        self._save()
+
+    def _save(self) -> None:
+        self._saved_at = self._clock.monotonic()
+        path = _progress_path(self._layout)
+        with contextlib.suppress(OSError):
+            self._fs.make_dirs(self._layout.pipeline)
+            # Not synced, as it is written often. A crash of the machine may leave a part, which its checksum shows.
+            file = self._fs.open(path + ".tmp", create=True)
+            try:
+                file.truncate(0)
+                file.write_at(0, checksummed(self.progress))
+            finally:
+                file.close()
+            self._fs.rename(path + ".tmp", path)
+
+
+def load_progress(fs: FileSystem, layout: Layout) -> RunProgress | None:
+    """The current or last run; None where there was none, or its file is damaged."""
+    return opened(read_whole(fs, _progress_path(layout)), RunProgress)
+
+
+def _progress_path(layout: Layout) -> str:
+    return f"{layout.pipeline}/progress.json"
+
+
+class StatusWatch:
+    """Both files as they are now, for a server: a file is decoded when its bytes have changed."""
+
+    def __init__(self, fs: FileSystem, layout: Layout, is_locked: Callable[[str], bool]) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._is_locked = is_locked
+        self._data: dict[str, bytes | None] = {}
+        self.status = PipelineStatus()
+        self.progress: RunProgress | None = None
+        self.is_running = False
+        """Whether a process runs the pipeline, as its progress and the lock show."""
+
+    def look(self) -> None:
+        if self._changed(_status_path(self._layout)):
+            self.status = opened(self._data[_status_path(self._layout)], PipelineStatus) or PipelineStatus()
+        path = _progress_path(self._layout)
+        if self._changed(path):
+            self.progress = opened(self._data[path], RunProgress)
+            self.is_running = self.progress is not None and self.progress.ended_ms is None
+        if self.is_running:
+            # A process that was killed stays dead: it is not asked again, so that a new run finds the lock free.
+            self.is_running = self._is_locked(f"{self._layout.pipeline}/lock")
+
+    def _changed(self, path: str) -> bool:
+        data = read_whole(self._fs, path)
+        changed = path not in self._data or data != self._data[path]
+        self._data[path] = data
+        return changed
 
 
 def quarantine(

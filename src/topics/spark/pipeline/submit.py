@@ -17,6 +17,7 @@ from topics.model.errors import TopicsError
 from topics.model.settings import Settings, SettingsError
 from topics.spark.pipeline.pipeline_settings import names_of
 from topics.spark.pipeline.pipeline_worker import LazySpark, make_pipeline, open_run, run_until_idle
+from topics.spark.pipeline.status import summary
 from topics.system.clock import SystemClock
 
 
@@ -29,13 +30,12 @@ def main() -> int:
         print(text, file=sys.stderr)
         problems.extend([text] if is_problem else ())
 
-    run = open_run(settings, Settings.given(os.environ), who, names_of(_arguments().reconfigure))
-    try:
-        pipeline = make_pipeline(run.settings, run.fs, LazySpark(run.settings, under_submit=True), clock, on_note=note)
+    run = open_run(settings, Settings.given(os.environ), who, clock, names_of(_arguments().reconfigure))
+    spark = LazySpark(run.settings, under_submit=True)
+    with run:
+        pipeline = make_pipeline(run.settings, run.fs, spark, clock, on_note=note, reporter=run.reporter)
         run_until_idle(pipeline, run.settings, clock, threading.Event().wait, once=True)
-    finally:
-        run.lock.release()
-    print(f"{pipeline.status.records} records archived so far, {pipeline.status.lag_segments} segments behind")
+    print("\n".join(summary(pipeline.status)))
     return 1 if problems else 0
 
 

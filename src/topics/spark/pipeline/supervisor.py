@@ -18,9 +18,10 @@ import msgspec
 
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
+from topics.log.posix import is_locked
 from topics.model.settings import SETTINGS, Settings
 from topics.spark.pipeline.pipeline_settings import RECORDED, has_archive, recorded
-from topics.spark.pipeline.status import ExitStatus, PipelineStatus, Quarantine, load_status
+from topics.spark.pipeline.status import ExitStatus, PipelineStatus, Quarantine, RunProgress, StatusWatch
 from topics.system.clock import Clock
 from topics.system.installation import install_command
 
@@ -64,7 +65,7 @@ class Supervisor:
         missing = [name for name in needed if find_spec(name) is None]
         self.reason: str | None = f"{missing[0]} is not installed" if missing else None
         self.enabled = settings.pipeline == "auto" and (self.archives or settings.search_families == "auto")
-        self._status = PipelineStatus()
+        self._watch_files = StatusWatch(fs, self._layout, is_locked)
         self._exit_status = ExitStatus()
         self.retry_at_ms: int | None = None
         """When a process is started after a failed one; None while one runs, or none has failed."""
@@ -75,14 +76,28 @@ class Supervisor:
 
     @property
     def state(self) -> str:
-        """One of off, unavailable, idle, running, waiting (for the next attempt)."""
+        """One of off, unavailable, idle, running, waiting (for the next attempt). A run by hand counts as running."""
+        if self.running or self._watch_files.is_running:
+            return "running"
         if not self.enabled:
             return "off"
         if self.reason is not None:
             return "unavailable"
-        if self.running:
-            return "running"
         return "waiting" if self._clock.monotonic() < self._not_before else "idle"
+
+    @property
+    def progress(self) -> RunProgress | None:
+        """The current run, or the last one, whoever started it."""
+        found = self._watch_files.progress
+        if found is None or found.ended_ms is not None or self.state == "running":
+            return found
+        return msgspec.structs.replace(
+            found, ended_ms=found.updated_ms, job=None, error=found.error or "its process was ended before it was done"
+        )
+
+    @property
+    def _status(self) -> PipelineStatus:
+        return self._watch_files.status
 
     def status(self) -> PipelineStatus:
         """The status that the process last saved, with exits that it could not report."""
@@ -105,9 +120,9 @@ class Supervisor:
                 "the pipeline cannot run",
                 extra={"reason": self.reason, "install": INSTALL},
             )
-        self._status = load_status(self._fs, self._layout)
+        self._watch_files.look()
         self._retention_ms = (recorded(self._settings) or {}).get("archive_retention_ms", self._retention_ms)
-        if self.enabled and self.reason is None:
+        if self.archives or (self.enabled and self.reason is None):
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -132,14 +147,20 @@ class Supervisor:
             try:
                 if self._process is not None:
                     self._watch()
-                elif self._clock.monotonic() >= self._not_before and self.has_work():
-                    self._launch()
+                else:
+                    self._watch_files.look()
+                    if self._may_launch() and self.has_work():
+                        self._launch()
             except Exception as error:
                 # The server continues whatever the error is, and so do the attempts.
                 _log.exception("the pipeline's process could not be started")
                 self._exit_status.note_unreported(f"its process could not be started: {error}", self._status)
                 self._back_off()
             await asyncio.sleep(_TICK_S)
+
+    def _may_launch(self) -> bool:
+        able = self.enabled and self.reason is None and not self._watch_files.is_running
+        return able and self._clock.monotonic() >= self._not_before
 
     def _launch(self) -> None:
         self._process = subprocess.Popen(
@@ -156,7 +177,7 @@ class Supervisor:
         assert self._process is not None
         # Polled first, so that the status read next is the last one of an ended process.
         code = self._process.poll()
-        self._status = load_status(self._fs, self._layout)
+        self._watch_files.look()
         if code is None:
             self._exit_status.observe(self._status)
             return

@@ -70,13 +70,14 @@ class TaskPacking:
         """The backlog of one product, or of all together: a segment counts once."""
         chosen = [self._missing.get(product, {})] if product is not None else list(self._missing.values())
         sizes = {
-            (topic_id, request.ref.first_seq): request.ref.text_bytes
+            (topic_id, request.ref.first_seq): (request.ref.text_bytes, request.ref.count)
             for missing in chosen
             for topic_id, entry in missing.items()
             for request in entry.requests
         }
         oldest = min([entry.oldest_ts for missing in chosen for entry in missing.values()], default=None)
-        return Backlog(len(sizes), sum(sizes.values()), oldest)
+        size, records = sum([size for size, _ in sizes.values()]), sum([count for _, count in sizes.values()])
+        return Backlog(len(sizes), size, oldest, records)
 
     def has_any(self, quarantined: Mapping[str, QuarantinedSubjects]) -> bool:
         """Whether any segment is missing that is not quarantined."""

@@ -134,6 +134,9 @@ class TypedProduct:
     def job_failed(self) -> None:
         """Nothing to do: a retry writes the same names, and temporary files are removed by the next process."""
 
+    def rows(self) -> int | None:
+        return sum(table.rows for table in self._opened().values())
+
     def deletes_applied(self, number: int) -> int:
         """`number`: deletes are hidden at the beginning of each round."""
         return number

@@ -11,11 +11,12 @@ const LOOK_MS = 1500;
 const KINDS = { running: "accent", idle: "good", waiting: "warn", unavailable: "bad" };
 
 export default async function render(context) {
-  const figures = { lag: figure("Behind", { hint: "Sealed segments that are not done" }), age: figure("Oldest record behind"), rounds: figure("Rounds"), records: figure("Records done") };
+  const figures = { lag: figure("Behind", { hint: "Sealed segments that are not done" }), age: figure("Oldest record behind"), rounds: figure("Rounds"), records: figure("Records done"), rows: figure("Rows in the table") };
   const state = badge("…");
   const line = spark("Segment lag", { slots: 90 });
   const trail = new Trail(90);
   const last = h("div");
+  const current = h("div");
   const trouble = h("div");
   const out = h("div");
   const list = table("Topics left out", [
@@ -33,19 +34,25 @@ export default async function render(context) {
   function draw(now) {
     state.textContent = now.state;
     state.className = `badge ${KINDS[now.state] ?? ""}`;
-    if (now.state === "off") return fill(body, empty("The pipeline is off", "It makes Parquet and indexes of sealed records. TOPICS_PIPELINE switches it on."));
+    if (now.state === "off" && !now.run && !now.lag_segments) return fill(body, empty("The pipeline is off", "It makes Parquet and indexes of sealed records. TOPICS_PIPELINE switches it on."));
     if (!body.firstChild) {
       fill(body, h("div.figures", Object.values(figures).map((one) => one.element)), trouble,
-        h("div.columns", card("Segment lag", h("div.chart", line.element)), card("Last round", last)), card("Quarantined topics", out, list.element));
+        h("div.columns", card("Segment lag", h("div.chart", line.element)), card("Last round", last)), card("Run", current), card("Quarantined topics", out, list.element));
     }
     figures.lag.set(plural(now.lag_segments, "segment"), bytes(now.lag_bytes));
     figures.age.set(now.lag_ms ? duration(now.lag_ms) : "–");
     figures.rounds.set(count(now.rounds), plural(now.segments, "segment"));
     figures.records.set(count(now.records), now.restarts ? `${plural(now.restarts, "restart")}` : "");
+    figures.rows.set(now.rows === null ? "–" : count(now.rows), `${count(now.lag_records)} records to go`);
     trail.push(now.lag_segments);
     line.update(trail.values, `Segment lag: now ${count(now.lag_segments)}`);
     fill(trouble, now.error ? failure({ message: now.error }) : now.reason ? failure({ message: now.reason }) : null);
-    const run = now.last_run;
+    const run = now.last_run, job = now.run?.job;
+    fill(current, !now.run ? "There was none yet." : facts([
+      ["By", now.run.by], ["Began", ago(now.run.started_ms)], [now.run.ended_ms ? "Ended" : "Last news", ago(now.run.ended_ms ?? now.run.updated_ms)],
+      ["Records", `${count(now.run.records)}, ${bytes(now.run.bytes)}`],
+      ...(job ? [["Job", job.about], ["Tasks", `${count(job.tasks_done)} of ${count(job.tasks)}, ${bytes(job.bytes_done)} of ${bytes(job.bytes)}`]] : []),
+      ...(now.run.error ? [["Error", now.run.error]] : [])]));
     fill(last, run === null ? "There was none yet." : facts([
       ["Began", ago(run.started_ms)], ["Took", duration(run.took_ms)], ["Records", `${count(run.records)}, ${rate(run.records_per_s)}`],
       ["Segments", `${count(run.segments)}, ${bytes(run.bytes)}`]]));
