@@ -43,7 +43,7 @@ from topics.http.server_state import Certificate
 from topics.log.catalog import Listed
 from topics.log.layout import Layout, check_backup, check_cold, check_place
 from topics.log.object_store.tiered_fs import guest_files, server_files
-from topics.log.posix import PosixFileSystem, make_private
+from topics.log.posix import PosixFileSystem, check_data_folder, make_private
 from topics.model.key_file import KeyFileError
 from topics.model.limits import Limits
 from topics.model.settings import Settings, SettingsError
@@ -278,6 +278,7 @@ async def serve(
     """
     # Found at the start, and not when the pipeline first runs.
     check_place(settings.archive_dir, "TOPICS_ARCHIVE_DIR")
+    check_data_folder(settings.data_dir, settings.full_disk_reserve_bytes + settings.wal_file_bytes)
     store = _read_keys(settings)
     certificate = _read_certificate(settings)
     front = build_front(settings, store.ring, SystemClock(), SystemEntropy())

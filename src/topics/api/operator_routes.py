@@ -187,7 +187,7 @@ class OpsHandlers:
         api = self.api
         if api.engine is not None and not api.draining:
             answer = ReadyAnswer(
-                status="ready",
+                status="read_only" if api.engine.read_only_shards else "ready",
                 wal_replay_complete=True,
                 topics=api.engine.topic_count,
                 # It can be read, whatever became of the disk: whoever balances load must not take all of it away.

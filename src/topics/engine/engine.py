@@ -21,7 +21,7 @@ from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.delete import Deleter
 from topics.engine.delete_export import DeleteExport
 from topics.engine.disk_threads import ThreadWorkers, Workers, outcome_of
-from topics.engine.housekeeping import Housekeeper, Sweeper
+from topics.engine.housekeeping import Housekeeper, Sweeper, folder_in_place
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, first_readable, plan_read
 from topics.engine.recovery import (
     LastRun,
@@ -244,8 +244,9 @@ class Engine(EngineView):
         self.transactions = Transactions(core, self.write, self.put_topic)
         """Records for several topics, staged and committed at once."""
         self.housekeeper = Housekeeper(
-            core, self.sealer, self.checkpointer, Sweeper(core, fs), self.run_job, self.routing.pump.retry
-        )
+            core, self.sealer, self.checkpointer, Sweeper(core, fs), self.run_job, self.routing.pump.retry,
+            partial(folder_in_place, fs, core.layout, lock),
+        )  # fmt: skip
 
     # Life
 

@@ -28,12 +28,12 @@ from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
 from topics.engine.sealing import Sealer
 from topics.engine.topic import Segment, Topic
-from topics.log.fs import FileSystem
-from topics.log.layout import number_in
+from topics.log.fs import FileSystem, FolderLock
+from topics.log.layout import Layout, number_in
 from topics.log.object_store.store import StoreUnavailable
 from topics.log.replay import topic_id_of
 from topics.log.segment_files import SegmentDamaged, SegmentKey
-from topics.model.errors import ColdStoreUnavailableError, Finding, TopicsError
+from topics.model.errors import ColdStoreUnavailableError, Finding, ReadOnlyError, TopicsError
 from topics.model.topic_config import is_server_name
 
 _RETRY_MS = 30_000
@@ -73,6 +73,16 @@ def topics_in_store(core: EngineCore, fs: FileSystem) -> list[str]:
             raise ColdStoreUnavailableError(error.why) from error
         _log.warning("object store unavailable at start", extra={"why": error.why})
         return []
+
+
+def folder_in_place(fs: FileSystem, layout: Layout, lock: FolderLock) -> bool:
+    """Whether the data folder is where it was at the start. A log whose folder was removed is still written to, and
+    everything in it is gone with the process."""
+    try:
+        return lock.in_place() and fs.exists(layout.wal) and fs.exists(layout.meta)
+    except OSError:
+        # A disk that cannot be read says nothing about the folder.
+        return True
 
 
 class Sweeper:
@@ -173,7 +183,10 @@ class Housekeeper:
         sweeper: Sweeper,
         run_job: Callable[[Job], None],
         retry: Callable[[], None] = lambda: None,
+        in_place: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`in_place` says whether the data folder is where it was at the start."""
+        self._in_place = in_place
         self._core = core
         self._sealer = sealer
         self._checkpointer = checkpointer
@@ -185,7 +198,7 @@ class Housekeeper:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last_checkpoint = core.steady()
         self._place = 0
-        self._moving = self._regaining = False
+        self._moving = self._regaining = self._vanished = False
         self._pressed = False
         """Whether a checkpoint was taken because of what tails hold, which is still too much."""
         self._cold_after = 0
@@ -212,6 +225,7 @@ class Housekeeper:
 
     def tick(self) -> None:
         """One round."""
+        self._check_folder()
         self._sealer.resume()
         self._retry()
         self._look_at_some_topics()
@@ -222,6 +236,17 @@ class Housekeeper:
         self.bound_memory()
         self._heal()
         self._checkpoint_when_due()
+
+    def _check_folder(self) -> None:
+        """Refuses writes once the data folder has vanished: three looks at names, which need no disk."""
+        if self._vanished or self._in_place():
+            return
+        self._vanished = True
+        root = self._core.layout.root
+        _log.error("data folder vanished", extra={"folder": root})
+        for shard in self._core.shards:
+            cause = f"the data folder {root} was removed or replaced"
+            shard.writer.refuse(ReadOnlyError(shard.number, cause, vanished=True))
 
     def _look_at_some_topics(self) -> None:
         core, options = self._core, self._core.options

@@ -83,6 +83,10 @@ KEEPS_DELETES = "that keeps deletes for an archive"
 class FolderLock(Protocol):
     """Held while one process owns the data folder; the kernel lets go of it when the process dies."""
 
+    def in_place(self) -> bool:
+        """Whether the locked file still has its path: not so once its folder was removed, moved or replaced."""
+        ...
+
     def release(self) -> None: ...
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from topics.log.fs import BytesLike, UnreadableError
+from topics.model.settings import SettingsError
 
 T = TypeVar("T")
 
@@ -24,6 +25,7 @@ _CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
 _CANNOT_WRITE_DIRECTLY = (errno.EOPNOTSUPP, errno.EINVAL)
 
 _CLOSED = -1
+_MIB = 1024 * 1024
 
 # From here on a file written whole goes past the page cache: to fill fresh pages of it costs ten times the copying, and
 # a sealed segment is seldom read at once. The disk wants whole sectors at whole addresses.
@@ -227,10 +229,17 @@ def _write_sectors(fd: int, offset: int, pieces: Sequence[BytesLike]) -> None:
 class PosixLock:
     """A held flock. The file stays when the lock goes: removing it would let two later owners lock two files."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_path")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
+        self._path = path
+
+    def in_place(self) -> bool:
+        try:
+            return self._fd != _CLOSED and os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def release(self) -> None:
         fd, self._fd = self._fd, _CLOSED
@@ -317,7 +326,28 @@ class PosixFileSystem:
         except BaseException:
             os.close(fd)
             raise
-        return PosixLock(fd)
+        return PosixLock(fd, path)
+
+
+def check_data_folder(path: str, needed_bytes: int) -> None:
+    """Raises SettingsError for a data folder that cannot be one: a file, or a new folder on a disk that is too small.
+
+    An existing folder is opened on a full disk as well: its records can be read and deleted.
+    """
+    found = os.path.abspath(path)
+    while not os.path.lexists(found):
+        found = os.path.dirname(found)
+    if not os.path.isdir(found):
+        where = "is a file" if found == os.path.abspath(path) else f"cannot be made: {found} is a file"
+        raise SettingsError(f"the data folder {path} {where}. Give a folder with --data-dir or TOPICS_DATA_DIR")
+    disk = os.statvfs(found)
+    free = disk.f_bavail * disk.f_frsize
+    if free < needed_bytes and not os.path.exists(f"{path}/wal"):
+        raise SettingsError(
+            f"the disk of the data folder {path} has {free / _MIB:.1f} MiB free, and a new data folder needs at least "
+            f"{needed_bytes / _MIB:.1f} MiB: full_disk_reserve_bytes and a log file of wal_file_bytes. Use another "
+            "disk with --data-dir, or lower these settings"
+        )
 
 
 def is_locked(path: str) -> bool:

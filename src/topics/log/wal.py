@@ -360,7 +360,7 @@ class DiskRoom(Room):
                 file.close()
 
     def _details(self) -> dict[str, object]:
-        return {"reserve_bytes": self._reserve_bytes}
+        return {"reserve_bytes": self._reserve_bytes, "needed_bytes": self._reserve_bytes + self._spare_bytes}
 
 
 _STALL_S = 0.02
@@ -599,6 +599,10 @@ class Writer:
     def give_up(self, error: Exception) -> ReadOnlyError:
         """After a mistake of ours in the middle of a commit: nobody can say what the log holds, so it takes no more."""
         return self._poison(OSError(f"an unexpected failure: {error!r}"))
+
+    def refuse(self, error: ReadOnlyError) -> None:
+        """Takes no more writes, from any thread: what is written from now on would be found by nobody."""
+        self.poison = error
 
     def _fail_write(self, error: OSError, start: LogMark) -> TopicsError:
         if not is_passing(error):

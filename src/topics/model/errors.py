@@ -468,13 +468,16 @@ class ReadOnlyError(OperatorError):
 
     code = "read_only"
 
-    def __init__(self, shard: int, cause: str) -> None:
-        super().__init__(
-            f"log shard {shard} is read-only after a failed write or sync ({cause}); reads still work. "
-            "Free or repair the disk, then restart the server: it recovers everything that was acknowledged as synced",
-            shard=shard,
-            cause=cause,
-        )
+    def __init__(self, shard: int, cause: str, vanished: bool = False) -> None:
+        """With `vanished` the data folder is gone, and no write or sync has failed."""
+        if vanished:
+            what = f"log shard {shard} is read-only: {cause}. Put the folder back, then restart the server"
+        else:
+            what = (
+                f"log shard {shard} is read-only after a failed write or sync ({cause}); reads still work. Free or "
+                "repair the disk, then restart the server: it recovers everything that was acknowledged as synced"
+            )
+        super().__init__(what, shard=shard, cause=cause)
 
 
 class CorruptSegmentError(OperatorError):

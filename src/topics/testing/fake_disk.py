@@ -560,6 +560,9 @@ class FakeLock:
         self._inode: Inode | None = inode
         self._path = path
 
+    def in_place(self) -> bool:
+        return self._inode is not None and self._disk.exists(self._path)
+
     def release(self) -> None:
         with self._disk._call("release", self._path):
             if self._inode is not None:
