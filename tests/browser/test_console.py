@@ -23,24 +23,60 @@ def test_whoever_comes_by_the_front_door_sees_the_overview(browser: Browser, sam
         assert page.url == f"{sampled.url}/console"
         topics = httpx.get(f"{sampled.url}/v0/ready").json()["topics"]
         expect(page.locator(".figure", has_text="Topics")).to_contain_text(f"{topics}")
-        expect(page.locator(".attention")).to_contain_text("1 router held up")
+        expect(page.locator(".attention")).to_contain_text("1 router is blocked")
         expect(page.locator(".figure", has_text="Requests")).to_contain_text("/s")
         keep(page, "overview")
 
 
-def test_topics_are_listed_a_page_at_a_time_and_by_their_beginning(browser: Browser, sampled: LiveServer) -> None:
+def test_topics_are_listed_a_page_at_a_time_and_found_by_a_part_of_the_name(
+    browser: Browser, sampled: LiveServer
+) -> None:
     with visit(browser, f"{sampled.url}/console#/topics") as page:
         names = page.locator("td.name")
         expect(names).to_have_count(50)
+        total = httpx.get(f"{sampled.url}/v0/topics?streams=true&total=true&page_size=1").json()["total"]["value"]
+        expect(page.get_by_text(f"{total} topics, 1 to 50 shown")).to_be_visible()
         page.get_by_role("button", name="Next").click()
-        expect(page.get_by_text("page 2")).to_be_visible()
+        expect(page.get_by_text(f"{total} topics, 51 to 100 shown")).to_be_visible()
         expect(names.first).not_to_have_text("billing")
-        page.get_by_label("Names that begin with").fill("many.11")
+        page.get_by_label("Search topics").fill("NY.11")
         expect(names).to_have_count(10)
-        assert "prefix=many.11" in page.url
+        expect(page.get_by_text("10 topics, 1 to 10 shown")).to_be_visible()
+        assert "q=NY.11" in page.url
         keep(page, "topics")
+        page.get_by_label("Search topics").fill("nothing like it")
+        expect(page.get_by_text("No topic has “nothing like it” in its name.")).to_be_visible()
+        page.get_by_label("Search topics").fill("")
+        page.get_by_label("Sort order").select_option("count:desc")
+        expect(names.first).to_have_text("weblog")
+        page.reload()
+        expect(names.first).to_have_text("weblog")
+        page.get_by_label("Sort order").select_option("name")
+        page.get_by_label("Search topics").fill("many.113")
         page.get_by_role("link", name="many.113").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("many.113")
+
+
+def test_system_topics_are_hidden_until_requested_and_streams_have_a_badge(
+    browser: Browser, sampled: LiveServer
+) -> None:
+    with visit(browser, f"{sampled.url}/console#/topics") as page:
+        expect(page.locator("td.name").first).to_be_visible()
+        page.get_by_label("Search topics").fill("__")
+        expect(page.get_by_text("No match")).to_be_visible()
+        page.get_by_label("System topics").check()
+        expect(page.get_by_role("link", name="__registry__")).to_be_visible()
+        assert "system=1" in page.url
+        page.get_by_label("Search topics").fill("rooms/42")
+        expect(page.get_by_role("row", name=re.compile("rooms.42")).get_by_text("stream")).to_be_visible()
+        page.get_by_label("Search topics").fill("orders")
+        expect(page.get_by_role("row", name=re.compile(r"orders\.eu")).get_by_text("stream")).to_have_count(0)
+        page.goto(f"{sampled.url}/console#/topic/rooms%2F42")
+        expect(page.locator(".head .badge", has_text="stream application/json")).to_be_visible()
+        for place in ("schema", "search"):
+            page.goto(f"{sampled.url}/console#/{place}")
+            expect(page.get_by_role("link", name="weblog")).to_be_visible()
+            expect(page.get_by_role("link", name=re.compile("^__"))).to_have_count(0)
 
 
 def test_records_come_live_and_a_pause_misses_nothing(browser: Browser, sampled: LiveServer) -> None:
@@ -57,10 +93,10 @@ def test_records_come_live_and_a_pause_misses_nothing(browser: Browser, sampled:
         # What is shown elsewhere on the page has heard of them, and the list has not.
         expect(page.locator(".watermarks")).to_contain_text("head 8")
         assert rows(page) == [1, 2, 3, 4]
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Resume").click()
         expect(page.locator(".record")).to_have_count(8)
         assert rows(page) == list(range(1, 9))
-        page.get_by_label("Only rows with this text").fill('"n":7')
+        page.get_by_label("Filter the rows").fill('"n":7')
         expect(page.locator(".record")).to_have_count(1)
         assert rows(page) == [7]
 
@@ -78,7 +114,7 @@ def test_loss_is_drawn_as_a_gap_with_its_reason(browser: Browser, sampled: LiveS
         expect(page.locator(".record").last).to_contain_text("order-40")
         api.post("/v0/topics/orders/delete", json={"match": "order-38"}).raise_for_status()
         page.reload()
-        expect(page.locator(".gap.quiet")).to_contain_text("1 record deleted on purpose, or acknowledged")
+        expect(page.locator(".gap.quiet")).to_contain_text("1 record deleted or acknowledged")
 
 
 def test_any_place_can_be_gone_to_and_linked(browser: Browser, sampled: LiveServer) -> None:
@@ -86,12 +122,12 @@ def test_any_place_can_be_gone_to_and_linked(browser: Browser, sampled: LiveServ
         expect(page.locator(".detail h2")).to_have_text("Record 12")
         expect(page.locator(".detail")).to_contain_text('"customer"')
         expect(page.locator(".record[aria-selected=true] .seq")).to_have_text("12")
-        page.get_by_label("Where to go").select_option("seq")
+        page.get_by_label("Go to", exact=True).select_option("seq")
         page.get_by_role("spinbutton", name="Seq").fill("30")
         page.get_by_role("button", name="Go", exact=True).click()
         expect(page.locator(".detail h2")).to_have_text("Record 30")
         assert page.url.endswith("seq=30")
-        page.get_by_label("Where to go").select_option("time")
+        page.get_by_label("Go to", exact=True).select_option("time")
         page.get_by_label("Time").fill("2020-01-01T00:00")
         page.get_by_role("button", name="Go", exact=True).click()
         expect(page.locator(".detail h2")).to_have_text("Record 1")
@@ -132,7 +168,7 @@ def test_console_escapes_user_content(browser: Browser, sampled: LiveServer) -> 
 def test_a_record_is_appended_by_hand(browser: Browser, sampled: LiveServer) -> None:
     with visit(browser, f"{sampled.url}/console#/topic/exact/append") as page:
         page.get_by_label("Data").fill('{"typed": 1e400')
-        expect(page.get_by_text("Not JSON yet")).to_be_visible()
+        expect(page.get_by_text("Not valid JSON")).to_be_visible()
         page.get_by_label("Data").fill('{"typed": 10000000000000000000001}')
         page.get_by_label("Tag").fill("by-hand")
         page.get_by_role("button", name="Append", exact=True).click()
@@ -153,7 +189,7 @@ def test_a_config_is_changed_and_a_topic_deleted_only_on_purpose(browser: Browse
         expect(page.locator("#toasts")).to_contain_text("Saved")
         assert api.get("/v0/topics/made").json()["config"]["cap_records"] == 7
         page.get_by_role("button", name="Delete this topic").click()
-        final = page.get_by_role("button", name="Delete for good")
+        final = page.get_by_role("button", name="Delete forever")
         expect(final).to_be_disabled()
         page.locator("dialog input").fill("mad")
         expect(final).to_be_disabled()
@@ -170,26 +206,33 @@ def test_a_queue_shows_who_holds_what_and_gives_it_back(browser: Browser, sample
         expect(page.get_by_text("ann 2")).to_be_visible()
         keep(page, "queue")
         job = page.get_by_role("row", name=re.compile(r"\bben\b"))
-        job.get_by_role("button", name="Give back").click()
+        job.get_by_role("button", name="Release").click()
         page.get_by_role("button", name="Cancel").click()
         assert api.get("/v0/topics/jobs").json()["queue"]["in_flight"] == 3
-        job.get_by_role("button", name="Give back").click()
-        page.locator("dialog").get_by_role("button", name="Give back").click()
+        job.get_by_role("button", name="Release").click()
+        page.locator("dialog").get_by_role("button", name="Release").click()
         expect(page.locator(".figure", has_text="In flight")).to_contain_text("2")
         # Its only delivery was the one it was allowed, so the next claim moves it to the dead letters.
         api.post("/v0/topics/jobs/claim", json={"node": "cat", "max": 1}).raise_for_status()
-        expect(page.locator(".figure", has_text="Dead letters")).to_contain_text("1")
+        expect(page.locator(".figure", has_text="Dead letters")).to_contain_text("1 so far")
+        page.goto(f"{sampled.url}/console#/overview")
+        expect(
+            page.get_by_role("link", name="1 dead letter waits in the dead-letter topics of queues.")
+        ).to_be_visible()
+        page.goto(f"{sampled.url}/console#/queues")
+        expect(page.locator("a.waiting")).to_have_text("1")
+        page.get_by_role("link", name="jobs").click()
         page.get_by_role("button", name="Redrive…").click()
         page.get_by_role("button", name="Redrive", exact=True).click()
-        expect(page.locator("#toasts")).to_contain_text("1 job came back")
+        expect(page.locator("#toasts")).to_contain_text("Moved 1 job back")
         assert api.get("/v0/topics/failed").json()["count"] == 0
 
 
 def test_routers_are_a_graph_and_state_what_holds_them_up(browser: Browser, sampled: LiveServer) -> None:
     with visit(browser, f"{sampled.url}/console#/routers") as page:
         expect(page.locator("svg.graph a")).to_have_count(5)
-        expect(page.locator("g.edge.blocked text")).to_have_text("held up: topic_full")
-        expect(page.get_by_role("row", name=re.compile("recent->full"))).to_contain_text("held up: topic_full")
+        expect(page.locator("g.edge.blocked text")).to_have_text("blocked: topic_full")
+        expect(page.get_by_role("row", name=re.compile("recent->full"))).to_contain_text("blocked: topic_full")
         keep(page, "routers")
 
 

@@ -31,7 +31,7 @@ def test_a_key_stays_in_memory_and_decides_what_is_offered(browser: Browser, tmp
             page.on("request", lambda request: asked.append(request.url))
             keep(page, "sign-in")
             sign_in(page, "wrong")
-            expect(page.get_by_role("alert")).to_have_text("The server does not know this key.")
+            expect(page.get_by_role("alert")).to_have_text("The server does not accept this key.")
             sign_in(page, "looker-secret")
             expect(page.locator("td.name")).to_have_text(["shop.sales"])
             expect(page.get_by_role("button", name="New topic")).to_have_count(0)
@@ -66,7 +66,7 @@ def test_a_key_that_is_taken_away_ends_the_visit(browser: Browser, tmp_path: Pat
         live._settings["TOPICS_API_KEYS"] = "second"
         live.start()
         wait_until_ready(live.url)
-        expect(page.get_by_role("alert")).to_have_text("The key counts no longer.")
+        expect(page.get_by_role("alert")).to_have_text("This key is no longer valid.")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_the_demo_runs_with_and_without_spark(browser: Browser, tmp_path: Path, 
                 with visit(browser, f"{url}/console#/pipeline", color_scheme=theme, bypass_csp=True) as page:
                     if spark:
                         expect(page.get_by_text("Last round")).to_be_visible()
-                        expect(page.get_by_text("There was none yet.")).to_have_count(0)
+                        expect(page.get_by_text("No round yet.")).to_have_count(0)
                     else:
                         expect(page.get_by_text("The pipeline is off")).to_be_visible()
                     assert findings(page) == []

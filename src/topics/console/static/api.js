@@ -1,4 +1,4 @@
-// The public API, and nothing else: every page asks through here.
+// The client of the public API: every request of the console goes through here.
 //
 // The key lives in this module's memory and nowhere else. It is neither stored nor put into an address, and it is gone
 // with the page. Event streams, which cannot send a header, get a short-lived token instead.
@@ -56,13 +56,13 @@ export async function ask(method, path, { query, body, raw, headers, signal } = 
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    tell("down", "The server does not answer. This page tries again by itself.");
+    tell("down", "The server does not answer. Retrying.");
     throw new ApiError(0, "unreachable", "The server does not answer.");
   }
   if (answer.ok) { tell("up"); return answer; }
   const error = await refusal(answer);
   if (error.status === 401) told.dispatchEvent(new CustomEvent("unauthorized"));
-  else if (error.code === "not_ready") tell("down", `The server replays its log: ${percent(error.detail.replay_progress)}.`);
+  else if (error.code === "not_ready") tell("down", `The server is replaying its log: ${percent(error.detail.replay_progress)}.`);
   else if (error.code === "shutting_down" || error.detail.reason === "shutting_down") tell("down", "The server is shutting down.");
   throw error;
 }

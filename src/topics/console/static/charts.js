@@ -1,11 +1,12 @@
-// Small drawings of numbers. Each says in words what it shows, for those who do not see it.
+// Charts in SVG. Each has a text that states its numbers, for screen readers.
 
-import { svg } from "./dom.js";
+import { fill, h, svg } from "./dom.js";
+import { clock, day } from "./format.js";
 
 const W = 300;
 const H = 100;
 
-/** A line with its shade. `update(values)` draws it anew; the last value is at the right edge. */
+/** A small line without axes. `update(values)` draws it; the last value is at the right edge. */
 export function spark(label, { slots = 60, least = 1 } = {}) {
   const line = svg("path.line");
   const area = svg("path.area");
@@ -28,6 +29,63 @@ export function spark(label, { slots = 60, least = 1 } = {}) {
   };
 }
 
+/** The smallest round number that is not below `value`: 1, 2 or 5 times a power of ten. */
+export function roundUp(value) {
+  if (!(value > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((one) => one * power).find((one) => one >= value * 0.999);
+}
+
+const PARTS = 600;
+
+/** A line over time with both axes. `update({values, step_ms, end_ms})` draws it; a null is a gap in the line. */
+export function timeChart(label, shown) {
+  const line = svg("path.line");
+  const area = svg("path.area");
+  const title = svg("title", label);
+  const grid = [0, 0.5, 1].map((part) => svg("line.grid", { x1: 0, x2: W, y1: part * H, y2: part * H }));
+  const drawing = svg("svg.spark", { viewBox: `0 0 ${W} ${H}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, title, grid, area, line);
+  const axisY = h("div.axis-y", { "aria-hidden": "true" });
+  const axisX = h("div.axis-x", { "aria-hidden": "true" });
+  return {
+    element: h("div.time-chart", axisY, h("div.chart", drawing), axisX),
+    update({ values, step_ms: step, end_ms: end }, span) {
+      const points = thin(values);
+      const top = roundUp(points.reduce((most, one) => Math.max(most, one ?? 0), 0));
+      const wide = Math.max(2, Math.ceil(span / step));
+      const place = (at, value) => `${(W - ((values.length - 1 - at) / (wide - 1)) * W).toFixed(2)},${(H - (Math.max(0, value) / top) * H).toFixed(2)}`;
+      const each = values.length / Math.max(1, points.length);
+      const runs = [];
+      let run = null;
+      points.forEach((value, i) => {
+        if (value === null) { run = null; return; }
+        if (run === null) runs.push((run = []));
+        run.push(place(i === points.length - 1 ? values.length - 1 : i * each, value));
+      });
+      line.setAttribute("d", runs.map((one) => `M${one.join("L")}`).join(""));
+      area.setAttribute("d", runs.map((one) => `M${one[0].split(",")[0]},${H}L${one.join("L")}L${one.at(-1).split(",")[0]},${H}Z`).join(""));
+      fill(axisY, [top, top / 2, 0].map((value) => h("span", shown(value))));
+      fill(axisX, [end - span, end - span / 2, end].map((ms) => h("span", when(ms, span))));
+      const now = values.findLast((one) => one !== null) ?? 0;
+      const said = `${label}: now ${shown(now)}, at most ${shown(values.reduce((most, one) => Math.max(most, one ?? 0), 0))}`;
+      drawing.setAttribute("aria-label", said);
+      title.textContent = said;
+    },
+  };
+}
+
+/** At most so many points as can be told apart: of those that fall together, the highest. */
+function thin(values) {
+  if (values.length <= PARTS) return values;
+  const each = values.length / PARTS;
+  return Array.from({ length: PARTS }, (_, i) => {
+    const some = values.slice(Math.floor(i * each), Math.floor((i + 1) * each)).filter((one) => one !== null);
+    return some.length ? Math.max(...some) : null;
+  });
+}
+
+const when = (ms, span) => (span > 864e5 / 2 && day(ms) !== day(Date.now()) ? `${day(ms).slice(5)} ` : "") + clock(ms).slice(0, span > 36e5 ? 5 : 8);
+
 /** Columns over time. `bins` are `{label, value}`; a column can be chosen with the mouse. */
 export function bars(label, bins, onpick) {
   const top = Math.max(1, ...bins.map((bin) => bin.value));
@@ -39,10 +97,11 @@ export function bars(label, bins, onpick) {
       onclick: onpick ? () => onpick(bin) : undefined,
     }, svg("title", `${bin.label}: ${bin.value}`));
   });
-  return svg("svg.bars", { viewBox: `0 0 600 ${H}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, marks);
+  return h("div.bars-chart", h("div.axis-y", { "aria-hidden": "true" }, h("span", top), h("span", 0)),
+    svg("svg.bars", { viewBox: `0 0 600 ${H}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, marks));
 }
 
-/** Numbers that come one by one, kept for as long as a chart shows. */
+/** The newest values of a chart. */
 export class Trail {
   constructor(size = 60) { this.size = size; this.values = []; }
   push(value) {
@@ -51,10 +110,10 @@ export class Trail {
   }
 }
 
-/** What a counter does in a second, between two looks at it. */
+/** The rate of a counter per second, between two readings. */
 export class Rate {
   constructor() { this.last = null; }
-  /** Null at the first look, and when the counter began again. */
+  /** Null for the first reading, and when the counter began again. */
   look(value, now = performance.now()) {
     const before = this.last;
     this.last = { value, now };
@@ -62,3 +121,9 @@ export class Rate {
     return ((value - before.value) * 1000) / (now - before.now);
   }
 }
+
+/** A counter at equal steps as its rate per second. A step without a value, or a counter that began again, is null. */
+export const ratesOf = (values, stepMs) => values.map((value, i) => {
+  const before = values[i - 1];
+  return i === 0 || value === null || before === null || value < before ? null : ((value - before) * 1000) / stepMs;
+});

@@ -1,11 +1,12 @@
-// Completes a query as it is typed: names of fields, and values that were seen.
+// Completion of a query: field names, and values of the hits.
 
 import { fill, h } from "./dom.js";
+import { plural } from "./format.js";
 import { newId } from "./parts.js";
 
 const SHOWN = 10;
 
-/** What could stand where the cursor is: `{from, options}`; an option is `[text, what it is]`. */
+/** The completions at the cursor: `{from, options}`; an option is `[text, description]`. */
 export function suggest(text, cursor, fields, values) {
   const before = text.slice(0, cursor);
   const word = /(?:^|[\s(])-?([^\s()"]*)$/.exec(before)?.[1];
@@ -13,11 +14,11 @@ export function suggest(text, cursor, fields, values) {
   const from = cursor - word.length;
   const colon = word.indexOf(":");
   if (colon < 0) {
-    const all = [...Object.entries(fields).map(([name, kind]) => [`${name}:`, kind]), ["has:", "a field is there"]];
+    const all = [...Object.entries(fields).map(([name, kind]) => [`${name}:`, kind]), ["has:", "field exists"]];
     return { from, options: word ? all.filter(([one]) => one.startsWith(word) && one !== word).slice(0, SHOWN) : [] };
   }
   const [field, begun] = [word.slice(0, colon), word.slice(colon + 1)];
-  const known = field === "has" ? Object.keys(fields).map((name) => [name, "field"]) : [...(values.get(field) ?? new Map())].map(([one, times]) => [quote(one), `${times} on this page`]);
+  const known = field === "has" ? Object.keys(fields).map((name) => [name, "field"]) : [...(values.get(field) ?? new Map())].map(([one, times]) => [quote(one), plural(times, "hit")]);
   return { from: from + colon + 1, options: known.filter(([one]) => one.startsWith(begun) && one !== begun).slice(0, SHOWN) };
 }
 

@@ -58,7 +58,7 @@ function edge(router, from, to) {
   const y2 = to.y + BOX.h / 2;
   const bend = Math.max(40, Math.abs(x2 - x1) / 2);
   const kind = router.blocked ? "blocked" : router.lag > 0 ? "behind" : "";
-  const word = router.blocked ? `held up: ${router.blocked_by ?? "?"}` : router.lag > 0 ? `${short(router.lag)} behind` : "";
+  const word = router.blocked ? `blocked: ${router.blocked_by ?? "?"}` : router.lag > 0 ? `${short(router.lag)} behind` : "";
   return svg("g.edge", { class: kind }, svg("title", `${router.router}: ${word || "up to date"}`),
     svg("path", { d: `M${x1},${y1}C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2 - 7},${y2}` }),
     svg("path.tip", { d: `M${x2 - 8},${y2 - 4.5}L${x2},${y2}L${x2 - 8},${y2 + 4.5}Z` }),

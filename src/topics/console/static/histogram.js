@@ -1,9 +1,9 @@
-// Hits over time: by a rollup that counts, over all entries, or else of the hits that are there.
+// Hits over time: of all hits, by a rollup that counts, or else of the loaded hits.
 
 import { ApiError, post, streamPath } from "./api.js";
 import { bars } from "./charts.js";
 import { h } from "./dom.js";
-import { count, day, clock } from "./format.js";
+import { plural, day, clock } from "./format.js";
 import { card } from "./parts.js";
 
 const BINS = 60;
@@ -20,14 +20,14 @@ export async function histogram({ name, search, q, hits, signal, onrange }) {
   const time = search.primaryTimestampField;
   if (!hits.length) return null;
   const rolled = await byRollup({ name, search, q, time, signal });
-  // All within one step of the rollup is one column, which says nothing.
+  // One column has no shape: the loaded hits give a finer one.
   const exactly = rolled !== null && rolled.length > 1;
   const bins = exactly ? rolled : byHits(hits, time);
   if (bins === null || bins.length < 2) return null;
   const sum = bins.reduce((all, bin) => all + bin.value, 0);
   const pick = (bin) => onrange(new Date(bin.from).toISOString(), new Date(bin.to).toISOString());
-  return card(exactly ? "Hits over time" : `The ${count(hits.length)} hits here, over time`,
-    bars(`${count(sum)} hits from ${shown(bins[0].from)} to ${shown(bins.at(-1).to)}`, bins, pick),
+  return card(exactly ? "Hits over time" : `The first ${plural(hits.length, "hit")} over time`,
+    bars(`${plural(sum, "hit")} from ${shown(bins[0].from)} to ${shown(bins.at(-1).to)}`, bins, pick),
     h("div.chart-foot", h("span", shown(bins[0].from)), h("span", shown(bins.at(-1).to))));
 }
 

@@ -1,4 +1,4 @@
-// JSON as people read it: indented, coloured, with numbers as they were written. Long ones are cut and say so.
+// JSON for reading: indented, coloured, with exact numbers. Long values are cut, and a note says so.
 
 import { Exact } from "./api.js";
 import { h } from "./dom.js";
@@ -11,7 +11,7 @@ export function pretty(value, label = "JSON") {
   const block = h("pre.json", { tabindex: "0", role: "region", "aria-label": label });
   const budget = { left: NODES_MAX };
   write(block, value, 0, budget);
-  if (budget.left <= 0) block.append(h("span.soft", "\n… there is more; the API has all of it"));
+  if (budget.left <= 0) block.append(h("span.soft", "\n… cut here; read the rest with the API"));
   return block;
 }
 

@@ -1,4 +1,4 @@
-// Begins the page: who is it, what is asked for by the address, and which page shows it.
+// Starts the page: asks for the key if the server needs one, and shows the page that the address names.
 
 import { ApiError, forgetKey, hasKey, meetServer, told, useKey } from "./api.js";
 import { fill, h } from "./dom.js";
@@ -33,7 +33,13 @@ function place() {
   return { page: page || "overview", parts, query: new URLSearchParams(query ?? "") };
 }
 
+/** A dialog belongs to the page that opened it. Closing is cancelling. */
+function closeDialogs() {
+  for (const box of document.querySelectorAll("dialog[open]")) box.close();
+}
+
 async function show() {
+  closeDialogs();
   if (frame === null) return;
   leaving.abort();
   leaving = new AbortController();
@@ -41,7 +47,7 @@ async function show() {
   const { page, parts, query } = place();
   frame.select(page, parts);
   const load = Object.hasOwn(PAGES, page) ? PAGES[page] : null;
-  if (load === null) return frame.put("Not found", empty("This page does not exist", h("a", { href: "#/" }, "To the overview")));
+  if (load === null) return frame.put("Not found", empty("This page does not exist", h("a", { href: "#/" }, "Go to the overview")));
   try {
     const { default: render } = await load();
     if (signal.aborted) return;
@@ -52,12 +58,12 @@ async function show() {
   }
 }
 
-/** What a page is given: what is asked for, where to draw, and a clock that stops when it is left or not looked at. */
+/** The context of a page: the parts of its address, where to draw, and a timer that stops when the page is left or hidden. */
 function context(parts, query, signal) {
   return {
     parts, query, signal,
     put: (title, ...children) => frame.put(title, ...children),
-    /** Calls now and then every `ms`, one at a time; a server that is away is asked again. */
+    /** Calls `look` now and every `ms`, one call at a time; errors of an unreachable server are retried. */
     async every(ms, look) {
       const turn = async (first) => {
         if (signal.aborted) return;
@@ -68,7 +74,7 @@ function context(parts, query, signal) {
       };
       await turn(true);
     },
-    /** Changes what the address says after `?` without leaving the page. */
+    /** Changes the query of the address without leaving the page. */
     note(values) {
       for (const [name, value] of Object.entries(values)) {
         if (value === null || value === undefined || value === "") query.delete(name);
@@ -80,7 +86,7 @@ function context(parts, query, signal) {
   };
 }
 
-/** Whether to ask again is all there is to do. What the server refuses the first time, it refuses for good. */
+/** Whether the error is temporary. A request that is refused the first time stays refused. */
 function passes(error, first) {
   if (error.name === "AbortError") return true;
   return error instanceof ApiError && !(first && (error.status === 403 || error.status === 404));
@@ -90,7 +96,7 @@ async function begin() {
   try {
     await meetServer();
   } catch (error) {
-    if (error.status === 401) return askForKey(hasKey() ? "The server does not know this key." : null);
+    if (error.status === 401) return askForKey(hasKey() ? "The server does not accept this key." : null);
     if (error.status !== 403) {
       if (frame === null) fill(app, h("p.lonely", { role: "status" }, error.message));
       return setTimeout(begin, 700);
@@ -110,7 +116,7 @@ function askForKey(problem) {
 
 function leave() { askForKey(null); }
 
-told.addEventListener("unauthorized", () => { if (frame !== null) askForKey("The key counts no longer."); });
+told.addEventListener("unauthorized", () => { if (frame !== null) askForKey("This key is no longer valid."); });
 told.addEventListener("down", (event) => frame?.trouble(event.detail));
 told.addEventListener("up", () => frame?.trouble(null));
 addEventListener("hashchange", () => { if (location.hash !== "#main") show(); });

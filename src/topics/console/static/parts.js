@@ -1,4 +1,4 @@
-// What pages are put together from.
+// The parts of pages: buttons, fields, tables, dialogs, messages.
 
 import { append, fill, h } from "./dom.js";
 import { icon } from "./icons.js";
@@ -28,7 +28,7 @@ export const textField = (props = {}) => h("input", { type: "text", autocomplete
 export const select = (options, value, props = {}) =>
   h("select", props, Object.entries(options).map(([one, text]) => h("option", { value: one, selected: one === value }, text)));
 
-/** Where there is nothing, and what to do about it. */
+/** An empty page or list, with what to do next. */
 export const empty = (title, ...children) => h("div.empty", h("h2", title), ...children);
 
 export function failure(error) {
@@ -43,7 +43,7 @@ export function table(caption, columns, rows = []) {
   const made = h("table", h("caption.unseen", caption), h("thead", head), body);
   const show = (all) => fill(body, all.map((row) => h("tr", columns.map((one) => h("td", { class: one.class }, one.cell(row))))));
   show(rows);
-  // What may be wider than its place can be reached with the keyboard as well.
+  // A table that is wider than the page scrolls, also with the keyboard.
   const element = h("div.scrolls", { tabindex: "0", role: "region", "aria-label": caption }, made);
   return { element, show, body };
 }
@@ -51,7 +51,7 @@ export function table(caption, columns, rows = []) {
 /** Names and values, one below the other. */
 export const facts = (pairs) => h("dl.facts", pairs.filter(Boolean).map(([name, value]) => [h("dt", name), h("dd", value)]));
 
-/** One number with its name; `set` changes it. */
+/** A number with its name; `set` changes it. */
 export function figure(name, { hint } = {}) {
   const value = h("output", "–");
   const more = h("span.more");
@@ -70,17 +70,17 @@ export async function copy(text) {
     await navigator.clipboard.writeText(text);
     toast("Copied.");
   } catch {
-    // Without TLS a browser keeps its clipboard to itself on any machine but this one.
-    dialog("Copy this", h("textarea", { readonly: true, rows: 4, "aria-label": "Text to copy" }, text), [["Close", true]]);
+    // Browsers allow the clipboard only over TLS or on this machine.
+    dialog("Copy the text", h("textarea", { readonly: true, rows: 4, "aria-label": "Text to copy", value: text }), [["Close", true]]);
   }
 }
 
-/** Asks, and resolves to what was chosen; closing it is null. `actions` are `[label, value, kind]`. */
+/** Opens a dialog; resolves to the value of the chosen action, or null when it is closed. `actions` are `[label, value, kind]`. */
 export function dialog(title, content, actions) {
   return new Promise((resolve) => {
     const name = newId("dialog");
-    const close = (value) => { box.close(); box.remove(); resolve(value); };
-    const box = h("dialog", { "aria-labelledby": name, onclose: () => close(null) },
+    const close = (value) => { resolve(value); box.close(); };
+    const box = h("dialog", { "aria-labelledby": name, onclose: () => { resolve(null); box.remove(); } },
       h("h2", { id: name }, title), content,
       h("div.actions", actions.map(([label, value, kind]) => button(label, () => close(value), { kind }))));
     document.body.append(box);
@@ -88,16 +88,16 @@ export function dialog(title, content, actions) {
   });
 }
 
-/** For what cannot be undone: the button does nothing until the word is typed. */
+/** Confirms an action that cannot be undone: the button is disabled until the word is typed. */
 export function confirmWord(title, sentence, word, label) {
   return new Promise((resolve) => {
     const name = newId("dialog");
     const typed = textField();
     const go = button(label, () => close(true), { kind: "bad", disabled: true });
     typed.addEventListener("input", () => { go.disabled = typed.value !== word; });
-    const close = (value) => { box.close(); box.remove(); resolve(value); };
-    const box = h("dialog", { "aria-labelledby": name, onclose: () => close(false) },
-      h("h2", { id: name }, title), h("p", sentence), field(["To go on, type ", mono(word)], typed),
+    const close = (value) => { resolve(value); box.close(); };
+    const box = h("dialog", { "aria-labelledby": name, onclose: () => { resolve(false); box.remove(); } },
+      h("h2", { id: name }, title), h("p", sentence), field(["To confirm, type ", mono(word)], typed),
       h("div.actions", button("Cancel", () => close(false)), go));
     document.body.append(box);
     box.showModal();

@@ -1,7 +1,9 @@
-// A list of records, however many there are: only the rows in sight are drawn, at most once a frame.
+// A list of records: only the visible rows are drawn, at most once a frame.
 //
-// It is one stop for the keyboard. Arrows choose a row, and what is chosen is told to whoever asked.
+// It is one stop for the keyboard. Arrows choose a row; `onpick` is called with the chosen one.
 
+import { binaryLine, binaryOf } from "./binary.js";
+import { label, valueAt } from "./columns.js";
 import { fill, h } from "./dom.js";
 import { clock, day, plural } from "./format.js";
 import { oneLine } from "./json.js";
@@ -12,10 +14,10 @@ const KEPT = 5000;
 const SPARE = 6;
 
 export const REASONS = {
-  cap: "evicted to stay below the topic's cap", ttl: "older than the topic keeps them", mixed: "taken by cap and age",
-  recreated: "of an earlier topic of this name", crash: "taken by a crash that the topic's class allows",
-  corrupt: "damaged on the disk, and given up by a repair", source_trim: "lost by the source of a router before they were forwarded",
-  from_seq_too_old: "taken by cap or age before they were read", deleted: "deleted on purpose, or acknowledged",
+  cap: "evicted to stay below the topic's cap", ttl: "expired: older than the retention time", mixed: "evicted by cap and retention time",
+  recreated: "of an earlier topic with this name", crash: "lost in a crash, which the durability class allows",
+  corrupt: "damaged on the disk and dropped by a repair", source_trim: "evicted from the source of a router before they were forwarded",
+  from_seq_too_old: "evicted by cap or retention time before they were read", deleted: "deleted or acknowledged",
 };
 
 export class RecordList {
@@ -28,10 +30,12 @@ export class RecordList {
     this.following = true;
     this.onpick = onpick;
     this.onfollow = onfollow;
+    this.columns = [];
+    this.head = h("div.columns-head", { hidden: true, "aria-hidden": "true" });
     this.rows = h("div.rows");
     this.space = h("div.space", this.rows);
     this.element = h("div.tail", {
-      role: "listbox", tabindex: "0", "aria-label": "Records, the newest last", onscroll: () => this.#scrolled(), onkeydown: (event) => this.#key(event),
+      role: "listbox", tabindex: "0", "aria-label": "Records, newest last", onscroll: () => this.#scrolled(), onkeydown: (event) => this.#key(event),
     }, this.space);
     this.due = false;
     new ResizeObserver(() => this.draw()).observe(this.element);
@@ -64,6 +68,14 @@ export class RecordList {
     if (reason === "recreated") this.items = [];
     if (to >= from && !this.items.some((item) => item.gap && item.seq <= from && item.to >= to)) this.items.push(hole(from, to, reason, tombstone.missed_estimate));
     this.#bound();
+  }
+
+  /** Shows these fields of each record as columns; without any, the whole record. */
+  setColumns(paths) {
+    this.columns = paths;
+    this.head.hidden = !paths.length;
+    fill(this.head, h("span.seq", "seq"), h("time", "time"), paths.map((path) => h("span.cell", { title: label(path) }, label(path))));
+    this.draw();
   }
 
   setFilter(text) { this.filter = text.toLowerCase(); this.refilter(); }
@@ -106,7 +118,7 @@ export class RecordList {
     let active = "";
     fill(this.rows, matching.slice(from, to).map((item, i) => {
       const chosen = item.seq === this.chosen;
-      const row = item.gap ? gapRow(item) : recordRow(item, this.filter);
+      const row = item.gap ? gapRow(item) : recordRow(item, this.filter, this.columns);
       row.id = newId("record");
       row.setAttribute("aria-selected", String(chosen));
       row.setAttribute("aria-setsize", matching.length);
@@ -118,7 +130,7 @@ export class RecordList {
     if (active) element.setAttribute("aria-activedescendant", active); else element.removeAttribute("aria-activedescendant");
   }
 
-  /** Scrolls a row into sight, if it is not. */
+  /** Scrolls a row into view. */
   #bring(seq) {
     const at = this.matching.findIndex((item) => item.seq === seq);
     const { scrollTop, clientHeight } = this.element;
@@ -127,7 +139,7 @@ export class RecordList {
 
   #scrolled() {
     const { element } = this;
-    // News of an earlier place, while the list is on its way to another.
+    // The event belongs to an earlier position: the list is about to scroll to another one.
     if (this.bringing !== null) return;
     const end = element.scrollHeight - element.scrollTop - element.clientHeight < ROW;
     if (end !== this.following) { this.following = end; this.onfollow(end); }
@@ -155,17 +167,25 @@ export class RecordList {
 
 function hole(from, to, reason, missed) { return { gap: true, seq: from, to, reason, missed, line: "" }; }
 
+const shownLine = (record, most) => { const binary = binaryOf(record); return binary ? binaryLine(binary) : oneLine(record.data, most); };
+
 function lineOf(record) {
-  return [record.$tag, record.$node, oneLine(record.data, 2000)].filter(Boolean).join(" ");
+  return [record.$tag, record.$node, shownLine(record, 2000)].filter(Boolean).join(" ");
 }
 
-function recordRow({ record }, filter) {
+function recordRow({ record }, filter, columns) {
   return h("div.record", { role: "option" },
     h("span.seq", record.$seq), h("time", { title: `${day(record.$ts)} ${clock(record.$ts)}` }, clock(record.$ts)),
-    record.$tag ? h("span.tag", record.$tag) : null, h("span.line", marked(oneLine(record.data), filter)));
+    columns.length ? columns.map((path) => cellOf(valueAt(record.data, path), filter))
+      : [record.$tag ? h("span.tag", record.$tag) : null, h("span.line", marked(shownLine(record), filter))]);
 }
 
-/** What the filter found stands out. */
+function cellOf(value, filter) {
+  const text = value === undefined ? "" : oneLine(value, 200);
+  return h("span.cell", { title: text }, marked(text, filter));
+}
+
+/** Marks the text that the filter matches. */
 function marked(text, filter) {
   const at = filter ? text.toLowerCase().indexOf(filter) : -1;
   return at < 0 ? text : [text.slice(0, at), h("mark", text.slice(at, at + filter.length)), text.slice(at + filter.length)];

@@ -1,9 +1,9 @@
-// What is around every page: where one can go, how the server is, light and dark.
+// The frame of every page: navigation, connection problems, theme.
 
 import { get } from "./api.js";
-import { fill, h, say } from "./dom.js";
+import { append, fill, h, say, visible } from "./dom.js";
 import { icon } from "./icons.js";
-import { openPalette } from "./palette.js";
+import { hidePlace, openPalette } from "./palette.js";
 import { button } from "./parts.js";
 
 const ENTRIES = [
@@ -17,31 +17,39 @@ export function shell(app, { onleave }) {
   const banner = h("p.banner", { role: "alert", hidden: true });
   const main = h("main", { id: "main", tabindex: "-1" });
   const version = h("span.version");
+  const menu = h("div.menu", { id: "menu" });
+  const toggle = button("Menu", () => open(toggle.getAttribute("aria-expanded") !== "true"), { kind: "quiet menu-toggle", icon: "topics", "aria-expanded": "false", "aria-controls": "menu" });
+  // On a narrow screen the navigation is folded; elsewhere the button is hidden and the class has no effect.
+  const open = (is) => { toggle.setAttribute("aria-expanded", String(is)); menu.classList.toggle("open", is); };
+  menu.addEventListener("click", (event) => { if (event.target.closest("a")) open(false); });
   fill(app, h("div.frame",
     h("header.side",
       h("a.brand", { href: "#/overview" }, h("img", { src: "console/icon.svg", alt: "", width: 26, height: 26 }), h("span", "topics"), version),
-      button("Go to…", openPalette, { kind: "quiet jump", icon: "search", "aria-keyshortcuts": "Control+K", title: "Ctrl K" }),
-      h("nav", { "aria-label": "Pages" }, h("ul", [...links.values()].map((link) => h("li", link)))),
-      h("div.foot",
-        h("a", { href: "docs" }, icon("book"), h("span", "API reference")),
-        button("Light or dark", toggleTheme, { kind: "quiet", icon: "sun" }),
-        onleave ? button("Sign out", onleave, { kind: "quiet", icon: "out" }) : null)),
+      button("Go to…", () => { open(false); openPalette(); }, { kind: "quiet jump", icon: "search", "aria-keyshortcuts": "Control+K", title: "Ctrl K" }),
+      toggle,
+      append(menu, [
+        h("nav", { "aria-label": "Pages" }, h("ul", [...links.values()].map((link) => h("li", link)))),
+        h("div.foot",
+          h("a", { href: "docs" }, icon("book"), h("span", "API reference")),
+          button("Switch theme", toggleTheme, { kind: "quiet", icon: "sun" }),
+          onleave ? button("Sign out", onleave, { kind: "quiet", icon: "out" }) : null)])),
     h("div.page", banner, main)));
   return {
     version: (text) => say(version, text),
-    hide(page) { links.get(page).parentElement.hidden = true; },
+    hide(page) { links.get(page).parentElement.hidden = true; hidePlace(page); },
     select(page, parts) {
       const home = HOME[page] ?? page;
+      open(false);
       for (const [name, link] of links) {
         if (name === home) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
       }
-      document.title = `${parts[0] ?? ENTRIES.find(([name]) => name === home)?.[1] ?? "Console"} · topics`;
+      document.title = `${parts[0] ? visible(parts[0]) : ENTRIES.find(([name]) => name === home)?.[1] ?? "Console"} · topics`;
     },
     put(title, ...children) {
       const heading = h("h1", { tabindex: "-1" }, title);
       const [aside, ...rest] = children[0]?.classList?.contains("beside") ? children : [null, ...children];
       fill(main, h("div.head", heading, aside), ...rest);
-      // Whoever reads with their ears hears where they are now.
+      // Screen readers announce the new page.
       if (document.activeElement === document.body || document.activeElement?.closest("nav, #main")) heading.focus({ preventScroll: true });
       main.parentElement.scrollTop = 0;
     },
@@ -52,14 +60,14 @@ export function shell(app, { onleave }) {
   };
 }
 
-/** Takes away what this server does not have. */
+/** Hides the pages that this server has nothing for: the pipeline, when it is off or Spark is not installed. */
 export async function refreshNavigation(frame) {
   try {
     frame.version((await get("/v0/health")).version);
-    const pipeline = await get("/v0/pipeline");
-    if (pipeline.state === "off" && !pipeline.run && !pipeline.lag_segments) frame.hide("pipeline");
+    const { state, run, lag_segments: lag } = await get("/v0/pipeline");
+    if (!run && (state === "unavailable" || (state === "off" && !lag))) frame.hide("pipeline");
   } catch {
-    // What cannot be asked stays: its page says why.
+    // A page that cannot be checked stays: it shows the reason.
   }
 }
 
@@ -73,7 +81,7 @@ function toggleTheme() {
 
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
-  try { localStorage.setItem(KEPT, theme); } catch { /* A browser that keeps nothing forgets it. */ }
+  try { localStorage.setItem(KEPT, theme); } catch { /* Without storage the theme lasts until the page is reloaded. */ }
 }
 
 try {

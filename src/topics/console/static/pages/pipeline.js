@@ -1,4 +1,4 @@
-// The pipeline: how far it is, what the last round did, and what it leaves out.
+// The pipeline: lag, last round, quarantined topics.
 
 import { get } from "../api.js";
 import { Trail, spark } from "../charts.js";
@@ -11,7 +11,7 @@ const LOOK_MS = 1500;
 const KINDS = { running: "accent", idle: "good", waiting: "warn", unavailable: "bad" };
 
 export default async function render(context) {
-  const figures = { lag: figure("Behind", { hint: "Sealed segments that are not done" }), age: figure("Oldest record behind"), rounds: figure("Rounds"), records: figure("Records done"), rows: figure("Rows in the table") };
+  const figures = { lag: figure("Lag", { hint: "Sealed segments that are not processed" }), age: figure("Oldest unprocessed record"), rounds: figure("Rounds"), records: figure("Records processed"), rows: figure("Rows in the table") };
   const state = badge("…");
   const line = spark("Segment lag", { slots: 90 });
   const trail = new Trail(90);
@@ -19,13 +19,13 @@ export default async function render(context) {
   const current = h("div");
   const trouble = h("div");
   const out = h("div");
-  const list = table("Topics left out", [
+  const list = table("Quarantined topics", [
     { title: "Topic", class: "name", cell: (one) => h("a", { href: topicLink(one.topic) }, one.topic) },
     { title: "Product", cell: (one) => badge(one.product) },
     { title: "Since", class: "number", cell: (one) => ago(one.since_ms) },
-    { title: "Tried", class: "number", cell: (one) => count(one.attempts) },
-    { title: "Again", class: "number", cell: (one) => ago(one.retry_at_ms) },
-    { title: "Why", cell: (one) => one.reason },
+    { title: "Attempts", class: "number", cell: (one) => count(one.attempts) },
+    { title: "Next attempt", class: "number", cell: (one) => ago(one.retry_at_ms) },
+    { title: "Reason", cell: (one) => one.reason },
   ]);
   const body = h("div.stack");
   context.put("Pipeline", h("div.beside", state), body);
@@ -34,7 +34,7 @@ export default async function render(context) {
   function draw(now) {
     state.textContent = now.state;
     state.className = `badge ${KINDS[now.state] ?? ""}`;
-    if (now.state === "off" && !now.run && !now.lag_segments) return fill(body, empty("The pipeline is off", "It makes Parquet and indexes of sealed records. TOPICS_PIPELINE switches it on."));
+    if (now.state === "off" && !now.run && !now.lag_segments) return fill(body, empty("The pipeline is off", "It writes Parquet files and index files of sealed records. Set TOPICS_PIPELINE=auto to turn it on."));
     if (!body.firstChild) {
       fill(body, h("div.figures", Object.values(figures).map((one) => one.element)), trouble,
         h("div.columns", card("Segment lag", h("div.chart", line.element)), card("Last round", last)), card("Run", current), card("Quarantined topics", out, list.element));
@@ -48,15 +48,15 @@ export default async function render(context) {
     line.update(trail.values, `Segment lag: now ${count(now.lag_segments)}`);
     fill(trouble, now.error ? failure({ message: now.error }) : now.reason ? failure({ message: now.reason }) : null);
     const run = now.last_run, job = now.run?.job;
-    fill(current, !now.run ? "There was none yet." : facts([
-      ["By", now.run.by], ["Began", ago(now.run.started_ms)], [now.run.ended_ms ? "Ended" : "Last news", ago(now.run.ended_ms ?? now.run.updated_ms)],
+    fill(current, !now.run ? "No run yet." : facts([
+      ["By", now.run.by], ["Started", ago(now.run.started_ms)], [now.run.ended_ms ? "Ended" : "Last update", ago(now.run.ended_ms ?? now.run.updated_ms)],
       ["Records", `${count(now.run.records)}, ${bytes(now.run.bytes)}`],
       ...(job ? [["Job", job.about], ["Tasks", `${count(job.tasks_done)} of ${count(job.tasks)}, ${bytes(job.bytes_done)} of ${bytes(job.bytes)}`]] : []),
       ...(now.run.error ? [["Error", now.run.error]] : [])]));
-    fill(last, run === null ? "There was none yet." : facts([
-      ["Began", ago(run.started_ms)], ["Took", duration(run.took_ms)], ["Records", `${count(run.records)}, ${rate(run.records_per_s)}`],
+    fill(last, run === null ? "No round yet." : facts([
+      ["Started", ago(run.started_ms)], ["Took", duration(run.took_ms)], ["Records", `${count(run.records)}, ${rate(run.records_per_s)}`],
       ["Segments", `${count(run.segments)}, ${bytes(run.bytes)}`]]));
-    fill(out, now.quarantined.length ? null : badge("nothing", "good"));
+    fill(out, now.quarantined.length ? null : badge("none", "good"));
     list.element.hidden = !now.quarantined.length;
     list.show(now.quarantined);
   }

@@ -1,6 +1,6 @@
-// Every queue, found among the topics page by page.
+// Queues, found among the topics page by page.
 
-import { get } from "../api.js";
+import { get, topicPath } from "../api.js";
 import { h } from "../dom.js";
 import { count } from "../format.js";
 import { topicLink } from "../links.js";
@@ -10,9 +10,11 @@ import { shares } from "./topic_queue.js";
 const PAGE = 1000;
 const AT_ONCE = 20;
 const LOOK_MS = 3000;
+const REFRESHED = 40;
 
 export default async function render(context) {
   const found = new Map();
+  const letters = new Map();
   let cursor = "";
   let looked = 0;
   const list = table("Queues", [
@@ -20,10 +22,11 @@ export default async function render(context) {
     { title: "Ready", class: "number", cell: (one) => count(one.queue.ready) },
     { title: "In flight", class: "number", cell: (one) => count(one.queue.in_flight) },
     { title: "Delayed", class: "number", cell: (one) => count(one.queue.delayed) },
-    { title: "Dead letters", class: "number", cell: (one) => count(one.queue.dead_lettered) },
-    { title: "Jobs", class: "shares-cell", cell: (one) => (one.count ? shares(one.queue) : h("span.soft", "empty")) },
+    { title: "Dead letters", class: "number", cell: (one) => waiting(letters.get(one.topic)) },
+    { title: "Dead-lettered so far", class: "number wide", cell: (one) => count(one.queue.dead_lettered) },
+    { title: "Jobs", class: "shares-cell wide", cell: (one) => (one.count ? shares(one.queue) : h("span.soft", "empty")) },
   ]);
-  const none = h("div", { hidden: true }, empty("No queues", "A queue is a topic whose config says type: queue. Make one under Topics."));
+  const none = h("div", { hidden: true }, empty("No queues", "A queue is a topic whose config has the type queue. Create one under Topics."));
   const more = button("Search further", search, { hidden: true });
   const progress = h("span.soft", { role: "status" });
   context.put("Queues", h("div.row", progress, more), list.element, none);
@@ -40,13 +43,25 @@ export default async function render(context) {
     }
   }
 
-  /** Those on the screen, looked at again by their names. */
+  /** Reads the first queues again, and their dead-letter topics. */
   async function refresh() {
-    for (const name of [...found.keys()].slice(0, 40)) {
-      const page = await get("/v0/topics", { prefix: name, page_size: 1 }, context.signal);
-      if (page.topics[0]?.topic === name && page.topics[0].queue) found.set(name, page.topics[0]); else found.delete(name);
+    for (const name of [...found.keys()].slice(0, REFRESHED)) {
+      const one = await state(name);
+      if (one?.queue === undefined) { found.delete(name); continue; }
+      found.set(name, one);
+      const dead = one.config.dead_letter;
+      if (dead) letters.set(name, { topic: dead, count: (await state(dead))?.count ?? 0 }); else letters.delete(name);
     }
     draw();
+  }
+
+  function state(name) {
+    return get(topicPath(name), { touch: false }, context.signal).catch((error) => { if (error.name === "AbortError") throw error; return null; });
+  }
+
+  function waiting(one) {
+    if (one === undefined) return "";
+    return one.count ? h("a.waiting", { href: topicLink(one.topic) }, count(one.count)) : "0";
   }
 
   function draw() {

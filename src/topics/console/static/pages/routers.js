@@ -1,4 +1,4 @@
-// Routers: which topics lead where, how far each is, and what holds it up.
+// Routers: source, destination, lag, and the reason why one is blocked.
 
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
@@ -19,10 +19,10 @@ export default async function render(context) {
     { title: "From", class: "name", cell: (one) => h("a", { href: topicLink(one.source) }, one.source) },
     { title: "To", class: "name", cell: (one) => h("a", { href: topicLink(one.dest) }, one.dest) },
     { title: "Forwarded", class: "number", cell: (one) => h("span", { title: count(one.forwarded_total) }, short(one.forwarded_total)) },
-    { title: "Behind", class: "number", cell: (one) => (one.lag === undefined ? "" : count(one.lag)) },
-    { title: "", cell: (one) => [one.guarantee === "exactly_once" ? badge("exactly once") : null, state(one)] },
+    { title: "Lag", class: "number", cell: (one) => (one.lag === undefined ? "" : count(one.lag)) },
+    { title: "State", cell: (one) => [one.guarantee === "exactly_once" ? badge("exactly once") : null, state(one)] },
   ]);
-  const none = h("div", { hidden: true }, empty("No routers", "A router copies every record of one topic into another."));
+  const none = h("div", { hidden: true }, empty("No routers", "A router copies the records of one topic into another. Create one with PUT /v0/routers/{router}."));
   const told = h("p.soft", { role: "status" });
   context.put("Routers", h("div.row", h("div.grow", prefix), told), drawing, list.element, none);
   prefix.addEventListener("input", () => { context.note({ prefix: prefix.value }); look().catch(() => {}); });
@@ -39,8 +39,8 @@ export default async function render(context) {
     list.show(all);
     list.element.hidden = drawing.hidden = !all.length;
     none.hidden = all.length > 0;
-    told.textContent = page.next_cursor ? `The first ${PAGE}; type more of a name for others.` : plural(all.length, "router");
-    // Drawn anew only when it looks otherwise, so that it can be moved about.
+    told.textContent = page.next_cursor ? `The first ${PAGE} are shown. Type more of the name to find others.` : plural(all.length, "router");
+    // Redrawn only when it changes, so that it keeps its scroll position.
     const looks = JSON.stringify(near.map((one) => [one.router, one.lag, one.blocked, one.blocked_by]));
     if (looks !== drawn && near.length) fill(drawing, graph(near));
     drawn = looks;
@@ -49,6 +49,6 @@ export default async function render(context) {
 
 function state(one) {
   if (one.blocked === undefined) return null;
-  if (one.blocked) return badge(`held up: ${one.blocked_by ?? "?"}${one.blocked_seq ? ` at ${one.blocked_seq}` : ""}`, "bad");
+  if (one.blocked) return badge(`blocked: ${one.blocked_by ?? "?"}${one.blocked_seq ? ` at ${one.blocked_seq}` : ""}`, "bad");
   return one.lag ? badge("catching up", "warn") : badge("up to date", "good");
 }

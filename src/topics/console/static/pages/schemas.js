@@ -2,12 +2,15 @@
 
 import { ApiError, get, streamPath } from "../api.js";
 import { h } from "../dom.js";
-import { count } from "../format.js";
+import { count, plural } from "../format.js";
 import { searchLink, topicLink } from "../links.js";
-import { badge, button, empty, table, textField } from "../parts.js";
+import { badge, button, empty, newId, table, textField } from "../parts.js";
 
 const PAGE = 100;
 const AT_ONCE = 10;
+
+/** Whether the server wrote the stream for itself. */
+export const isSystem = (name) => name.startsWith("__");
 
 export default async function render(context) {
   let found = [];
@@ -15,17 +18,18 @@ export default async function render(context) {
   let looked = 0;
   let turn = 0;
   const prefix = textField({ type: "search", placeholder: "Streams whose names begin with…", "aria-label": "Streams whose names begin with", "data-slash": true, value: context.query.get("prefix") ?? "" });
+  const system = h("input", { type: "checkbox", id: newId("system"), onchange: () => draw() });
   const list = table("Streams with a schema", [
     { title: "Stream", class: "name", cell: (one) => h("a", { href: topicLink(one.name, "schema") }, one.name) },
     { title: "Version", class: "number", cell: (one) => one.registry.currentVersion || "–" },
     { title: "Entries", class: "number", cell: (one) => count(one.next_offset) },
-    { title: "", cell: (one) => [one.profile && one.profile !== "generic" ? badge(one.profile) : null, one.registry.routingKey ? badge(`key ${one.registry.routingKey.jsonPointer}`) : null] },
-    { title: "", cell: (one) => (one.registry.search ? h("a", { href: searchLink(one.name) }, "Search") : null) },
+    { title: "Kind", cell: (one) => [one.profile && one.profile !== "generic" ? badge(one.profile) : null, one.registry.routingKey ? badge(`key ${one.registry.routingKey.jsonPointer}`) : null] },
+    { title: "Search", cell: (one) => (one.registry.search ? h("a", { href: searchLink(one.name) }, "Search") : null) },
   ]);
-  const none = h("div", { hidden: true }, empty("No schemas here", "A stream of JSON can promise what its entries look like: POST to its _schema."));
+  const none = h("div", { hidden: true }, empty("No schemas", "A stream of JSON can have a schema and a search description: open it, then its Schema tab."));
   const more = button("Search further", search, { hidden: true });
   const progress = h("span.soft", { role: "status" });
-  context.put("Schemas", h("div.row", h("div.grow", prefix), progress, more), list.element, none);
+  context.put("Schemas", h("div.row", h("div.grow", prefix), h("span.row.near", system, h("label", { for: system.id }, "System streams")), progress, more), list.element, none);
   prefix.addEventListener("input", () => { context.note({ prefix: prefix.value }); found = []; after = null; looked = 0; search(); });
   await search();
 
@@ -59,10 +63,11 @@ export default async function render(context) {
   }
 
   function draw() {
-    list.show(found);
-    list.element.hidden = !found.length;
-    none.hidden = found.length > 0 || after !== null;
+    const rows = system.checked ? found : found.filter((one) => !isSystem(one.name));
+    list.show(rows);
+    list.element.hidden = !rows.length;
+    none.hidden = rows.length > 0 || after !== null;
     more.hidden = after === null;
-    progress.textContent = after === null ? "" : `Looked at ${count(looked)} streams so far.`;
+    progress.textContent = after === null ? "" : `Looked at ${plural(looked, "stream")} so far.`;
   }
 }

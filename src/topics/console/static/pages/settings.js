@@ -1,4 +1,4 @@
-// Who I am here, what I may do, and what this server allows. Nothing secret is asked for or shown.
+// The rights of the key, and the limits of the server. No secret is requested or shown.
 
 import { get, self } from "../api.js";
 import { h } from "../dom.js";
@@ -12,21 +12,21 @@ export default async function render(context) {
     h("div.columns",
       card("Your key", mine(me)),
       card("Server", facts([
-        ["Version", mono(health.version)], ["Up for", duration(health.uptime_ms)], ["Topics", count(ready.topics)],
+        ["Version", mono(health.version)], ["Uptime", duration(health.uptime_ms)], ["Topics", count(ready.topics)],
         ["Keys", me.keys_required ? badge("required", "good") : badge("off: any client that can reach this address has full access", "warn")],
-        ["Shards without writes", ready.read_only_shards.length ? badge(ready.read_only_shards.join(", "), "bad") : "none"],
-        ["Disk", ready.disk_full ? badge("full", "bad") : badge("has room", "good")],
+        ["Read-only shards", ready.read_only_shards.length ? badge(ready.read_only_shards.join(", "), "bad") : "none"],
+        ["Disk", ready.disk_full ? badge("full", "bad") : badge("OK", "good")],
         ["Description", h("a", { href: "v0/openapi.json" }, "OpenAPI document")],
       ]))),
-    card("Limits", note("Every one is a setting of the server, with TOPICS_ before its name in capitals."), limits(me.limits)));
+    card("Limits", note("Each limit is a setting of the server: TOPICS_ and its name in capitals."), limits(me.limits)));
 }
 
 function mine({ key }) {
   const all = ["read", "write", "delete", "admin"];
   return facts([
-    ["Key", key.name ? mono(key.name) : "none is needed"],
-    ["May", h("div.row", all.map((scope) => badge(scope, key.scopes.includes(scope) ? "good" : "")))],
-    ["May not", all.filter((scope) => !key.scopes.includes(scope)).join(", ") || "nothing is kept from you"],
+    ["Key", key.name ? mono(key.name) : "not needed"],
+    ["Allowed", h("div.row", all.map((scope) => badge(scope, key.scopes.includes(scope) ? "good" : "")))],
+    ["Not allowed", all.filter((scope) => !key.scopes.includes(scope)).join(", ") || "none"],
     ["Topics", key.prefixes.length ? h("div.row", key.prefixes.map((prefix) => badge(`${prefix}…`))) : "all"],
   ]);
 }
@@ -35,6 +35,6 @@ function limits(all) {
   return table("Limits", [
     { title: "Limit", class: "name", cell: ([name]) => name },
     { title: "Value", class: "number", cell: ([name, value]) => (value === 0 ? "none" : name.includes("bytes") ? bytes(value) : count(value)) },
-    { title: "Exactly", class: "number", cell: ([, value]) => count(value) },
+    { title: "Exact value", class: "number", cell: ([, value]) => count(value) },
   ], Object.entries(all)).element;
 }

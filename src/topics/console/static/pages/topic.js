@@ -1,4 +1,4 @@
-// One topic: what it is at the top, and a tab for each thing that can be done with it.
+// A topic: its kind at the top, and a tab for each view.
 
 import { ApiError, get, isTopicName, may, streamPath, topicPath } from "../api.js";
 import { h } from "../dom.js";
@@ -19,28 +19,29 @@ export default async function render(context) {
     info = await get(topicPath(name), { touch: false, streams: true }, context.signal);
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 404) throw error;
-    return context.put(name, empty("This topic does not exist", h("a", { href: "#/topics" }, "All topics")));
+    return context.put(name, empty("This topic does not exist", h("a", { href: "#/topics" }, "Show all topics")));
   }
   const registry = await registryOf(name, context.signal);
   const shown = Object.entries(TABS).filter(([id]) => {
     if (id === "queue") return info.type === "queue";
     if (id === "schema") return registry !== null;
     if (id === "append") return may("write");
-    // /v0 writes and configures no stream whose name topics cannot have.
+    // /v0 does not configure a stream whose name is not valid for topics.
     return id !== "config" || isTopicName(name);
   });
   const body = h("div.stack");
   context.put(name,
     h("div.beside",
       badge(info.type === "queue" ? "queue" : "log", info.type === "queue" ? "accent" : ""), badge(info.config.durability),
+      info.content_type ? h("span.badge", { title: "Used as a stream" }, `stream ${info.content_type}`) : null,
       registry?.search ? h("a.badge.accent", { href: `#/search/${encodeURIComponent(name)}` }, "search") : null,
       button("", () => copy(name), { kind: "quiet small", icon: "copy", name: "Copy the name" })),
-    tabs("Parts of this topic", tab, shown.map(([id, [text]]) => [id, text, topicLink(name, id)])), body);
+    tabs("Views of this topic", tab, shown.map(([id, [text]]) => [id, text, topicLink(name, id)])), body);
   const [, draw] = TABS[shown.some(([id]) => id === tab) ? tab : "live"];
   await draw({ ...context, name, info, registry, body });
 }
 
-/** Its schemas, where it has any. */
+/** The schemas of a topic; null if it has none. */
 async function registryOf(name, signal) {
   try {
     const registry = await get(`${streamPath(name)}/_schema`, {}, signal);

@@ -1,4 +1,4 @@
-// A form that appends a record. What was typed is sent byte for byte: numbers stay as they were written.
+// The form that appends a record. The text is sent byte for byte: numbers stay as they were typed.
 
 import { isTopicName, json, ask, streamPath, topicPath } from "../api.js";
 import { fill, h } from "../dom.js";
@@ -18,13 +18,13 @@ export default async function render({ name, info, registry, body }) {
   const outcome = h("div", { "aria-live": "polite" });
   const send = button("Append", append, { kind: "primary" });
   const form = h("form.stack", { onsubmit: (event) => { event.preventDefault(); append(); } },
-    field("Data", data, "Any JSON; it is given back as you typed it. Ctrl Enter sends."), problem,
+    field("Data", data, "Any JSON. It is stored as you type it. Ctrl Enter appends."), problem,
     h("div.columns",
-      field("Tag", tag, registry?.routingKey ? `The schema takes it from ${registry.routingKey.jsonPointer}.` : "To find and delete it by."),
-      plainTopic ? field("Node", node, "Who wrote it; readers of the same node do not get it back.") : null,
-      plainTopic ? field("Meta", meta, "An object of small headers.") : null,
-      plainTopic ? field("Idempotency key", key, "The same key again appends nothing.") : null,
-      info.type === "queue" ? field("Delay in ms", delay, "How long the job is held back.") : null),
+      field("Tag", tag, registry?.routingKey ? `The schema reads it from ${registry.routingKey.jsonPointer}.` : "A label to filter and delete by."),
+      plainTopic ? field("Node", node, "The writer. Readers with the same node do not get the record.") : null,
+      plainTopic ? field("Meta", meta, "An object with headers.") : null,
+      plainTopic ? field("Idempotency key", key, "A second append with the same key is ignored.") : null,
+      info.type === "queue" ? field("Delay in ms", delay, "The job cannot be claimed before.") : null),
     h("div.row", send, outcome));
   data.addEventListener("input", check);
   data.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) append(); });
@@ -37,7 +37,7 @@ export default async function render({ name, info, registry, body }) {
       data.removeAttribute("aria-invalid");
       return true;
     } catch (error) {
-      problem.textContent = `Not JSON yet: ${error.message}`;
+      problem.textContent = `Not valid JSON: ${error.message}`;
       data.setAttribute("aria-invalid", "true");
       return false;
     }
@@ -63,10 +63,10 @@ export default async function render({ name, info, registry, body }) {
     const raw = `${JSON.stringify(around).slice(0, -1)},"records":[{${parts.join(",")}}]}`;
     const made = await json("POST", topicPath(name), { raw });
     const { performance } = made;
-    fill(outcome, badge(made.deduped ? "known already" : "appended", made.deduped ? "warn" : "good"), " as ",
+    fill(outcome, badge(made.deduped ? "duplicate" : "appended", made.deduped ? "warn" : "good"), " as ",
       h("a", { href: topicLink(name, "live", { seq: made.first_seq }) }, `seq ${count(made.first_seq)}`),
       h("span.soft", ` in ${duration(performance.server_total_ms)}${performance.fsync_ms ? `, of which ${duration(performance.fsync_ms)} for the disk` : ""}`),
-      made.differs ? h("span.soft", "; what you sent differs from what is there") : null);
+      made.differs ? h("span.soft", "; the stored record is different") : null);
   }
 
   async function appendStream() {

@@ -1,8 +1,8 @@
-// What a topic is told to be, what each word means, and changing it.
+// The config of a topic, with the meaning of each field.
 
 import { del, may, put, topicPath } from "../api.js";
 import { fill, h } from "../dom.js";
-import { bytes, count, duration } from "../format.js";
+import { bytes, count, duration, plural } from "../format.js";
 import { button, card, confirmWord, failure, note, select, table, textField, toast } from "../parts.js";
 
 const ms = (value) => (value ? duration(value) : "");
@@ -10,17 +10,17 @@ const FIELDS = {
   durability: ["What an acknowledged append survives. ephemeral: no restart; memory and disk: the end of the process; fsync: a power cut.", { ephemeral: "ephemeral", memory: "memory", disk: "disk", fsync: "fsync" }],
   cap_records: ["Maximum of live records; 0 is no cap.", "number", (value) => (value ? count(value) : "")],
   cap_bytes: ["Maximum of live bytes of data and meta; 0 is no cap.", "number", (value) => (value ? bytes(value) : "")],
-  ttl_ms: ["Records older than this are gone; 0 is never.", "number", ms],
-  discard: ["At the cap: the oldest go and readers are told, or the append is refused.", { old: "old", reject: "reject" }],
-  priority: ["Precedence when the server is pressed, -1000 to 1000; empty lets reading decide.", "nullable"],
+  ttl_ms: ["Retention time: older records are evicted; 0 is forever.", "number", ms],
+  discard: ["At the cap: evict the oldest records, or refuse the append.", { old: "old", reject: "reject" }],
+  priority: ["Scheduling priority under pressure, -1000 to 1000; empty: automatic.", "nullable"],
   auto_priority: ["Without a priority: recently read topics come first.", "switch"],
   idempotency_window_ms: ["How long idempotency keys are remembered.", "number", ms],
-  dedupe_node: ["Readers do not get back what their own node wrote.", "switch"],
-  lease_ms: ["Queues: how long a claimed job belongs to its worker.", "number", ms, "queue"],
-  claim_jitter_ms: ["Queues: how long claims are gathered, so that jobs are shared fairly.", "number", ms, "queue"],
-  max_deliveries: ["Queues: after so many deliveries a job goes to the dead letters; 0 is never.", "number", null, "queue"],
-  dead_letter: ["Queues: the topic that such jobs go to.", "text", null, "queue"],
-  leases_durable: ["Queues: whether leases and counts of deliveries survive a restart.", "switch", null, "queue"],
+  dedupe_node: ["Reads leave out records of the reader's own node.", "switch"],
+  lease_ms: ["Queues: default lease (visibility timeout).", "number", ms, "queue"],
+  claim_jitter_ms: ["Queues: how long claims are gathered before jobs are shared out.", "number", ms, "queue"],
+  max_deliveries: ["Queues: deliveries before a job moves to the dead-letter topic; 0 is no limit.", "number", null, "queue"],
+  dead_letter: ["Queues: the dead-letter topic.", "text", null, "queue"],
+  leases_durable: ["Queues: leases and delivery counts survive a restart.", "switch", null, "queue"],
 };
 
 export default async function render({ name, info, body }) {
@@ -31,14 +31,14 @@ export default async function render({ name, info, body }) {
   const list = table("Config", [
     { title: "Field", class: "name", cell: ([key]) => h("label", { for: inputs[key].id }, key) },
     { title: "Value", cell: ([key]) => inputs[key] },
-    { title: "", class: "soft", cell: ([key, [, , said]]) => said?.(info.config[key]) ?? "" },
+    { title: "Readable", class: "soft wide", cell: ([key, [, , said]]) => said?.(info.config[key]) ?? "" },
     { title: "Meaning", class: "soft meaning", cell: ([, [meaning]]) => meaning },
   ], shown);
   fill(body,
-    note("What is here holds from the moment it is saved, for records that are there as well: a lower cap or age takes them at once."),
+    note("Changes apply at once, also to stored records: a lower cap or retention time evicts them."),
     list.element,
     may("admin") ? h("div.row", button("Save", save, { kind: "primary" }), outcome) : null,
-    may("delete") && card("Delete", h("div.row", h("p.grow", "Deletes the topic with its records and its routers. This cannot be undone."),
+    may("delete") && card("Delete", h("div.row", h("p.grow", "Delete the topic with its records and routers. This cannot be undone."),
       button("Delete this topic", remove, { kind: "bad" }))));
 
   function requestedConfig() {
@@ -68,7 +68,7 @@ export default async function render({ name, info, body }) {
   }
 
   async function remove() {
-    const go = await confirmWord(`Delete ${name}?`, `${count(info.count)} live records go with it, and no reader gets them any more.`, name, "Delete for good");
+    const go = await confirmWord(`Delete ${name}?`, `${plural(info.count, "live record")} will be deleted. This cannot be undone.`, name, "Delete forever");
     if (!go) return;
     try {
       await del(topicPath(name));

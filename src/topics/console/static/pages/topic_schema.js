@@ -1,4 +1,4 @@
-// The versions of a stream's schema: from which entry each counts, and what a lens makes of a real entry.
+// The schema of a stream: versions with their boundaries, and an entry before and after its lenses.
 
 import { ApiError, ask, exact, exactly, streamPath, topicPath } from "../api.js";
 import { fill, h, svg } from "../dom.js";
@@ -15,8 +15,8 @@ export default async function render({ name, info, registry, body, signal }) {
   chosen.addEventListener("change", showVersion);
   fill(body,
     h("div.row", badge(current ? `version ${current}` : "no schema", "accent"), registry.routingKey ? badge(`key ${registry.routingKey.jsonPointer}`) : null,
-      registry.search ? h("a.button", { href: searchLink(name) }, "Search it") : null),
-    current ? card("Version boundaries", timeline(), note("An entry is shown in the current version, whichever it was written in.")) : null,
+      registry.search ? h("a.button", { href: searchLink(name) }, "Search") : null),
+    current ? card("Version boundaries", timeline(), note("Readers get each entry in the current version.")) : null,
     current ? card("Preview", preview()) : null,
     current ? card("Schema", field("Version", chosen), shown) : null,
     registry.search ? card("Search description", searchFields()) : null);
@@ -28,7 +28,7 @@ export default async function render({ name, info, registry, body, signal }) {
     const version = Number(chosen.value);
     const lens = registry.lenses?.[version - 1] ?? Object.values(registry.lenses ?? {}).find((one) => one.to === version);
     fill(shown, pretty(registry.schemas[version], `Schema of version ${version}`),
-      lens && version > 1 ? [h("h3", `Lens from version ${lens.from}`), pretty(lens.ops, "The steps of the lens")] : null);
+      lens && version > 1 ? [h("h3", `Lens from version ${lens.from}`), pretty(lens.ops, "Steps of the lens")] : null);
   }
 
   function timeline() {
@@ -51,15 +51,15 @@ export default async function render({ name, info, registry, body, signal }) {
       try {
         const at = Number(seq.value);
         const [written, read] = await Promise.all([asWritten(at), asRead(at)]);
-        fill(out, h("div.stack", h("h3", `As it was written, version ${versionOf(at)}`), written === undefined ? note("The entry no longer exists.") : pretty(written, "As written")),
-          h("div.stack", h("h3", `As it is read, version ${current}`), read === undefined ? note("The entry no longer exists.") : pretty(read, "As read")));
+        fill(out, h("div.stack", h("h3", `As written, version ${versionOf(at)}`), written === undefined ? note("The entry no longer exists.") : pretty(written, "As written")),
+          h("div.stack", h("h3", `As read, version ${current}`), read === undefined ? note("The entry no longer exists.") : pretty(read, "As read")));
       } catch (error) {
         if (error instanceof ApiError) fill(out, failure(error)); else if (error.name !== "AbortError") throw error;
       }
     };
     seq.addEventListener("change", show);
     show();
-    return h("div.stack", field("Entry", seq, "A real entry of the stream, before and behind its lenses."), out);
+    return h("div.stack", field("Entry", seq, "An entry of the stream before and after its lenses."), out);
   }
 
   const versionOf = (seq) => registry.boundaries.findLast((one) => one.offset < seq)?.version ?? 0;
@@ -77,11 +77,11 @@ export default async function render({ name, info, registry, body, signal }) {
   function searchFields() {
     const { search } = registry;
     const words = ["exact", "prefix", "column", "sortable", "aggregatable", "positions"];
-    const list = table("Fields that can be searched", [
+    const list = table("Search fields", [
       { title: "Field", class: "name", cell: ([field_]) => field_ },
       { title: "Kind", cell: ([, one]) => badge(one.kind) },
-      { title: "Can", cell: ([, one]) => words.filter((word) => one[word]).join(", ") },
-      { title: "Where", class: "name", cell: ([, one]) => one.bindings.map((binding) => binding.jsonPointer).join(", ") },
+      { title: "Capabilities", cell: ([, one]) => words.filter((word) => one[word]).join(", ") },
+      { title: "Pointer", class: "name", cell: ([, one]) => one.bindings.map((binding) => binding.jsonPointer).join(", ") },
     ], Object.entries(search.fields));
     return [facts([["Time", mono(search.primaryTimestampField)], search.aliases ? ["Aliases", Object.entries(search.aliases).map(([from, to]) => `${from} → ${to}`).join(", ")] : null]), list.element];
   }
