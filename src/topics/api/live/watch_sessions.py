@@ -34,13 +34,13 @@ class Session:
     """The topics to follow, their cursors, and the projection."""
 
     __slots__ = (
-        "cursors", "generation", "heartbeat_ms", "idle_since", "instances", "key", "projection", "reborn", "stream",
-        "wid",
+        "cursors", "epochs", "generation", "heartbeat_ms", "idle_since", "instances", "key", "projection", "reborn",
+        "stream", "wid",
     )  # fmt: skip
 
     def __init__(
         self, wid: str, key: Key, projection: Projection, heartbeat_ms: int, cursors: dict[str, int],
-        instances: dict[str, int],
+        instances: dict[str, int], epochs: dict[str, int],
     ) -> None:  # fmt: skip
         self.wid = wid
         self.key = key
@@ -50,6 +50,8 @@ class Session:
         """The last delivered seq of each topic, in the order of the request."""
         self.instances = instances
         """The topic ids of the cursors: a recreated topic of the same name has another id."""
+        self.epochs = epochs
+        """The epochs of the same topics."""
         self.generation = 0
         """How often a recreated topic was found."""
         self.reborn: dict[str, int] = {}
@@ -65,6 +67,7 @@ class Session:
                 self.generation += 1
                 self.reborn[topic] = self.generation
                 self.instances[topic] = found.id
+                self.epochs[topic] = found.epoch
                 self.cursors[topic] = BEFORE_ALL
 
     def rewind(self, cursors: dict[str, int], generation: int) -> None:
@@ -103,11 +106,17 @@ class Sessions:
             raise ThrottledError.over_cap("max_watch_sessions", self._max)
 
     def create(
-        self, key: Key, projection: Projection, heartbeat_ms: int, cursors: dict[str, int], instances: dict[str, int]
+        self,
+        key: Key,
+        projection: Projection,
+        heartbeat_ms: int,
+        cursors: dict[str, int],
+        instances: dict[str, int],
+        epochs: dict[str, int],
     ) -> Session:
         self.check_room(key)
         word = base64.urlsafe_b64encode(self._entropy.token(_WID_BYTES)).rstrip(b"=").decode()
-        session = Session(f"wid_{word}", key, projection, heartbeat_ms, cursors, instances)
+        session = Session(f"wid_{word}", key, projection, heartbeat_ms, cursors, instances, epochs)
         self._of_key[key.number] += 1
         self._rest(session)
         return session

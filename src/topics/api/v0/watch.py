@@ -15,13 +15,13 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
-from xxhash import xxh3_64_digest
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from topics.api.app import Call, Operation, Parameter, Route, Waiting
 from topics.api.auth import Key, Scope
 from topics.api.error_responses import NotAcceptableError, UnauthorizedError, status_of
 from topics.api.live import EventSink, Frame, FrameKind, Live, Projection, Session, Subscription
-from topics.api.live.frames import RecordBatch
+from topics.api.live.frames import Framing, RecordBatch
 from topics.api.live.watch_sessions import BEFORE_ALL
 from topics.api.v0.request_parsing import check_number, decode_body
 from topics.http.messages import RequestHead
@@ -45,10 +45,15 @@ from topics_protocol.watch import (
 # Up to 64 topics it is the JSON map of topic to seq. Above that the names would be most of every event, so they are
 # left out, and what remains means something only for a watch of the same topics:
 #
-#     byte 0      1: seqs of four bytes, 2: seqs of eight bytes
+#     byte 0      1: seqs of four bytes, 2: seqs of eight bytes, 3 and 4: the same with marks
 #     bytes 1-4   the generation, little-endian
 #     bytes 5-12  XXH3-64 of the sorted names, a zero byte behind each
 #     then        the seqs in the order of the sorted names, little-endian
+#     then        the marks in the same order, of three bytes, big-endian; only in 3 and 4
+#
+# A mark is a hash of a topic's epoch: an id that is used in a new watch shows by it that a topic was recreated. 0 is no
+# mark, and ids of earlier releases have none. Behind a map, each mark is 12 characters of white space, of two bits each
+# and the highest first, in the order of the map: the text is the JSON map of the protocol for every parser.
 #
 # Both are written in base64url without padding. A client treats either as opaque.
 #
@@ -57,6 +62,11 @@ from topics_protocol.watch import (
 
 MAPPED_TOPICS_MAX = 64
 _NARROW, _WIDE = 1, 2
+_MARKED = 2
+"""Added to either where marks follow."""
+_MARK_BYTES = 3
+_MARK_BITS = 8 * _MARK_BYTES
+_WHITE = b" \t\n\r"
 _NARROW_MAX = 2**32 - 1
 _HEAD = struct.Struct("<BI8s")
 _SEQ = struct.Struct("<I")
@@ -75,19 +85,52 @@ class Positions(NamedTuple):
     generation: int
 
 
-def encode_map(cursors: dict[str, int], generation: int = 0) -> bytes:
+def encode_map(cursors: dict[str, int], generation: int = 0, white: bytes = b"") -> bytes:
+    """`white` is the marks of the topics, see `white_marks`."""
     shown = {**cursors, _GENERATION: generation} if generation else cursors
-    return base64.urlsafe_b64encode(_encode(shown)).rstrip(b"=")
+    return base64.urlsafe_b64encode(_encode(shown) + white).rstrip(b"=")
+
+
+def mark_of(epoch: int) -> int:
+    """The mark of a topic in an id."""
+    return 1 + xxh3_64_intdigest(b"%d" % epoch) % ((1 << _MARK_BITS) - 1)
+
+
+@functools.lru_cache(1024)
+def white_marks(*marks: int) -> bytes:
+    """Marks as white space."""
+    return bytes([_WHITE[mark >> shift & 3] for mark in marks for shift in range(_MARK_BITS - 2, -1, -2)])
+
+
+def read_marks(text: str, names: Iterable[str]) -> dict[str, int]:
+    """The marks in a valid id for a watch of these topics; empty if it has none."""
+    raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_")
+    if raw[:1] == b"{":
+        white, named = raw[raw.rindex(b"}") + 1 :], list(_read_map(raw).cursors)
+        bits = functools.reduce(lambda read, byte: read << 2 | _WHITE.index(byte), white, 0)
+        packed = bits.to_bytes((len(white) + 3) // 4, "big")
+    else:
+        named = sorted(names)
+        packed = raw[-_MARK_BYTES * len(named) :] if raw[0] > _MARKED else b""
+    if len(packed) != _MARK_BYTES * len(named):
+        return {}
+    marks = [packed[at : at + _MARK_BYTES] for at in range(0, len(packed), _MARK_BYTES)]
+    return {name: int.from_bytes(mark, "big") for name, mark in zip(named, marks, strict=True)}
 
 
 class IdWriter:
     """Writes the ids of one stream, whose topics do not change."""
 
-    __slots__ = ("_cursors", "_fingerprint", "_names", "_packed", "_places", "_text", "generation")
+    __slots__ = ("_cursors", "_fingerprint", "_marks", "_names", "_packed", "_places", "_text", "generation")
 
-    def __init__(self, cursors: dict[str, int]) -> None:
+    def __init__(self, cursors: dict[str, int], epochs: dict[str, int] | None = None) -> None:
+        """`epochs` are those of the topics; without them the ids have no marks."""
         self.generation = 0
         self._cursors = cursors
+        is_packed = len(cursors) > MAPPED_TOPICS_MAX
+        marks = [mark_of(epochs[name]) if name in epochs else 0 for name in _ordered(cursors)] if epochs else []
+        packed = b"".join([mark.to_bytes(_MARK_BYTES, "big") for mark in marks]) if is_packed else b""
+        self._marks = packed if is_packed else white_marks(*marks)
         self._names = sorted(cursors)
         self._fingerprint = _fingerprint(self._names) if len(cursors) > MAPPED_TOPICS_MAX else b""
         self._places = {name: _HEAD.size + _SEQ.size * number for number, name in enumerate(self._names)}
@@ -100,10 +143,11 @@ class IdWriter:
         """The id of the positions as they are now."""
         self._text = None
         if not self._fingerprint:
-            return encode_map(self._cursors, self.generation)
+            return encode_map(self._cursors, self.generation, self._marks)
         seqs = list(map(self._cursors.__getitem__, self._names))
         kind, code = (_NARROW, "I") if max(seqs) <= _NARROW_MAX else (_WIDE, "Q")
-        packed = _HEAD.pack(kind, self.generation, self._fingerprint) + array(code, seqs).tobytes()
+        shown = kind + _MARKED if self._marks else kind
+        packed = _HEAD.pack(shown, self.generation, self._fingerprint) + array(code, seqs).tobytes() + self._marks
         text = _in_base64(packed).rstrip(b"=")
         if kind == _NARROW:
             # To whole groups: what fills the last one up is not part of the text.
@@ -145,11 +189,18 @@ def _read_map(raw: bytes) -> Positions:
 
 def _unpack(raw: bytes, names: list[str]) -> Positions | None:
     kind, generation, fingerprint = _HEAD.unpack_from(raw)
+    if kind > _MARKED:
+        kind, raw = kind - _MARKED, raw[: -_MARK_BYTES * len(names)]
     width, packed = {_NARROW: 4, _WIDE: 8}.get(kind), raw[_HEAD.size :]
     if width is None or fingerprint != _fingerprint(names) or len(packed) != width * len(names):
         return None
     seqs = array("I" if width == 4 else "Q", packed)
     return Positions(dict(zip(names, seqs, strict=True)), generation)
+
+
+def _ordered(cursors: dict[str, int]) -> list[str]:
+    """The names in the order of an id."""
+    return sorted(cursors) if len(cursors) > MAPPED_TOPICS_MAX else list(cursors)
 
 
 def _in_base64(packed: bytes | bytearray) -> bytes:
@@ -221,22 +272,23 @@ class SharedFraming:
 
 
 class SoloFraming:
-    """Whole events of a watch of one topic, as chunks of HTTP."""
+    """Whole events of a watch of one topic, as chunks of HTTP. `white` is the mark of the topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, white: bytes = b"") -> None:
         self._plain = SharedFraming()
+        self._white = white
 
     def records(self, batch: RecordBatch) -> bytes:
-        return _chunk(batch.topic, batch.to_seq, self._plain.records(batch))
+        return self._chunk(batch.topic, batch.to_seq, self._plain.records(batch))
 
     def tombstone(self, topic: str, tombstone: Tombstone, reason: str, cursor: int) -> bytes:
-        return _chunk(topic, cursor, self._plain.tombstone(topic, tombstone, reason, cursor))
+        return self._chunk(topic, cursor, self._plain.tombstone(topic, tombstone, reason, cursor))
 
     def caught_up(self, topic: str, head_seq: int) -> bytes:
-        return _chunk(topic, head_seq, self._plain.caught_up(topic, head_seq))
+        return self._chunk(topic, head_seq, self._plain.caught_up(topic, head_seq))
 
     def deleted(self, topic: str, head_seq: int, cursor: int) -> bytes:
-        return _chunk(topic, cursor, self._plain.deleted(topic, head_seq, cursor))
+        return self._chunk(topic, cursor, self._plain.deleted(topic, head_seq, cursor))
 
     def error(self, topic: str, error: TopicsError) -> bytes:
         text = self._plain.error(topic, error)
@@ -246,14 +298,19 @@ class SoloFraming:
         text = self._plain.paced(topic, retry_after_ms)
         return b"%x\r\n%b\r\n" % (len(text), text)
 
-
-def _chunk(topic: str, cursor: int, text: bytes) -> bytes:
-    word = encode_map({topic: cursor})
-    return b"%x\r\nid: %b\n%b\r\n" % (len(text) + len(word) + 5, word, text)
+    def _chunk(self, topic: str, cursor: int, text: bytes) -> bytes:
+        word = encode_map({topic: cursor}, 0, self._white)
+        return b"%x\r\nid: %b\n%b\r\n" % (len(text) + len(word) + 5, word, text)
 
 
 SHARED = SharedFraming()
 SOLO = SoloFraming()
+
+
+@functools.lru_cache(4096)
+def solo_framing(white: bytes) -> SoloFraming:
+    """The framing for a topic with this mark. Watches of one topic share the object, and by that the events."""
+    return SoloFraming(white)
 
 
 # The start of every event stream: authorization and response headers.
@@ -314,13 +371,11 @@ class WatchStream(EventSink):
 
     __slots__ = ("_ids", "_session", "_subscriptions")
 
-    framing = SHARED
-
     def __init__(self, live: Live, session: Session, waits: "set[Waiting]") -> None:
         super().__init__(live, session.key, waits)
         self._session = session
         self._subscriptions: dict[str, Subscription] = {}
-        self._ids = IdWriter(session.cursors)
+        self._ids = IdWriter(session.cursors, session.epochs)
         self._ids.generation = session.generation
         self.idle_timeout_s = session.heartbeat_ms / 1000.0
 
@@ -334,11 +389,14 @@ class WatchStream(EventSink):
         self.attach(stream, b"%bid: %b\n\n" % (RETRY_FIELD, self._ids.write()))
         if self.closed:
             return
-        projection = msgspec.structs.replace(session.projection, framing=self.framing)
+        projection = msgspec.structs.replace(session.projection, framing=self._framing())
         for topic in list(session.cursors):
             self._follow(topic, projection)
         if session.cursors and not self._subscriptions:
             self._run_out()
+
+    def _framing(self) -> Framing:
+        return SHARED
 
     def _follow(self, topic: str, projection: Projection) -> None:
         cursor = self._session.cursors[topic]
@@ -404,7 +462,9 @@ class SoloWatchStream(WatchStream):
 
     __slots__ = ()
 
-    framing = SOLO  # type: ignore[assignment]
+    def _framing(self) -> Framing:
+        (epoch,) = self._session.epochs.values()
+        return solo_framing(white_marks(mark_of(epoch)))
 
     def open(self, stream: Stream) -> None:
         super().open(stream)
@@ -427,7 +487,7 @@ def create(call: Call) -> None:
     live, engine = call.live, call.engine
     projection = _projection(body, engine.limits)
     _check_topics(body, call.key, live.limits.max_watch_topics)
-    resumed = _resumed(body)
+    resumed, marks = _resumed(body)
     live.sessions.check_room(call.key)
     lenient = call.flag("lenient", False)
     positions: dict[str, WatchPosition] = {}
@@ -442,6 +502,7 @@ def create(call: Call) -> None:
         asked = start or _BEGINNING
         from_seq = resumed.get(name, info.head_seq if asked.tail else asked.from_seq)
         is_other = not asked.tail and asked.epoch is not None and asked.epoch != info.epoch
+        is_other = is_other or (bool(marks.get(name)) and marks[name] != mark_of(info.epoch))
         cursors[name] = BEFORE_ALL if is_other else from_seq
         positions[name] = WatchPosition(
             from_seq=from_seq, head_seq=info.head_seq, earliest_seq=info.earliest_seq, epoch=info.epoch
@@ -450,6 +511,7 @@ def create(call: Call) -> None:
         call.key, projection, live.limits.clamp_heartbeat_ms(body.heartbeat_ms),
         cursors,
         {name: engine.existing(name).id for name in positions},
+        {name: position.epoch for name, position in positions.items()},
     )  # fmt: skip
     answer = WatchAnswer(
         wid=session.wid, stream_url=f"/v0/watch/{session.wid}", session_ttl_ms=live.sessions.ttl_ms, topics=positions
@@ -505,13 +567,14 @@ def _check_topics(body: WatchBody, key: Key, topics_max: int) -> None:
             check_number("watch", "from_seq", start.from_seq, MAX_U64)
 
 
-def _resumed(body: WatchBody) -> dict[str, int]:
+def _resumed(body: WatchBody) -> tuple[dict[str, int], dict[str, int]]:
+    """The positions in the cursor of a watch, and the marks of their topics."""
     if body.cursor is None:
-        return {}
+        return {}, {}
     seen = read_id(body.cursor, body.topics)
     if seen is None:
         raise InvalidRequestError("watch field cursor: it is not the id of an event of these topics", field="cursor")
-    return seen.cursors
+    return seen.cursors, read_marks(body.cursor, body.topics)
 
 
 def _rewind(session: Session, last_event_id: str | None) -> None:

@@ -20,7 +20,7 @@ class Desk:
         self.sessions = Sessions(sessions_max, 1_000, self.clock, SeededEntropy(1))
 
     def make(self) -> Session:
-        return self.sessions.create(ANYONE, Projection(framing=SHARED), 15_000, {"t": 0}, {"t": 1})
+        return self.sessions.create(ANYONE, Projection(framing=SHARED), 15_000, {"t": 0}, {"t": 1}, {"t": 1})
 
 
 def test_an_idle_session_is_forgotten_after_its_time() -> None:
@@ -108,7 +108,7 @@ def test_one_key_does_not_take_the_room_of_others() -> None:
     mine, theirs = (Key(number, b"", Scope.READ, ()) for number in range(2))
 
     def make(key: Key) -> Session:
-        return sessions.create(key, Projection(framing=SHARED), 15_000, {"t": 0}, {"t": 1})
+        return sessions.create(key, Projection(framing=SHARED), 15_000, {"t": 0}, {"t": 1}, {"t": 1})
 
     first, _ = make(mine), make(mine)
     with pytest.raises(ThrottledError) as refused:

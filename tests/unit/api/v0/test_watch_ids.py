@@ -1,12 +1,13 @@
 """Ids of events: they say where everything stood, and nothing else is taken for one."""
 
 import base64
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.api.v0.watch import MAPPED_TOPICS_MAX, IdWriter, encode_map, read_id
+from topics.api.v0.watch import MAPPED_TOPICS_MAX, IdWriter, encode_map, mark_of, read_id, read_marks
 from topics.model.limits import MAX_U64
 
 SEQS = st.integers(0, MAX_U64)
@@ -79,3 +80,25 @@ def test_what_is_no_id_is_none(text: str) -> None:
 @given(st.text(max_size=60))
 def test_no_text_is_too_strange(text: str) -> None:
     read_id(text, ["a", "b"])
+
+
+@given(st.lists(st.tuples(SEQS, SEQS), min_size=1, max_size=130), st.integers(0, 5))
+def test_marks_of_the_epochs_are_read_back_and_hidden_from_parsers(pairs: list[tuple[int, int]], gen: int) -> None:
+    cursors = {f"topic-{number}": seq for number, (seq, _) in enumerate(pairs)}
+    epochs = {f"topic-{number}": epoch for number, (_, epoch) in enumerate(pairs)}
+    writer = IdWriter(cursors, epochs)
+    writer.generation = gen
+    text = writer.write().decode()
+    assert read_id(text, cursors) == (cursors, gen)
+    assert read_marks(text, cursors) == {name: mark_of(epoch) for name, epoch in epochs.items()}
+    assert bytes(writer.move("topic-0", 7)).decode() == writer.write().decode()
+    raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if len(pairs) <= MAPPED_TOPICS_MAX and not gen:
+        assert json.loads(raw) == {f"topic-{number}": seq for number, (seq, _) in enumerate(pairs)}
+
+
+@pytest.mark.parametrize("count", [1, 64, 65])
+def test_an_id_of_an_earlier_release_has_no_marks(count: int) -> None:
+    cursors = {f"t{number}": number for number in range(count)}
+    assert read_marks(IdWriter(cursors).write().decode(), cursors) == {}
+    assert read_marks("eyJ0IjozfQo", ["t"]) == {}, "a line end behind the map"

@@ -47,7 +47,7 @@ class Watch:
         live.run_queue, live._feeds, live.sweep = self.rig.run_queue, self.rig.feeds, Sweep(self.rig.run_queue)
         ids = {name: self.rig.engine.core.existing(name).id for name in self.names}
         projection = self.rig.projection
-        session = live.sessions.create(ANYONE, projection, 10_000, dict.fromkeys(self.names, 0), ids)
+        session = live.sessions.create(ANYONE, projection, 10_000, dict.fromkeys(self.names, 0), ids, ids)
         self.cursors = session.cursors
         self.sink = WatchStream(live, session, set())
         self.stream = Stream(chunked=False, muted=False)
