@@ -289,6 +289,11 @@ def _sealed(magic: bytes, data: memoryview) -> bool:
     return bool(digest.intdigest() == _CHECKSUM.unpack_from(data, len(data) - 8)[0])
 
 
+def data_bytes(name: str, count: int, text_bytes: int) -> int:
+    """The bytes of the `.data` of a segment with so many records of a topic of this name."""
+    return _DATA_HEAD.size + len(name.encode()) + text_bytes + 8 * -(-text_bytes // CHUNK_BYTES) + 8 + count
+
+
 class SegmentIndex:
     """An `.idx` file, checked once when it is opened."""
 

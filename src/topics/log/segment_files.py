@@ -21,7 +21,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 from topics.log.fs import File, FileSystem, as_refusal, is_passing, lacks_descriptors
 from topics.log.layout import Layout, is_object_store
 from topics.log.object_store.store import StoreUnavailable
-from topics.log.object_store.tiered_fs import TieredFileSystem
+from topics.log.object_store.tiered_fs import NO_USE, TieredFileSystem, TopicUse
 from topics.log.segment import (
     CHUNK_BYTES,
     DELETED,
@@ -97,6 +97,8 @@ T = TypeVar("T")
 _DELETED_RUNS = re.compile(b"%c+" % DELETED)
 
 _COPY_BYTES = 4 * 1024 * 1024
+_SIZES_AT_ONCE = 256
+_SIZES_MAX = 100_000
 _OPEN_MAX = 256
 """Each open segment holds a descriptor, so small segments must not add up to thousands of them."""
 
@@ -266,6 +268,7 @@ class SegmentStore:
         self._cached = 0
         self._lock = threading.Lock()
         self._folders: set[str] = set()
+        self._index_bytes: dict[SegmentKey, int] = {}
         self._unsynced = UnsyncedFiles(fs)
         self._flipped: dict[int, set[SegmentKey]] = {}
         """Segments whose flags are on the disk as they are read, by topic."""
@@ -358,6 +361,40 @@ class SegmentStore:
             while len(self._far_indexes) > _OPEN_MAX:
                 self._far_indexes.popitem(last=False)
         return index
+
+    def index_bytes(self, keys: Sequence[SegmentKey]) -> int:
+        """The bytes of the `.idx` files of cold segments. Of the sizes that are not known yet, a bounded number is
+        looked up; the others are estimated from the known ones."""
+        known = self._index_bytes
+        for key in [key for key in keys if key not in known][:_SIZES_AT_ONCE]:
+            size = self._index_size(self.path(key) + ".idx")
+            if size is not None:
+                known[key] = size
+        while len(known) > _SIZES_MAX:
+            del known[next(iter(known))]
+        found = [known[key] for key in keys if key in known]
+        return sum(found) * len(keys) // len(found) if found else 0
+
+    def _index_size(self, path: str) -> int | None:
+        near = self._far.near(path) if self._far is not None else None
+        if near is not None:
+            return len(near)
+        if self._far is not None:
+            return None
+        try:
+            file = self._fs.open(path)
+        except OSError:
+            return None
+        try:
+            return file.size()
+        except OSError:
+            return None
+        finally:
+            file.close()
+
+    def topic_use(self, topic_id: int) -> TopicUse:
+        """The requests to the object store for a topic, and its copies on the local disk."""
+        return NO_USE if self._far is None else self._far.of_topic(topic_id)
 
     def rows(self, key: SegmentKey, text_bytes: int) -> View:
         """Where a segment's fragments are, without anything having looked at them."""

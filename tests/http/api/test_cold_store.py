@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.http.live import LiveServer
 from tests.s3 import S3Server
+from topics.log.object_store.obstore_client import RemoteStore
 
 _PATIENCE_S = 60.0
 
@@ -109,6 +111,47 @@ def test_a_store_that_is_away_is_reported_as_such_and_loses_nothing(s3: S3Server
         assert [record["data"] for record in answer["records"]] == list(range(5, 36))
         assert not answer.get("tombstone")
         server.stop()
+
+
+def stored_objects(url: str, folder: str) -> dict[str, int]:
+    """The bytes of the objects in a folder of the store."""
+    store = RemoteStore(url)
+    return {name: store.size(f"{folder}/{name}") for name in store.list_folder(folder).objects}
+
+
+def details(client: httpx.Client, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = client.get(f"/v1/stream/{name}/_details").raise_for_status().json()
+    return found
+
+
+def test_requests_and_bytes_in_the_store_are_reported_by_stream(s3: S3Server, tmp_path: Path) -> None:
+    url = s3.make_bucket() + "/cold"
+    with live(tmp_path, url) as server, httpx.Client(base_url=server.url, timeout=_PATIENCE_S) as client:
+        for number in range(35):
+            assert client.post("/v0/topics/t", json={"records": [{"data": number}]}).is_success
+        wait_until(lambda: moved(client, tmp_path))
+        found = details(client, "t")
+        requests, stored = found["object_store_requests"], found["storage"]["object_storage"]
+        of_kind = {row["artifact"]: row for row in requests["by_artifact"]}
+        assert {kind: row["puts"] for kind, row in of_kind.items()} == {"segment": "3", "segment_index": "3"}
+        assert requests["puts"] == "6"
+        assert requests["reads"] == str(sum(int(requests[name]) for name in ("gets", "heads", "lists")))
+        objects = stored_objects(url, "topics/0000000000000001")
+        for field, ending in (("segments_bytes", ".data"), ("indexes_bytes", ".idx")):
+            mine = [size for name, size in objects.items() if name.endswith(ending)]
+            assert (len(mine), stored[field]) == (3, str(sum(mine)))
+        # A read of cold segments fetches them, once, and keeps copies.
+        cached, gets = found["storage"]["local_storage"]["segment_cache_bytes"], int(requests["gets"])
+        assert len(diff(client).json()["records"]) == 35
+        assert len(diff(client).json()["records"]) == 35
+        after = details(client, "t")
+        assert int(after["object_store_requests"]["gets"]) == gets + 3
+        assert after["storage"]["local_storage"]["segment_cache_bytes"] == str(
+            int(cached) + int(stored["segments_bytes"])
+        )
+        # Another stream has numbers of its own.
+        client.post("/v0/topics/other", json={"records": [{"data": 1}]})
+        assert details(client, "other")["object_store_requests"]["by_artifact"] == []
 
 
 def test_a_server_with_nothing_of_its_own_waits_for_the_store(s3: S3Server, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from topics.api.v1.stream_details import index_status, storage_of
 from topics.engine.background_jobs import InlineRunner, Job
 from topics.log.layout import Layout
 from topics.log.object_store.tiered_fs import tiered
+from topics.log.segment_files import SegmentKey
 from topics.model.router_rules import DeleteSelector, parse_match
 from topics.search.file_index.manifest import IndexFileEntry, IndexStore, check_index_files
 from topics.search.service import index_skip_scan
@@ -100,13 +101,22 @@ def test_where_the_bytes_are_is_reported(cold: str) -> None:
         world.clock.advance(2_000)
         size = sum(file.bytes for file in files_of(world))
         assert [file.cold for file in files_of(world)] == [is_cold]
-        storage, status = storage_of(topic, coverage), index_status(topic, coverage)["bundled_companions"]
-        assert storage["object_storage"]["indexes_bytes"] == str(size if is_cold else 0)
+        store = world.engine.segments
+        storage, status = storage_of(topic, coverage, store, 0), index_status(topic, coverage)["bundled_companions"]
+        # A segment in the cold tier is two objects: its data, and its index.
+        objects = {"data": 0, "idx": 0}
+        for segment in topic.segments:
+            path = store.path(SegmentKey(topic.id, segment.first_seq, segment.cold))
+            for ending in objects if segment.cold else ():
+                objects[ending] += store._fs.open(f"{path}.{ending}").size()
+        assert all(objects.values()) is is_cold
+        assert storage["object_storage"]["segments_bytes"] == str(objects["data"])
+        assert storage["object_storage"]["indexes_bytes"] == str(objects["idx"] + (size if is_cold else 0))
         assert storage["local_storage"]["companion_cache_bytes"] == str(0 if is_cold else size)
         assert status["bytes_at_rest"] == str(size)
         assert status.get("cold_bytes_at_rest") == (str(size) if is_cold else None)
         total = sum(int(storage[place]["total_bytes"]) for place in ("object_storage", "local_storage"))
-        assert total == size + sum(segment.text_bytes for segment in topic.segments)
+        assert total == size + (sum(objects.values()) or sum(segment.text_bytes for segment in topic.segments))
         world.relocate()
         world.run(6)
 

@@ -3,17 +3,22 @@
 import gc
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from tests.crash.test_index_build_crash_sweeps import LAYOUT, World, check_complete, prepare, run_all
+from topics.api.v1.search_answers import keys_body
+from topics.api.v1.stream_details import index_status, storage_of
+from topics.log.fs import read_whole
 from topics.model.router_rules import DeleteSelector, parse_match
 from topics.search.file_index.manifest import IndexStore, check_index_files
 from topics.search.service.backend import InlineSearcher, ResultDone, at_once
-from topics.search.service.index_file_cache import IndexedRange, IndexFileCoverage, IndexFiles
+from topics.search.service.index_file_cache import IndexedRange, IndexFileCoverage, IndexFiles, IndexType
 from topics.search.service.search_service import StreamSearch, description_of
-from topics.search.worker.messages import AskMessage, Close, More, Question, SearchQuery
+from topics.search.worker.messages import AskMessage, Close, KeysQuery, More, Question, SearchQuery
 from topics.spark.index_builds.index_plan import outdated
+from topics.streams.stream_state import contract_of
 from topics.testing import FakeDisk, ManualClock, Survival
 
 Body = Sequence[bytes | memoryview]
@@ -116,6 +121,84 @@ def test_a_changed_description_is_answered_by_the_old_index_files_as_far_as_they
         outcome = world.ask(lambda done, q=q: world.streams.search.query(topic, SearchQuery(q, (), 9), 3.0, done))
         asked[q] = (outcome.indexed_segments, outcome.scanned_segments)
     assert asked == {"n:3": (4, 0), "other:3": (0, 4)}
+
+
+def test_the_bytes_of_an_index_file_are_split_by_family() -> None:
+    world = prepare()
+    indexed(world)
+    index_files = world.streams.search.index_files
+    assert index_files is not None
+    coverage = IndexFileCoverage(index_files)
+    types: tuple[IndexType, ...] = ("routing", "lexicon", "col", "fts", "agg", "mblk")
+    for name in ("logs", "plan"):
+        topic = world.streams.topic(name)
+        config = contract_of(topic).registry.search_config
+        assert config is not None
+        exact = {field: coverage.of(topic, "exact", field).bytes for field, one in config.fields.items() if one.exact}
+        found = {family: coverage.of(topic, family).bytes for family in types}
+        manifest = index_files.manifest(topic)
+        assert manifest is not None
+        sections = sum(sum(file.sizes.values()) for file in manifest.files)
+        assert sum(exact.values()) + sum(found.values()) == sections
+        assert sections < coverage.of(topic, "companions").bytes
+        # Entries of an earlier release have no sizes: the file is asked.
+        assert [index_files._read_sizes(topic, file) for file in manifest.files] == [
+            file.sizes for file in manifest.files
+        ]
+        details = storage_of(topic, coverage, world.engine.segments, 0)["companion_families"]
+        assert details == {
+            "exact_bytes": str(sum(exact.values())),
+            **{f"{family}_bytes": str(found[family]) for family in types[2:]},
+        }
+        assert len({*found.values(), *exact.values()}) > 2, "not the same number for all"
+        size = coverage.manifest(topic).bytes
+        assert size == len(
+            read_whole(world.disk, IndexStore(world.disk, LAYOUT).path(topic.id, "manifest.json")) or b""
+        )
+
+
+def test_only_a_changed_field_has_a_stale_configuration() -> None:
+    world = prepare()
+    indexed(world)
+    index_files = world.streams.search.index_files
+    assert index_files is not None
+    coverage = IndexFileCoverage(index_files)
+    topic = world.streams.topic("plan")
+    before = {one["name"]: one["stale_configuration"] for one in index_status(topic, coverage)["exact_indexes"]}
+    assert set(before.values()) == {False}
+    world.describe("plan", "more", "other")
+    after = {one["name"]: one["stale_configuration"] for one in index_status(topic, coverage)["exact_indexes"]}
+    assert set(after.values()) == {True, False}
+    assert {name for name, is_stale in after.items() if not is_stale} >= {"n"} & set(before)
+
+
+def test_routing_keys_report_where_they_were_looked_up() -> None:
+    world = prepare()
+    topic = world.streams.topic("logs")
+
+    def coverage() -> dict[str, Any]:
+        outcome = world.ask(lambda done: world.streams.search.query(topic, KeysQuery(None, 100), 3.0, done))
+        body = keys_body(topic, outcome, 0.0)
+        return {**body["coverage"], **body["timing"]}
+
+    segments = len(topic.segments)
+    scanned = coverage()
+    assert (scanned["scanned_local_segments"], scanned["scanned_uploaded_segments"]) == (2, 0)
+    assert (scanned["indexed_segments"], scanned["lexicon_runs_loaded"]) == (segments - 2, 1)
+    topic.segments[0].cold = True
+    try:
+        outcome = world.ask(lambda done: world.streams.search.query(topic, KeysQuery(None, 100), 0.0, done))
+        missed = keys_body(topic, outcome, 0.0)["coverage"]
+        assert missed["possible_missing_uploaded_segments"] == 1
+        assert missed["possible_missing_local_segments"] == segments - 1
+    finally:
+        topic.segments[0].cold = False
+    indexed(world)
+    found = coverage()
+    assert (found["scanned_local_segments"], found["indexed_segments"]) == (0, segments)
+    assert found["lexicon_runs_loaded"] >= 1
+    tail = topic.head - topic.segments[-1].last_seq
+    assert found["scanned_wal_rows"] == scanned["scanned_wal_rows"] <= tail
 
 
 def test_entries_of_a_segment_that_is_gone_as_a_whole_are_no_hits() -> None:

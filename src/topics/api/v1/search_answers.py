@@ -402,20 +402,27 @@ def _aggregate_index_types(outcome: Outcome) -> list[str]:
     return ["agg"] if outcome.result.rolled else ["col"]
 
 
+def _memory_segments(topic: Topic, outcome: Outcome) -> int:
+    """Segments that the index in memory answered for."""
+    return sum([outcome.first <= segment.first_seq and segment.last_seq <= outcome.last for segment in topic.segments])
+
+
 def keys_body(topic: Topic, outcome: Outcome, spent_ms: float) -> dict[str, Any]:
-    result = outcome.result
+    result, in_memory = outcome.result, _memory_segments(topic, outcome)
+    last_sealed = topic.segments[-1].last_seq if topic.segments else 0
+    tail_rows = max(outcome.last - max(outcome.first, last_sealed + 1) + 1, 0)
     return {
         "stream": topic.name,
         "source": {"kind": "routing_key", "name": ""},
         "took_ms": int(spent_ms),
         "coverage": {
             "complete": outcome.complete,
-            "indexed_segments": outcome.indexed_segments,
-            "scanned_uploaded_segments": 0,
-            "scanned_local_segments": outcome.scanned_segments,
-            "scanned_wal_rows": outcome.looked_at_in_memory,
-            "possible_missing_uploaded_segments": 0,
-            "possible_missing_local_segments": outcome.missed_segments,
+            "indexed_segments": outcome.indexed_segments + in_memory,
+            "scanned_uploaded_segments": outcome.scanned_cold_segments,
+            "scanned_local_segments": outcome.scanned_segments - outcome.scanned_cold_segments,
+            "scanned_wal_rows": min(tail_rows, outcome.looked_at_in_memory),
+            "possible_missing_uploaded_segments": outcome.missed_cold_segments,
+            "possible_missing_local_segments": outcome.missed_segments - outcome.missed_cold_segments,
         },
         "timing": {
             "lexicon_run_get_ms": 0,
@@ -425,7 +432,7 @@ def keys_body(topic: Topic, outcome: Outcome, spent_ms: float) -> dict[str, Any]
             "fallback_scan_ms": 0,
             "fallback_segment_get_ms": 0,
             "fallback_wal_scan_ms": 0,
-            "lexicon_runs_loaded": 0,
+            "lexicon_runs_loaded": outcome.index_files,
         },
         "keys": list(result.keys),
         "next_after": result.keys[-1] if result.is_full and result.keys else None,

@@ -7,6 +7,7 @@ somebody else's.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
@@ -21,6 +22,9 @@ from topics.api.error_responses import RequestTimeoutError
 from topics.api.v1.protocol import NO_STORE, Deadlines, Pending, answer, read_duration_ms, read_integer, refuse
 from topics.api.v1.reads import has_it
 from topics.engine.topic import Topic
+from topics.log.object_store.store import TopicRequests
+from topics.log.segment import data_bytes
+from topics.log.segment_files import SegmentKey, SegmentStore
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.limits import KIB
 from topics.model.records import ROW_BYTES
@@ -329,20 +333,32 @@ _INDEX_FAMILIES: tuple[IndexType, ...] = ("routing", "lexicon", "companions")
 
 
 def stream_details(topic: Topic, streams: Streams) -> dict[str, Any]:
-    contract, coverage = contract_of(topic), streams.coverage
+    contract, coverage, store = contract_of(topic), streams.coverage, streams.engine.segments
+    use = store.topic_use(topic.id)
     sizes = ContentSizes(topic, streams.engine.reader)
     return {
         "stream": _summary(topic, sizes),
         "profile": msgspec.Raw(profile_json(contract.profile)),
         "schema": msgspec.Raw(registry_json(contract.registry, topic.name)),
         "index_status": index_status(topic, coverage),
-        "storage": storage_of(topic, coverage),
-        # Requests to the object store are counted for the server as a whole.
-        "object_store_requests": {**dict.fromkeys(_REQUESTS, "0"), "by_artifact": []},
+        "storage": storage_of(topic, coverage, store, use.cached_bytes),
+        "object_store_requests": _requests(use.requests),
     }
 
 
-_REQUESTS = ("puts", "reads", "gets", "heads", "lists", "deletes")
+_READS = ("gets", "heads", "lists")
+_REQUESTS = ("puts", "reads", *_READS, "deletes")
+
+
+def _requests(of_artifacts: TopicRequests) -> dict[str, Any]:
+    """The requests of this server for one stream since it started, in total and by kind of object."""
+    total: Counter[str] = Counter()
+    rows: list[dict[str, str]] = []
+    for artifact, found in sorted(of_artifacts.items()):
+        counts = {**found, "reads": sum([found[name] for name in _READS])}
+        total.update(counts)
+        rows.append({"artifact": artifact, **{name: str(counts[name]) for name in _REQUESTS}})
+    return {**{name: str(total[name]) for name in _REQUESTS}, "by_artifact": rows}
 
 
 def tail_text_bytes(topic: Topic) -> int:
@@ -381,9 +397,14 @@ def _summary(topic: Topic, sizes: ContentSizes) -> dict[str, Any]:
     }
 
 
-def storage_of(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
-    """Where the bytes of a stream are. Objects are what lies in the cold tier; local is what does not."""
-    cold = [segment.text_bytes for segment in topic.segments if segment.cold]
+def storage_of(topic: Topic, coverage: IndexCoverage, store: SegmentStore, cached: int) -> dict[str, Any]:
+    """Where the bytes of a stream are. Objects are what lies in the cold tier; local is what does not, and `cached`
+    bytes of copies."""
+    cold = [data_bytes(topic.name, segment.count, segment.text_bytes) for segment in topic.segments if segment.cold]
+    # The index of a segment is an object of its own.
+    segment_indexes = store.index_bytes(
+        [SegmentKey(topic.id, one.first_seq, True) for one in topic.segments if one.cold]
+    )
     unwritten = sum([segment.text_bytes for segment in topic.segments if segment.blocks is not None])
     local = sum([segment.text_bytes for segment in topic.segments if not segment.cold and segment.blocks is None])
     runs = {family: coverage.of(topic, family) for family in _INDEX_FAMILIES}
@@ -393,8 +414,9 @@ def storage_of(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
     ]
     # All families are in the same files.
     index_files = runs["companions"]
-    indexes, near = index_files.cold_bytes, index_files.bytes - index_files.cold_bytes
-    manifest, tail = coverage.manifest(topic).bytes or 0, tail_text_bytes(topic)
+    indexes, near = index_files.cold_bytes + segment_indexes, index_files.bytes - index_files.cold_bytes
+    # The manifest of a stream stays in the data folder.
+    manifest, tail = 0, tail_text_bytes(topic)
     return {
         "object_storage": {
             "total_bytes": str(sum(cold) + indexes + manifest),
@@ -410,11 +432,11 @@ def storage_of(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
             "bundled_companion_object_count": runs["companions"].objects,
         },
         "local_storage": {
-            "total_bytes": str(tail + unwritten + local + near),
+            "total_bytes": str(tail + unwritten + local + cached + near),
             "wal_retained_bytes": str(tail),
             "pending_tail_bytes": str(tail),
             "pending_sealed_segment_bytes": str(unwritten),
-            "segment_cache_bytes": str(local),
+            "segment_cache_bytes": str(local + cached),
             "companion_cache_bytes": str(near),
             **dict.fromkeys(_NO_CACHES, "0"),
         },

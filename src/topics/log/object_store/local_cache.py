@@ -16,7 +16,7 @@ the end of an object that changes is more than that: it has to be the new one fo
 import contextlib
 import struct
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 
 from xxhash import xxh3_64_intdigest
@@ -43,6 +43,8 @@ class LocalCopies:
         self._held: OrderedDict[str, int] = OrderedDict()
         """The copies that may go when room is needed, by name and with their size, the longest unused first."""
         self._bytes = 0
+        self._of_folders: Counter[str] = Counter()
+        """The bytes of the same copies by the folder of their topic."""
         self.hits = 0
         """Whole objects that were asked for and here, of those that may go; `misses` had to be fetched."""
         self.misses = 0
@@ -51,6 +53,18 @@ class LocalCopies:
     def held_bytes(self) -> int:
         """How much the copies hold that may go."""
         return self._bytes
+
+    def topic_bytes(self, topic_id: int) -> int:
+        """How much of it is of one topic."""
+        return self._of_folders[f"topics/{topic_id:016x}"]
+
+    def _count(self, name: str, nbytes: int) -> None:
+        """Under the lock: the copy of `name` has grown by so many bytes."""
+        folder = name.rpartition("/")[0]
+        self._bytes += nbytes
+        self._of_folders[folder] += nbytes
+        if not self._of_folders[folder]:
+            del self._of_folders[folder]
 
     # Whole objects
 
@@ -90,7 +104,7 @@ class LocalCopies:
             self._write(name, pieces)
         elif size <= self._bytes_max and self._write(name, pieces):
             with self._lock:
-                self._bytes += size - self._held.pop(name, 0)
+                self._count(name, size - self._held.pop(name, 0))
                 self._held[name] = size
             self._make_room()
 
@@ -149,13 +163,13 @@ class LocalCopies:
                 if self._bytes <= self._bytes_max or not self._held:
                     return
                 name, size = self._held.popitem(last=False)
-                self._bytes -= size
+                self._count(name, -size)
             self._remove(name)
 
     def let_go(self, name: str) -> bool:
         """Forgets the copy of a whole object; whether there was one. An end stays: it is proven by its checksum."""
         with self._lock:
-            self._bytes -= self._held.pop(name, 0)
+            self._count(name, -self._held.pop(name, 0))
         return self._remove(name)
 
     # Files

@@ -11,6 +11,7 @@ damage, the second never is; everything above this module depends on that differ
 
 import errno
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -156,6 +157,28 @@ class StoreStats(msgspec.Struct, frozen=True):
     cache_misses: int
 
 
+OPERATIONS = ("puts", "gets", "heads", "lists", "deletes")
+"""Requests of one topic by operation."""
+_TOPICS_MAX = 100_000
+"""Topics whose requests are counted; the counts of the topic that was asked for least recently are given up."""
+_ARTIFACTS = {"data": "segment", "idx": "segment_index", "companion": "bundled_companion"}
+
+TopicRequests = dict[str, dict[str, int]]
+"""The requests of one topic: counts by operation for each kind of object (also known as: artifact)."""
+
+
+def _owner_of(name: str) -> tuple[int, str] | None:
+    """The topic of an object or folder, and its kind; see `log.layout`. None for objects of no topic."""
+    parts = name.split("/")
+    if len(parts) < 2 or parts[0] not in ("topics", "families"):
+        return None
+    ending = name.rpartition(".")[2]
+    try:
+        return int(parts[1], 16), _ARTIFACTS.get(ending, "segment" if parts[0] == "topics" else "bundled_companion")
+    except ValueError:
+        return None
+
+
 class MeteredStore:
     """Passes every call on."""
 
@@ -165,30 +188,31 @@ class MeteredStore:
         self._requests = {kind: dict.fromkeys(OUTCOMES, 0) for kind in KINDS}
         self._received = 0
         self._sent = 0
+        self._of_topics: OrderedDict[int, TopicRequests] = OrderedDict()
 
     def get(self, name: str) -> memoryview:
-        return self._call("get", lambda: self._inner.get(name), received=len)
+        return self._call("get", "gets", name, lambda: self._inner.get(name), received=len)
 
     def get_range(self, name: str, offset: int, length: int) -> bytes:
-        return self._call("get", lambda: self._inner.get_range(name, offset, length), received=len)
+        return self._call("get", "gets", name, lambda: self._inner.get_range(name, offset, length), received=len)
 
     def get_tail(self, name: str, length: int) -> bytes:
-        return self._call("get", lambda: self._inner.get_tail(name, length), received=len)
+        return self._call("get", "gets", name, lambda: self._inner.get_tail(name, length), received=len)
 
     def size(self, name: str) -> int:
-        return self._call("get", lambda: self._inner.size(name))
+        return self._call("get", "heads", name, lambda: self._inner.size(name))
 
     def put(self, name: str, pieces: Sequence[BytesLike]) -> None:
-        self._call("put", lambda: self._inner.put(name, pieces), sent=sum(map(len, pieces)))
+        self._call("put", "puts", name, lambda: self._inner.put(name, pieces), sent=sum(map(len, pieces)))
 
     def remove(self, name: str) -> None:
-        self._call("delete", lambda: self._inner.remove(name))
+        self._call("delete", "deletes", name, lambda: self._inner.remove(name))
 
     def copy(self, source: str, target: str) -> None:
-        self._call("put", lambda: self._inner.copy(source, target))
+        self._call("put", "puts", target, lambda: self._inner.copy(source, target))
 
     def list_folder(self, folder: str) -> Listing:
-        return self._call("list", lambda: self._inner.list_folder(folder))
+        return self._call("list", "lists", folder, lambda: self._inner.list_folder(folder))
 
     def stats(self, paused: bool, cache_bytes: int, cache_hits: int, cache_misses: int) -> StoreStats:
         """The counts so far, together with what others know of the store."""
@@ -197,18 +221,37 @@ class MeteredStore:
             received, sent = self._received, self._sent
         return StoreStats(requests, received, sent, paused, cache_bytes, cache_hits, cache_misses)
 
+    def of_topic(self, topic_id: int) -> TopicRequests:
+        """The requests for one topic."""
+        with self._lock:
+            return {artifact: dict(counts) for artifact, counts in self._of_topics.get(topic_id, {}).items()}
+
     def _call(
-        self, kind: str, call: Callable[[], T], received: Callable[[T], int] = lambda answer: 0, sent: int = 0
-    ) -> T:
+        self, kind: str, operation: str, name: str, call: Callable[[], T],
+        received: Callable[[T], int] = lambda answer: 0, sent: int = 0,
+    ) -> T:  # fmt: skip
         try:
             answer = call()
         except (FileNotFoundError, StoreUnavailable) as error:
             outcome = UNAVAILABLE if isinstance(error, StoreUnavailable) else MISSING
             with self._lock:
                 self._requests[kind][outcome] += 1
+                self._count_for_topic(operation, name)
             raise
         with self._lock:
             self._requests[kind][OK] += 1
             self._received += received(answer)
             self._sent += sent
+            self._count_for_topic(operation, name)
         return answer
+
+    def _count_for_topic(self, operation: str, name: str) -> None:
+        owner = _owner_of(name)
+        if owner is None:
+            return
+        topic_id, artifact = owner
+        counts = self._of_topics.setdefault(topic_id, {}).setdefault(artifact, dict.fromkeys(OPERATIONS, 0))
+        counts[operation] += 1
+        self._of_topics.move_to_end(topic_id)
+        if len(self._of_topics) > _TOPICS_MAX:
+            self._of_topics.popitem(last=False)

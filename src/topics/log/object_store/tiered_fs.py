@@ -16,12 +16,13 @@ two. A rename is a copy and a removal. Cut short in between it leaves both, whic
 
 import errno
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from topics.log.fs import BytesLike, File, FileSystem, FolderLock
 from topics.log.layout import check_place, is_object_store
 from topics.log.object_store.local_cache import LocalCopies
 from topics.log.object_store.obstore_client import RemoteStore
-from topics.log.object_store.store import GuardedStore, MeteredStore, ObjectStore, StoreStats
+from topics.log.object_store.store import GuardedStore, MeteredStore, ObjectStore, StoreStats, TopicRequests
 from topics.log.posix import PosixFileSystem
 
 
@@ -277,6 +278,18 @@ class ObjectFileSystem:
             self.copies.keep_only(requested)
 
 
+class TopicUse(NamedTuple):
+    """What one topic uses of an object store."""
+
+    requests: TopicRequests
+    """Since the server started."""
+    cached_bytes: int
+    """Copies of its segments on the local disk."""
+
+
+NO_USE = TopicUse({}, 0)
+
+
 class TieredFileSystem:
     """Sends each path to where it belongs. Nothing is ever renamed from one tier into the other."""
 
@@ -286,11 +299,13 @@ class TieredFileSystem:
         root: str,
         far: ObjectFileSystem,
         stats: Callable[[], StoreStats | None] = lambda: None,
+        of_topic: Callable[[int], TopicUse] = lambda topic_id: NO_USE,
     ) -> None:
         self._near = near
         self._below = root + "/"
         self._far = far
         self.stats = stats
+        self.of_topic = of_topic
         """How the store has been doing; None where nobody counts, as in a process that only visits."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
@@ -386,7 +401,10 @@ def tiered_for_server(
     def stats() -> StoreStats:
         return metered.stats(guarded.paused, copies.held_bytes, copies.hits, copies.misses)
 
-    return TieredFileSystem(near, root, ObjectFileSystem(guarded, copies), stats)
+    def of_topic(topic_id: int) -> TopicUse:
+        return TopicUse(metered.of_topic(topic_id), copies.topic_bytes(topic_id))
+
+    return TieredFileSystem(near, root, ObjectFileSystem(guarded, copies), stats, of_topic)
 
 
 def guest_files(*places: str | None) -> FileSystem:

@@ -65,6 +65,8 @@ END: Final = b"TPCMPEND"
 _TAIL = Struct("<QQ8s")
 TAIL_BYTES: Final = _TAIL.size
 _ALIGNED: Final = 64
+_WORD_PARTS: Final = frozenset(("texts", "ends", "places", "stops"))
+"""Sections of the words of a field, and of where they occur; its other sections are a column."""
 _KINDS: Final = frozenset(("<i8", "<f8", "|i1", "|u1", "<u2", "<u4", "<u8", "|b1"))
 
 
@@ -182,6 +184,22 @@ class SectionFile:
 
     def __contains__(self, name: str) -> bool:
         return name in self._sections
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of the sections by what they belong to: `field/f/words` and `field/f/column` of a field and of the
+        keys (`key/...`), `rollup/r`, `sums/r`. The bytes beside them, such as the directory, belong to none."""
+        found: dict[str, int] = {}
+        for section in self._sections.values():
+            owner, _, part = section.name.rpartition("/")
+            kind, _, rest = section.name.partition("/")
+            if kind in ("rollup", "sums"):
+                owner = f"{kind}/{rest.partition('/')[0]}"
+            elif owner:
+                owner += "/words" if part in _WORD_PARTS else "/column"
+            else:
+                continue
+            found[owner] = found.get(owner, 0) + section.size
+        return found
 
     def names(self) -> Iterable[str]:
         return self._sections.keys()

@@ -182,6 +182,8 @@ class IndexFileEntry(msgspec.Struct, frozen=True, kw_only=True):
     """XXH3-64 of all its bytes, if it is."""
     seal: int | None = None
     """The checksum of its directory, which binds the entry to its bytes; None in entries of earlier releases."""
+    sizes: dict[str, int] = {}
+    """Bytes by what they belong to, see `SectionFile.sizes`; empty in entries of earlier releases."""
 
 
 class Retired(msgspec.Struct, frozen=True):
@@ -244,6 +246,19 @@ class IndexStore:
 
     def path(self, topic_id: int, name: str, cold: bool = False) -> str:
         return f"{self.folder(topic_id, cold)}/{name}"
+
+    def size(self, topic_id: int) -> int | None:
+        """The bytes of the manifest; None where there is none."""
+        try:
+            file = self._fs.open(self.path(topic_id, _MANIFEST))
+        except OSError:
+            return None
+        try:
+            return file.size()
+        except OSError:
+            return None
+        finally:
+            file.close()
 
     def topic_ids(self, cold: bool = False) -> list[int]:
         root = self._cold_root if cold else self._root

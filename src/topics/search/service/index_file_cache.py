@@ -30,8 +30,16 @@ from topics.log.layout import Layout, is_object_store
 from topics.model.bounded_cache import Memo
 from topics.model.seq_ranges import Ranges, covers, difference, union
 from topics.schema.contract import decode_contract, encode_contract
-from topics.schema.search_fields import SearchConfig
-from topics.search.file_index.file_format import IndexNeeds, IndexPlan, needs_of_aggregation, needs_of_search, plan_of
+from topics.schema.search_fields import Field, SearchConfig
+from topics.search.file_index.file_format import (
+    IndexFileDamagedError,
+    IndexNeeds,
+    IndexPlan,
+    SectionFile,
+    needs_of_aggregation,
+    needs_of_search,
+    plan_of,
+)
 from topics.search.file_index.manifest import (
     CopyDamagedError,
     CopyStoppedError,
@@ -275,6 +283,7 @@ class IndexFiles:
         self._too_large: set[str] = set()
         self._asked: dict[int, set[str]] = {}
         """The paths that were asked or fetched, by topic."""
+        self._sizes: Memo[tuple[int, str], dict[str, int]] = Memo(_KNOWN_MAX)
         self._untidied: list[int] = []
         self._tidy_at = now()
         self.unreadable = 0
@@ -283,6 +292,23 @@ class IndexFiles:
     def manifest(self, topic: Topic) -> IndexManifest | None:
         """The manifest of a stream, as it was a moment ago; None where there is none."""
         return self._look(topic).manifest
+
+    def manifest_bytes(self, topic: Topic) -> int | None:
+        """The bytes of a stream's manifest; None where there is none."""
+        return self._store.size(topic.id)
+
+    def sizes(self, topic: Topic, file: IndexFileEntry) -> dict[str, int]:
+        """The bytes of a file by what they belong to. An entry of an earlier release has none, and is read for them if
+        the file is in the data folder."""
+        if file.sizes or file.cold:
+            return file.sizes
+        return self._sizes.get((topic.id, file.name), lambda: self._read_sizes(topic, file))
+
+    def _read_sizes(self, topic: Topic, file: IndexFileEntry) -> dict[str, int]:
+        try:
+            return SectionFile(self._store.map(topic.id, file.name)).sizes()
+        except (OSError, IndexFileDamagedError):
+            return {}
 
     def _look(self, topic: Topic) -> _Known:
         known = self._known.get(topic.id)
@@ -592,7 +618,8 @@ def index_types_of(predicate: Predicate, sorted_by: tuple[str, ...], config: Sea
 
 
 class IndexFileCoverage(NothingIndexed):
-    """Implements `IndexCoverage`. All families are in the same index files, so they cover the same."""
+    """Implements `IndexCoverage`. All families are in the same index files. After a change of the description, files of
+    an earlier plan still cover what did not change."""
 
     def __init__(self, index_files: IndexFiles, held_up: Callable[[Topic], HeldUp | None] = lambda topic: None) -> None:
         """`held_up` asks the pipeline why indexing of a stream does not go on."""
@@ -610,20 +637,79 @@ class IndexFileCoverage(NothingIndexed):
         manifest = self._index_files.manifest(topic)
         if manifest is None:
             return super().manifest(topic)
-        etag = f"{manifest.generation[:8]}-{manifest.number}"
-        return Manifest(generation=manifest.number, published_ms=manifest.updated_ms, etag=etag)
+        etag, size = f"{manifest.generation[:8]}-{manifest.number}", self._index_files.manifest_bytes(topic)
+        return Manifest(generation=manifest.number, published_ms=manifest.updated_ms, etag=etag, bytes=size)
 
     def of(self, topic: Topic, index_type: IndexType, field: str = "") -> Coverage:
         manifest = self._index_files.manifest(topic)
         if manifest is None:
             return super().of(topic, index_type, field)
-        return _covered(topic, manifest)
+        contract = contract_of(topic)
+        plan, config = plan_for(encode_contract(contract)), contract.registry.search_config
+        serving = {name for name, other in manifest.plans.items() if _serves(other, plan, index_type, field, config)}
+        files = [file for file in manifest.files if file.generation in serving]
+        if index_type == "companions":
+            sizes = [file.bytes for file in files]
+        else:
+            sizes = [_size_of(self._index_files.sizes(topic, file), index_type, field, config) for file in files]
+        return _covered(topic, manifest, files, sizes)
 
 
-def _covered(topic: Topic, manifest: IndexManifest) -> Coverage:
-    current = plan_for(encode_contract(contract_of(topic))).generation
-    files = manifest.of(current)
-    here, anywhere = manifest.covered(current), _all_ranges(manifest)
+def _serves(other: IndexPlan, plan: IndexPlan, index_type: IndexType, field: str, config: SearchConfig | None) -> bool:
+    """Whether files of another plan hold an index type as the current plan has it."""
+    if index_type in ("routing", "lexicon"):
+        # Keys do not depend on the description.
+        return True
+    if index_type == "exact":
+        return other.fields.get(field) == plan.fields.get(field)
+    if index_type == "agg":
+        return plan.rollups.items() <= other.rollups.items()
+    if index_type == "mblk":
+        return plan.sums.items() <= other.sums.items()
+    if index_type == "companions" or config is None:
+        return other.generation == plan.generation
+    names = [name for name, one in config.fields.items() if index_type in _families_of(one)]
+    return all(other.fields.get(name) == plan.fields.get(name) for name in names)
+
+
+def _families_of(field: Field) -> set[str]:
+    """The families that a field asks for, besides `exact`."""
+    return {family for family, is_in in (("col", field.column), ("fts", _has_text(field))) if is_in}
+
+
+def _has_text(field: Field) -> bool:
+    return field.kind == "text" or bool(field.prefix)
+
+
+def _home_of(field: Field, part: str) -> str:
+    """The family that the sections of a field count for: each counts once, also if several families use it."""
+    if field.kind == "text":
+        return "fts"
+    if part == "column" and field.column:
+        return "col"
+    return "exact" if field.exact else "fts" if field.prefix else "col"
+
+
+def _size_of(sizes: dict[str, int], index_type: IndexType, field: str, config: SearchConfig | None) -> int:
+    """The bytes of an index type in a file."""
+    if index_type in ("routing", "lexicon"):
+        return sizes.get("key/column" if index_type == "routing" else "key/words", 0)
+    if index_type in ("agg", "mblk"):
+        kind = "rollup/" if index_type == "agg" else "sums/"
+        return sum([nbytes for owner, nbytes in sizes.items() if owner.startswith(kind)])
+    fields, total = {} if config is None else config.fields, 0
+    for name, one in fields.items():
+        if index_type == "exact" and name != field:
+            continue
+        for part in ("words", "column"):
+            if _home_of(one, part) == index_type:
+                total += sizes.get(f"field/{name}/{part}", 0)
+    return total
+
+
+def _covered(topic: Topic, manifest: IndexManifest, files: Sequence[IndexFileEntry], sizes: Sequence[int]) -> Coverage:
+    """The coverage by files, which have so many bytes of what is asked for."""
+    here, anywhere = union([(file.first, file.last) for file in files]), _all_ranges(manifest)
     spans = [(max(segment.first_seq, topic.earliest), segment.last_seq) for segment in topic.segments]
     indexed = [covers(here, first, last) for first, last in spans]
     contiguous = indexed.index(False) if False in indexed else len(indexed)
@@ -633,8 +719,8 @@ def _covered(topic: Topic, manifest: IndexManifest) -> Coverage:
         contiguous=contiguous,
         stale=sum(stale),
         through_ms=max((file.last_ts for file in files), default=None),
-        bytes=sum(file.bytes for file in files),
-        cold_bytes=sum(file.bytes for file in files if file.cold),
+        bytes=sum(sizes),
+        cold_bytes=sum(size for file, size in zip(files, sizes, strict=True) if file.cold),
         objects=len(files),
         runs=len(files),
         retired_runs=len(manifest.retired),

@@ -74,6 +74,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     scanned_bytes: int = 0
     indexed_segments: int = 0
     """Segments that index files answered for."""
+    index_files: int = 0
+    """Index files that answered."""
+    scanned_cold_segments: int = 0
+    """Segments of the cold tier among the scanned ones, and among the missed ones."""
+    missed_cold_segments: int = 0
     spent: str | None = None
     """The budget that ran out."""
     statistics: tuple[int, ...] = ()
@@ -125,6 +130,9 @@ def account(
         missed_sealed=sealed,
         missed_tail=tail,
         missed_segments=_segments_in(topic, missed) if sealed else 0,
+        missed_cold_segments=_segments_in(topic, missed, cold_only=True) if sealed else 0,
+        scanned_cold_segments=_segments_in(topic, scanned, cold_only=True),
+        index_files=len(indexed),
         first_missed=min(firsts) if firsts else None,
         scanned=tuple(scanned),
         scanned_segments=_segments_in(topic, scanned),
@@ -134,14 +142,14 @@ def account(
     )
 
 
-def _segments_in(topic: Topic, parts: Sequence[SeqSpan]) -> int:
+def _segments_in(topic: Topic, parts: Sequence[SeqSpan], cold_only: bool = False) -> int:
     """How many segments have a seq of these. Each part is a small range, so neighbours are often of one segment."""
     segments, count, behind = topic.segments, 0, 0
     for part in sorted(parts):
         if part.first <= part.last:
             begin = bisect_left(segments, part.first, behind, key=_last_seq)
             behind = bisect_right(segments, part.last, begin, key=_first_seq)
-            count += behind - begin
+            count += sum([segment.cold for segment in segments[begin:behind]]) if cold_only else behind - begin
     return count
 
 
@@ -583,5 +591,6 @@ def _joined(counted: Outcome, found: Outcome) -> Outcome:
         missed_sealed=counted.missed_sealed,
         missed_tail=counted.missed_tail,
         missed_segments=counted.missed_segments,
+        missed_cold_segments=counted.missed_cold_segments,
         first_missed=counted.first_missed,
     )

@@ -8,7 +8,7 @@ import pyarrow as pa
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.log.object_store.store import StoreUnavailable
-from topics.search.file_index.file_format import Write
+from topics.search.file_index.file_format import SectionFile, Write
 from topics.search.file_index.manifest import (
     CopyDamagedError,
     IndexFileEntry,
@@ -123,7 +123,8 @@ class IndexBuilder:
                 self._store, ref.topic_id, name,
                 lambda put, run=run: freeze(run.index, run.registry, ref.epoch, run.first, run.last, put),  # type: ignore[misc]
             )  # fmt: skip
-            file = _file(name, head, sink, run.segments, run.last_ts, self._now_ms)
+            sizes = SectionFile(self._store.map(ref.topic_id, name)).sizes()
+            file = _file(name, head, sink, run.segments, run.last_ts, self._now_ms, sizes)
             self._written.append((ref.topic_id, file))
             made.files.append(file)
             made.rows += head.rows
@@ -147,7 +148,8 @@ def merge_files(store: IndexStore, run: str, now_ms: int, work: Merge) -> IndexM
         check_named(source, work.epoch, file)
     head, sink = _write(store, work.topic_id, name, lambda put: merge(sources, put))
     segments = sum(file.segments for file in files)
-    made = _file(name, head, sink, segments, files[-1].last_ts, now_ms)
+    sizes = SectionFile(store.map(work.topic_id, name)).sizes()
+    made = _file(name, head, sink, segments, files[-1].last_ts, now_ms, sizes)
     replaced = [file.name for file in files]
     return IndexMade(
         work.topic_id, work.epoch, work.topic, head.generation, [made], replaced, head.rows, is_merged=True
@@ -219,9 +221,16 @@ def _write(
 
 
 def _file(
-    name: str, head: IndexFileHead, sink: IndexFileSink, segments: int, last_ts: int, now_ms: int
+    name: str,
+    head: IndexFileHead,
+    sink: IndexFileSink,
+    segments: int,
+    last_ts: int,
+    now_ms: int,
+    sizes: dict[str, int],
 ) -> IndexFileEntry:
     return IndexFileEntry(
         name=name, generation=head.generation, first=head.first, last=head.last, rows=head.rows, bytes=sink.size,
         level=head.level, segments=segments, last_ts=last_ts, made_ms=now_ms, seal=sink.seal,
+        sizes=sizes,
     )  # fmt: skip
