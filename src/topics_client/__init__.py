@@ -130,7 +130,7 @@ from topics_client.errors import (
 from topics_client.inbox import CaughtUp, TopicFailed, TopicGap, TopicGone, TopicRecord
 from topics_client.options import ClientOptions, RetryPolicy
 from topics_client.streams.contents import ProducerMark, StreamAppended, StreamPage, StreamState, StreamSummary
-from topics_client.streams.contracts import Boundary, Lens, RoutingKey, StreamProfile, StreamSchema
+from topics_client.streams.contracts import Boundary, InferredSearch, Lens, RoutingKey, StreamProfile, StreamSchema
 from topics_client.streams.inspection import IndexStatus, StreamDetails, StreamInfo
 from topics_client.streams.searches import (
     Aggregate,
@@ -173,8 +173,8 @@ __all__ = [
     "CorruptSegment", "Coverage", "Damage", "DamagedBackup", "Deleted", "Diff", "Discard", "Durability",
     "ExpectationFailed", "Extended", "FeatureMissing", "FolderBusy", "Follower", "Forbidden", "Gap", "GapError",
     "Guarantee", "HeadersTooLarge", "Health", "Highlight", "Hit", "IdempotencyConflict", "IndexStatus",
-    "InternalError", "InvalidJson", "InvalidRequest", "Job", "JobRetry", "Lease", "LeasePage", "Lens",
-    "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat", "NoBackupPlace", "NotAQueue", "NotAcceptable",
+    "InferredSearch", "InternalError", "InvalidJson", "InvalidRequest", "Job", "JobRetry", "Lease", "LeasePage",
+    "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat", "NoBackupPlace", "NotAQueue", "NotAcceptable",
     "NotFound", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed", "Producer", "ProducerFenced", "ProducerGap",
     "ProducerMark", "QueueCounters", "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven", "RequestRefused",
     "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy", "RouterCycle", "RouterDropped", "RouterNotFound",

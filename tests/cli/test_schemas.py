@@ -197,3 +197,22 @@ def test_what_others_wrote_cannot_steer_a_terminal(env: dict[str, str], client: 
         with Terminal(*command, env=env) as terminal:
             assert terminal.end() == 0
             assert "\x1b[2J" not in terminal.seen and "\x07" not in terminal.seen
+
+
+def test_search_fields_are_inferred_and_installed(env: dict[str, str], client: Client) -> None:
+    client.put_stream("a/plain")
+    client.append_stream("a/plain", [{"msg": "card declined", "status": 402, "x": 1}, {"msg": "paid", "x": "y"}])
+    shown = run("schema", "infer", "a/plain", env=env)
+    assert [line.split() for line in shown.out.splitlines()] == [
+        ["FIELD", "KIND", "POINTER"], ["msg", "text", "/msg"], ["status", "integer", "/status"],
+    ]  # fmt: skip
+    assert "left out /x: is integer and keyword" in shown.err and "looked at 2 entries of a/plain" in shown.err
+    raw = run("schema", "infer", "a/plain", "-o", "raw", "--last", "10", env=env)
+    assert json.loads(raw.out) == {"fields": {"msg": "text", "status": "integer"}}
+    assert lines(run("schema", "infer", "a/plain", "-o", "json", env=env).out)[0]["sampled"]["entries"] == 2
+    assert client.get_schema("a/plain").search is None
+    run("schema", "set", "a/plain", "--search", "-", env=env, stdin=raw.out.encode())
+    assert run("search", "a/plain", "declined", "--field", "status", env=env).out == '{"status":402}\n'
+    wrong = run("schema", "set", "a/plain", "--search", '{"fields":{"a":"int"}}', env=env)
+    assert wrong.code == 1 and '"int" is not a kind of field' in wrong.err
+    assert run("schema", "infer", "a/plain", "--last", "0", env=env).code == 2

@@ -450,3 +450,21 @@ def test_an_update_of_unknown_fate_is_sent_again_only_where_that_does_no_harm() 
         assert failed.value.maybe_done
     with running([resets, answers(http(registry))]) as server, Client(server.url, options=quick) as client:
         assert client.update_schema("s", routing_key=None).current_version == 1
+
+
+def test_search_is_inferred_and_installed(caller: Caller, name: str) -> None:
+    caller.put_stream(name)
+    caller.append_stream(
+        name, [{"msg": "card declined", "user": {"id": n}, "mixed": (n, "x")[n % 2]} for n in range(4)]
+    )
+    found = caller.infer_search(name, entries=3)
+    assert found.search == {"fields": {"msg": "text", "user.id": "integer"}}
+    assert found.sampled["entries"] == 3
+    assert [(one.pointer, one.reason) for one in found.skipped] == [("/mixed", "is keyword and integer")]
+    assert caller.update_schema(name, search=found.search).current_version == 0
+    assert [
+        hit.source["user"]["id"] for hit in caller.search(name, "declined user.id:>1", sort=["user.id:asc"]).hits
+    ] == [
+        2,
+        3,
+    ]

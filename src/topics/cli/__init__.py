@@ -123,6 +123,7 @@ _group(
         "show": "Show the schema registry of a stream.",
         "set": "Set the first schema, the routing key or the search description.",
         "evolve": "Evolve a stream to the next schema version, with a lens (migration).",
+        "infer": "Propose search fields from the newest entries.",
         "preview": "Preview an evolution on the newest entries.",
     },
 )

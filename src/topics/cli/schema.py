@@ -19,6 +19,7 @@ from topics.cli.output import (
     print_result,
     printable,
     raw_line,
+    table,
 )
 from topics.cli.server_connection import HERE, Server, connected
 from topics.cli.stream import name_of
@@ -211,6 +212,48 @@ def evolve(
         registry = client.update_schema(stream, schema=found, lens=way, **given)
     print_result(registry, output, describe_schema(name, registry), str(registry.current_version))
     return 0
+
+
+def infer(
+    name: str,
+    /,
+    *,
+    last: Annotated[
+        int | None,
+        Parameter(name=["--last", "-n"], help="The number of newest entries to look at.", show_default=lambda _: "200"),
+    ] = None,
+    output: Output = "table",
+    server: Server = HERE,
+) -> int:
+    """Propose search fields from the newest entries of a stream, without changing anything.
+
+    With -o raw print only the description, for `topics schema set NAME --search -`.
+
+    Parameters
+    ----------
+    name
+        The name of the stream.
+    """
+    if last is not None and not 1 <= last <= 1000:
+        raise UsageError(f"--last is {last}; accepted is a whole number from 1 to 1000")
+    with connected(server) as client:
+        found = client.infer_search(name_of(name), entries=last)
+    if output != "table":
+        json_line(found if output == "json" else found.search)
+        return 0
+    table(["FIELD", "KIND", "POINTER"], [_proposed(field, about) for field, about in found.search["fields"].items()])
+    flush()
+    for one in found.skipped:
+        note(f"left out {printable(one.pointer) or 'others'}: {printable(one.reason)}")
+    count = found.sampled["entries"]
+    note(f"looked at {count} {'entry' if count == 1 else 'entries'} of {name}; nothing was changed")
+    return 0
+
+
+def _proposed(field: str, about: Any) -> list[str]:
+    if isinstance(about, str):
+        return [field, about, "/" + field.replace(".", "/")]
+    return [printable(field), about["kind"], printable(about["bindings"][0]["jsonPointer"])]
 
 
 # `topics schema preview`, with the functions of the server

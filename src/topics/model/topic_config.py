@@ -52,6 +52,8 @@ SYSTEM_STREAMS = (REGISTRY_STREAM, METRICS_STREAM)
 _SYSTEM = frozenset(("__ds", "__stream_stats__", *SYSTEM_STREAMS))
 PART_WORDS = frozenset(("pk", "touch"))
 """Segments of a path of /v1 with which a part of the stream in front of them begins."""
+NESTED_PART = ("_schema", "infer")
+"""The one part of a stream of two segments that begins with `_`."""
 
 
 SUBSCRIPTIONS_TOPIC = f"{_OWN}subscriptions"
@@ -91,7 +93,9 @@ def is_reserved_name(name: str) -> bool:
     if name in _SYSTEM or is_own_name(name):
         return True
     _, *behind = name.split("/")
-    return bool(behind) and (behind[-1].startswith("_") or not PART_WORDS.isdisjoint(behind))
+    return bool(behind) and (
+        behind[-1].startswith("_") or not PART_WORDS.isdisjoint(behind) or tuple(behind[-2:]) == NESTED_PART
+    )
 
 
 __all__ = [

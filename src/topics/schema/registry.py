@@ -52,7 +52,7 @@ from topics.schema.lenses import (
     parse_lens,
     run,
 )
-from topics.schema.search_fields import SearchConfig, parse_search
+from topics.schema.search_fields import SearchConfig, is_short, parse_search
 from topics.schema.validation import (
     COMPILED_PER_BYTE,
     EntryValidator,
@@ -375,7 +375,8 @@ def registry_json(registry: Registry, stream: str) -> bytes:
 #     version,
 #                                           with a proven lens, from the next entry on
 #     routingKey                            with or without a schema; null clears it
-#     search                                needs a version; null clears it
+#     search                                needs a version, unless a field of it, or of one installed before, is in the
+#                                           short form; null clears it
 #
 # Parts that an update does not mention stay as they are.
 
@@ -390,6 +391,8 @@ class SchemaUpdate(msgspec.Struct, frozen=True, kw_only=True):
     lens: dict[str, Any] | UnsetType = UNSET
     routing_key: RoutingKey | UnsetType | None = UNSET
     search: SearchConfig | UnsetType | None = UNSET
+    has_short_fields: bool = False
+    """Whether the search description has fields in the short form."""
 
 
 def parse_update(body: bytes) -> SchemaUpdate:
@@ -421,6 +424,7 @@ def parse_update_incrementally(body: bytes) -> Incremental[SchemaUpdate]:
         lens=lens,
         routing_key=_parse_routing_key(document.get("routingKey", UNSET)),
         search=_parse_search(document.get("search", UNSET)),
+        has_short_fields=is_short(document.get("search")),
     )
 
 
@@ -436,7 +440,7 @@ def decide_update(
     versions = registry.versions
     if update.schema is not UNSET:
         versions = (*versions, _next_version(registry, update, stream, empty, next_seq, proof_steps))
-    if update.search is not UNSET and not versions:
+    if update.search is not UNSET and not versions and registry.search is None and not update.has_short_fields:
         raise InvalidRequestError("search config requires an installed schema version", field="search")
     decided = Registry(
         versions,

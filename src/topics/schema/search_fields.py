@@ -1,14 +1,18 @@
 """The search registry: which fields of an entry can be searched, how, and what is added up over time.
 
-    {"profile"?, "primaryTimestampField", "defaultFields"?, "containsDefaultFields"?, "aliases"?,
-     "fields": {name: Field}, "rollups"?: {name: Rollup}}
+    {"profile"?, "primaryTimestampField"?, "defaultFields"?, "containsDefaultFields"?, "aliases"?,
+     "fields": {name: Field | kind}, "rollups"?: {name: Rollup}}
+
+A field that is only a kind, such as `"status": "integer"`, is the short form: it is read at the pointer that its name
+says, `user.id` at `/user/id`, and can do whatever its kind allows. It is stored and shown in the long form. A
+description with a short field needs no primary timestamp: the first field of kind date is it, if there is one.
 
 This is the description alone, read and checked. Queries, matching and indexes are built on it elsewhere.
 """
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -23,6 +27,7 @@ from topics.schema.documents import (
     convert,
     parse_pointer,
     refuse_others,
+    show_pointer,
 )
 
 Kind = Literal["keyword", "text", "integer", "float", "date", "bool"]
@@ -60,8 +65,9 @@ class Field(_Strict, frozen=True, kw_only=True):
     positions: bool = False
 
     def pointer_for(self, version: int) -> str | None:
-        """Where the field stands in an entry of a version: the binding of the highest version up to that one."""
-        known = [binding for binding in self.bindings if binding.version <= version]
+        """Where the field stands in an entry of a version: the binding of the highest version up to that one. Entries
+        of a stream without a schema are read as those of version 1."""
+        known = [binding for binding in self.bindings if binding.version <= max(version, 1)]
         return max(known, key=lambda binding: binding.version).json_pointer if known else None
 
 
@@ -101,7 +107,7 @@ class Rollup(_Strict, frozen=True, kw_only=True):
 
 class SearchConfig(_Strict, frozen=True, kw_only=True):
     profile: str | UnsetType = UNSET
-    primary_timestamp_field: str
+    primary_timestamp_field: str | UnsetType = UNSET
     default_fields: tuple[DefaultField, ...] = ()
     contains_default_fields: tuple[DefaultField, ...] = ()
     aliases: dict[str, str] = {}
@@ -124,22 +130,24 @@ def parse_search(document: object, what: str = "search") -> SearchConfig:
     if not isinstance(document, dict):
         raise InvalidRequestError(f"{what} must be a JSON object", field=what)
     refuse_others(what, document, _KNOWN)
-    primary = document.get("primaryTimestampField")
-    if not isinstance(primary, str):
+    primary, given = document.get("primaryTimestampField", UNSET), document.get("fields")
+    if not isinstance(primary, str) and not (primary is UNSET and _may_lack_primary(given)):
         raise _refusal(f"{what}.primaryTimestampField", "must name a field")
     fields = {
-        name: _parse_field(part, f"{what}.fields.{name}")
-        for name, part in _named(document.get("fields"), f"{what}.fields", MAX_SEARCH_FIELDS)
+        name: _parse_field(name, part, f"{what}.fields.{name}")
+        for name, part in _named(given, f"{what}.fields", MAX_SEARCH_FIELDS)
     }
     if not fields:
         raise _refusal(f"{what}.fields", "must declare at least one field")
+    if primary is UNSET:
+        primary = next((name for name, field in fields.items() if field.kind == "date"), UNSET)
     rollups = {
         name: _parse_rollup(part, primary, f"{what}.rollups.{name}")
         for name, part in _named(document.get("rollups", {}), f"{what}.rollups", MAX_ROLLUPS)
     }
     flat = {name: part for name, part in document.items() if name not in ("fields", "rollups")}
     rest = convert(what, {**flat, "fields": {}}, SearchConfig)
-    config = msgspec.structs.replace(rest, fields=fields, rollups=rollups)
+    config = msgspec.structs.replace(rest, primary_timestamp_field=primary, fields=fields, rollups=rollups)
     _check_names(config, what)
     for name, rollup in rollups.items():
         _check_rollup(rollup, config, f"{what}.rollups.{name}")
@@ -168,7 +176,56 @@ def _check_name(name: str, what: str) -> None:
         )
 
 
-def _parse_field(document: object, what: str) -> Field:
+# The short form of a field.
+
+_KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+_NUMBER: Final = ("exact", "column", "exists", "sortable", "aggregatable")
+_ABILITIES: Final[dict[Kind, tuple[str, ...]]] = {
+    "keyword": ("exact", "prefix", "exists", "sortable", "aggregatable", "contains"),
+    "text": ("exists", "contains", "positions"),
+    "integer": _NUMBER,
+    "float": _NUMBER,
+    "date": _NUMBER,
+    "bool": ("exact", "column", "exists", "sortable"),
+}
+"""What a field of a kind can do in the short form. A flag allows a query; no index grows by it."""
+
+
+def is_short(document: object) -> bool:
+    """Whether a description has a field in the short form."""
+    fields = document.get("fields") if isinstance(document, dict) else None
+    return isinstance(fields, dict) and any(isinstance(part, str) for part in fields.values())
+
+
+def _may_lack_primary(fields: object) -> bool:
+    """Whether a description needs no primary timestamp: with a short field, or without any date. The latter is what a
+    short description is stored as."""
+    if not isinstance(fields, dict) or not fields:
+        return False
+    parts = list(fields.values())
+    return any(isinstance(part, str) for part in parts) or not any(
+        isinstance(part, dict) and part.get("kind") == "date" for part in parts
+    )
+
+
+def expand(kind: Kind, pointer: tuple[str, ...]) -> Field:
+    """The field of a kind at a pointer, with every ability of its kind."""
+    analyzer: Literal["unicode_word_v1"] | UnsetType = "unicode_word_v1" if kind == "text" else UNSET
+    field = Field(kind=kind, bindings=(Binding(version=1, json_pointer=show_pointer(pointer)),), analyzer=analyzer)
+    return msgspec.structs.replace(field, **dict.fromkeys(_ABILITIES[kind], True))
+
+
+def _expand_name(name: str, kind: str, what: str) -> Field:
+    if kind not in _KINDS:
+        raise InvalidRequestError(
+            f"{what}: {quoted(kind)} is not a kind of field. Use {', '.join(_KINDS[:-1])} or {_KINDS[-1]}", field=what
+        )
+    return expand(kind, tuple(name.split(".")))
+
+
+def _parse_field(name: str, document: object, what: str) -> Field:
+    if isinstance(document, str):
+        return _expand_name(name, document, what)
     field = convert(what, document, Field)
     versions = [binding.version for binding in field.bindings]
     if len(set(versions)) != len(versions):
@@ -192,18 +249,21 @@ def _refuse_flags(field: Field, what: str, *names: str) -> None:
             raise _refusal(f"{what}.{name}", f"is not possible for {field.kind}")
 
 
-def _parse_rollup(document: object, primary: str, what: str) -> Rollup:
+def _parse_rollup(document: object, primary: str | UnsetType, what: str) -> Rollup:
     if not isinstance(document, dict):
         raise _refusal(what, "must be a JSON object")
     for name, _ in _named(document.get("measures"), f"{what}.measures", MAX_ROLLUP_PARTS):
         convert(f"{what}.measures.{name}", document["measures"][name], Measure)  # type: ignore[arg-type]
+    if "timestampField" not in document and primary is UNSET:
+        raise _refusal(f"{what}.timestampField", "must name a declared field of kind date")
     return convert(what, {"timestampField": primary, **document}, Rollup)
 
 
 def _check_names(config: SearchConfig, what: str) -> None:
-    primary = config.fields.get(config.primary_timestamp_field)
-    if primary is None or primary.kind != "date":
-        raise _refusal(f"{what}.primaryTimestampField", "must name a declared field of kind date")
+    if config.primary_timestamp_field is not UNSET:
+        primary = config.fields.get(config.primary_timestamp_field)
+        if primary is None or primary.kind != "date":
+            raise _refusal(f"{what}.primaryTimestampField", "must name a declared field of kind date")
     if len(config.aliases) > MAX_SEARCH_FIELDS:
         raise _refusal(f"{what}.aliases", f"has more than {MAX_SEARCH_FIELDS} members")
     for alias, name in config.aliases.items():
@@ -246,6 +306,8 @@ def own_rollup(
 ) -> Rollup:
     """A rollup that a request brings with it: over columns, which need no other flag for it."""
     named = timestamp_field or config.primary_timestamp_field
+    if named is UNSET:
+        raise _refusal("timestamp_field", "must be given, as the stream declares no field of kind date")
     timestamp = config.aliases.get(named, named)
     if timestamp not in config.fields or config.fields[timestamp].kind != "date":
         raise _refusal("timestamp_field", "must name a declared field of kind date")

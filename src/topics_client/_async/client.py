@@ -139,6 +139,7 @@ class AsyncClient:
     list_streams = _call(contents.list_streams)
     get_schema = _call(contracts.get_schema)
     update_schema = _call(contracts.update_schema)
+    infer_search = _call(contracts.infer_search)
     get_profile = _call(contracts.get_profile)
     set_profile = _call(contracts.set_profile)
     search = _call(searches.search)

@@ -64,6 +64,23 @@ class StreamSchema(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.schemas.get(self.current_version)
 
 
+class SkippedMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of entries that is not proposed as a field."""
+
+    pointer: str
+    reason: str
+
+
+class InferredSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """A search description that the server proposes."""
+
+    search: dict[str, Any]
+    """What `update_schema` takes: `{"fields": {"status": "integer", ...}}`."""
+    sampled: dict[str, int]
+    """How many `entries`, JSON `objects` and `bytes` were looked at."""
+    skipped: list[SkippedMember] = []
+
+
 class StreamProfile(msgspec.Struct, frozen=True):
     """The profile of a stream."""
 
@@ -109,6 +126,18 @@ def update_schema(
         body=encode_values(given),
         answer=StreamSchema,
         repeatable=schema is None,
+    )
+
+
+def infer_search(name: str, *, entries: int | None = None) -> Request[InferredSearch]:
+    """Proposes a search description from the newest `entries` of a stream, 200 by default and at most 1000. It changes
+    nothing: `update_schema(name, search=found.search)` installs it."""
+    return Request(
+        method="POST",
+        target=stream_path(name, "/_schema/infer"),
+        body=encode_values({} if entries is None else {"entries": entries}),
+        answer=InferredSearch,
+        repeatable=True,
     )
 
 

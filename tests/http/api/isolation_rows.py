@@ -234,6 +234,7 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         for part in ("_schema", "_profile", "_search", "_aggregate", "_routing_keys", "_index_status", "_details")
         for method in ("GET", "POST")
     },
+    "POST /v1/stream/{stream}/_schema/infer": (Ask("/v1/stream/{{stream}}/_schema/infer", {}),),
     "GET /v1/stream/{stream}/touch/meta": (Ask("/v1/stream/{{stream}}/touch/meta"),),
     "POST /v1/stream/{stream}/touch/templates/activate": (
         Ask("/v1/stream/{{stream}}/touch/templates/activate", {"templates": []}),

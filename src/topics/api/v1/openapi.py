@@ -128,6 +128,16 @@ REGISTRY_BODY: Schema = {
         "lens": {"type": "object"}, "routingKey": _OPTIONAL_OBJECT, "search": _OPTIONAL_OBJECT,
     },
 }  # fmt: skip
+_INFER_BODY: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"entries": {"type": "integer", "minimum": 1, "maximum": 1000}},
+}
+_INFERRED = _object(
+    apiVersion={"const": "durable.streams/schema-registry/v1"}, search=_object(fields={"type": "object"}),
+    sampled=_object(entries=whole(0), objects=whole(0), bytes=whole(0)),
+    skipped={"type": "array", "items": _object(pointer=_TEXT, reason=_TEXT)},
+)  # fmt: skip
 PROFILE = _object(apiVersion={"const": "durable.streams/profile/v1"}, profile=_object(kind=_TEXT))
 PROFILE_BODY: Schema = {
     "type": "object",
@@ -386,6 +396,11 @@ OPERATIONS: dict[tuple[str, str], Described] = {
         "updateStreamSchema", "Install a schema, a routing key or a search description.",
         {200: Reply("The registry as it is now.", {JSON: REGISTRY})}, (409, 410, 413, 415),
         body={JSON: REGISTRY_BODY}, body_required=True,
+    ),
+    ("POST", f"{_STREAM}/_schema/infer"): Described(
+        "inferSearchFields", "Propose search fields from the newest entries, without changing anything.",
+        {200: Reply("A search description for `updateStreamSchema`, and the members left out.", {JSON: _INFERRED})},
+        (410, 413, 415), body={JSON: _INFER_BODY},
     ),
     ("GET", f"{_STREAM}/_profile"): Described(
         "getStreamProfile", "The profile of a stream.", {200: Reply("The profile.", {JSON: PROFILE})}, (410,),

@@ -22,7 +22,7 @@ from topics.model.errors import (
     TopicsError,
     quoted,
 )
-from topics.model.topic_config import PART_WORDS
+from topics.model.topic_config import NESTED_PART, PART_WORDS
 from topics.streams.stream_frames import Producer
 from topics.streams.stream_state import tail_offset
 from topics_protocol.rfc3339 import write_time
@@ -207,7 +207,10 @@ def _refusal_headers(call: Call, error: TopicsError) -> tuple[Header, ...]:
 
 ROOT = "/v1/stream/"
 SUBSCRIPTIONS = "__ds"
-RESOURCES = frozenset(("_schema", "_profile", "_search", "_aggregate", "_routing_keys", "_index_status", "_details"))
+_NESTED = "/" + "/".join(NESTED_PART)
+RESOURCES = frozenset((
+    "_schema", "_schema/infer", "_profile", "_search", "_aggregate", "_routing_keys", "_index_status", "_details",
+))  # fmt: skip
 
 
 class StreamPath(NamedTuple):
@@ -233,6 +236,8 @@ def _split(rest: str) -> StreamPath:
         if word in PART_WORDS and behind:
             return StreamPath(name, "pk", behind) if word == "pk" else StreamPath(name, f"{word}/{behind.rstrip('/')}")
     name = rest.rstrip("/")
+    if len(segments) > len(NESTED_PART) and name.endswith(_NESTED):
+        return StreamPath(name.removesuffix(_NESTED), _NESTED[1:])
     before, slash, last = name.rpartition("/")
     return StreamPath(before, last) if slash and last.startswith("_") else StreamPath(name)
 

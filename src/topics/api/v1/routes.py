@@ -82,6 +82,7 @@ class StreamsApi:
             ("pk", "GET", self._get, Scope.READ),
             ("_schema", "GET", contracts.show_schema, Scope.READ),
             ("_schema", "POST", contracts.update_schema, Scope.ADMIN),
+            ("_schema/infer", "POST", contracts.infer_fields, Scope.READ),
             ("_profile", "GET", contracts.show_profile, Scope.READ),
             ("_profile", "POST", contracts.update_profile, Scope.ADMIN),
             ("touch/meta", "GET", show_touch, Scope.READ),

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from topics.api.app import Call
 from topics.api.chunked_response import run_task
@@ -39,7 +40,7 @@ from topics.engine.topic import Topic
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.schema.search_fields import SearchConfig
 from topics.search.query.plan import known_aggregation, known_search
-from topics.search.query.sort import OFFSET, SCORE
+from topics.search.query.sort import OFFSET, SCORE, Key
 from topics.search.service.query_execution import Outcome
 from topics.search.service.search_service import ANSWER_BYTES, Fetched, search_config_of
 from topics.search.worker.messages import AggregateQuery, Hit, Hits, Query
@@ -146,7 +147,10 @@ class ManySearch:
         if not body.sort:
             # Offsets of several streams say nothing about each other; times do.
             by_score = [SCORE] if known_search(body.q or "", contract_of(topic).registry).has_text else []
-            body = msgspec.structs.replace(body, sort=[*by_score, config.primary_timestamp_field])
+            primary = config.primary_timestamp_field
+            # A stream without a time is sorted by its offsets, and among other streams as if its times were null.
+            by_time = [OFFSET] if primary is UNSET else [primary]
+            body = msgspec.structs.replace(body, sort=[*by_score, *by_time])
         return bind_request(body, topic, config, self._timeout_ms)
 
     # Asking them
@@ -290,18 +294,22 @@ class ManySearch:
 
 def _compare(one: Found, other: Found) -> int:
     """The order of two hits: by their values, then by their streams, then by their offsets."""
-    for key, left, right in zip(one.target.asked.sort.keys, one.hit.place, other.hit.place, strict=False):
-        if key.name != OFFSET and left != right:
-            before = _rank(left) < _rank(right)
-            return -1 if before is key.ascending else 1
+    keys, others = one.target.asked.sort.keys, other.target.asked.sort.keys
+    for key, other_key, left, right in zip(keys, others, one.hit.place, other.hit.place, strict=False):
+        rank, other_rank = _rank(key, left), _rank(other_key, right)
+        if rank != other_rank:
+            ascending = (other_key if key.name == OFFSET else key).ascending
+            return -1 if (rank < other_rank) is ascending else 1
     if one.target is not other.target:
         return -1 if one.target.topic.name < other.target.topic.name else 1
     # Hits of one stream come in its order, and a sort keeps that.
     return 0
 
 
-def _rank(value: Any) -> tuple[Any, ...]:
-    """As in one stream null is the greatest; what streams have of different kinds is not compared."""
+def _rank(key: Key, value: Any) -> tuple[Any, ...]:
+    """As in one stream null is the greatest; values of different kinds are not compared, and neither are offsets."""
+    if key.name == OFFSET:
+        return (2,)
     return (2,) if value is None else (1, value) if isinstance(value, str) else (0, value)
 
 

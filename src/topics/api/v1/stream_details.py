@@ -26,17 +26,20 @@ from topics.log.object_store.store import TopicRequests
 from topics.log.segment import data_bytes
 from topics.log.segment_files import SegmentKey, SegmentStore
 from topics.model.errors import InvalidRequestError, TopicsError
-from topics.model.limits import KIB
+from topics.model.limits import KIB, MIB
 from topics.model.records import ROW_BYTES
 from topics.schema.contract import Contract, profile_json
+from topics.schema.documents import PORTION_BYTES, parse_request, refuse_others
 from topics.schema.profiles.metrics import Metrics
-from topics.schema.registry import parse_update_incrementally, registry_json
+from topics.schema.registry import REGISTRY_API_VERSION, parse_update_incrementally, registry_json
 from topics.schema.search_fields import SearchConfig
+from topics.search.query.field_inference import Inference
 from topics.search.service.index_file_cache import Coverage, HeldUp, IndexCoverage, IndexType
 from topics.streams.contracts import ContractDone
+from topics.streams.entry_encoding import is_json
 from topics.streams.lifecycle import ListedInfo, describe
-from topics.streams.read import ContentSizes
-from topics.streams.stream_state import contract_of, stream_of
+from topics.streams.read import ContentSizes, ReadSpec, StreamSlice
+from topics.streams.stream_state import Position, contract_of, stream_of
 from topics.streams.streams import Streams
 from topics.system.fair_scheduler import Task
 from topics_protocol.rfc3339 import write_time
@@ -482,6 +485,25 @@ class ContractRoutes:
         update = yield from parse_update_incrementally(call.exchange.body)
         self._update(call, partial(streams.update_schema, call.topic, update), _show_schema)
 
+    def infer_fields(self, call: Call, streams: Streams) -> None:
+        """Propose search fields from the newest entries; changes nothing."""
+        count, topic = _sample_count(call.exchange.body), streams.topic(call.topic)
+        if not is_json(streams.content_type(topic)):
+            raise InvalidRequestError("a schema registry requires application/json stream content-type")
+        pending = Pending()
+
+        def done(found: StreamSlice | TopicsError) -> None:
+            if not pending.met():
+                return
+            if isinstance(found, TopicsError):
+                refuse(call, found)
+            else:
+                run_task(call, _propose(call, found), partial(refuse, call))
+
+        _read_newest(streams, topic, count, done)
+        if pending.open:
+            self._deadlines.begin(lambda: refuse(call, RequestTimeoutError()), pending)
+
     def update_profile(self, call: Call, streams: Streams) -> None:
         self._update(call, partial(streams.update_profile, call.topic, call.exchange.body), _show_profile)
 
@@ -499,6 +521,64 @@ class ContractRoutes:
         update(done)
         if pending.open:
             self._deadlines.begin(lambda: refuse(call, RequestTimeoutError()), pending)
+
+
+# `_schema/infer`: a search description proposed from samples.
+
+_SAMPLES = 200
+_SAMPLES_MAX = 1000
+_SAMPLE_BYTES = MIB
+
+
+def _sample_count(body: bytes) -> int:
+    document = parse_request("infer", body) if body else {}
+    refuse_others("infer", document, frozenset(("entries",)))
+    count = document.get("entries", _SAMPLES)
+    if type(count) is not int or not 1 <= count <= _SAMPLES_MAX:
+        raise InvalidRequestError(
+            f"infer.entries must be a whole number from 1 to {_SAMPLES_MAX}", field="infer.entries", max=_SAMPLES_MAX
+        )
+    return count
+
+
+def _read_newest(streams: Streams, topic: Topic, count: int, done: Callable[[StreamSlice | TopicsError], None]) -> None:
+    """Read the newest entries, promoted to the current version. If they do not fit into the bytes of a sample, a
+    quarter as many are read: at most six reads of a MiB."""
+
+    def read(wanted: int) -> None:
+        start = max(topic.head - wanted, topic.earliest - 1)
+        spec = ReadSpec(position=Position(start), max_records=wanted, max_bytes=_SAMPLE_BYTES)
+        streams.read(topic, spec, partial(found, wanted))
+
+    def found(wanted: int, outcome: StreamSlice | TopicsError) -> None:
+        if isinstance(outcome, TopicsError) or outcome.at_tail or wanted == 1:
+            done(outcome)
+            return
+        try:
+            read(max(wanted // 4, 1))
+        except TopicsError as error:
+            done(error)
+
+    streams.engine.catch_up(topic)
+    read(count)
+
+
+def _propose(call: Call, found: StreamSlice) -> Task:
+    inference, looked_at = Inference(), 0
+    for raw in msgspec.json.decode(found.body, type=list[msgspec.Raw]):
+        inference.add(raw)
+        looked_at += len(raw)
+        if looked_at > PORTION_BYTES:
+            looked_at = 0
+            yield None
+    search, skipped = inference.propose()
+    body = {
+        "apiVersion": REGISTRY_API_VERSION,
+        "search": search,
+        "sampled": {"entries": found.count, "objects": inference.entries, "bytes": len(found.body)},
+        "skipped": skipped,
+    }
+    answer(call, 200, (NO_STORE,), _encode(body), "application/json")
 
 
 def _show_schema(contract: Contract, stream: str) -> bytes:

@@ -18,7 +18,7 @@ const span = (interval) => { const [, n, unit] = /^(\d+)([smhd])$/.exec(interval
 
 export async function histogram({ name, search, q, hits, signal, onrange }) {
   const time = search.primaryTimestampField;
-  if (!hits.length) return null;
+  if (!time || !hits.length) return null;
   const rolled = await byRollup({ name, search, q, time, signal });
   // One column has no shape: the loaded hits give a finer one.
   const exactly = rolled !== null && rolled.length > 1;

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from topics.model.errors import InvalidRequestError, quoted
 from topics.schema.search_fields import SearchConfig
@@ -126,7 +127,8 @@ def _key_maker(key: Key, places: dict[str, int]) -> Callable[[Row, int, float], 
 def default_sort(config: SearchConfig, has_text: bool) -> Sort:
     if not has_text:
         return Sort((Key(OFFSET),))
-    return Sort((Key(SCORE), Key(config.primary_timestamp_field), Key(OFFSET)))
+    primary = config.primary_timestamp_field
+    return Sort((Key(SCORE), Key(OFFSET)) if primary is UNSET else (Key(SCORE), Key(primary), Key(OFFSET)))
 
 
 def parse_sort(items: Sequence[str], config: SearchConfig, has_text: bool, what: str = "sort") -> Sort:

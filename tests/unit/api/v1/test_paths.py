@@ -13,6 +13,8 @@ from topics.model.errors import InvalidRequestError
         ("a/pk/k", StreamPath("a", "pk", "k")), ("a/b/pk/x%2Fy", StreamPath("a/b", "pk", "x/y")),
         ("pk/k", StreamPath("pk/k")), ("_schema", StreamPath("_schema")), ("_x/y", StreamPath("_x/y")),
         ("a/_schema/b", StreamPath("a/_schema/b")), ("a/_new", StreamPath("a", "_new")), ("a/pk", StreamPath("a/pk")),
+        ("a/_schema/infer", StreamPath("a", "_schema/infer")), ("_schema/infer", StreamPath("_schema/infer")),
+        ("a/b/_schema/infer/", StreamPath("a/b", "_schema/infer")), ("a_schema/infer", StreamPath("a_schema/infer")),
         ("a/pk/", StreamPath("a/pk")), ("a/pk/_x", StreamPath("a", "pk", "_x")),
         ("a/pk/x/pk/y", StreamPath("a", "pk", "x/pk/y")), ("a/touch/meta", StreamPath("a", "touch/meta")),
         ("a/touch/templates/activate/", StreamPath("a", "touch/templates/activate")),

@@ -83,6 +83,6 @@ export default async function render({ name, info, registry, body, signal }) {
       { title: "Capabilities", cell: ([, one]) => words.filter((word) => one[word]).join(", ") },
       { title: "Pointer", class: "name", cell: ([, one]) => one.bindings.map((binding) => binding.jsonPointer).join(", ") },
     ], Object.entries(search.fields));
-    return [facts([["Time", mono(search.primaryTimestampField)], search.aliases ? ["Aliases", Object.entries(search.aliases).map(([from, to]) => `${from} → ${to}`).join(", ")] : null]), list.element];
+    return [facts([search.primaryTimestampField ? ["Time", mono(search.primaryTimestampField)] : null, search.aliases ? ["Aliases", Object.entries(search.aliases).map(([from, to]) => `${from} → ${to}`).join(", ")] : null]), list.element];
   }
 }
