@@ -27,22 +27,28 @@ _BUFFER_BYTES_MAX = 1024 * 1024
 
 
 class Connection(asyncio.Protocol):
-    """One connection. Every wait has a time, and raises `TimeoutError` behind it."""
+    """One connection. Every wait has a time, and raises `TimeoutError` behind it.
+
+    No call is made on a transport that has reported its end: `connection_lost` drops it. In CPython 3.11 `abort` and
+    `write` of a transport that flushed its last bytes after `close` raise AttributeError, and uvloop raises
+    RuntimeError for `write` to any ended transport.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        """None before the connection is made and after it is lost."""
         self._received: list[bytes] = []
         self._received_bytes = 0
         self._ended = False
+        self._lost = False
         self._error: Exception | None = None
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._is_full = False
 
     async def write(self, data: bytes, timeout_s: float) -> None:
-        assert self._transport is not None
-        self._transport.write(data)
+        self._living().write(data)
         if self._is_full and not self._ended:
             self._writer = self._loop.create_future()
             await self._wait(self._writer, timeout_s)
@@ -64,10 +70,18 @@ class Connection(asyncio.Protocol):
         return data
 
     async def start_tls(self, context: ssl.SSLContext, name: str, timeout_s: float) -> None:
-        assert self._transport is not None
-        self._transport = await self._loop.start_tls(
-            self._transport, self, context, server_hostname=name, ssl_handshake_timeout=timeout_s
+        # From here on the transport is the loop's, which closes it when the handshake fails.
+        transport, self._transport = self._living(), None
+        secured = await self._loop.start_tls(
+            transport, self, context, server_hostname=name, ssl_handshake_timeout=timeout_s
         )
+        if not self._lost:
+            self._transport = secured
+
+    def _living(self) -> asyncio.Transport:
+        if self._transport is None:
+            raise self._error or ConnectionResetError("the connection has ended")
+        return self._transport
 
     @property
     def is_usable(self) -> bool:
@@ -76,10 +90,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         if self._transport is not None and not self._loop.is_closed():
-            try:
-                self._transport.abort()
-            except AttributeError:
-                pass  # CPython 3.11: a transport that flushed its last bytes after close() has no loop left.
+            self._transport.abort()
 
     # Ends it for whoever waits on it.
     shutdown = close
@@ -109,8 +120,9 @@ class Connection(asyncio.Protocol):
         _wake(self._reader)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._ended = True
+        self._ended = self._lost = True
         self._error = error
+        self._transport = None
         _wake(self._reader)
         _wake(self._writer)
 

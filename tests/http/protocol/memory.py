@@ -14,7 +14,8 @@ from topics.testing import ManualClock
 
 
 class Wire(asyncio.Transport):
-    """A transport that keeps what is written and always has room."""
+    """A transport that keeps what is written and always has room. Once it has reported its end, it fails every call
+    that the transports of asyncio or uvloop may fail then."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -37,15 +38,18 @@ class Wire(asyncio.Transport):
         self.write(b"".join(pieces))
 
     def write_eof(self) -> None:
+        assert not self.lost
         self.ended = True
 
     def can_write_eof(self) -> bool:
         return True
 
     def close(self) -> None:
+        assert not self.lost
         self.closing = True
 
     def abort(self) -> None:
+        assert not self.lost
         self.closing = True
 
     def is_closing(self) -> bool:
@@ -61,15 +65,16 @@ class Wire(asyncio.Transport):
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
+        assert not self.lost
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("10.0.0.1", 1234) if name == "peername" else default
 
     def lose(self) -> None:
         if not self.lost:
-            self.lost = self.closing = True
+            self.closing = True
             self.protocol.connection_lost(None)
+            self.lost = True
             del self.protocol
 
 

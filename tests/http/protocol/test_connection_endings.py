@@ -4,12 +4,16 @@ Times are tiny here and no test measures them: it waits for what must happen in 
 """
 
 import asyncio
+import contextlib
 import socket
 from typing import Any
 
 import pytest
 
+from tests.http.protocol.http2 import PREFACE, settings
+from tests.http.protocol.memory import Memory
 from tests.http.protocol.support import App, Loops, Site, chunked, get, keep, post, split_answers, until
+from tests.http.protocol.websockets import HANDSHAKE, SocketApp
 from topics.http import Exchange, Refusal
 from topics.testing import ManualClock
 
@@ -464,3 +468,30 @@ def test_many_clients_come_and_go(loops: Loops) -> None:
         await until(lambda: site.server.counters.connections_open == 0)
 
     loops.run(scene)
+
+
+@pytest.mark.parametrize("sent", [b"", post("/", b"{}")[:-1], PREFACE, PREFACE + settings(), HANDSHAKE, HANDSHAKE[:20]])
+@pytest.mark.parametrize("before", ["", "close", "abort", "expect_end"])
+def test_no_call_is_made_on_a_transport_that_has_ended(sent: bytes, before: str) -> None:
+    """The transport of these tests fails such calls, as those of asyncio and uvloop do in some of their states."""
+    memory = Memory(SocketApp())
+    memory.send(sent)
+    (connection,) = memory.server_state.connections
+    if before:
+        # A first end, that the transport has not reported yet.
+        loop = asyncio.new_event_loop()
+        with contextlib.closing(loop):
+            loop.run_until_complete(call_on_loop(connection, before))
+    memory.wire.lose()
+    for _ in range(2):
+        for end in ("close", "abort", "expect_end", "recount"):
+            getattr(connection, end, lambda: None)()
+        connection.sweep(memory.clock.monotonic())
+        memory.clock.advance(100_000)
+        while memory.server_state.put_off:
+            memory.server_state.put_off.popleft()()
+    assert memory.server_state.connections == set()
+
+
+async def call_on_loop(connection: Any, name: str) -> None:
+    getattr(connection, name)()

@@ -1,0 +1,181 @@
+"""The client's connections at their end: no call is made on a transport that has ended, on either kind of loop.
+
+The server is a socket of the same loop, so that a test decides what the client has seen before the next step.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvloop
+
+from topics_client import ClientOptions, ConnectionFailed
+from topics_client._async.net import Connection, connect
+from topics_client._async.pool import AsyncPool
+from topics_client.session import Session
+from topics_client.transport.http1 import HttpRequest
+
+GUARD_S = 30.0
+"""Only turns a hang into a failure."""
+BODY = b"x" * 20_000_000
+ANSWER = b"HTTP/1.1 413 Payload Too Large\r\ncontent-length: 7\r\nconnection: close\r\n\r\nrefused"
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    def on_loop(main: Coroutine[Any, Any, None]) -> None:
+        factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(asyncio.wait_for(main, GUARD_S))
+
+    return on_loop
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[tuple[int, Callable[[], Awaitable[socket.socket]]]]:
+    """A port of this machine, and what accepts its next connection."""
+    taken: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+
+        async def accept() -> socket.socket:
+            sock, _ = await asyncio.get_running_loop().sock_accept(server)
+            sock.setblocking(False)
+            taken.append(sock)
+            return sock
+
+        try:
+            yield server.getsockname()[1], accept
+        finally:
+            for sock in taken:
+                sock.close()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0)
+
+
+def drain(sock: socket.socket) -> int:
+    """Reads what is there. At the end of the connection, or after a reset, that is nothing."""
+    try:
+        return len(sock.recv(1 << 20))
+    except (BlockingIOError, ConnectionResetError):
+        return 0
+
+
+def reset(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def pool_of(port: int) -> AsyncPool:
+    session = Session(f"http://127.0.0.1:{port}", None, ClientOptions(timeout_s=GUARD_S), None, None, {})
+    return AsyncPool(session.route, session.options)
+
+
+def test_answer_before_the_end_of_a_large_body_is_given_when_the_rest_is_flushed_first(run: Run) -> None:
+    """The server answers and ends its side while the body is sent, and then takes all of it: the transport has closed
+    itself and flushed its last bytes before the client closes it."""
+
+    async def main() -> None:
+        async with listening() as (port, accept):
+            pool = pool_of(port)
+            sending = asyncio.ensure_future(pool.send(HttpRequest("POST", "/", b"", BODY, GUARD_S)))
+            sock = await accept()
+            await asyncio.get_running_loop().sock_sendall(sock, ANSWER)
+            sock.shutdown(socket.SHUT_WR)
+            await until(lambda: any(connection._ended for connection in pool._busy))
+            while not sending.done():
+                drain(sock)
+                await asyncio.sleep(0)
+            response = await sending
+            assert (response.status, response.content) == (413, b"refused")
+            await pool.aclose()
+            await pool.aclose()
+
+    run(main())
+
+
+async def lost(way: str, sock: socket.socket, connection: Connection) -> None:
+    """Ends a connection in one of the ways it may end, until the transport has reported it."""
+    if way == "flushed":
+        transport = connection._transport
+        assert transport is not None
+        transport.write(BODY)
+        transport.close()
+    elif way == "reset":
+        reset(sock)
+    elif way == "ended":
+        sock.shutdown(socket.SHUT_WR)
+    else:
+        connection.close()
+    while not connection._lost:
+        if way == "flushed":
+            drain(sock)
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("way", ["flushed", "reset", "ended", "closed"])
+def test_ended_connection_is_closed_any_number_of_times_and_refuses_writes(run: Run, way: str) -> None:
+    async def main() -> None:
+        async with listening() as (port, accept):
+            connection = await connect("127.0.0.1", port, GUARD_S)
+            await lost(way, await accept(), connection)
+            assert not connection.is_usable
+            for _ in range(2):
+                connection.close()
+                connection.shutdown()
+                with pytest.raises(ConnectionError):
+                    await connection.write(b"more", GUARD_S)
+            if way == "reset":
+                with pytest.raises(ConnectionError):
+                    await connection.read(GUARD_S)
+            else:
+                assert await connection.read(GUARD_S) == b""
+            connection.close()
+
+    run(main())
+
+
+def test_connection_that_ended_before_its_first_request_is_a_failed_connection(run: Run) -> None:
+    async def main() -> None:
+        async with listening() as (port, accept):
+            pool = pool_of(port)
+            made = await connect("127.0.0.1", port, GUARD_S)
+            await lost("reset", await accept(), made)
+
+            async def given() -> Connection:
+                return made
+
+            pool._connect = given  # type: ignore[method-assign]
+            with pytest.raises(ConnectionFailed):
+                await pool.send(HttpRequest("GET", "/", b"", None, GUARD_S))
+            await pool.aclose()
+
+    run(main())
+
+
+def test_large_answer_is_read_after_the_connection_was_lost(run: Run) -> None:
+    """Reading resumes on a transport that was paused because of what it received, and has ended since."""
+
+    async def main() -> None:
+        async with listening() as (port, accept):
+            connection = await connect("127.0.0.1", port, GUARD_S)
+            sock = await accept()
+            sending = asyncio.ensure_future(asyncio.get_running_loop().sock_sendall(sock, BODY))
+            await until(lambda: connection._received_bytes > 1024 * 1024)
+            connection.close()
+            await until(lambda: connection._lost)
+            assert len(await connection.read(GUARD_S)) > 1024 * 1024
+            sock.close()
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    run(main())
