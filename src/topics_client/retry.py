@@ -1,6 +1,5 @@
 """One call over all its tries, without the waiting: what to send, what came, and whether and when to try again."""
 
-import logging
 from binascii import b2a_base64
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Generic, cast
@@ -23,7 +22,7 @@ from topics_client.errors import (
 )
 from topics_client.options import RetryPolicy
 from topics_client.requests import A, Request
-from topics_client.system import Clock, Entropy
+from topics_client.system import Clock, Entropy, logger
 from topics_client.transport.http1 import HttpRequest, Response
 from topics_protocol.v0 import ErrorAnswer
 
@@ -41,7 +40,6 @@ _GATEWAY_STATUSES = (502, 503, 504)
 _HEAD_CODES = {401: "unauthorized", 403: "forbidden", 404: "topic_not_found", 410: "stream_gone", 429: "throttled"}
 """An answer to HEAD has a status and no words."""
 
-_log = logging.getLogger(__name__)
 _decode_error = msgspec.json.Decoder(ErrorAnswer).decode
 
 
@@ -82,8 +80,10 @@ class Backoff:
         # The first may be no more than a connection that was kept for too long. The rest is told ever more rarely,
         # because a follower may fail for days.
         is_news = self._failures > 1 and self._failures.bit_count() == 1
-        level = logging.WARNING if is_news else logging.INFO
-        _log.log(level, "%s failed (%d), next try in %.2g s: %s", self._what, self._failures, delay, error)
+        log = logger(__name__)
+        (log.warning if is_news else log.info)(
+            "%s failed (%d), next try in %.2g s: %s", self._what, self._failures, delay, error
+        )
         return delay
 
 

@@ -1,8 +1,11 @@
-"""Time and randomness, as arguments: a test can give a client others than the machine's."""
+"""Time, randomness and logs. The first two are arguments: a test can give a client others than the machine's."""
 
 import os
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import logging
 
 
 class Clock(Protocol):
@@ -41,3 +44,10 @@ class SystemEntropy:
 
     def token(self, nbytes: int) -> bytes:
         return os.urandom(nbytes)
+
+
+def logger(name: str) -> "logging.Logger":
+    """The logger of a module. Only a client that logs anything imports `logging`."""
+    import logging  # noqa: PLC0415
+
+    return logging.getLogger(name)

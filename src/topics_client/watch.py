@@ -5,7 +5,6 @@ event that arrived. A session that the server no longer knows, because it was re
 the cursors. So is one of which no event ever arrived: only the server would know what it had sent by then.
 """
 
-import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -15,6 +14,7 @@ import msgspec
 from topics_client.errors import ClientError, ConnectionFailed, NotFound, ShuttingDown, TopicNotFound, refusal
 from topics_client.inbox import Inbox, LiveItem, TombstoneMessage
 from topics_client.requests import Request, given_only
+from topics_client.system import logger
 from topics_client.transport.http1 import Response
 from topics_client.transport.sse import EventParser, ServerEvent
 from topics_protocol.records import Record
@@ -33,7 +33,6 @@ _HEARTBEAT_MS = 15_000
 _SLACK_S = 5.0
 _ADVISORY_STATUS = 429
 
-_log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -174,7 +173,7 @@ class Watching:
             self._session = None
             raise ConnectionFailed(f"the server ended the stream: {error.error} ({error.code})", maybe_done=False)
         if error.code == _ADVISORY_STATUS:
-            _log.info("watch of %s slowed down by the server: %s", ", ".join(error.topics), error.error)
+            logger(__name__).info("watch of %s slowed down by the server: %s", ", ".join(error.topics), error.error)
             return
         for topic in error.topics:
             self.inbox.failed(topic, refusal(error.code, _code_of(error.code), error.error, {"topic": topic}, wait_s))

@@ -5,7 +5,6 @@ settled, and the next one begins with whatever is to be done then. So jobs that 
 they are somebody else's by now.
 """
 
-import logging
 import math
 from collections import deque
 
@@ -13,6 +12,7 @@ import msgspec
 
 from topics_client.errors import ClientError, ConnectionFailed, ShuttingDown, refusal
 from topics_client.requests import Request, topic_path
+from topics_client.system import logger
 from topics_client.transport.http1 import Response
 from topics_client.transport.sse import EventParser, ServerEvent
 from topics_protocol.records import Job
@@ -24,8 +24,6 @@ _SLACK_S = 5.0
 _CODES = {404: "topic_not_found", 409: "not_a_queue"}
 """An event has the status only; these are the ends after which coming back is in vain."""
 _ADVISORY_STATUS = 429
-
-_log = logging.getLogger(__name__)
 
 
 class WorkStream:
@@ -80,7 +78,7 @@ class WorkStream:
         except (ValueError, RecursionError) as problem:
             raise ConnectionFailed(f"an event cannot be understood: {problem}", maybe_done=False) from problem
         if error.code == _ADVISORY_STATUS:
-            _log.info("%s slowed down by the server: %s", self.what, error.error)
+            logger(__name__).info("%s slowed down by the server: %s", self.what, error.error)
             return
         wait_s = error.retry_after_ms / 1000 if isinstance(error.retry_after_ms, int) else None
         if error.code == 503:

@@ -8,7 +8,6 @@ Every word to the server carries the lease ids, so that a worker which was too s
 somebody else's by now.
 """
 
-import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -18,14 +17,12 @@ import msgspec
 from topics_client.answers import Acked, Claimed, Diff, Extended, Nacked, TopicState
 from topics_client.errors import ClientError
 from topics_client.requests import Request, ack, claim, diff, extend, get_topic, nack
-from topics_client.system import Entropy
+from topics_client.system import Entropy, logger
 from topics_protocol.config import MAX_DELAY_MS
 from topics_protocol.records import Job
 
 _LEASE_MS = 30_000
 _NODE_BYTES = 6
-
-_log = logging.getLogger(__name__)
 
 
 class JobRetry(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,9 +154,11 @@ class WorkerState:
         for job in jobs:
             self._held.pop(job.seq, None)
         if isinstance(outcome, ClientError):
-            _log.warning("topic %s: reporting the end of jobs %s failed: %s", self._plan.topic, _seqs(jobs), outcome)
+            logger(__name__).warning(
+                "topic %s: reporting the end of jobs %s failed: %s", self._plan.topic, _seqs(jobs), outcome
+            )
         elif outcome.skipped:
-            _log.warning("topic %s: jobs %s ended after their leases", self._plan.topic, outcome.skipped)
+            logger(__name__).warning("topic %s: jobs %s ended after their leases", self._plan.topic, outcome.skipped)
 
     def extension(self) -> Request[Extended] | None:
         """Asks for more time for everything that is held."""

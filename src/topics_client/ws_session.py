@@ -5,7 +5,6 @@ they had got to, and then the commands that were never answered are sent again i
 idempotency key, so one that was carried out before the break is not carried out twice.
 """
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,13 +17,12 @@ from topics_client.errors import ApiError, ClientError, ConnectionFailed, Shutti
 from topics_client.inbox import Inbox, TombstoneMessage
 from topics_client.requests import Request, given_only
 from topics_client.retry import new_key
-from topics_client.system import Entropy
+from topics_client.system import Entropy, logger
 from topics_client.watch import Topics, expected_epochs, starts_of
 from topics_protocol.records import Record
 
 _STATUS_UNKNOWN = 0
 
-_log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -146,7 +144,7 @@ class WsSession:
             self._answered(frame, answer)
         elif frame.op == "error" and not frame.topic:
             # The server is about to close, or could not read what we sent; what follows tells.
-            _log.info("error from the server on a WebSocket: %s (%s)", frame.message, frame.code)
+            logger(__name__).info("error from the server on a WebSocket: %s (%s)", frame.message, frame.code)
             return False
         elif frame.topic in self._options:
             self._deliver(frame)

@@ -1,12 +1,12 @@
 """A worker that calls a function with the jobs of a queue, several at a time."""
 
-import logging
 from typing import TYPE_CHECKING
 
 from topics_client._async.net import Bell, Crew, Flag, Interrupted, Lock, join, spawn, stopped_by_signal
 from topics_client.errors import ClientClosed, ClientError
 from topics_client.requests import A, Request
 from topics_client.retry import may_try_again
+from topics_client.system import logger
 from topics_client.worker_state import AckOutcome, Idling, RetryJob, WorkerPlan, WorkerState
 from topics_protocol.records import Job
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 _TRIES_S = 1.0
 """How long a claim is tried before the worker looks up."""
-
-_log = logging.getLogger(__name__)
 
 
 class AsyncWorker:
@@ -101,7 +99,9 @@ class AsyncWorker:
                     return None
                 if not may_try_again(error, repeatable=True):
                     raise
-                _log.warning("topic %s: worker %s is waiting for the server: %s", self._plan.topic, self.node, error)
+                logger(__name__).warning(
+                    "topic %s: worker %s is waiting for the server: %s", self._plan.topic, self.node, error
+                )
         return None
 
     async def _run(self, job: Job) -> None:
@@ -116,7 +116,7 @@ class AsyncWorker:
         except BaseException as raised:
             error = raised
             if not isinstance(raised, RetryJob):
-                _log.warning(
+                logger(__name__).warning(
                     "topic %s: job %d failed in delivery %d: %r", self._plan.topic, job.seq, job.deliveries, raised,
                     exc_info=raised,
                 )  # fmt: skip
@@ -164,4 +164,6 @@ class AsyncWorker:
             try:
                 await self._client._send(request, self._client._session.patient(every_s), over.is_set)
             except ClientError as error:
-                _log.warning("topic %s: extending the leases of %s failed: %s", self._plan.topic, self.node, error)
+                logger(__name__).warning(
+                    "topic %s: extending the leases of %s failed: %s", self._plan.topic, self.node, error
+                )

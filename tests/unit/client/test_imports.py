@@ -1,8 +1,10 @@
 """Importing the client loads little and nothing of the server; `topics serve` loads nothing of the client."""
 
+import ast
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,9 +29,23 @@ def packages(found: set[str]) -> set[str]:
     return {name.split(".")[0] for name in found}
 
 
+def test_package_imports_no_module_before_a_name_is_used() -> None:
+    found = imported("import topics_client; dir(topics_client)")
+    assert {name for name in found if name.startswith("topics")} == {"topics_client"}
+    assert packages(found) & {"msgspec", "socket", "httptools", "logging", *NEVER, *LATER} == set()
+
+
+def test_errors_are_imported_without_a_client() -> None:
+    found = imported(
+        "from topics_client import ApiError, NotFound; import topics_client; topics_client.errors.Throttled"
+    )
+    assert {name for name in found if name.startswith("topics_client.")} == {"topics_client.errors"}
+
+
 def test_the_client_imports_little() -> None:
-    found = imported("import topics_client")
-    assert packages(found) & {*NEVER, *LATER} == set()
+    found = imported("from topics_client import Client")
+    assert packages(found) & {*NEVER, *LATER, "logging"} == set()
+    assert len({name for name in found if name.startswith("topics")}) <= 50
     assert "topics" not in packages(found)
     assert {name for name in found if name.startswith("topics_client._async")} == set()
     assert {name for name in found if name.startswith("topics_protocol.")} == {
@@ -81,6 +97,17 @@ def test_the_package_gives_what_users_need() -> None:
     assert topics.__version__ == topics_protocol.__version__
     with pytest.raises(AttributeError, match="Nothing"):
         topics.Nothing  # noqa: B018
+
+
+def test_public_names_are_listed_where_type_checkers_and_imports_look() -> None:
+    tree = ast.parse(Path(topics_client.__file__).read_text())
+    (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = {
+        (node.module, name.name) for node in checked.body if isinstance(node, ast.ImportFrom) for name in node.names
+    }
+    assert imports == {(module, name) for name, module in topics_client._HOME.items()}
+    assert sorted(topics_client._HOME) == sorted(topics_client.__all__)
+    assert all(getattr(topics_client, name).__name__ for name in topics_client.__all__ if name != "StreamLoop")
 
 
 def test_a_name_that_is_not_there_is_no_import() -> None:
