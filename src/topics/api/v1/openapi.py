@@ -398,7 +398,7 @@ OPERATIONS: dict[tuple[str, str], Described] = {
         body={JSON: REGISTRY_BODY}, body_required=True,
     ),
     ("POST", f"{_STREAM}/_schema/infer"): Described(
-        "inferSearchFields", "Propose search fields from the newest entries, without changing anything.",
+        "inferSearch", "Propose search fields from the newest entries, without changing anything.",
         {200: Reply("A search description for `updateStreamSchema`, and the members left out.", {JSON: _INFERRED})},
         (410, 413, 415), body={JSON: _INFER_BODY},
     ),
