@@ -1,7 +1,7 @@
 """Embedded engine: a data folder used from this process, without a server.
 
 `topics.open(folder)` returns an `EmbeddedEngine`. Its calls block, may be made from any thread, and raise the errors of
-`topics.model.errors`. The engine runs on an event loop of its own in a background thread, as it does in a server: group
+`topics.model.errors`. The engine runs on a separate event loop in a background thread, as it does in a server: group
 commit, background sync, retention and checkpoints work as documented, and each durability class keeps its promise.
 
 A data folder belongs to one process at a time. A process that ends without `close` leaves what a crash would leave.

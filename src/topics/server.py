@@ -1,7 +1,7 @@
 """The composition root: the only module that wires the clock, the disk, the engine, its services and the network.
 
-The port opens first and the log is replayed behind it, so that a probe can tell a server that replays from one that
-hangs. The API is therefore built in two steps: `build_front` makes the routes, `Front.open` gives them the services of
+The port opens first and the log is replayed behind it, so that a probe can distinguish replay from a
+hang. The API is therefore built in two steps: `build_front` makes the routes, `Front.open` gives them the services of
 the recovered engine. Stopping goes the same way back: the answer to "ready" changes first, then the engine finishes
 what it has accepted, and the port closes last.
 """
@@ -128,7 +128,9 @@ class StreamServices:
         around: Callable[[], Around],
         held_up: Callable[[Topic], HeldUp | None],
     ) -> None:
-        """`around` tells what is known outside of the engine, `held_up` why the pipeline does not index a stream."""
+        """`around` returns the values that come from outside of the engine, `held_up` the reason why the pipeline does
+        not index a stream.
+        """
         self.searcher = SearchProcess(is_committing=lambda: engine.committing)
         self._files = _index_files(engine, settings, self.searcher)
         self.search = StreamSearch(
@@ -367,8 +369,10 @@ def _tracing(settings: Settings, clock: Clock) -> Tracing | None:
 
 
 def _webhook_loopback(settings: Settings) -> bool:
-    """Whether webhooks may call this machine itself. A server behind a proxy listens on loopback, too, and whoever has
-    one of its keys must not reach what else listens there."""
+    """Whether webhooks may call this machine.
+
+    A server behind a proxy listens on loopback too, and the holder of a key must not reach other services there.
+    """
     if settings.streams_webhook_loopback != "auto":
         return settings.streams_webhook_loopback == "1"
     with_keys = settings.api_keys or settings.key_file

@@ -43,7 +43,7 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     last_write_ts: int | None = None
     last_read_ts: int | None = None
     epoch: int = 0
-    """Tells the topic from a later one of the same name; 0 where the server is too old to say."""
+    """Distinguishes the topic from a later one of the same name; 0 from servers without epochs."""
     performance: Performance = msgspec.field(default_factory=dict)
 
 
@@ -89,7 +89,7 @@ class RouterState(v0.RouterAnswer, frozen=True, kw_only=True):
     lag: int = 0
     """How many seqs of the source it has not come to yet."""
     blocked: bool = False
-    """Whether it waits for room in its destination, or is held up otherwise; `blocked_by` then says by what."""
+    """Whether it cannot forward, for example into a full destination; `blocked_by` then has the reason."""
     performance: Performance = msgspec.field(default_factory=dict)
 
 
@@ -227,7 +227,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     """The range that was lost in front of the records."""
     lag: int
     epoch: int = 0
-    """Which topic of the name was read; pass it on with the cursor. 0 where the server is too old to say."""
+    """The epoch of the topic that was read; pass it on with the cursor. 0 from servers without epochs."""
     performance: Performance = msgspec.field(default_factory=dict)
 
 
@@ -307,7 +307,7 @@ class BackupInfo(v0.BackupInfo, frozen=True, kw_only=True):
 
 
 class BackupStarted(v0.BackupStarted, frozen=True, kw_only=True):
-    """A backup is being taken; the list of backups tells when it is there."""
+    """A backup has begun; the list of backups contains it when it is complete."""
 
     performance: Performance = msgspec.field(default_factory=dict)
 

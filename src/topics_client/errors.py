@@ -4,7 +4,7 @@
     ├── ConnectionFailed                the server was not reached, or left without an answer; look at `maybe_done`
     │   └── ClientClosed                the client was closed, before the call or while it waited
     ├── GapError                        a follower met lost records, and was told to raise
-    └── ApiError                        the server answered, and it was no; `code` says why
+    └── ApiError                        the server refused; `code` has the reason
         ├── RequestRefused              change the request; sending it again is in vain
         │   ├── InvalidRequest          invalid_request
         │   │   ├── BatchTooLarge       batch_too_large
@@ -441,9 +441,8 @@ _COARSE |= {"INVALID_TOKEN": AccessRefused, "WEBHOOK_URL_REJECTED": RequestRefus
 def refusal(
     status: int, code: str, message: str, detail: Mapping[str, object] | None, retry_after_s: float | None
 ) -> ApiError:
-    """The exception for an answered error, of the class that stands for its code.
-
-    /v1 has a coarse word in `code` and the code in `detail.reason`, where that says more.
+    """The exception for an error answer, by its code. /v1 has a coarse code, and the code of the class in
+    `detail.reason`.
     """
     reason = (detail or {}).get("reason")
     if isinstance(reason, str) and reason in ApiError.by_code:

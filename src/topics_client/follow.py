@@ -30,7 +30,7 @@ class Following:
         deadline_s: float,
     ) -> None:
         self.epoch = epoch
-        """Which topic of the name the cursor is of, for whoever starts from it later; None before the first answer."""
+        """The epoch of the topic, for a later follower that starts from the cursor; None before the first answer."""
         self.cursor = from_seq
         """Everything up to here was handed out or passed over: a follower that starts from it goes on exactly there."""
         self.deadline_s = deadline_s

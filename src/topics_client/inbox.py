@@ -48,7 +48,7 @@ LiveItem = TopicRecord | TopicGap | CaughtUp | TopicGone | TopicFailed
 
 
 class TombstoneMessage(TombstoneEvent, frozen=True, kw_only=True):
-    """A loss, as event streams and WebSockets tell it."""
+    """A loss, in the form of event streams and WebSockets."""
 
     @property
     def cursor(self) -> int:

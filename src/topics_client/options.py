@@ -57,8 +57,8 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     gzip: bool = False
     """Compresses large requests and asks for compressed answers. Worth its CPU only over a slow line."""
     proxy: str | None = None
-    """The URL of an HTTP proxy, or an empty text for none. None is what HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY
-    say; a server on this machine is never reached through those.
+    """The URL of an HTTP proxy, or an empty text for none. None uses HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY; a
+    server on this machine is never reached through those.
     """
     ssl_context: "ssl.SSLContext | None" = None
     """For https: whom to trust, and a certificate of one's own. None trusts whom the system trusts."""

@@ -81,7 +81,7 @@ class Request(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     wait_s: float = 0.0
     """How long the server may hold the answer back."""
     partial_status: int = 0
-    """Which other status is an answer all the same, such as one that says itself what it lacks."""
+    """Another status that counts as an answer, such as one whose body describes a failure."""
 
 
 def put_topic(topic: str, config: Config | None = None) -> Request[TopicPut]:
@@ -399,7 +399,9 @@ def given_only(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def several(records: Iterable[object], call: str = "append_many") -> Iterable[object]:
-    """Records as they were given. What is one value is refused: each of its letters, or keys, would become a record."""
+    """Checks that records are a batch. A single text or dict is refused: each of its letters, or keys, would become a
+    record.
+    """
     if isinstance(records, str | bytes | bytearray | Mapping | NewRecord):
         raise TypeError(f"{call} takes several records, not a {type(records).__name__}; append takes one")
     return records
@@ -457,7 +459,7 @@ def _opened(value: object) -> object:
 def claim(topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Request[Claimed]:
     """Leases up to `max` jobs to the worker `node`, for `lease_ms` or the lease of the queue's config.
 
-    A claim whose answer was lost is sent again. What the lost one got is free again when its leases end.
+    A claim is repeated after a lost answer. Jobs of the lost answer are free again when their leases end.
     """
     given = {"node": node, "max": max, "lease_ms": lease_ms}
     # A queue with a claim_jitter_ms holds the answer back for up to five seconds.
@@ -526,7 +528,7 @@ def begin_transaction(
 ) -> Request[TransactionState]:
     """Begins an attempt at a transaction, which replaces any other attempt, or joins the attempt that is named.
 
-    Where the sequence is committed already the answer says so, and there is nothing left to do.
+    The state of a sequence that is committed already is `committed`.
     """
     given = {"id": id, "sequence": sequence, "attempt": attempt, "timeout_ms": timeout_ms or None}
     return Request(

@@ -49,7 +49,7 @@ def new_key(entropy: Entropy) -> bytes:
 
 
 class Backoff:
-    """Counts the failures of something that is tried again and again, and says how long to wait each time."""
+    """Counts consecutive failures and computes the wait before each retry."""
 
     def __init__(self, policy: RetryPolicy, session: "Session", what: str, began: float | None = None) -> None:
         self._policy = policy
@@ -88,7 +88,7 @@ class Backoff:
 
 
 class Attempts(Generic[A]):
-    """The state of one call. What is sent is the same in every try, the idempotency key above all."""
+    """The state of one call. Every attempt sends the same request, with the same idempotency key."""
 
     def __init__(self, request: Request[A], session: "Session") -> None:
         self._request = request
@@ -114,7 +114,7 @@ class Attempts(Generic[A]):
         self.http = HttpRequest(request.method, request.target, headers, body, options.timeout_s + request.wait_s)
 
     def failed(self, error: ClientError) -> None:
-        """A try failed. That the last one certainly did nothing says nothing about those before it."""
+        """An attempt failed. A last attempt without effect does not exclude an effect of earlier ones."""
         self._maybe_done = error.maybe_done = self._maybe_done or error.maybe_done
 
     def read(self, response: Response) -> A:
@@ -168,7 +168,7 @@ def may_try_again(error: ClientError, repeatable: bool) -> bool:
 
 
 def response_error(response: Response, clock: Clock, codes: Mapping[int, str] | None = None) -> ApiError:
-    """The exception for an answer that is no success; `codes` are for one that cannot have a body."""
+    """The exception for an answer other than success; `codes` are for answers without a body."""
     asked_s = retry_after_s(response.headers.get("retry-after"), clock.now_ms())
     try:
         error = _decode_error(response.content).error

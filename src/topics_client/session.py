@@ -70,9 +70,9 @@ class Session:
 def as_method(
     method: Callable[..., Any], build: Callable[..., Any], returns: object = None, name: str | None = None
 ) -> None:
-    """Makes `method` tell of itself what `build` does: its name, its words, and its parameters behind `self`.
+    """Gives `method` the name, the docstring and the parameters of `build`, behind `self`.
 
-    What it returns is, unless told, what the request that `build` returns is answered with.
+    The return type is `returns`, by default the answer type of the request.
     """
     functools.update_wrapper(method, build)
     method.__name__ = name or method.__name__

@@ -134,7 +134,7 @@ class Watching:
         return self._session.stream_url, headers, 2 * self._heartbeat_s + _SLACK_S
 
     def opened(self, response: Response) -> None:
-        """Its head tells nothing."""
+        """The head of the answer is not used."""
 
     def feed(self, chunk: bytes) -> bool:
         """Lines up what came, and returns whether that was anything. Raises `ClientError` when the server ends the

@@ -54,7 +54,7 @@ class WorkStream:
         return self._target, {}, self._quiet_s
 
     def opened(self, response: Response) -> None:
-        """Its head tells nothing."""
+        """The head of the answer is not used."""
 
     def feed(self, chunk: bytes) -> bool:
         events = self._parser.feed(chunk)

@@ -26,9 +26,8 @@ _NODE_BYTES = 6
 
 
 class JobRetry(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a job that failed is held back: twice as long after each delivery, less a random part.
-
-    How often it is tried at all is the queue's to say, by `max_deliveries` and `dead_letter`.
+    """The delay of a failed job: doubled after each delivery, less a random part. The queue's `max_deliveries` and
+    `dead_letter` limit the attempts.
     """
 
     backoff_min_s: float = 1.0
@@ -81,10 +80,10 @@ def worker(
 ) -> WorkerPlan:
     """Returns a worker that calls `handle` with every job of a queue, and extends and acknowledges its leases.
 
-    A job is acknowledged when `handle` returns and given back when it raises, to be tried again after a time that
-    `retry` tells. Up to `concurrency` jobs are handled at once. Leases are extended while `handle` runs, so `lease_ms`
-    is how long the jobs of a worker that died stay out of reach. An idle worker sees new jobs at once, and those that
-    others gave back within `idle_s`. `node` is the worker's name, and must be nobody else's.
+    A job is acknowledged when `handle` returns, and returned to the queue with the delay of `retry` when it raises. Up
+    to `concurrency` jobs run at once. Leases are extended while `handle` runs, so `lease_ms` limits only how long the
+    jobs of a dead worker stay hidden. An idle worker gets new jobs at once, and returned ones within `idle_s`. `node`
+    is the worker's name; workers must not share a name.
     """
     if concurrency < 1:
         raise ValueError("concurrency: a worker handles at least one job at a time")
@@ -99,7 +98,7 @@ PendingAck = tuple[Request[AckOutcome], list[Job]]
 
 
 class WorkerState:
-    """Of one worker. Whoever calls from several threads holds a lock."""
+    """The state of one worker. Callers from several threads hold a lock."""
 
     def __init__(self, plan: WorkerPlan, entropy: Entropy) -> None:
         self._plan = plan
@@ -121,7 +120,9 @@ class WorkerState:
         return claim(self._plan.topic, self.node, max=self.free, lease_ms=self._plan.lease_ms)
 
     def take(self, answer: Claimed) -> list[Job]:
-        """The jobs of a claim, now held. One that is held already was lost and came back: its first run goes on."""
+        """Returns the jobs of a claim that are not held yet. A held job that is delivered again had lost its lease; its
+        first run continues.
+        """
         fresh = [job for job in answer.claimed if job.seq not in self._held]
         self._held.update([(job.seq, job) for job in answer.claimed])
         return fresh

@@ -87,7 +87,7 @@ class WsSession:
     # Commands. Each returns the text to send.
 
     def publish(self, append: Request[Appended], done: Callable[[Any], None]) -> str:
-        """Says what an append over HTTP would; its body is an object, in front of whose fields go a few more."""
+        """The fields of an append over HTTP; its body is an object, before whose fields a few more are inserted."""
         assert append.body is not None
         path, _, query = append.target.partition("?")
         fields: dict[str, object] = {"topic": unquote(path.rpartition("/")[2]), "return_seqs": not query}

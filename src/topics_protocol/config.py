@@ -19,7 +19,7 @@ MAX_LEASE_MS: Final = 86_400_000
 MAX_CLAIM_JITTER_MS: Final = 5_000
 
 MAX_DELAY_MS: Final = 86_400_000
-"""How long a job may be held back, by whoever appends it or gives it back."""
+"""The maximum delay of a job, in an append or a nack."""
 
 
 def clamp_lease_ms(lease_ms: int) -> int:
@@ -90,7 +90,7 @@ class Discard(enum.Enum):
     """The treatment of another record for a full topic."""
 
     OLD = "old"
-    """Drops the oldest, and tells readers who had not seen it."""
+    """Evicts the oldest records and reports it to readers that missed them."""
     REJECT = "reject"
     """Refuses the write, so that work is never dropped unseen."""
 
@@ -175,7 +175,7 @@ class Guarantee(enum.Enum):
     deleted and created again over the same records copies them again."""
 
     EXACTLY_ONCE = "exactly_once"
-    """Each copy also says in its meta where it is from, and a record whose copy is still there is passed over."""
+    """Each copy also has its origin in its meta, and a record whose copy still exists is skipped."""
 
 
 class LossReason(enum.Enum):
@@ -194,7 +194,7 @@ class LossReason(enum.Enum):
     """The reader's cursor belongs to a topic of the same name that was deleted since; seqs began again."""
 
     SOURCE_TRIM = "source_trim"
-    """A router's source dropped the records before they could be forwarded; the destination says so in its place."""
+    """A router's source lost the records before they were forwarded; the destination reports it in their place."""
 
     CRASH = "crash"
     """Acknowledged records of a class that does not promise to survive a crash went with one."""

@@ -28,10 +28,9 @@ class NewRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A record as it was read.
+    """A record that was read. Its payload is decoded when it is first used.
 
-    The payload is decoded when it is first asked for. Until the record is dropped it keeps the answer it came in alive,
-    of which it is a slice; whoever collects few records out of many should keep their `data` instead.
+    It keeps the whole answer in memory, of which it is a slice; to keep a few records of many, keep their `data`.
     """
 
     seq: int = msgspec.field(name="$seq")

@@ -62,7 +62,7 @@ def key_id(key: str) -> int:
 
 
 def encode_argument(value: Any, encoding: Encoding) -> str | None:
-    """A row's value as the argument of a key; None for a value that its encoding cannot say."""
+    """A row's value as the argument of a key; None for a value that its encoding cannot express."""
     if encoding == "string" or encoding == "bytes":
         return value if isinstance(value, str) else None
     if encoding == "bool":

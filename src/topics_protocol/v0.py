@@ -52,7 +52,7 @@ class DiffBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RecordOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as reads give it. What the server knows of it begins with `$`."""
+    """A record of a read. Names of fields that the server sets begin with `$`."""
 
     seq: int = msgspec.field(name="$seq")
     ts: int = msgspec.field(name="$ts")
@@ -124,7 +124,7 @@ class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
     last_write_ts: int | None
     last_read_ts: int | None
     epoch: int
-    """Tells a topic from a later one of the same name, whose seqs begin again."""
+    """Distinguishes the topic from a later one of the same name, whose seqs begin again."""
     content_type: str | UnsetType = UNSET
     """Only of topics that were used as a stream."""
 
@@ -498,7 +498,7 @@ class BackupInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackupStarted(msgspec.Struct, frozen=True, kw_only=True):
-    """A backup is being taken; the list of backups tells when it is there."""
+    """A backup has begun; the list of backups contains it when it is complete."""
 
     place: str
     running: bool

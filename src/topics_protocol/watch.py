@@ -11,7 +11,7 @@ class WatchFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     from_seq: int = 0
     tail: bool = False
-    """From the topic's head, whatever `from_seq` says."""
+    """Starts at the topic's head and ignores `from_seq`."""
     epoch: int | None = None
     """Which topic of the name `from_seq` is of, as an earlier answer told. A cursor of another one is told a loss."""
 

@@ -1,7 +1,7 @@
-"""The messages of `/v0/ws`: what a client commands, and what the server says. Both are JSON objects with an `op`.
+"""The messages of `/v0/ws`: the commands of clients and the frames of the server.
 
-The server decodes with the commands; its own frames it writes by hand, because most of a frame is records that are
-copied as they are. The client decodes with the frames, and tests hold both sides to them.
+Both are JSON objects with an `op`. The server decodes with the commands and writes frames by hand, because most of a
+frame is copied records. The client decodes with the frames; tests compare both sides with them.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ class SubscribeFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     from_seq: int = 0
     tail: bool = False
-    """From the topic's head, whatever `from_seq` says."""
+    """Starts at the topic's head and ignores `from_seq`."""
     epoch: int | None = None
     """Which topic of the name `from_seq` is of, as an earlier answer told. A cursor of another one is told a loss."""
 

@@ -142,7 +142,7 @@ class OpsHandlers:
                 Parameter("points", {"type": "integer", "minimum": 0}, "Only the last so many."),
             ),
         )  # fmt: skip
-        myself = Operation("self", "Who asks, as the server sees it, and what it lets anybody do.", {200: SelfAnswer})
+        myself = Operation("self", "Get the key's permissions and the server's limits.", {200: SelfAnswer})
         pipeline = Operation("pipeline", "How far the pipeline is, and what holds it up.", {200: PipelineAnswer})
         described = (
             *V0_ROUTES,

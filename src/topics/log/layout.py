@@ -1,6 +1,6 @@
 """Paths of a data folder. User-chosen names never become paths: a topic's folder is its id.
 
-.topics.lock                     held while a server runs; says who holds it
+.topics.lock                     held while a server runs; names its process
 machine                          what the last server left behind: its boot, and how far it may have come
 reserve                          room kept back for a full disk; its content means nothing
 wal/shard-NN/<16 digits>.wal     the log, one folder a shard, files numbered from 1

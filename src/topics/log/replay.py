@@ -289,7 +289,7 @@ class Member:
                 ended, self.complete = True, decode_end(found.body) == topics
         self.frames = len(self._frames)
         if not self.complete and not self.findings:
-            self._damaged("the snapshot does not hold what its end says", 0, len(self._buffer))
+            self._damaged("the snapshot does not match the count at its end", 0, len(self._buffer))
 
     def _take_head(self, frame: Frame) -> None:
         try:

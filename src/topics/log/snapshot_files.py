@@ -492,7 +492,7 @@ def read_snapshot(fs: FileSystem, layout: Layout, number: int) -> tuple[Snapshot
         if found.kind is FrameKind.SNAPSHOT_END:
             break
     if decode_end(found.body) != topics or head.number != number:
-        raise DamageError([Finding(path, "the snapshot does not hold what its end says")])
+        raise DamageError([Finding(path, "the snapshot does not match the count at its end")])
     return head, _frames(buffer)
 
 

@@ -122,7 +122,7 @@ def _from_lines(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 try:
                     given.append(decode(line))
                 except msgspec.DecodeError as error:
-                    raise BadLineError(f"this line is no record ({error}): {line[:200]}") from error
+                    raise BadLineError(f"this line is not a record ({error}): {line[:200]}") from error
         yield pa.RecordBatch.from_pydict(
             {
                 "seq": pa.array([one.seq for one in given], pa.int64()),

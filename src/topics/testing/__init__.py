@@ -1,7 +1,7 @@
 """Fakes for tests, shipped with the engine and held to the same checks as the real things.
 
 `FakeDisk` crashes, `FaultyFileSystem` fails, `FolderStore` goes away, `ManualClock` waits to be moved and
-`SeededEntropy` repeats. `Model` says what an engine must answer.
+`SeededEntropy` repeats. `Model` has the answers that an engine must give.
 """
 
 from topics.testing.fake_clock import ManualClock, SeededEntropy

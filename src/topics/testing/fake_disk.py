@@ -307,9 +307,9 @@ class FakeDisk:
     since the machine can stop between them. Reading, closing a file and releasing a lock are not counted.
 
     With `stop_after` = n the n-th counted call is executed, and then every call of any kind raises `PowerCut`; with
-    `stop_before` = n the n-th counted call itself raises, without effect. Both may be set at any time. `stopped` says
-    whether a call was refused: a sweep over n is over when it is still false at the end of a run. A stopped disk can
-    be cloned and crashed, nothing else.
+    `stop_before` = n the n-th counted call itself raises, without effect. Both may be set at any time. `stopped`
+    reports whether a call was refused: a sweep over n is over when it is still false at the end of a run. A stopped
+    disk can be cloned and crashed, nothing else.
 
     All paths start at the one root, so `a/b` and `/a/b` are the same. Calls may come from several threads.
     """
@@ -324,7 +324,7 @@ class FakeDisk:
         self._locked: set[Inode] = set()
         self._crashed = False
         self.capacity_bytes: int | None = None
-        """How long all files may be together; None is no bound. It may be changed at any time."""
+        """The maximum length of all files together; None is unlimited. It may be changed at any time."""
         self._mutex = threading.RLock()
 
     def crash(self, survive: Survival, seed: int = 0) -> "FakeDisk":

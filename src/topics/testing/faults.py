@@ -32,7 +32,7 @@ class Fault(enum.Enum):
 LACK_OF_ROOM = frozenset(("create", "make_dirs", "allocate", "write", "rename"))
 """Calls that a full disk refuses: removing, truncating and syncing need no room."""
 LACK_OF_DESCRIPTORS = frozenset(("create", "open", "lock", "sync_dir", "list_dir", "make_dirs", "map"))
-"""Calls that need a descriptor of their own."""
+"""Calls that open a descriptor."""
 
 _CODES = {
     Fault.EIO: errno.EIO,

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class FolderStore:
-    """`away` makes every call fail, `fails` those whose number it says yes to; calls are counted from 1."""
+    """`away` makes every call fail, `fails` the calls for whose number it returns true, counted from 1."""
 
     def __init__(self, fs: FileSystem, root: str) -> None:
         self._fs = fs

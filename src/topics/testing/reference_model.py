@@ -4,11 +4,11 @@ Every record that was ever given a seq stays in its topic's list, with what beca
 found by looking at all of them. There is no log, no file, no index and no cleverness, so the model can be checked by
 reading, and whatever the engine answers differently is the engine's mistake.
 
-Where the engine has a choice, the model says so instead of guessing:
+Where the engine has a choice, the model lists it instead of guessing:
 
 * After a kill the head of a topic may have jumped, up to what was reserved: `restart` takes the head that was found.
-* A topic of class ephemeral keeps its records in memory, and what befalls them is not logged. `restart` says which
-  records are gone; whether their readers are told is checked against what is found, and `adopt` takes that over.
+* A topic of class ephemeral keeps its records in memory, and what befalls them is not logged. `restart` returns the
+  lost records; the tombstones of their readers are checked against what is found, and `adopt` takes that over.
 * An idempotency key that was outside its window at any time, even if a new config or a clock set back puts it inside
   again, may be known or forgotten.
 """

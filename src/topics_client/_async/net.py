@@ -181,7 +181,7 @@ class Flag:
         self.is_set = self._event.is_set
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits for it, or for so long, and tells whether it happened."""
+        """Waits for the event, at most this long; returns whether it happened."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()
@@ -235,7 +235,7 @@ class Interruption:
 
 
 class Crew:
-    """Tasks that do jobs, so many at a time as whoever gives them out allows."""
+    """Tasks that run jobs, as many at a time as the source of jobs allows."""
 
     def __init__(self, size: int, name: str) -> None:
         self._tasks: set[Task] = set()
@@ -255,7 +255,7 @@ class Crew:
 
 
 def stopped_by_signal(stop: Callable[[], None]) -> AbstractContextManager[None]:
-    """Ctrl-C is the business of whoever runs the loop: `asyncio.run` cancels the task."""
+    """Ctrl-C is handled by the runner of the loop: `asyncio.run` cancels the task."""
     return nullcontext()
 
 

@@ -24,7 +24,7 @@ class AsyncBody(Protocol):
         ...
 
     def abort(self) -> None:
-        """Ends it for whoever reads it, whose part it then is to close it."""
+        """Ends it for its reader, which then closes it."""
         ...
 
     async def aclose(self) -> None: ...
@@ -115,7 +115,7 @@ class AsyncPool:
         return ConnectionFailed(f"{self._route.url}: {str(error) or type(error).__name__}", maybe_done=maybe_done)
 
     async def _begin(self, request: HttpRequest) -> tuple[Connection, ResponseParser]:
-        """Sends a request over a connection of the pool, or of its own."""
+        """Sends a request over a connection of the pool, or over a new one."""
         if self.closed:
             raise ClientClosed
         if self._pid != os.getpid():

@@ -1,7 +1,7 @@
 """One WebSocket that many share: one may follow while others publish.
 
-A reader of its own reads the connection, so that acknowledgements and records find their way whoever waits for which.
-It stops reading while many items wait and no acknowledgement does, which is how a slow loop slows the server down.
+A separate task reads the connection, so that acknowledgements and records reach their waiters. It stops reading while
+many items and no acknowledgement are awaited, so a slow loop slows the server down.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -131,7 +131,7 @@ class AsyncSocket(AsyncIterator[LiveItem]):
                 await self._changed.wait()
 
     async def aclose(self) -> None:
-        """Closes the connection and ends the loop. What is not answered by then fails."""
+        """Closes the connection and ends the loop. Unanswered calls fail."""
         self._closing.set()
         async with self._changed:
             self._changed.notify_all()

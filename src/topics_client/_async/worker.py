@@ -128,7 +128,7 @@ class AsyncWorker:
         await self._send_outcomes()
 
     async def _send_outcomes(self) -> None:
-        """Tells the server of jobs that have ended. One does it for all that end meanwhile."""
+        """Acknowledges and returns finished jobs, all that finish meanwhile with one request."""
         async with self._lock:
             if self._sending_outcomes:
                 return

@@ -144,4 +144,4 @@ def _path(id: str, rest: str = "") -> str:
 
 
 def _nothing(response: object) -> None:
-    """The status says it all."""
+    """The status is the whole answer."""

@@ -1,4 +1,4 @@
-"""Opening a WebSocket: what both clients tell the library, and what its exceptions mean."""
+"""Opening a WebSocket: options for the library, and the meaning of its exceptions."""
 
 import ssl
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def dial_settings(session: Session) -> DialSettings:
 
 @contextmanager
 def dial_errors(session: Session) -> Iterator[None]:
-    """Turns what the library says of a handshake into the client's exceptions."""
+    """Converts the library's handshake errors into the client's exceptions."""
     try:
         yield
     except InvalidStatus as error:

@@ -30,7 +30,7 @@ class HttpRequest(msgspec.Struct, frozen=True, gc=False):
     """Lines of them, each with its end; who is meant and how long the body is are added on the way."""
     body: bytes | None
     read_timeout_s: float
-    """The longest silence that is no failure."""
+    """The longest silence that does not count as a failure."""
 
 
 class Response:
@@ -72,7 +72,7 @@ def render(request: HttpRequest, prefix: str, host_line: bytes) -> bytes:
 
 
 class ResponseParser:
-    """Reads one answer. What comes of its body is in `take_body`, as soon as it comes."""
+    """Reads one answer; `take_body` receives its body piece by piece."""
 
     __slots__ = (
         "_body", "_head_bytes", "_head_only", "_headers", "_parser", "_reason", "_unzip", "done", "keep_alive",

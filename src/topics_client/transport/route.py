@@ -10,7 +10,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom to connect to, and what to say there."""
+    """The address to connect to, and its headers."""
 
     url: str
     """The server, for people to read."""
@@ -20,17 +20,17 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     tls_name: str | None
     """Whom the certificate must be of; None for a plain connection."""
     proxy: str | None = None
-    """Its URL, with what it may say of a password."""
+    """Its URL without a password."""
     tunnel: bytes | None = None
     """The request that opens a tunnel through a proxy, sent before anything else."""
     prefix: str
     """In front of the path of every request."""
     host_line: bytes
-    """The headers that say who is meant."""
+    """The `Host` header, and for http through a proxy its credentials."""
 
 
 def find_route(url: str, proxy: str | None, env: Mapping[str, str]) -> Route:
-    """The way to a server. `proxy` is the URL of a proxy, empty for none, or None for what the environment says."""
+    """The way to a server. `proxy` is the URL of a proxy, empty for none, or None for the environment's."""
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     host, port = parts.hostname or "", parts.port or (443 if is_tls else 80)

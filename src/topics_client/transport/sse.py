@@ -1,7 +1,8 @@
 """Server-sent events out of the bytes of a stream, as the HTML standard reads them.
 
 Lines end with CR, LF or both, wherever the bytes are cut. `event`, `data`, `id` and `retry` are fields; an empty line
-ends an event; a line that begins with a colon is a comment. What is not ended when the stream ends never was an event.
+ends an event; a line that begins with a colon is a comment. An event that is incomplete at the end of the stream is
+dropped.
 """
 
 from typing import NamedTuple

@@ -35,8 +35,8 @@ def test_an_export_out_of_a_folder_finds_the_cold_tier(monkeypatch: pytest.Monke
     [
         (
             "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
-            "topics.spark.transfer.BadLineError: this line is no record (JSON is malformed): notes\n",
-            "this line is no record (JSON is malformed): notes",
+            "topics.spark.transfer.BadLineError: this line is not a record (JSON is malformed): notes\n",
+            "this line is not a record (JSON is malformed): notes",
         ),
         (
             "An error occurred.\nCaused by: java.lang.RuntimeException: file:/in/x.txt is not a Parquet file (6)",

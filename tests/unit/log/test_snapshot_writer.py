@@ -198,11 +198,11 @@ def test_one_whose_end_counts_otherwise_is_damage() -> None:
     disk = new_disk()
     head = seal_frame(FrameKind.SNAPSHOT_HEAD, 0, 1, 0, encode_head(head_of(1)))
     put(disk, 1, head, seal_frame(FrameKind.SNAPSHOT_END, 0, 2, 0, encode_end(1)))
-    assert finding(disk, 1) == "the snapshot does not hold what its end says"
+    assert finding(disk, 1) == "the snapshot does not match the count at its end"
 
 
 def test_one_under_the_name_of_another_is_damage() -> None:
     disk = new_disk()
     write(disk, 1)
     disk.rename(LAYOUT.snapshot(1), LAYOUT.snapshot(2))
-    assert finding(disk, 2) == "the snapshot does not hold what its end says"
+    assert finding(disk, 2) == "the snapshot does not match the count at its end"

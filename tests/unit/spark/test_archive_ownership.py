@@ -68,7 +68,7 @@ def test_a_part_of_a_folder_takes_nothing_over() -> None:
     engine.close_inline()
     before = archived(old.disk, "orders")
     back = Folder(old.disk, old.clock, Layout("back"))
-    with pytest.raises(OtherHistoryError, match="an archive of its own"):
+    with pytest.raises(OtherHistoryError, match="a separate archive"):
         run_all(back.disk, back)
     assert archived(old.disk, "orders") == before
     old.append("orders", 1)

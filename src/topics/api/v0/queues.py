@@ -343,7 +343,7 @@ QUEUE_ROUTES = (
             "work", "A stream of events that jobs are pushed over.", {200: "text/event-stream"},
             (*_QUEUE, "not_acceptable", "shutting_down"),
             query=(
-                Parameter("node", {"type": "string"}, "Who the jobs are leased to; needed."),
+                Parameter("node", {"type": "string"}, "Name of the worker; required."),
                 Parameter("max", _UNSIGNED, "Jobs that are out at the same time; 1 unless told."),
                 Parameter("lease_ms", _UNSIGNED, "How long each lease lasts; as in the config unless told."),
                 Parameter("heartbeat_ms", _UNSIGNED, "How long nothing may be sent before a heartbeat is."),
@@ -354,7 +354,7 @@ QUEUE_ROUTES = (
     Route(
         "GET", "/v0/topics/{topic}/leases", list_leases, Scope.READ,
         operation=Operation(
-            "listLeases", "Who holds which job, in the order of the seqs.", {200: LeasesAnswer}, _QUEUE,
+            "listLeases", "List the leases of a queue, by seq.", {200: LeasesAnswer}, _QUEUE,
             query=(
                 Parameter("after", _UNSIGNED, "Only behind this seq: the page's next_after."),
                 Parameter("page_size", _UNSIGNED, "How many; 100 unless told, 1000 at most."),

@@ -136,7 +136,7 @@ V0_ROUTES = (
     ),
     Route(
         "GET", "/v0/routers/{router}", routers.get_router, Scope.READ,
-        operation=Operation("getRouter", "What a router does, and how far it got.", {200: RouterAnswer},
+        operation=Operation("getRouter", "Get the config and the progress of a router.", {200: RouterAnswer},
                             ("router_not_found",)),
     ),
     Route(

@@ -162,7 +162,7 @@ PUBLISHES_MAX = 64
 PUBLISH_BYTES_MAX = 1024 * KIB
 """The bytes of their messages that may be under way at once. One message is always taken, however long."""
 _COMMAND_BYTES_MAX = 4 * MIB
-"""The longest command that is no publish."""
+"""The length of the longest command other than a publish."""
 _INTERNAL_ERROR = 1011
 _TRY_AGAIN_LATER = 1013
 _FORBIDDEN = 403

@@ -47,9 +47,9 @@ READ_QUERY = (
     Parameter("offset", _OFFSET, "-1 the start, now the end, or an offset; a live read must give one."),
     Parameter("since", _MOMENT, "Begin at a time, RFC 3339 or nanoseconds since 1970; an offset wins."),
     Parameter("key", _TEXT, "Only entries of this key."),
-    Parameter("filter", _TEXT, "Only entries that fit, by declared search fields: status:>=500 AND has:error."),
-    Parameter("format", {"type": "string", "enum": ["json", "raw"]}, "An array, or bytes one behind the other."),
-    Parameter("live", {"type": "string", "enum": ["long-poll", "true", "1", "sse"]}, "Wait for what comes."),
+    Parameter("filter", _TEXT, "Only entries that match a query over declared fields: status:>=500 AND has:error."),
+    Parameter("format", {"type": "string", "enum": ["json", "raw"]}, "An array, or concatenated bytes."),
+    Parameter("live", {"type": "string", "enum": ["long-poll", "true", "1", "sse"]}, "Wait for new entries."),
     Parameter("timeout", _DURATION, "How long a long poll may wait, such as 250ms or 2s."),
     Parameter("cursor", _TEXT, "The last Stream-Cursor."),
 )
@@ -64,7 +64,7 @@ REQUEST_HEADERS: dict[str, tuple[Schema, str]] = {
     "Stream-Key": (_TEXT, "The key of the entries; not allowed if the stream has a routing key."),
     "Stream-Timestamp": (_MOMENT, "The append time."),
     "Stream-Seq": (_TEXT, "Must be above the last one of the stream."),
-    "Producer-Id": ({"type": "string", "minLength": 1}, "Who sends; with the next two or without."),
+    "Producer-Id": ({"type": "string", "minLength": 1}, "Id of the producer; with the next two or without."),
     "Producer-Epoch": (_NUMBER, "Which run of the producer."),
     "Producer-Seq": (_NUMBER, "Which request of this run."),
     "If-None-Match": (_TEXT, "The ETag of what the client has."),
@@ -94,7 +94,7 @@ ANSWER_HEADERS: dict[str, str] = {
     "Location": "The address of the stream.",
     "Retry-After": "Seconds to wait.",
     "WWW-Authenticate": "Bearer.",
-    "Allow": "What is possible here.",
+    "Allow": "The allowed methods.",
 }
 
 _BYTES: Schema = {"type": "string", "format": "binary"}
@@ -194,16 +194,18 @@ _NAMES_LIST: Schema = {"type": "array", "items": _TEXT}
 _RANK: Schema = {"enum": ["bm25"]}
 SEARCH_QUERY = (
     Parameter("q", _TEXT, "The query."),
-    Parameter("size", _SIZE, "Hits of a page; 50 unless told."),
-    Parameter("search_after", _TEXT, "The next_search_after of the page before, as a JSON array."),
+    Parameter("size", _SIZE, "Hits of a page; 50 by default."),
+    Parameter("search_after", _TEXT, "The next_search_after of the previous page, as a JSON array."),
     Parameter("sort", _TEXT, "_score, offset or fields with :asc or :desc, separated by commas."),
-    Parameter("timeout_ms", whole(0), "How long it may take."),
+    Parameter("timeout_ms", whole(0), "Time limit of the query."),
     Parameter("track_total", _BOOLEAN, "Whether to count all hits."),
-    Parameter("explain", _BOOLEAN, "Whether the answer says how it was made."),
+    Parameter("explain", _BOOLEAN, "Whether to explain the plan of the query."),
     Parameter("_source", _BOOLEAN, "Whether hits hold their entries."),
     Parameter("fields", _TEXT, "The fields that hits hold, separated by commas."),
-    Parameter("highlight", _TEXT, "Whether hits tell where words stand, or in which fields, separated by commas."),
-    Parameter("rank", _RANK, "bm25: scores by how rare the words are; without it, by how many match."),
+    Parameter(
+        "highlight", _TEXT, "Whether to return matching text with positions, or the fields for it, separated by commas."
+    ),
+    Parameter("rank", _RANK, "bm25 scores by rarity of words; the default by the number of matches."),
 )
 _SEARCH_FIELDS: Schema = {
     "q": _TEXT, "size": _SIZE, "sort": {"anyOf": [_TEXT, _NAMES_LIST]}, "timeout_ms": whole(0),
@@ -253,7 +255,9 @@ ROUTING_KEYS = _object(
 
 INSPECT_QUERY = (
     Parameter(
-        "live", {"type": "string", "enum": ["long-poll", "true", "1"]}, "Wait while it is as If-None-Match says."
+        "live",
+        {"type": "string", "enum": ["long-poll", "true", "1"]},
+        "Wait while the ETag of If-None-Match still applies.",
     ),
     Parameter("timeout", _DURATION, "How long to wait, such as 250ms or 2s."),
     Parameter("timeout_ms", whole(0), "The same in milliseconds."),
@@ -335,7 +339,7 @@ _CREATE_HEADERS = (
 _READS = {
     200: Reply("The entries, as an array, as bytes one behind the other, or as events.", ENTRIES, _READ),
     204: Reply("Nothing came while a long poll waited, or the stream is closed.", {}, _READ),
-    304: Reply("What the client has still holds.", {}, _READ),
+    304: Reply("The client's copy is still current.", {}, _READ),
 }
 _TAGGED = ("ETag", "Cache-Control")
 _ACKED = {200: Reply("Acknowledged.", {JSON: {"type": "object", "required": ["ok", "next_wake"]}})}
@@ -378,7 +382,7 @@ OPERATIONS: dict[tuple[str, str], Described] = {
         "readStreamKey", "Read the entries of one key.", _READS, (410,), READ_QUERY, ("If-None-Match",),
     ),
     ("HEAD", _STREAM): Described(
-        "headStream", "What a stream is, and where it ends.",
+        "headStream", "Describe a stream: content type, end, closure.",
         {200: Reply(
             "It is there.", {},
             ("Stream-Next-Offset", "Stream-End-Offset", "Stream-TTL", "Stream-Expires-At", "Stream-Closed"),
@@ -446,11 +450,11 @@ OPERATIONS: dict[tuple[str, str], Described] = {
         (410,), INSPECT_QUERY, ("If-None-Match",),
     ),
     ("GET", "/v1/server/_details"): Described(
-        "getServerDetails", "What the server is set to, and how it stands.",
+        "getServerDetails", "Get the limits and the state of the server.",
         {200: Reply("The details.", {JSON: SERVER_DETAILS})},
     ),
     ("GET", "/v1/server/_mem"): Described(
-        "getServerMemory", "What the server holds in memory.", {200: Reply("Part by part.", {JSON: SERVER_MEMORY})},
+        "getServerMemory", "Get the memory use of the server.", {200: Reply("By component.", {JSON: SERVER_MEMORY})},
     ),
     ("GET", f"{_STREAM}/touch/meta"): Described(
         "getTouches", "The cursor to wait from, and counters.", {200: Reply("How it stands.", {JSON: TOUCH_META})},
@@ -477,7 +481,7 @@ OPERATIONS: dict[tuple[str, str], Described] = {
         (409, 413, 415), body={JSON: SubscriptionRequest}, body_required=True,
     ),
     ("GET", _SUBSCRIPTION): Described(
-        "getSubscription", "What a subscription asks for, and how far it is.",
+        "getSubscription", "Get a subscription and its state.",
         {200: Reply("The subscription.", {JSON: SUBSCRIPTION})},
     ),
     ("DELETE", _SUBSCRIPTION): Described(

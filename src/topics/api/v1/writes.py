@@ -77,7 +77,7 @@ def with_content(
         if large is None:
             then(body)
         elif not content_type:
-            raise InvalidRequestError("Content-Type: must say what a body of this length is", field="Content-Type")
+            raise InvalidRequestError("Content-Type: is required for a body of this length", field="Content-Type")
         else:
             run_task(call, _pack(call, large.view, content_type, key, ts, then), partial(refuse, call))
         return
@@ -236,7 +236,7 @@ def _append_request(call: Call, key: str | None, ts: int | None, body: Content) 
     if not body and not close:
         raise InvalidRequestError("the body is empty. Send data, or Stream-Closed: true to close the stream")
     if body and not content_type:
-        raise InvalidRequestError("Content-Type: must say what the body is", field="Content-Type")
+        raise InvalidRequestError("Content-Type: is required for a request with a body", field="Content-Type")
     seq = headers.get("stream-seq")
     if seq == "":
         raise InvalidRequestError("Stream-Seq: must not be empty", field="Stream-Seq")

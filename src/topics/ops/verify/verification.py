@@ -370,7 +370,7 @@ def check_cold_folder(fs: FileSystem, layout: Layout, look: Verification) -> Non
     if not any(segment.cold for _, segment in look.segments()):
         return
     if layout.cold_root is None:
-        raise SettingsError("some segments were moved to a cold folder: say where it is with --cold-dir")
+        raise SettingsError("some segments were moved to a cold folder: give its path with --cold-dir")
     if not fs.exists(layout.topics(cold=True)):
         raise SettingsError(f"some segments were moved to a cold folder, and {layout.cold_root} does not look like it")
 

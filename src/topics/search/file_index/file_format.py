@@ -36,7 +36,7 @@ with an interval of `i` ms, and for a measure `m` of it:
       of/m/counts             the m-th measure, a count; or of a summary how many values
       of/m/sums, least, most  i64 or f64, of a summary
       of/m/stops, powers, times  histograms: where those of each group end, exponents of two, and how often
-      of/m/ends, states       instead of all these, where something is no number of 64 bits: JSON
+      of/m/ends, states       instead of all these, where a value is not a number of 64 bits: JSON
     sums/r/m/ends, states     the rows that are summaries already, as JSON; empty for a row that is none
 """
 

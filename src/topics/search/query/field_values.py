@@ -201,7 +201,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def number_json(number: int | float) -> int | float:
-    """A number as it should be written: a whole one without a point, as long as it is exact that way."""
+    """A number in canonical form: whole numbers without a point, as long as that is exact."""
     if type(number) is int:
         return number
     return int(number) if type(number) is float and number.is_integer() and abs(number) < 1 << 53 else number

@@ -46,7 +46,7 @@ class SchemalessFilter:
         """Raises InvalidRequestError."""
         node = parse_query(text, what)
         if node is None:
-            raise InvalidRequestError(f"{what}: says nothing", field=what)
+            raise InvalidRequestError(f"{what}: is empty. Leave it out to read every record", field=what)
         self._what = what
         self.fields: set[str] = set()
         """Which of the names that every record has it looks at, and `data` where it looks into that."""

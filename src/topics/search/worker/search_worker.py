@@ -349,7 +349,7 @@ def _check_name(path: str, index_file: IndexFile) -> None:
     proves no more than that (`Mapped.seal`)."""
     named, head = parse_index_file_name(path.rpartition("/")[2]), index_file.head
     if named is not None and named != (head.first, head.last, head.generation[:8]):
-        raise UnreadableError(f"{path}: it is not the companion that its name says")
+        raise UnreadableError(f"{path}: the content does not match the name of the index file")
 
 
 # Filters over records of topics that nothing describes: as much of each is taken apart as the filter looks at.

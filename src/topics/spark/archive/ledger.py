@@ -271,7 +271,7 @@ def take_ownership(state: ArchiveState, history: History, topics: Mapping[int, C
     if not history.takes_over:
         raise OtherHistoryError(
             f"the archive is of the log {state.history}, and this data folder is another "
-            "one: give it an archive of its own with archive_dir"
+            "one: give it a separate archive with archive_dir"
         )
     for topic_id, topic in topics.items():
         only = _only_here(state, topic_id, topic.earliest)

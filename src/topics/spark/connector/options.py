@@ -213,7 +213,7 @@ def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
     topics = _names(options)
     pattern = options.get("topicPattern", "")
     if len({"topic", "topics", "topicPattern"} & options.keys()) != 1 or not (topics or pattern):
-        raise OptionError("exactly one of the options topic, topics and topicPattern says what to read")
+        raise OptionError("set exactly one of the options topic, topics and topicPattern")
     if streaming and "endingOffsets" in options:
         raise OptionError("endingOffsets is for batches: a stream has no end")
     if streaming and "archive" in options:
@@ -245,7 +245,7 @@ def _typed(options: Mapping[str, str], topics: tuple[str, ...]) -> bool:
     if typed and len(topics) != 1:
         raise OptionError("typed columns are those of one stream: name it with the option topic")
     if typed and _flag(options, "includeDeleted", False):
-        raise OptionError("typed columns do not tell what is deleted: leave out includeDeleted or typed")
+        raise OptionError("typed columns cannot show deleted records: leave out includeDeleted or typed")
     return typed
 
 

@@ -230,7 +230,7 @@ def _checked(column: str, text: str) -> msgspec.Raw:
     try:
         _decode_value(text)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise OptionError(f"column {column} has {text[:100]!r}, which is no JSON text: {error}") from error
+        raise OptionError(f"column {column} has {text[:100]!r}, which is not JSON text: {error}") from error
     return msgspec.Raw(text)
 
 

@@ -241,7 +241,9 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions, schema: StructType, generation: str | None = None) -> None:
         if options.max_records is not None and not LIMITS:
-            raise OptionError(f"maxRecordsPerTrigger needs Spark 4.2: {pyspark.__version__} tells no source of a limit")
+            raise OptionError(
+                f"maxRecordsPerTrigger needs Spark 4.2: {pyspark.__version__} does not pass limits to a source"
+            )
         self._options = options
         self._columns = _Columns(schema, options, generation)
         self._origin = origin_of(options.access)

@@ -110,8 +110,7 @@ class Subscriptions:
         failed: Callable[[TopicsError], None],
         owner: Owner = (),
     ) -> None:
-        """Creates a subscription, or finds that it is there as it should be. Two of one id come one after the other:
-        the second is decided on what became of the first."""
+        """Creates a subscription, or confirms an equal one. Two requests for one id are handled one after the other."""
         request.check()
         if request.webhook is not None:
             check_url(request.webhook.url, self._allow_loopback)
