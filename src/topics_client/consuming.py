@@ -24,9 +24,9 @@ def put_consumer(
     last: int | None = None,
     streams: bool = False,
 ) -> Request[ConsumerPut]:
-    """Creates a consumer whose cursor is `from_seq`, the time `since`, or in front of the `last` so many records.
+    """Creates a consumer whose cursor is `from_seq`, before the time `since`, or before the `last` records.
 
-    One that exists stays as it is: `created` tells.
+    An existing consumer does not change; `created` is then false.
     """
     given = {"from_seq": from_seq or None, **_place(since, last)}
     return Request(
@@ -181,7 +181,7 @@ class Consuming:
         return item
 
     def is_due(self, waiting: bool) -> bool:
-        """Whether to commit by itself now. `waiting` says that nothing more is at hand, so a batch is done."""
+        """Whether a commit is due. `waiting` means that no item is buffered, so a batch is complete."""
         if not self._every or (self.cursor, self.epoch) == (self.committed, self._epoch):
             return False
         return waiting or self._handed_out >= self._every
@@ -215,15 +215,13 @@ def consumer(
     raise_on_gap: bool = False,
     deadline_s: float = math.inf,
 ) -> Consuming:
-    """An iterator over everything behind the cursor that the consumer `name` committed: `Record`s, and a `Gap` where
-    some were lost.
+    """Iterates over all records behind the committed cursor of the consumer `name`, and yields a `Gap` for lost ones.
 
-    The server stores the cursor, so the loop goes on where the last one stopped, in whichever process. Asking for the
-    next item says that the one before is processed. The loop commits every `commit_every` items, whenever it has to
-    wait for more, and at the end of its `with` block; where that ends with an exception, without the item at hand.
-    With `commit_every=0` it never commits by itself: call `commit`. What was handed out and not committed comes again.
-    A consumer that does not exist is created, to begin at `from_seq`, at `since` or with the `last` so many records.
-    The others are as for `follow`.
+    The server stores the cursor, so the loop continues where the last one stopped, in any process. An item is processed
+    when the next one is requested. The loop commits every `commit_every` items, when it waits for more, and at the end
+    of its `with` block, without the current item if the block fails. With `commit_every=0` only `commit` commits. Items
+    that were not committed are delivered again. A missing consumer is created, and begins at `from_seq`, at `since` or
+    with the `last` records. The other arguments are those of `follow`.
     """
     read = {
         "wait_ms": wait_ms, "limit": limit, "node": node, "include_tags": include_tags, "include_meta": include_meta,

@@ -267,7 +267,7 @@ class Route(NamedTuple):
     probe: bool = False
     """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
     operation: Operation | None = None
-    """How the API's description tells of it; None keeps it out."""
+    """Its entry in the OpenAPI document; None leaves it out."""
     large_body: bool = False
     """The handler takes bodies of any length, see `http.request_body.LargeBody`. Others are read in one go, and so none
     of them may be long."""
@@ -282,8 +282,10 @@ _PREFLIGHTED = ("/v0/", "/v1/")
 
 
 class Match(msgspec.Struct, eq=False, frozen=True):
-    """The route and the key of a request head. It holds for every request with that head while the keys are the same.
-    Whether the server serves at all does not, and is no part of it."""
+    """The route and the key of a request head.
+
+    It holds for every request with that head while the keys are unchanged. Readiness of the server is not part of it.
+    """
 
     route: Route
     topic: str
@@ -304,7 +306,7 @@ def match_of(head: RequestHead) -> Match:
 
 
 class Family(Protocol):
-    """Routes that are found by rules of their own, all below one path."""
+    """Routes with separate matching rules, all below one path."""
 
     prefix: str
 

@@ -125,8 +125,9 @@ class KeyRing:
         return iter(self._keys)
 
     def replace(self, keys: Iterable[Key]) -> list[Key]:
-        """Puts other keys in the place of those there are, and tells which are gone. A key whose permissions are
-        unchanged keeps its object, with everything that is counted for it."""
+        """Replaces the keys and returns the removed ones. A key with unchanged permissions keeps its object, with
+        everything that is counted for it.
+        """
         before = {(key.digest, key.scopes, key.prefixes): key for key in self._keys}
         after = []
         for key in keys:
@@ -150,11 +151,11 @@ class KeyRing:
         return self.find(authorization[len(_BEARER) :].strip())
 
     def authenticate_stream(self, authorization: str | None, token: str | None, *, takes_keys: bool = True) -> Key:
-        """The key of whoever opens an event stream or a WebSocket. It may stand in the query: a browser sends no header
-        there.
+        """The key for an event stream or a WebSocket, from the header or, because browsers send no header there, from
+        the query.
 
         The header wins. A token in a URL ends up in logs and histories, so no other route accepts one, and it should be
-        short-lived. `takes_keys` is for routes that take a key itself as well.
+        short-lived. `takes_keys` is for routes that accept a key in the query as well.
         """
         if authorization is not None or token is None or self.is_open:
             return self.authenticate(authorization)
@@ -176,10 +177,10 @@ class KeyRing:
 
 
 class Tokens:
-    """Short-lived words that stand for a key where only a URL can be given, as in a browser's event streams.
+    """Short-lived tokens that stand for a key where only a URL can be given, as in a browser's event streams.
 
-    A token says which key it stands for and until when, with a mark that only this process can make, so none is kept.
-    It means nothing to another process: after a restart a page asks for a new one.
+    A token has its key and its end, with a mark that only this process can make, so tokens are not stored. Another
+    process does not accept it: after a restart a page asks for a new one.
 
         tok_ base64url(u64 moment of its end, in ms | 12 bytes for the key | 16 bytes of HMAC-SHA256 over both)
     """
@@ -275,7 +276,7 @@ class KeyStore:
         self.ring = KeyRing(self._all(), required=path is not None)
 
     def has_changed(self) -> bool:
-        """Whether the file is another one than at the last attempt to load it; a missing file is no change."""
+        """Whether the file changed since the last attempt to load it; a missing file counts as unchanged."""
         return self._path is not None and key_file_version(self._path) not in (None, self._version)
 
     def reload(self) -> list[Key]:
@@ -319,8 +320,9 @@ def check_config(key: Key, patch: TopicConfigPatch | None, existing: TopicConfig
 
 
 def check_found(key: Key, names: Iterable[str], what: str) -> None:
-    """Raises ForbiddenError, without a name, when something that was found goes to names which the key may not touch.
-    A name that the request itself gave is checked by `Key.check`, which may tell it."""
+    """Raises ForbiddenError, without a name, when a record that was found belongs to a name outside the key's prefixes.
+    Names in the request are checked by `Key.check`, whose error may contain them.
+    """
     if key.prefixes and not all(map(key.may_touch, names)):
         raise ForbiddenError(f"{what} is outside of the key's prefixes", name=None)
 

@@ -85,7 +85,7 @@ def read_records(
 
 
 def check_marked(what: str, records: Sequence[Record], items: list[Record]) -> None:
-    """Raises where the rest of a body has records of its own: then it named them twice."""
+    """Raises where the rest of a body has records too, because they would be named twice."""
     if items and len(records) != 1:
         raise InvalidRequestError(f"{what} field records: is there twice", field="records")
 

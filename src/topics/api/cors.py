@@ -5,8 +5,8 @@ allow it (CORS), but not from sending requests, and not if the page's own name r
 It does send the origin of a request.
 
 Without keys, the origin is the only evidence. So only names of this machine are served, and requests from pages of
-other origins are refused. With keys, a page needs a key, wherever it is from; a setting says which pages may read
-responses. Programs send none of these headers and are not affected.
+other origins are refused. With keys, a page needs a key, wherever it is from; a setting names the pages that may
+read responses. Programs send none of these headers and are not affected.
 """
 
 import ipaddress
@@ -111,7 +111,7 @@ def is_preflight(head: RequestHead) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address leads nowhere but to this machine, whatever anybody's name server says."""
+    """Whether a name or address always leads to this machine, for every name server."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -148,7 +148,7 @@ class UpgradeRequiredError(TopicsError):
 
 
 class InvalidJsonError(TopicsError):
-    """A message on a WebSocket that is no command at all."""
+    """A message on a WebSocket that is not a command."""
 
     code = "invalid_json"
 
@@ -180,7 +180,7 @@ def render_error(error: TopicsError, spent_ms: float | None = None) -> bytes:
 
 
 def render_fault(code: str, message: str) -> bytes:
-    """The answer to a refusal of the HTTP layer, which is no exception of ours."""
+    """The answer to a refusal of the HTTP layer, which is not an exception of this package."""
     return _encode(ErrorAnswer(error=ErrorBody(code=code, message=message)))
 
 
@@ -241,7 +241,7 @@ def refusal_of(error: TopicsError, path: str, spent_ms: float | None = None) -> 
 
 
 def fault_of(status: int, code: str, message: str, path: str) -> bytes:
-    """The body of a refusal of the HTTP layer, which is no exception of ours."""
+    """The body of a refusal of the HTTP layer, which is not an exception of this package."""
     return _render_v1(status, code, message, {}) if _speaks_v1(path) else render_fault(code, message)
 
 

@@ -145,7 +145,7 @@ def are_truncated(engine: Engine, prefixes: tuple[str, ...] = ()) -> bool:
 
 
 def _first(engine: Engine, prefixes: tuple[str, ...], count: int) -> list[Topic]:
-    """The first topics by name, at the cost of those that are found. The server's own topics are nobody's to see."""
+    """The first topics by name, at the cost of the topics found. Internal topics of the server are left out."""
     names = chain.from_iterable(engine.names_from(prefix, "") for prefix in allowed_prefixes("", prefixes))
     topics = (engine.peek_existing(name) for name in names)
     return list(islice((one for one in topics if one.guard is None or not one.guard.hides(one)), count))
@@ -223,7 +223,7 @@ class Snapshot(Collector):
         self.route_counters: RouteCounters | None = None
         self.process: ProcessNumbers | None = None
         self.by_topic = True
-        """Whether each topic has series of its own."""
+        """Whether each topic has separate series."""
 
     def text(self) -> bytes:
         return b"".join(self.text_pieces())

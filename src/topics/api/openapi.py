@@ -231,7 +231,7 @@ def _refusals_of(route: Route, operation: Operation) -> dict[int, ResponseSpec]:
 
 
 def _sharpen(components: dict[str, Any]) -> None:
-    """Says what the types cannot: unsigned numbers, the grammar of a match, opaque payloads."""
+    """Adds constraints that the types lack: unsigned numbers, the grammar of a match, opaque payloads."""
     for schema in components.values():
         for name, field in schema.get("properties", {}).items():
             if name.endswith(_NOT_NEGATIVE) and field.get("type") == "integer":

@@ -55,7 +55,7 @@ class Pages:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.files: Files | None = None
-        """Given by whoever puts the server together."""
+        """Set by the composition root."""
         self._page = Route("GET", prefix, self._answer, ops=True, open=True)
         self._file = Route("GET", f"{prefix}/{{file}}", self._answer, ops=True, open=True)
 
@@ -117,7 +117,7 @@ class OpsHandlers:
         self.http: HttpServer | None = None
         self.live: Live | None = None
         self.pipeline_state: Callable[[], PipelineAnswer] = no_pipeline
-        """Told by whoever supervises the pipeline."""
+        """Called by the supervisor of the pipeline."""
         self.console = Pages(CONSOLE)
         self.reference = Pages(REFERENCE)
         self.history = HistoryRecorder(clock)

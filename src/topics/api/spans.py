@@ -1,12 +1,11 @@
 """Spans by OpenTelemetry, sent to a collector by OTLP over HTTP: the extra `otel`.
 
 A request with a trace begins its span when it is let in, as its answer names it; any other one has a span made when it
-is answered. Both end with the answer: for an event stream that is when it begins. A thread of the library's own sends
-them in batches, and what a collector does not take is dropped; no request waits for it.
+is answered. Both end with the answer: for an event stream that is when it begins. A thread of the library sends
+them in batches, and spans that the collector refuses are dropped; no request waits for it.
 
-What a span tells is who was asked for what, and how it went: no keys, no queries, no bodies, and of paths the route and
-the topic, because the names of watches are secrets.
-"""
+A span has the route, the topic and the outcome. It has no keys, queries, bodies and paths, because the names of watches
+are secrets."""
 
 from collections.abc import Callable
 

@@ -1,10 +1,9 @@
-"""Traces go through the server: what a request was part of, its answer and the webhooks that follow from it are, too.
+"""Trace context passes through the server: from a request to its answer and to the webhooks that follow from it.
 
-An answer says where it stands in the trace of its caller (`traceresponse`). A webhook is called when entries have come,
-and not by the request that brought them: so for each stream the newest trace that wrote to it is remembered, a minute
-long and for so many streams, and a call carries the one of its streams. Only requests that bring a trace cost anything.
-
-With `topics.api.spans` the server is a part of these traces itself, and begins ones of its own.
+An answer has its position in the caller's trace (`traceresponse`). A webhook is caused by new entries, not by the
+request that brought them; so the newest trace of a write is kept for each stream, for one minute and a bounded number
+of streams, and a call carries the trace of its streams. Only requests with a trace cost anything. With
+`topics.api.spans` the server adds spans to these traces and begins new ones.
 """
 
 import asyncio
@@ -93,7 +92,9 @@ class Tracing:
         self._writes: OrderedDict[str, tuple[TraceContext, float]] = OrderedDict()
 
     def admitted(self, head: RequestHead, route: str, scopes: Scope, name: str) -> "Span | None":
-        """A request was let in. Its answer will say where it stands, and what it writes is remembered."""
+        """A request was admitted. Its answer gets its trace position, and the trace is kept for the streams that it
+        writes.
+        """
         context = context_of(head)
         if context is None:
             return None

@@ -59,8 +59,8 @@ def _range(ends: tuple[int, int] | None) -> str:
 def verify(folder: str, /, *, cold_dir: ColdDir = None, json: Json = False) -> int:
     """Check a data folder for damage without changing it.
 
-    Exits with 0 when the folder is intact, with 1 when it is damaged, with 2 when it is no data folder and with 3 when
-    a server is using it.
+    Exits with 0 when the folder is intact, with 1 when it is damaged, with 2 when the folder is not a data folder and
+    with 3 when a server is using it.
 
     Parameters
     ----------
@@ -98,8 +98,8 @@ def repair(folder: str, /, *, cold_dir: ColdDir = None, dry_run: DryRun = False,
     """Repair a damaged data folder.
 
     Records that cannot be recovered are reported to readers as lost; the damaged files are kept in a separate folder.
-    Exits with 0 when the folder is intact or was repaired, with 1 when it is still damaged, with 2 when it is no data
-    folder and with 3 when a server is using it.
+    Exits with 0 when the folder is intact or was repaired, with 1 when it is still damaged, with 2 when the folder is
+    not a data folder and with 3 when a server is using it.
 
     Parameters
     ----------

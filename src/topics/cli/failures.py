@@ -19,7 +19,7 @@ FAILED, MISUSED, BUSY, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 4, 130, 
 
 
 class CommandError(Exception):
-    """A command failed; the message says why and what to do."""
+    """A command failed; the message has the reason and the remedy."""
 
     code = FAILED
 

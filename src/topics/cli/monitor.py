@@ -81,7 +81,7 @@ def bench(
 
 
 def span_of(seconds: str) -> float:
-    """The value of `--seconds`: a bare number is in seconds, as the option's name says."""
+    """The value of `--seconds`: a bare number is in seconds."""
     return duration_ms(f"{seconds}s" if _NUMBER.fullmatch(seconds) else seconds, "--seconds") / 1000
 
 

@@ -38,7 +38,7 @@ MAX_VALIDATION_COST: Final = 32 * MIB
 MAX_ENTRY_COST: Final = 4 * MIB
 """The same for a single entry, which nothing can interrupt."""
 MAX_ERROR_VALUES: Final = 50_000
-"""Values of enums that are copied to say what is wrong with one entry; 0.3 microseconds each."""
+"""Values of enums that are copied into the report of an invalid entry; 0.3 microseconds each."""
 MAX_PORTION: Final = 256
 PORTION_BYTES: Final = 256 * KIB
 PORTION_COST: Final = MIB

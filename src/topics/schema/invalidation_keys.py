@@ -66,8 +66,11 @@ _TEMPLATES_AT_ONCE = 64
 def touched_by(
     change: dict[str, Any], templates: list[Template], skip_before: bool, most: int
 ) -> Generator[None, None, Touched]:
-    """The keys that a change touches, if they are at most so many. `skip_before` goes on where a change does not say
-    what its row was like before. Keys are counted before they are computed, because a row may touch a million."""
+    """Returns the keys that a change touches, if there are at most `most`.
+
+    `skip_before` accepts changes without the row before the change. Keys are counted before they are computed, because
+    a row may touch a million.
+    """
     table = key_id(table_key(change["type"]))
     operation = change["headers"].get("operation")
     after = _row(change.get("value")) if operation != "delete" else None

@@ -62,7 +62,7 @@ _TOGETHER: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("minimum", "exclusiveMinimum"), ("minimum", "exclusiveMinimum")),
     **dict.fromkeys(("maximum", "exclusiveMaximum"), ("maximum", "exclusiveMaximum")),
 }
-"""Keywords that mean something only together with their neighbours: they say the same when all of them are the same."""
+"""Keywords that depend on their neighbours: they are equal only when all of them are equal."""
 
 _WORDS_BY_TYPES: Final[dict[frozenset[str], str]] = {
     frozenset(("string",)): "minLength maxLength pattern format",
@@ -231,7 +231,9 @@ class Comparison:
 
 
 def other_members(schema: dict[str, Any]) -> Schema:
-    """The schema of members that `properties` does not name. A pattern may say more; nothing here relies on it."""
+    """The schema of members that `properties` does not name. A pattern may add constraints; the proof does not rely on
+    them.
+    """
     if "patternProperties" in schema:
         return True
     rest: Schema = schema.get("additionalProperties", True)
@@ -333,8 +335,9 @@ _MAX_MAPPED_DEFAULT_BYTES = 64
 
 
 def resolve_defaults(ops: Sequence[Op], target: Schema) -> tuple[Op, ...]:
-    """The ops with the default of every `add` written out: as the op says, else as the new schema says, else the empty
-    object or array."""
+    """The ops with the default of every `add` filled in: from the op, otherwise from the new schema, otherwise the
+    empty object or array.
+    """
     return tuple(_resolve_default(op, target) for op in ops)
 
 

@@ -13,7 +13,7 @@
     map      path, ops                                        the ops, for each element of an array
 
 Fields for the reverse direction (`backward`, `reverseMode`, `default` of remove) are kept and never used: entries are
-only ever promoted. `topics.schema.lens_proof` says which lenses are sound, `topics.schema.registry` runs them.
+only ever promoted. `topics.schema.lens_proof` decides which lenses are sound, `topics.schema.registry` runs them.
 """
 
 import re

@@ -10,7 +10,7 @@ column exactly, are kept as JSON in the *rest*, so that columns and rest togethe
 | boolean | `boolean` |
 | string, with the format date-time | `timestamp`, in microseconds and UTC |
 | string | `string` |
-| anything else, several of these, or it does not say | `json`, the value as JSON text |
+| anything else, several of these, or no type | `json`, the value as JSON text |
 
 Each may be null. A name that some engines do not allow for a column, or that differs from an earlier one only in case,
 has no column.
@@ -63,7 +63,7 @@ class Columns(NamedTuple):
 
 
 def columns_of(registry: Registry) -> Columns:
-    """The columns of the current version; none where there is no version."""
+    """The columns of the current version; empty without a version."""
     known: dict[str, Column] = {}
     next_id = FIRST_COLUMN_ID
     for version in range(1, registry.current_version + 1):

@@ -52,7 +52,7 @@ def run_to_end(work: Incremental[T]) -> T:
 
 
 def pieces_of(schema: dict[str, Any], depth: int = _DEPTH_MAX) -> Iterator[dict[str, Any]]:
-    """Schemas that are all right exactly where this one is. What is wrong with one has the place that it has here."""
+    """Schemas that accept exactly the same entries as this one. An error in one of them has the same place here."""
     rest = dict(schema)
     for keyword, members in schema.items():
         if keyword in MAPS and isinstance(members, dict):
@@ -197,7 +197,7 @@ def _refuse_costs(schema: dict[str, Any], what: str) -> Incremental[None]:
 
 
 def compile_schema(schema: dict[str, Any] | bool, draft: str, what: str = "schema") -> jsonschema_rs.Validator:
-    """The validator of a schema; a refusal of what is no schema of its draft."""
+    """Compiles the validator of a schema; refuses schemas that are invalid in their draft."""
     try:
         return _VALIDATORS[draft](
             _plain(schema),
@@ -316,8 +316,9 @@ def _numbers_in(values: object) -> int:
 
 
 def _entry_weight(name: str, value: object) -> float:
-    """What a keyword costs for each byte of an entry, as measured: texts and numbers of an enum are looked up, arrays
-    and objects are compared."""
+    """The measured cost of a keyword for each byte of an entry: texts and numbers of an enum are looked up, arrays and
+    objects are compared.
+    """
     if name == "enum" and isinstance(value, list):
         return 10.0 * len([one for one in value if isinstance(one, dict | list)])
     if name in _ENTRY_WEIGHTS and isinstance(value, list):

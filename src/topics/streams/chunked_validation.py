@@ -96,11 +96,11 @@ class Description:
         return records if unpacked is None else [Record(data, records[0].tag) for data in unpacked]
 
     def admit(self, records: Sequence[Record], now_ms: int, moved: bool) -> Sequence[Record] | None:
-        """The records as they are to be stored, None where that is as they are; or a refusal of all of them that names
-        the first that is wrong.
+        """Return the records as they are stored, None for records that are stored unchanged, or a refusal of the whole
+        batch with the first invalid record.
 
-        Records that a writer brings must leave their tag to the stream where it takes keys out of its entries. Those
-        that were `moved` here had theirs for another topic: it is replaced.
+        Where the stream derives routing keys from its entries, records must not have a tag. The tag of `moved` records
+        belongs to another topic and is replaced.
         """
         if self.has_routing_key and not moved:
             _refuse_tags(records)
@@ -111,7 +111,7 @@ class Description:
         return len(records) > MAX_PORTION or self.intake.portion([record.data for record in records]) < len(records)
 
     def admit_portion(self, records: Sequence[Record], begin: int, now_ms: int) -> Sequence[Record]:
-        """Validate the next chunk of a batch as `admit` does; called until there are no more."""
+        """Validate the next chunk of a batch as `admit` does; called until no chunk is left."""
         if self.has_routing_key and not begin:
             _refuse_tags(records)
         rest = records[begin : begin + MAX_PORTION]

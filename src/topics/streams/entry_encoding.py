@@ -152,7 +152,7 @@ def content_size(stored_bytes: int, end: bytes) -> int:
 
 
 def wrapping_bytes(content_type: str) -> int:
-    """What is stored of each entry of bytes besides its base64: the meta and two quotes."""
+    """The stored bytes of a binary entry besides its base64 text: the meta and two quotes."""
     return len(_meta(content_type)) + 2
 
 

@@ -386,8 +386,11 @@ class StreamInvalidation:
         return [(template, self._activate(template, request.inactivity_ttl_ms, now)) for template in request.templates]
 
     def wait(self, request: WaitRequest, done: Callable[[Outcome], None]) -> Callable[[], Outcome] | None:
-        """Calls back when one of the keys was touched behind the cursor: at once, and then it returns None; or later,
-        unless what it returns is called before, which ends the wait and tells how it stands."""
+        """Calls `waiter` once a key was touched behind the cursor.
+
+        If one was touched already, the call is made at once and None is returned. Otherwise the result is a function
+        that ends the wait and returns the current state.
+        """
         now = self._use()
         for template in request.declared:
             self._activate(template, request.inactivity_ttl_ms, now)

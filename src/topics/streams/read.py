@@ -65,7 +65,7 @@ class ReadSpec(msgspec.Struct, frozen=True, kw_only=True):
         return ReadRequest(from_seq=self.position.counter, limit=limit, max_bytes=self.max_bytes, up_to=self.up_to)
 
     def behind(self, found: "StreamSlice") -> "ReadSpec | None":
-        """The rest of this read after a slice of it; None if there is no room for more."""
+        """The rest of this read after a slice of it; None if the read is full."""
         records, size = self.max_records - found.count, self.max_bytes - len(found.body)
         if records <= 0 or size <= 0:
             return None

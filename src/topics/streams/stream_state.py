@@ -259,7 +259,7 @@ class Deadlines:
         heappush(self._waiting, (at_ms, topic_id))
 
     def add_due(self, topic_id: int) -> None:
-        """Check a topic the next time, whatever the clock says."""
+        """Check a topic the next time, independent of the clock."""
         heappush(self._waiting, (_NOW, topic_id))
 
     def add_unfinished(self, topic_id: int) -> None:
@@ -279,7 +279,9 @@ class Deadlines:
             yield heappop(self._waiting)[1]
 
     def _reckon_again(self) -> None:
-        """The clock was set back. What it said before would have everyone wait until it says so again."""
+        """Reset deadlines after the clock was set back; otherwise expiry would wait until the clock reaches the old
+        time again.
+        """
         known = [(at, topic_id) for at, topic_id in self._waiting if at == _NOW]
         later = {topic_id for at, topic_id in self._waiting if at != _NOW}
         known += [(at, topic_id) for topic_id in later if (at := self._at_of(topic_id)) is not None]
@@ -509,8 +511,11 @@ class StreamFeature:
         return None if state is None else state.content_type
 
     def expired(self, topic: Topic) -> bool:
-        """Whether its time is over. What was found so once stays so, also when the clock is set back before it is
-        deleted: somebody may have been told already, and have made another stream of its content."""
+        """Whether the stream has expired.
+
+        An expired stream stays expired when the clock is set back before the deletion, because a client may have
+        received that answer and created another stream of its content.
+        """
         state = stream_of(topic)
         if state is None or state.ended:
             return state is not None
@@ -597,9 +602,9 @@ class StreamFeature:
 
 
 def check_visible(topic: Topic | None, name: str) -> Topic:
-    """The topic of that name as users of streams see it; a retired one is told apart from one that never was.
+    """Returns the topic of that name as users of streams see it: a retired topic differs from a missing one.
 
-    One that is being deleted is gone already: its last frame is on its way, and nothing may be logged behind that.
+    A topic in deletion counts as deleted: its last frame is in flight, and no frame may be logged behind it.
     """
     if topic is None or not topic.created or topic.closing:
         raise TopicNotFoundError(name)

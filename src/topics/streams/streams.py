@@ -57,8 +57,8 @@ class Streams:
         coverage: IndexCoverage | None = None,
     ) -> None:
         """`durability` is that of streams that are created. `later` sets a timer: batches of a producer that come
-        before their turn wait for it, and are refused at once without it. `coverage` tells how far index files cover
-        streams; without it there are none."""
+        before their turn wait for it, and are refused at once without it. `coverage` returns how far index files cover
+        streams; without it no index files exist."""
         self.engine = engine
         self.search = search
         self._lifecycle = Lifecycle(engine, durability)

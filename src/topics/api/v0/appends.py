@@ -72,7 +72,7 @@ def decode_many(body: bytes) -> Batch:
 
 
 def decode_append(body: bytes) -> Batch:
-    """Raises InvalidRequestError, which says what is wrong and where."""
+    """Raises InvalidRequestError with the field and the reason."""
     return decode_body("append", decode_ascii if len(body) < _MANY_BYTES else decode_many, body)
 
 
@@ -112,11 +112,11 @@ def with_config_of(key: Key, engine: Engine, topic: str, batch: Batch) -> Batch:
 
 
 def allowed_config(key: Key, engine: Engine, topic: str, config: TopicConfigPatch) -> TopicConfigPatch | None:
-    """The config that the key may create the topic with. Raises ForbiddenError.
+    """The config with which the key may create the topic. Raises ForbiddenError.
 
-    Creating with a config of one's own is the control plane by another door, so it needs the scope of that. Where the
-    topic exists its config counts and this one does not; it is dropped then for whoever may not create with it, as the
-    topic may be gone by the time the batch is let in.
+    Creating a topic with a config needs the scope `admin`, like the control plane. Where the topic exists, its config
+    applies and this one is dropped, also for a key that may not create topics, because the topic may be gone when the
+    batch is admitted.
     """
     known = engine.find(topic)
     check_config(key, config, None if known is None else known.config)
@@ -128,9 +128,9 @@ def allowed_config(key: Key, engine: Engine, topic: str, config: TopicConfigPatc
 
 
 def encode_appended(outcome: AppendResult, return_seqs: bool, spent_ms: float, before: bytes = b"") -> bytes:
-    """The answer as a JSON object; `before` holds fields that come first, each with its comma.
+    """The answer as a JSON object; `before` has fields that come first, each with its comma.
 
-    Spelled out instead of encoded from `AppendAnswer`, which says what it is: no answer is given more often.
+    It is written by hand instead of encoded from `AppendAnswer`, because it is the most frequent answer.
     """
     topic, first, last, head, created, was_known, write_ms, sync_ms, parked_ms, differs = astuple(outcome)
     count = last - first + 1

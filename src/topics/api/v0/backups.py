@@ -14,7 +14,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def create_backup(call: Call) -> None:
-    """Begins a backup. It may take long, so nobody is made to wait for it: the list tells what became of it."""
+    """Begins a backup and answers at once; the list of backups shows the outcome."""
     _check_whole(call.key)
     backups = call.engine.backups
     backups.take(lambda outcome: None)

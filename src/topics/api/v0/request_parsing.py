@@ -1,7 +1,7 @@
-"""Reading a request's body into its message, and numbers that must be in a range.
+"""Parsing of request bodies into messages, and of numbers with a range.
 
-A number that the server cuts to what it gives at most (`limit`, `wait_ms`, `max`, durations) has no upper bound here:
-whoever asks for too much gets the most there is, however much it was.
+Numbers that the server clamps (`limit`, `wait_ms`, `max`, durations) have no upper bound here; greater values get the
+maximum.
 """
 
 import base64
@@ -23,7 +23,7 @@ _DIGITS_MAX = 40
 
 
 def decode_body(what: str, decode: Callable[[bytes], T], body: bytes) -> T:
-    """Raises InvalidRequestError, which says what is wrong and where."""
+    """Raises InvalidRequestError with the field and the reason."""
     try:
         # A Raw payload is not looked at by the decoder, so bad UTF-8 in it must be found here, once for the body.
         if not body.isascii():

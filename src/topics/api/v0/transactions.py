@@ -1,7 +1,7 @@
-"""Transactions: begin, look, stage, commit, abort.
+"""Transactions: begin, get, stage, commit, abort.
 
-A key may stage and commit what it may write to. The ids are no names of topics: every tenant, which is the keys with
-the same prefixes, has ids of its own. An open transaction is its key's own.
+A key may stage and commit to topics that it may write. Transaction ids are separate from topic names: every tenant, the
+keys with the same prefixes, has a separate set. An open transaction belongs to the key that began it.
 """
 
 from functools import partial

@@ -171,7 +171,7 @@ class IdWriter:
 
 
 def read_id(text: str, names: Iterable[str]) -> Positions | None:
-    """The positions in an id, for a watch of these topics; None when it is no id, or one of other topics."""
+    """The positions in an id, for a watch of these topics; None for an invalid id, or one of other topics."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         positions = _read_map(raw) if raw[:1] == b"{" else _unpack(raw, sorted(names))
@@ -216,7 +216,7 @@ RETRY = RETRY_FIELD + b"\n"
 
 
 def event(name: bytes, data: bytes) -> bytes:
-    """An event without an id. A payload may hold line ends between its JSON tokens; each line is a field of its own."""
+    """An event without an id. A payload may have line ends between its JSON tokens; each line is a separate field."""
     if b"\n" in data or b"\r" in data:
         data = _in_fields(data)
     return b"event: %b\ndata: %b\n\n" % (name, data)
@@ -321,14 +321,14 @@ _HEADERS = (
     ("X-Accel-Buffering", "no"),
 )
 _ACCEPTED = ("text/event-stream", "text/*", "*/*")
-"""The narrowest first: it says what a wider one beside it does not."""
+"""The narrowest range first, because it overrides wider ones."""
 
 
 def check_accepts_events(head: RequestHead, *, by_name: bool = False) -> None:
-    """Raises NotAcceptableError for a client that says it takes anything but an event stream.
+    """Raises NotAcceptableError for a client that does not accept event streams.
 
-    With `by_name` it must have asked for just that, if it says anything: a browser that fetches an image for a page
-    takes everything, and an older one does not say where the page is from.
+    With `by_name` an `Accept` header must name event streams: a browser that fetches an image for a page accepts
+    everything, and an older one does not send the page's origin.
     """
     accept = head.headers.get_list("accept").lower()
     weights = dict([_media_range(part) for part in accept.split(",") if part.strip()])
@@ -338,7 +338,7 @@ def check_accepts_events(head: RequestHead, *, by_name: bool = False) -> None:
 
 
 def _media_range(text: str) -> tuple[str, float]:
-    """A media type and its weight: 1 unless it says otherwise, 0 for what is no number."""
+    """A media type and its weight: 1 by default, 0 for an invalid number."""
     name, *parameters = [word.strip() for word in text.split(";")]
     weight = next((word[2:] for word in parameters if word.startswith("q=")), "1")
     try:
@@ -348,7 +348,7 @@ def _media_range(text: str) -> tuple[str, float]:
 
 
 def start_events(call: Call) -> Stream:
-    """The answer begins. From here on nothing can be refused with a status of its own."""
+    """The answer begins. A later failure cannot have a status."""
     head = call.exchange.head
     # Said although it is the default, for proxies that want to be told.
     modern = head.http_version == "1.1"

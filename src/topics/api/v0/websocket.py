@@ -140,7 +140,7 @@ class PublishBatcher:
 
 
 PUBLISH_BATCHER = PublishBatcher()
-"""The only one: the engine tells by it which requests are decoded together."""
+"""The only one: the engine recognizes by it which requests are decoded together."""
 
 
 def _acks(run: PublishRun, outcome: AppendResult, first_seq: int, now: float) -> Iterator[bytes]:
@@ -282,7 +282,7 @@ class Session(Sink):
         self._replies.now(error_frame(refused, request_id_of(beginning)))
 
     def on_texts(self, texts: Sequence[bytes]) -> int:
-        """Takes publishes of a single record each, as far as there are no other commands."""
+        """Takes publishes of a single record each, up to the first other command."""
         texts = texts[: max(0, PUBLISHES_MAX - len(self._replies))]
         if self._publish_bytes + sum(map(len, texts)) > PUBLISH_BYTES_MAX:
             return 0

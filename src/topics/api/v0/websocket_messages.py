@@ -1,8 +1,7 @@
-"""From the text of a message to a command that may be carried out.
+"""Parsing of WebSocket messages into commands.
 
-A message that is no command is answered by an error and the socket lives on: `invalid_json` where it is no JSON object
-with a known `op`, `invalid_request` where the `op` is known and something in it is wrong. The `request_id` is repeated
-wherever it can be made out.
+An invalid message is answered by an error and the socket stays open: `invalid_json` for anything but a JSON object with
+a known `op`, `invalid_request` for invalid fields of a known `op`. The `request_id` is repeated where it can be read.
 """
 
 import json
@@ -162,7 +161,7 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 class BadCommand(Exception):
-    """A message that is no command. `cause` says why."""
+    """A message that is not a command. `cause` has the reason."""
 
     def __init__(self, cause: TopicsError, request_id: RequestId) -> None:
         super().__init__(cause)
@@ -186,8 +185,9 @@ def read_command(text: bytes) -> Command:
 
 
 def read_publishes(texts: Sequence[bytes]) -> list[SinglePublish]:
-    """The commands of the first of these texts, as far as each publishes a single record. `read_command` reads the same
-    in each of them, and tells what is wrong with another."""
+    """The commands of the first of these texts, up to the first that is not a publish of a single record.
+    `read_command` reads the same from each of them, and reports the errors of others.
+    """
     publishes: list[SinglePublish] = []
     try:
         # Valid commands before the refused one stay in the list.
@@ -355,8 +355,9 @@ class Replies:
             self._send(first)
 
     def close(self) -> None:
-        """Nothing is sent any more. It also lets go of whoever sent: a lost connection should not wait for a collection
-        of garbage."""
+        """Sends nothing more, and drops the reference to the sender, so that a lost connection does not wait for
+        garbage collection.
+        """
         self._owed.clear()
         self._count = 0
         self._send = _drop

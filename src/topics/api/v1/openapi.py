@@ -569,7 +569,7 @@ def _refusals(path: str, described: Described) -> dict[int, ResponseSpec]:
 
 
 def _codes(status: int, is_subscription: bool) -> list[str]:
-    """The error codes of a status. The subscription routes have codes of their own."""
+    """The error codes of a status. The subscription routes have separate codes."""
     if is_subscription:
         return [code for code, of in V1_STATUS_BY_CODE.items() if of == status and code.isupper()]
     codes = [V1_CODE_BY_STATUS.get(status, "topic_full")]

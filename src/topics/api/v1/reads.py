@@ -89,8 +89,9 @@ def etag_of(topic: Topic, spec: ReadSpec, found: StreamSlice, closed: bool) -> s
 
 
 def _is_complete(topic: Topic, spec: ReadSpec, found: StreamSlice) -> bool:
-    """Whether the two ends say all: every entry between them is there, and nothing chose among them but a key. An end
-    may lie inside an entry, which then counts."""
+    """Whether the two ends identify the content: every entry between them is included, selected at most by a key. An
+    end may lie inside an entry, which then counts.
+    """
     before, last = spec.position.counter, found.position.counter + (found.position.in_block > 0)
     # A key that is empty stands in the tag as none does.
     if spec.filter is not None or spec.key == "":
@@ -216,7 +217,7 @@ def _filter(text: str, topic: Topic, content_type: str, live: str) -> str | None
 
 
 class _Query:
-    """The parameters of a read; those it does not know are nobody's business."""
+    """The parameters of a read; unknown ones are ignored."""
 
     def __init__(self, text: str, call: Call) -> None:
         self._text = text
@@ -257,9 +258,8 @@ def _as_json(form: str, content_type: str) -> bool:
 
 
 def read_once(call: Call, streams: Streams, read: ReadCall, deadlines: Deadlines, *, immutable: bool) -> None:
-    """A read that answers at once with what there is; what the disk is too slow to give is told to come back.
-
-    `immutable` says whether caches may be told to keep anything for good.
+    """A read that answers at once with the available entries; entries that the disk delivers too slowly are left to the
+    next read. `immutable` is whether caches may keep full chunks forever.
     """
     topic = read.topic
     if read.offset == NOW:

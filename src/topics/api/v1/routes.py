@@ -54,7 +54,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     streams_long_poll_ms: int = 3_000
     streams_long_poll_max_ms: int = 4_500
     immutable: bool = True
-    """Whether answers may tell caches to keep them for good."""
+    """Whether answers allow caches to keep them forever."""
 
 
 class StreamsApi:

@@ -191,12 +191,12 @@ def _scores(hits: Hits) -> list[Score]:
 
 
 def shown_seqs(place: list[Any]) -> list[Any]:
-    """A place as /v0 tells it."""
+    """A position in the form of /v0."""
     return [number_json(value) for value in place]
 
 
 def shown_place(asked: SearchRequest, place: list[Any]) -> list[Any]:
-    """A place as /v1 tells it."""
+    """A position in the form of /v1."""
     names = [key.name for key in asked.sort.keys]
     (offset,) = offsets_of(asked.topic, [place[names.index(OFFSET)]])
     return [offset if name == OFFSET else number_json(value) for name, value in zip(names, place, strict=True)]

@@ -102,7 +102,7 @@ def hit_fields_of(registry: Registry) -> HitFields:
 
 
 def _compile(config: SearchConfig, version: int) -> _Compiled | None:
-    """The type of a description; None where no type can say it."""
+    """The type of a description; None where a type cannot express it."""
     tree: Tree = {}
     paths: list[str] = []
     names: list[str] = []
@@ -128,8 +128,9 @@ def _compile(config: SearchConfig, version: int) -> _Compiled | None:
 
 
 def _add(tree: Tree, pointer: tuple[str, ...], number: int) -> str | None:
-    """Puts a pointer into a tree; how its value is reached, or None where there is no way: it is the whole entry, or
-    another one goes through it."""
+    """Puts a pointer into a tree; returns the way to its value, or None if the value is the whole entry or another
+    pointer goes through it.
+    """
     if not pointer:
         return None
     path = []

@@ -1,9 +1,8 @@
 """`_details`: everything about one stream in one answer.
 
-It says nothing of other streams or of the server as a whole: whoever waits for news of a stream must not be woken by
-somebody else's.
+It has nothing about other streams or the server, so that only changes of this stream wake a waiting client.
 
-`_schema` and `_profile`: what a stream promises about its entries.
+`_schema` and `_profile`: the contract of a stream for its entries.
 """
 
 import asyncio

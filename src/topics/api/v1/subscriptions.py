@@ -1,4 +1,4 @@
-"""The resources below /v1/stream/__ds: subscriptions, what their workers say, and the key that signs webhooks.
+"""The resources below /v1/stream/__ds: subscriptions, the calls of their workers, and the key that signs webhooks.
 
 PUT GET DELETE   __ds/subscriptions/{id}
 POST             __ds/subscriptions/{id}/streams
@@ -266,7 +266,7 @@ class WebhookCaller:
         """Calls that ended without being accepted."""
 
     def deliver(self, url: str, body: bytes, signature: str, done: Callable[[Any], None]) -> None:
-        """Calls, and tells what came back: its JSON (an empty object when there was none), or NotTaken."""
+        """Makes the call and returns the JSON of the answer (an empty object if it has none), or NotTaken."""
         call = asyncio.get_running_loop().create_task(self._call(url, body, signature, done))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
@@ -338,8 +338,9 @@ def _reason(error: Exception) -> str:
 
 
 def _trust(ca_file: str | None) -> ssl.SSLContext:
-    """Which certificates are believed: those of the public authorities, and of the operator's own. Nothing that the
-    environment says, because that would be a setting nobody finds among the others."""
+    """The trusted certificates: public authorities, and those of the setting. Environment variables are ignored,
+    because they would be a hidden setting.
+    """
     context = httpx.create_ssl_context(trust_env=False)
     if ca_file is not None:
         context.load_verify_locations(cafile=ca_file)

@@ -65,8 +65,10 @@ _SPACE_BYTES = 1024
 def with_content(
     call: Call, key: str | None, ts: int | None, then: Callable[[Content], None], default_type: str = ""
 ) -> None:
-    """Calls `then` with what the body brings, at once or when it is read. `key` and `ts` are those of its values, and
-    `default_type` is what it is of where the request does not say."""
+    """Calls `then` with the values of the body, at once or when it is read.
+
+    `key` and `ts` are those of its values, and `default_type` is the content type of a request without one.
+    """
     exchange = call.exchange
     body, large = exchange.body, exchange.large_body
     if large is None and len(body) < _SHORT_BYTES:
@@ -286,7 +288,7 @@ _WORDS = (
     b"stream-key", b"stream-timestamp", b"stream-seq", b"stream-closed", b"producer-id", b"producer-epoch",
     b"producer-seq",
 )  # fmt: skip
-"""Headers that say more of an append than its content type."""
+"""Headers of an append besides its content type."""
 _NO_VALUE = frozenset(b"[ \t\n\r")
 """An array is as many values, and one may stand behind blanks."""
 _EVERY_LINES = header_lines(EVERY)
@@ -294,9 +296,8 @@ _NO_CONTENT = 204
 
 
 class BatchedStreamAppends:
-    """The `BatchedProtocol` of appends to streams: bodies with one JSON value, and no header that says more.
-
-    Appends with a key, a producer, a time or a close, and appends to streams with a contract, are left to `Writes`.
+    """The `BatchedProtocol` of appends to streams: bodies with one JSON value and without other headers. Appends with a
+    key, a producer, a time or a close, and appends to streams with a contract, are left to `Writes`.
     """
 
     body_bytes_max = 8_000

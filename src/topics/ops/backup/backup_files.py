@@ -168,7 +168,7 @@ class KeptLog:
 
 
 class Copier:
-    """Copies what a place does not have yet. Once `stopped` says so, it copies no more and raises."""
+    """Copies files that a place lacks. Once `stopped` returns true, it stops copying and raises."""
 
     def __init__(self, fs: FileSystem, layout: Layout, place: BackupPlace, stopped: Callable[[], bool]) -> None:
         self._fs = fs
@@ -180,8 +180,8 @@ class Copier:
         """The newest backup."""
 
     def look(self) -> None:
-        """Finds out what is there. The newest backup says it: what only older ones have will not be needed again. A
-        manifest that cannot be read is not built upon, and nothing of it is trusted.
+        """Finds the files that exist, by the newest backup; files of older backups alone are not needed again. An
+        unreadable manifest is ignored, with its files.
         """
         for number in reversed(self.place.numbers()):
             try:

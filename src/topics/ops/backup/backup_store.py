@@ -1,9 +1,8 @@
-"""The place of one data folder's backups: a folder, or an object store (`ops.backup.backup_store` says what is in
-it).
+"""Backup store: the backups of one data folder, in a folder or an object store.
 
 Backup format: a JSON manifest that names every file with size and checksum, and is written last.
 
-A place holds the backups of any number of data folders, each below a folder of its own, its lineage:
+A place holds the backups of any number of data folders, each in a separate folder, its lineage:
 
     LINEAGE/snapshots/<16 digits>.bin                                a snapshot file, as it is
     LINEAGE/segments/<16 hex digits>/<20 digits>-<count>.data        a segment's data without its delete flags
@@ -117,7 +116,7 @@ def encode_manifest(manifest: Manifest | ShippedLog) -> bytes:
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """Raises ValueError for what is no manifest, or one of a format that is not known here."""
+    """Raises ValueError for invalid manifests and for unknown formats."""
     return _decode(_decoder, data)
 
 
@@ -399,11 +398,11 @@ class PlaceBusy(Exception):
 
 
 def prune(place: BackupPlace, keep: int, own: bool = False) -> int:
-    """Removes all but the newest backups, and every file that none of these has; how many files went. `own` says that
-    the caller is who writes there, and takes no backup now.
+    """Removes all but the newest backups, and every file that none of the kept ones has; returns the number of files.
 
-    The manifests go first, so that a crash leaves no backup that is not whole. The files are listed before the look
-    whether a backup is being taken: what one puts from then on is not among them, and what it had put, it names.
+    `own` means that the caller is the writer of this place and takes no backup now. The manifests are removed first, so
+    that a crash leaves no incomplete backup. The files are listed before the check for a backup in progress: its later
+    files are not in the list, and its earlier ones are in its manifest.
     """
     files = place.files()
     if place.is_written and not own:

@@ -85,7 +85,7 @@ def note_lineage(fs: FileSystem, layout: Layout, lineage: Lineage) -> None:
 
 
 def forget_lineage(fs: FileSystem, layout: Layout) -> None:
-    """The next backup begins a history of its own."""
+    """The next backup begins a new lineage."""
     if fs.exists(layout.backup_lineage):
         fs.remove(layout.backup_lineage)
         fs.sync_dir(layout.backup)

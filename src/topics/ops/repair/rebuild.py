@@ -49,9 +49,8 @@ class Rescued(msgspec.Struct):
 def rescue(
     fs: FileSystem, layout: Layout, state: TopicState, segment: SegmentState, sure: bool, strange: bytes | None
 ) -> Rescued:
-    """Mends a segment that the state names; `sure` says that there was no newer state.
-
-    `strange` has its delete flags where they are more than were ever set.
+    """Repairs a segment of the state; `sure` means that no newer state existed. `strange` receives its delete flags
+    where more are set than ever were.
     """
     copy = msgspec.structs.replace(segment, cold=not segment.cold)
     if strange is None and layout.cold_root is not None:
@@ -105,7 +104,7 @@ def found_segments(fs: FileSystem, layout: Layout, topic_id: int, skip: set[Segm
 
 
 def image_of(fs: FileSystem, layout: Layout, key: SegmentKey) -> SegmentImage | None:
-    """A segment that no state names; None when it is not what its name says."""
+    """A segment without a state; None when its content contradicts its name."""
     path = layout.segment(*key)
     with named(path):
         image = SegmentImage(map_file(fs, path + ".data"), map_file(fs, path + ".idx"), None)
@@ -164,12 +163,11 @@ def _blocks(image: SegmentImage, flags: bytes) -> Iterator[Block]:
 
 
 def _reconcile_flags(flags: bytes, marked: int, sure: bool) -> tuple[bytes, bytes]:
-    """Flags that are only set or clear, and those among the set ones of which nobody knows.
+    """Returns the readable flags, set or clear, and the set ones that are uncertain.
 
-    How many are set in all is known. When the readable ones are that many, the others are clear; when all the others
-    are needed to make up the number, they are set. In between they count as set: a record that was deleted must not
-    come back, and of one that was not its readers are told. When more are set than ever were, and there is no newer
-    state that could know why, any of them may be one that nobody set.
+    The total of set flags is known. When the readable ones reach it, the others are clear; when all others are needed,
+    they are set. In between they count as set, because a deleted record must not return; readers of the others get a
+    tombstone. When more flags are set than the total, without a newer state, each set flag is uncertain.
     """
     unknown = [index for index, flag in enumerate(flags) if flag not in (0, DELETED)]
     missing = marked - flags.count(DELETED)
@@ -186,10 +184,10 @@ def _reconcile_flags(flags: bytes, marked: int, sure: bool) -> tuple[bytes, byte
 
 
 def _erased_flags(image: SegmentImage, flags: bytes, segment: SegmentState, earliest: int) -> bytes:
-    """The records that a flag may have marked which now reads as clear, so that nothing in it tells of the damage.
+    """Returns the records whose set flag may now read as clear, without a trace of the damage.
 
-    How many records are live is known, and their bytes: a single one that is too many can be told by its size, or at
-    least only those of its size come into question. Of several that are too many it may be any.
+    The number and the bytes of live records are known: a single surplus record can be recognized by its size, or
+    narrowed down to records of that size. If several are surplus, all are uncertain.
     """
     live, size = _live(image, flags, earliest)
     too_many, too_large = live - segment.live, size - segment.live_bytes
@@ -330,7 +328,7 @@ class Assembler:
         return topic
 
     def _report(self, topic: Topic, known: list[SeqRange], first: int, last: int, *, sure: bool) -> list[SeqRange]:
-        """Tells of what is lost in a range and not known to be; returns what is known then."""
+        """Records the part of a range that is lost and not recorded yet; returns all recorded losses."""
         parts = holes(known, first, last)
         for part in parts:
             self._lost(topic, part, sure)

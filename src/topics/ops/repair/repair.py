@@ -201,7 +201,9 @@ class Repair:
     def run(
         self, dry_run: bool = False, on_total: OnBytes = lambda count: None, on_bytes: OnBytes = lambda count: None
     ) -> RepairReport:
-        """Mends the folder, or in a dry run says how; the callbacks are told of the progress of the first look."""
+        """Repairs the folder, or in a dry run only reports the repairs; the callbacks receive the progress of the first
+        check.
+        """
         earlier = None if dry_run else self._finish_earlier()
         look = self._look(on_total, on_bytes)
         if earlier is not None and look.report.sound:

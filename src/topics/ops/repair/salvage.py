@@ -112,7 +112,7 @@ class Salvage(Recovery):
             )
 
     def _in_folders(self) -> set[int]:
-        """Topics that only their files tell of, where the snapshots or the log may have lost them."""
+        """Topics known only by their files, where the snapshots or the log may have lost them."""
         chain, layout = self._look.chain, self._core.layout
         if chain.complete and not self._look.ledger.damaged_shards:
             return self._look.unknown_topics
@@ -280,7 +280,7 @@ class Salvage(Recovery):
         self.actions.append(f"topic {topic.name}: its change from class ephemeral was lost; it is of class fsync now")
 
     def _go_on_at(self, topic: Topic, head: int) -> None:
-        """A frame says where the topic stood, so whatever is missing before that is known exactly."""
+        """A frame contains the position of its topic, so losses before it are known exactly."""
         self._doubts.pop(topic.id, None)
         if head > topic.head:
             self._lose(topic, (topic.head + 1, head), True)

@@ -112,7 +112,7 @@ def read_damaged_frames(
 
 
 def _has_forwards(body: memoryview, kind: int) -> bool:
-    """Whether it forwarded to many topics: of those that stand at the same place nobody could tell which it were."""
+    """Whether it forwarded to many topics; the ones with the same position cannot be distinguished."""
     if kind == FrameKind.FORWARDS:
         return True
     try:
@@ -319,7 +319,7 @@ def _records_in_frames(first_lsn: int, next_lsn: int | None) -> int:
 
 
 class TopicEnd(Protocol):
-    """As much of a topic as tells whether a block continues it."""
+    """The part of a topic's state that decides whether a block continues it."""
 
     head: int
     next_base: int
@@ -335,7 +335,7 @@ class LostRecords(NamedTuple):
 
 
 def find_lost_records(hole: Hole, topics: Mapping[int, TopicEnd]) -> list[LostRecords] | None:
-    """The records that were in a hole; None when nobody can tell. `topics` are those whose frames may be in it."""
+    """The records in a hole; None when they cannot be determined. `topics` are those whose frames may be in it."""
     if hole.next_lsn == hole.first_lsn:
         return []  # No frame is missing: what was damaged is the unused rest of a file.
     if not hole.damaged:
@@ -396,7 +396,8 @@ class LogChecker:
         """For each topic, existing or not, the first seq that the log holds."""
         self.damaged_shards: set[int] = set()
         self.lost_records: dict[tuple[int, int], list[LostRecords] | None] = {}
-        """For each damaged place, by its shard and first lsn, the records in it; None where nobody can tell."""
+        """For each damaged place, by its shard and first lsn, the records in it; None where they cannot be determined.
+        """
         self.records = 0
         self.strangers: set[int] = set()
         """Topics that frames are about and that nobody created."""
@@ -409,7 +410,7 @@ class LogChecker:
             self._report(frame, path, f"frame {frame.lsn} is malformed: {error}")
 
     def hole(self, hole: Hole, shard_topics: Callable[[int], bool]) -> None:
-        """Takes a damaged place; tells what is known of what was in it."""
+        """Adds a damaged place; returns the known part of its content."""
         self.damaged_shards.add(hole.shard)
         lost = find_lost_records(hole, {i: a for i, a in self.accounts.items() if shard_topics(i)})
         self.lost_records[hole.shard, hole.first_lsn] = lost

@@ -52,13 +52,12 @@ class SegmentImage:
         self.rows = memoryview(b"").cast("I")
         self.blocks: list[tuple[int, int]] = []
         self.written: list[int] = []
-        """When each block was written, as far as the index tells; without it, when its ts says."""
+        """The time of each block by the index; without an index, its ts."""
         self.kept: list[Range] = []
         """Ranges of record indexes that can be read back."""
         self.flags = b""
-        """A byte a record as in the file, `DELETED`, 0, or something else; the last where the file is too short.
-
-        Whether they are right only the topic's state can tell: no checksum covers them.
+        """A byte per record as in the file: `DELETED`, 0, or another value; the last where the file is too short. Only
+        the topic's state can confirm them, because no checksum covers them.
         """
         self.troubles: list[Trouble] = []
         self.proven = True
@@ -190,7 +189,7 @@ class SegmentImage:
             return None
 
     def _take_index(self, index: SegmentIndex, head: SegmentHead, good: list[bool]) -> bool:
-        """Uses the rows of the index if they fit the text; says what is wrong with it."""
+        """Uses the rows of the index if they fit the text; returns the problems of the index."""
         problem = None
         if (index.topic_id, index.first_seq, index.count) != (head.topic_id, head.first_seq, head.count):
             problem = "it belongs to another segment"
@@ -226,7 +225,7 @@ class SegmentImage:
         return kept
 
     def _rows_problem(self, head: SegmentHead) -> str | None:
-        """Whether the rows of the kept records say where the fragments truly are."""
+        """Whether the rows of the kept records match the positions of the fragments."""
         text = self.text
         starts = [start - head.bias for start in self.rows[0::3].tolist()]
         starts.append(len(text) + 1)

@@ -56,7 +56,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Records given up: from now on whoever reads across them is told."""
+    """Lost records: readers that pass them get a tombstone from now on."""
 
     topic: str
     from_seq: int
@@ -161,7 +161,7 @@ class Verification:
                 yield state, segment
 
     def shard_of(self, topic_id: int) -> int | None:
-        """The shard that a topic's frames are in; None when nobody can tell."""
+        """The shard of a topic's frames; None when it cannot be determined."""
         if self.chain.newest is None:
             return None
         return int(xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % self.chain.newest.shard_count)
@@ -328,7 +328,7 @@ def read_image(fs: FileSystem, layout: Layout, state: TopicState, segment: Segme
 
 
 def map_file(fs: FileSystem, path: str) -> memoryview | None:
-    """A file's bytes; None when it is missing. What the disk cannot read counts as damaged."""
+    """A file's bytes; None when it is missing. Bytes that the disk cannot read count as damaged."""
     try:
         return map_damaged(fs, path)
     except (FileNotFoundError, NotADirectoryError):
@@ -342,10 +342,10 @@ _UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 @contextmanager
 def hold_folder(fs: FileSystem, layout: Layout, note: str, *, read_only: bool) -> Iterator[None]:
-    """Keeps everyone else out. Raises FolderBusyError, or SettingsError where there is no data folder.
+    """Takes the lock of the folder. Raises FolderBusyError, or SettingsError without a data folder.
 
-    Who only looks may do so on a medium that cannot be written to, where no server can run either, and leaves no lock
-    file in a copy of a folder that has none.
+    A check without changes may run on a read-only medium, where no server can run either, and leaves no lock file in a
+    copy of a folder without one.
     """
     if not any(fs.exists(folder) for folder in (layout.meta, layout.wal, layout.topics())):
         raise SettingsError(f"{layout.root} is not a data folder of topics")

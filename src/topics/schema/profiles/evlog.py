@@ -45,7 +45,9 @@ _NOTHING: Final[dict[str, Any]] = {}
 
 
 class _Event(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The envelope in its order. What a plain event cannot have was not declared for reading, and is as it is then."""
+    """The envelope in its order. Fields that a plain event cannot have are not declared for reading and keep their
+    form.
+    """
 
     timestamp: str
     level: str | None = None

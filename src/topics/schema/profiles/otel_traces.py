@@ -1,9 +1,8 @@
 """The profile `otel-traces`: one canonical record a span of OpenTelemetry.
 
-A span comes as OTLP writes it in JSON, or as this profile stores it. What attributes say by convention (the older names
-are known, too) stands in members of its own; a member that is already there wins, so that a stored span which kept none
-of its attributes can be appended again.
-"""
+A span comes as OTLP writes it in JSON, or as this profile stores it. Conventional attributes, also by their older
+names, become members of the record. A member that exists takes precedence, so a stored span without its attributes can
+be appended again."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -208,7 +207,7 @@ def any_value(value: Any) -> Any:
 
 
 def hex_id(value: Any, digits: int) -> str | None:
-    """An id in lower case; None for what is none, and for one of zeros, which says that there is none."""
+    """An id in lower case; None for a value that is not an id, and for an id of zeros, which means a missing id."""
     text = (text_of(value) or "").lower()
     return text if len(text) == digits and _HEX.fullmatch(text) and text.strip("0") else None
 

@@ -32,7 +32,7 @@ class Profile(
         return True
 
     def normalized(self) -> "Profile":
-        """The profile with what it was not told filled in; refuses what its types cannot say."""
+        """Returns the profile with defaults filled in; refuses values that its types do not allow."""
         return self
 
     def canonical(self) -> "Canonical | None":
@@ -54,7 +54,7 @@ class Profile(
         return None
 
     def key_of(self, value: Any) -> str | None:
-        """The routing key of a stored entry, unless its registry says another."""
+        """The routing key of a stored entry, unless its registry declares another."""
         return None
 
 
@@ -78,7 +78,7 @@ def refusal(index: int, profile: str, problem: str, field: str | None = None) ->
 
 
 def text_of(value: Any) -> str | None:
-    """A text without the blanks around it; None for none, and for what is no text."""
+    """A text without surrounding blanks; None for an empty text and for any other type."""
     if not isinstance(value, str):
         return None
     return value.strip() or None

@@ -89,7 +89,7 @@ class StateProtocol(Profile, frozen=True, kw_only=True, tag="state-protocol"):
 
     @property
     def needs_before(self) -> bool:
-        """Whether a change has to say what its row was like before."""
+        """Whether a change must contain the previous value of its row."""
         return self.touch is not UNSET and self.touch.get("onMissingBefore") == "error"
 
     def normalise(self, index: int, value: Any, now_ms: int) -> Any:

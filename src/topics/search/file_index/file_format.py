@@ -9,11 +9,11 @@ end.
      n+m+8      8  u64: XXH3-64 of the directory
     n+m+16      8  magic "TPCMPEND"
 
-Everything is little endian. A section is the bytes of one array; the directory has its name, the type of its elements
+All numbers are little endian. A section is the bytes of one array; the directory has its name, the type of its elements
 as numpy writes it, where it is, how long, and the XXH3-64 of its bytes. The directory is checked when an index file is
-opened, a section when somebody first asks for it, so that an index file which is large costs what is asked of it.
+opened, a section on its first use, so the cost of a large index file depends on the sections used.
 
-What the sections are called, for a field `f`, for the routing keys (`key` in the place of `field/f`), for a rollup `r`
+Names of the sections, for a field `f`, for the routing keys (`key` in the place of `field/f`), for a rollup `r`
 with an interval of `i` ms, and for a measure `m` of it:
 
     numbers              i64  the seq of each row; missing where there are no holes between them
@@ -415,7 +415,7 @@ KIND_TYPES: Final = {"integer": np.int64, "date": np.int64, "float": np.float64,
 _REPEATS_KEPT: Final = 8
 """Words of a column whose repeats are remembered."""
 _MOST_REPEATS: Final = 1 << 16
-"""Those of a word with more of them take too much memory to be remembered."""
+"""Positions of words with more occurrences take too much memory to be cached."""
 
 
 class FieldHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -671,7 +671,9 @@ _READ_AS: Final = {"bool": "bool in any case"}
 """Kinds whose values are read in another way than when `EXTRACTION` was counted up last."""
 
 ROLLUPS: Final = 2
-"""The version of how rollups are stored. Those of another one are not read, and made anew with their index files."""
+"""The version of the stored form of rollups. Rollups of another version are not read, and are rebuilt with their index
+files.
+"""
 
 _encode_identity = msgspec.msgpack.Encoder(order="sorted").encode
 

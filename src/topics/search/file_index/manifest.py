@@ -4,16 +4,15 @@ atomically once its files are on disk.
     families/<16 hex digits>/manifest.json
     families/<16 hex digits>/<first seq>-<last seq>-<generation>-<run>-<attempt>.companion
 
-The folder has the number of the topic. No two attempts of a task have a name in common, so that one that nobody waits
-for any more cannot write into the file of another. A file that no manifest names means nothing: whoever failed at it
-removes it, and whoever holds the pipeline removes what is left of those who could not. Everything here can be made
-again from the segments, so a manifest that cannot be read is one that is not there.
+The folder has the number of the topic. Two attempts of a task never share a name, so an abandoned attempt cannot write
+into the file of another. A file without a manifest entry does not count: a failed task removes it, and the next run of
+the pipeline removes the rest. Everything can be rebuilt from the segments, so an unreadable manifest counts as missing.
 
 An index file whose segments are all in the cold tier is there as well, under the same name below `families/` of the
-cold folder or object store; manifests stay. It is copied and read back before a manifest says so, and its file in the
-data folder is retired. To list a store is slow and costs money, so nothing there is looked for: a name is in the
-manifest, among those that are retired, before anything is written under it. In a cold folder each attempt writes a file
-of its own, `<name>.<run>-<attempt>.tmp`, and renames it; what is left of those is looked for as in the data folder.
+cold folder or object store; manifests stay. It is copied and read back before the manifest lists it, and its file in
+the data folder is retired. Listing a store is slow and costs money, so a name is added to the retired files of the
+manifest before anything is written under it. In a cold folder each attempt writes a separate file,
+`<name>.<run>-<attempt>.tmp`, and renames it; leftovers are found as in the data folder.
 
 Copies of index files between the data folder and the cold tier, verified by a digest of all their bytes.
 
@@ -51,11 +50,10 @@ class CopyStoppedError(Exception):
 
 
 def send(fs: FileSystem, source: str, target: str, attempt: str) -> int:
-    """Copies a file of the data folder into the cold tier, synced, and reads it back there; the digest of its bytes.
+    """Copies a file of the data folder into the cold tier, synced, and reads it back; returns the digest of its bytes.
 
-    In a folder it is written as `attempt`, a path of its own, and renamed when it is whole: another attempt may be on
-    its way, or counted already. An object is whole or not there by itself. The name is not synced. Raises
-    CopyDamagedError where something else comes back than was sent.
+    In a folder it is written to the separate path `attempt` and renamed when it is complete, because another attempt
+    may be in progress or finished. The name is not synced. Raises CopyDamagedError if the bytes read back differ.
     """
     mapped = map_file(fs, source)
     digest = _digest(mapped[at : at + PIECE_BYTES] for at in range(0, len(mapped), PIECE_BYTES))
@@ -187,7 +185,7 @@ class IndexFileEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retired(msgspec.Struct, frozen=True):
-    """A file that no longer counts; whoever began to read it may still do so for a while."""
+    """A file that no longer counts; readers that opened it may finish."""
 
     name: str
     since_ms: int
@@ -316,8 +314,9 @@ class IndexStore:
         return digest
 
     def sweep(self, topic_id: int, manifest: IndexManifest | None, but_of: str | None = None) -> int:
-        """Removes files that no manifest names: what a killed run left. Only whoever holds the pipeline may, and where
-        tasks are on their way it leaves out those of their run."""
+        """Removes files that no manifest names, left by a killed run. Requires the pipeline lock; files of a run whose
+        tasks are in progress are kept.
+        """
         named = manifest.named() if manifest is not None else set()
         stray = [name for name in self.files(topic_id) if name not in named and not _is_of(name, but_of)]
         self.remove_files(topic_id, stray)
@@ -335,8 +334,9 @@ class IndexStore:
         return [name for name in self._names(self.folder(topic_id, cold=True)) if name.endswith(_BEING_COPIED)]
 
     def discard(self, topic_id: int, names: Iterable[str]) -> None:
-        """Removes files that were to be, as far as no manifest names them. Called after a failure, so its own failures
-        are nobody's concern: whoever holds the pipeline next removes what is left."""
+        """Removes files of a failed task, unless a manifest names them. Failures are ignored: the next run of the
+        pipeline removes the rest.
+        """
         with contextlib.suppress(OSError):
             manifest = self.load(topic_id)
             named = manifest.named() if manifest is not None else set()
@@ -450,7 +450,7 @@ _AGAIN = "searches pass it over; `topics pipeline rebuild` makes it again"
 
 
 def check_index_files(fs: FileSystem, layout: Layout) -> Iterator[Finding]:
-    """Everything that manifests name and that is not as they say; every byte is looked at, in the cold tier as well."""
+    """Yields every difference between manifests and files; reads every byte, in the cold tier as well."""
     store = IndexStore(fs, layout)
     for topic_id in store.topic_ids():
         manifest = store.load(topic_id)

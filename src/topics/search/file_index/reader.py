@@ -145,7 +145,7 @@ _decode_state = msgspec.json.Decoder(int | Summed).decode
 
 
 class NotStorableError(Exception):
-    """A sum that is no number."""
+    """A sum that is not a number."""
 
 
 def pack_state(state: State) -> int | Summed:
@@ -239,7 +239,7 @@ class IndexFileHead(msgspec.Struct, frozen=True, kw_only=True):
     """The head of an index file."""
 
     epoch: int
-    """Tells its stream from another one of the same name."""
+    """Distinguishes the stream from another one of the same name."""
     generation: str
     first: int
     last: int
@@ -288,7 +288,7 @@ class IndexFile:
 
     @property
     def first_number(self) -> int:
-        """That of the first row, where there are no holes."""
+        """The seq of the first row, if the seqs have no gaps."""
         return self.head.first
 
     def row_range(self, first: int, last: int) -> tuple[int, int]:
@@ -509,7 +509,7 @@ class ViewColumn(Column):
 
 
 class ViewTexts(ViewColumn, TextColumn):
-    """Texts are as codes of a few bytes in the file; whoever counts with them needs room."""
+    """Texts are codes of a few bytes in the file; counting needs wider ones."""
 
     def __init__(self, stored: StoredColumn, view: Picked) -> None:
         super().__init__(stored, view)

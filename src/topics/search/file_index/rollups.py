@@ -1,8 +1,7 @@
-"""Rollups: aggregates that are computed when an index file is built, by all their dimensions and by none, at each of
-their intervals.
+"""Rollups: aggregates that are computed when an index file is built, by all their dimensions and by none, at each
+interval.
 
-What is asked by some of the dimensions is merged out of what was added up by all of them, and so are longer intervals
-out of shorter ones that they are made of.
+A query by some of the dimensions merges the groups of all dimensions; longer intervals are merged from shorter ones.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -146,7 +145,7 @@ class StoredRollup:
 
 
 FAR_MS: Final = 1 << 62
-"""Times beyond are no times; where an index file has any, nothing is added up ahead."""
+"""Times beyond are invalid; an index file that has any gets no rollups."""
 _FEW_GROUPS: Final = 1024
 _SAVING: Final = 2
 """Sums are only worth their room where there are so many rows to a group."""
@@ -275,7 +274,7 @@ class Totals:
         ]
 
     def _overlaps(self) -> bool:
-        """Whether any entry may be of the asked time, as the head of the index file says."""
+        """Whether any entry may be within the requested time, by the head of the index file."""
         ask = self._ask
         times = self._index_file.head.fields.get(ask.rollup.timestamp_field)
         if times is None or not isinstance(times.low, int) or not isinstance(times.high, int):

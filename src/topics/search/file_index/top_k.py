@@ -36,7 +36,7 @@ from topics.search.query.sort import OFFSET, SCORE, Hit, Key
 _FIRST_REPEATED: Final = 512
 _MOST_REPEATED: Final = 1 << 14
 _ROUNDING: Final = 1.0 + 1e-9
-"""What a bound leaves for rounding."""
+"""Margin of a bound for rounding."""
 
 
 class TopK:
@@ -50,8 +50,9 @@ class TopK:
         self._most: float | None = None
 
     def is_hopeless(self) -> bool:
-        """Whether nothing in the index file can be among the best: other parts have better ones. It says so by its head
-        alone, and no section of it is looked at."""
+        """Whether nothing in the index file can be among the best hits, because other parts have better ones. Decided
+        by the file's head, without reading a section.
+        """
         if self._last is None:
             return False
         best = [self._best_of_all(key) for key in self._ask.sort.keys]
@@ -127,10 +128,10 @@ class TopK:
 
 
 class RepeatedRows:
-    """The rows that may score more than others: a word of the search stands in them more than once.
+    """The rows that may score more than others: a word of the search occurs in them more than once.
 
-    A search that is sorted by score asks for these first, those with the greatest bounds in front. No other row scores
-    more than `most_score` says without them.
+    A search that is sorted by score visits these first, by descending bound. No other row scores more than `most_score`
+    without them.
     """
 
     def __init__(self, index_file: IndexFile, ask: Ask, lo: int, hi: int) -> None:
@@ -226,7 +227,7 @@ _SHARE: Final = 8
 
 
 class SortedScan:
-    """The rows of one search. `gave_up` says at the end that they were not all that count."""
+    """The rows of one search. `gave_up` reports at the end that not all relevant rows were visited."""
 
     def __init__(self, index_file: IndexFile, ask: Ask, lo: int, hi: int) -> None:
         """Of the rows from `lo` up to `hi`."""

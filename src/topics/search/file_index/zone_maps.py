@@ -151,7 +151,7 @@ class Lookup:
         self._known: dict[Predicate, Postings | None] = {}
 
     def of(self, predicate: Predicate) -> Postings | None:
-        """The rows that a predicate can only match; None where no texts of it tell."""
+        """The rows that alone can match a predicate; None if postings do not restrict it."""
         if predicate not in self._known:
             self._known[predicate] = self._find(predicate)
         return self._known[predicate]
@@ -211,7 +211,7 @@ Chance = Callable[[int], bool]
 
 
 def chance_of(lookup: Lookup, predicate: Predicate) -> Chance:
-    """A function that tells whether a block may have matches."""
+    """Returns a function that decides whether a block may have matches."""
     if isinstance(predicate, Nothing):
         return _never
     if isinstance(predicate, All | Any_ | Best):
@@ -275,7 +275,7 @@ _FEW_OF: Final = 8
 
 
 class RowSelection:
-    """The rows from `lo` up to `hi` that can match what is asked, as far as postings tell."""
+    """The rows from `lo` up to `hi` that can match, by the postings."""
 
     def __init__(self, index_file: IndexFile, ask: Ask, lo: int, hi: int, budget: Budget) -> None:
         self._index_file = index_file

@@ -76,8 +76,9 @@ _TEXT_BYTES: Final = 160
 """Bytes of a short text in a dictionary besides its characters."""
 RUN_TEXTS: Final = 16_384
 _RUNS_AT_ONCE: Final = 8
-"""So many are sorted for one query, because whoever else wants to search waits: with a look at the rest of a million
-that takes some 150 ms."""
+"""The number of texts sorted for one query, because others wait meanwhile: with a look at the rest of a million this
+takes about 150 ms.
+"""
 
 
 RANKED_TEXTS: Final = RUN_TEXTS * _RUNS_AT_ONCE
@@ -92,11 +93,11 @@ class Run(NamedTuple):
 
 
 class Dictionary:
-    """The codes of texts. Runs of them stand in sorted lists besides, which find those with a common beginning.
+    """The codes of texts, with sorted runs to find texts with a common prefix.
 
-    To sort a million of them would take seconds, so that is done run by run as queries come; what is in none is looked
-    at one by one. All are sorted only for whoever wants to know the order of all, and no query does where they are
-    many, but one that is sorted by a field of several values."""
+    Sorting a million texts takes seconds, so runs are sorted one by one as queries come, and unsorted texts are
+    compared one by one. Only a query that is sorted by a field with several values sorts all texts.
+    """
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -341,9 +342,11 @@ class _Word(NamedTuple):
 
 
 class WordColumn(Keywords, WordsColumn):
-    """A column of words. Where a word stands is found in postings, which are made for a few thousand words at a time
-    and never touched again; only behind the last of them every word is looked at. One that is only to be written down
-    has none."""
+    """A column of words, found by postings.
+
+    Postings are built for a few thousand words at a time and never change; words behind the last of them are compared
+    one by one. A column that is only written to a file has none.
+    """
 
     has_postings = True
 
@@ -366,8 +369,7 @@ class WordColumn(Keywords, WordsColumn):
         self._post()
 
     def extend_texts(self, texts: list[str], rows: Numbers, present: Mask) -> None:
-        """Adds as many rows as `present` has, some of which have one text each. What several have is taken apart
-        once."""
+        """Adds as many rows as `present` has; some have one text each. Equal texts are split into words once."""
         distinct = dict.fromkeys(texts)
         if 2 * len(distinct) > len(texts):
             codes, lengths = self._words_of(texts)
@@ -419,7 +421,7 @@ class WordColumn(Keywords, WordsColumn):
         return self._word(code).repeats
 
     def _word(self, code: int) -> "_Word":
-        """What is known of a word. A word that is asked for again is looked for in what was added since."""
+        """The cached postings of a word. A repeated look-up only searches the rows added since."""
         known, end = self._known.get(code), self.values.count
         if known is not None and known.end == end:
             return known
@@ -565,8 +567,9 @@ _SIGNS: Final = ((4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":"))
 
 
 def calendar_ms(texts: list[str]) -> Numbers | None:
-    """Milliseconds since 1970 of dates in UTC that are all written to the second, or all to the millisecond; None where
-    one is written otherwise or is no date."""
+    """Milliseconds since 1970 of UTC dates that are all written to the second, or all to the millisecond; None if one
+    has another form or is invalid.
+    """
     lengths = set(map(len, texts))
     joined = "".join(texts)
     if lengths not in ({24}, {20}) or not joined.isascii():
@@ -712,7 +715,9 @@ _KEY: Final = Field(kind="keyword", bindings=(Binding(version=1, json_pointer=""
 
 
 class Keys:
-    """The column of a field for as long as every entry has there what it has for a key; from then on one of its own."""
+    """The column of a field, shared with the routing keys while both have equal values in every entry, and separate
+    afterwards.
+    """
 
     def __init__(self, alike: list[Filler]) -> None:
         """`alike` are fields whose texts are taken as they are."""

@@ -255,7 +255,7 @@ def _choose_texts(column: TextColumn, predicate: Predicate) -> Callable[[Any], M
 # The scores of the rows that match, and of no others: they are few.
 
 _RANKS_KEPT: Final = 8
-"""Scores of terms that are kept for clauses that say the same again."""
+"""Scores of terms, kept for repeated clauses."""
 
 
 class Scorer:

@@ -183,7 +183,7 @@ def read_histogram(found: Any) -> Histogram | None:
 _EARLIEST, _LATEST = -(1 << 62), 1 << 62
 """Where a request names no time."""
 FIRST: Final = -(1 << 63)
-"""The first moment that 64 bits can say."""
+"""The first moment that fits into 64 bits."""
 
 
 class Aggregation(msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -36,7 +36,7 @@ class Buckets:
 
     @classmethod
     def of(cls, groups: Numbers, exponents: Array, size: int, counts: Numbers | None = None) -> "Buckets":
-        """Out of pairs in any order, each as often as `counts` says, or once."""
+        """Builds groups from pairs in any order, each with its count from `counts`, or 1."""
         span = int(exponents.max(initial=0)) + 1
         pairs = groups * span + exponents
         if size * span <= _FEW_GROUPS:
@@ -502,7 +502,7 @@ def _without_holes(codes: Array, present: Numbers, size: int) -> Numbers:
 
 
 class Dimension(NamedTuple):
-    """One dimension of some groups: a code for each, and what each code stands for; None is no value."""
+    """One dimension of some groups: a code for each group, and the value of each code; None is null."""
 
     codes: Array
     names: Sequence[str | None]

@@ -218,7 +218,7 @@ def shown(value: Value) -> str:
 
 @lru_cache(maxsize=4096)
 def write_date(millis: int) -> str:
-    """A date as ISO 8601, to the millisecond; the nearest there is for one that four digits of a year cannot say."""
+    """A date as ISO 8601, to the millisecond; clamped to years of four digits."""
     shifted = min(max(millis, -62_135_596_800_000), _LAST_MS)
     return (_EPOCH + timedelta(milliseconds=shifted)).isoformat(timespec="milliseconds")[:23] + "Z"
 
@@ -530,7 +530,7 @@ class WordsColumn(TextColumn):
 
 
 def ranges(begins: NDArray[Any], lengths: NDArray[Any]) -> Numbers:
-    """The numbers from each beginning on, as many as its length says, one behind the other."""
+    """The numbers from each beginning on, as many as its length, concatenated."""
     before = np.cumsum(lengths, dtype=np.int64) - lengths
     places: Numbers = np.arange(int(lengths.sum())) + np.repeat(begins - before, lengths)
     return places

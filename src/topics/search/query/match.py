@@ -1,4 +1,4 @@
-"""Matching: a predicate compiled to closures over the rows of its fields, for whoever has entries and no index."""
+"""Matching: a predicate compiled to closures over the rows of its fields, for entries without an index."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,13 +1,11 @@
-"""Query plans: one query over many parts, the merge of their results, and what the answer covers.
+"""Query plans: one query over many parts, the merge of their results, and the coverage of the answer.
 
-The parts of a stream have no entry in common, and together they have all of them. So the hits of a query are the best
-of the hits of its parts, its sums are their sums, and its keys are the first of their keys. Only a spent budget leaves
-something out, and then the coverage says how much at most.
+The parts of a stream are disjoint and together complete. So the hits of a query are the best hits of its parts, its
+sums are their sums, and its keys are the first of their keys. Only an exhausted budget leaves entries out; the coverage
+then has an upper bound of their number.
 
-Cache of parsed and bound queries.
-
-Clients ask the same again and again, and to understand a query takes longer than to send it. The meaning follows from
-the text and from the description of the stream; both are the key. A query that is refused is refused anew.
+Cache of parsed and bound queries. Clients repeat queries, and parsing a query takes longer than sending it. The text
+and the search description determine the meaning and are the cache key. Refusals are not cached.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

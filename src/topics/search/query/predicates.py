@@ -32,7 +32,7 @@ from topics.search.query.field_values import Value, canonical, unicode_word_v1
 # Limits of one query, so that none costs more than it looks.
 
 MAX_QUERY_DEPTH: Final = 32
-"""Groups and negations inside each other; whoever walks a query recurses."""
+"""Maximum nesting of groups and negations; walks of a query recurse."""
 MAX_QUERY_CLAUSES: Final = 256
 MAX_QUERY_WORDS: Final = 256
 """Words that one value of a text field falls into."""
@@ -112,7 +112,7 @@ _OPERATORS = frozenset(("and", "or", "not"))
 
 
 def parse_query(text: str, what: str = "q") -> Node | None:
-    """The tree of a query; None for one that says nothing."""
+    """The tree of a query; None for an empty query."""
     if len(text) > MAX_QUERY_CHARS:
         raise InvalidRequestError(
             f"{what}: has more than {MAX_QUERY_CHARS} characters", field=what, max=MAX_QUERY_CHARS
@@ -276,7 +276,7 @@ def is_value_word(text: str) -> bool:
 
 
 PHRASE_BONUS = 2
-"""What each word of a phrase counts besides its matches."""
+"""The score of each word of a phrase besides its matches."""
 
 
 CONTAINS = "contains"
@@ -399,7 +399,7 @@ class Bound(msgspec.Struct, frozen=True):
 
     predicate: Predicate = Everything()
     has_text: bool = False
-    """Whether it asks for words; it is then sorted by score unless it says otherwise."""
+    """Whether it searches for words; the default sort is then by score."""
 
 
 def bind_search(query: str, config: SearchConfig, what: str = "q") -> Bound:

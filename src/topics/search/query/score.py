@@ -3,19 +3,18 @@
 A clause that scores (`topics.search.query.predicates`) is taken apart into terms: each word of a text, the beginning of
 a word, a phrase, or a value of another field. All parts count the terms first, and only then is anything scored:
 
-    N    entries with a word in the field; of a field that is no text, entries with a value
+    N    entries with a word in the field; of other fields than texts, entries with a value
     n    entries with the term
     avg  words of the field, divided by N
     idf  = ln(1 + (N - n + 0.5) / (n + 0.5))
     score of a term that stands f times among the L words of an entry's field
          = boost * idf * (f * (k1 + 1)) / (f + k1 * (1 - b + b * L / avg))        k1 = 1.2, b = 0.75
 
-A term that is no word counts as one that stands there once among an average number of words: boost * idf. The scores of
-the terms of a clause are added, and those of clauses as without a ranking.
+A term that is not a word counts as one that stands there once among an average number of words: boost * idf. The scores
+of the terms of a clause are added, and those of clauses as without a ranking.
 
-Entries are scored one by one or as columns, and both must give the same bits, because a page goes on behind a score. So
-both compute the formula in the order in which it stands here, and add from left to right.
-"""
+Entries are scored one by one or as columns, and both must give the same bits, because a page continues behind a score.
+So both compute the formula in the order in which it stands here, and add from left to right."""
 
 from collections.abc import Sequence
 from math import log
@@ -87,7 +86,7 @@ def counts_words(term: Term) -> bool:
 
 
 def boost_of(leaf: Predicate) -> float:
-    """What one match of a clause scores without a ranking."""
+    """The score of one match of a clause without a ranking."""
     return float(getattr(leaf, "score", 0.0))
 
 

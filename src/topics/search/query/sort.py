@@ -1,11 +1,11 @@
-"""Sort order of hits, and the place where the next page begins.
+"""Sort order of hits, and the position where the next page begins.
 
-A sort is a list of keys, each `_score`, `offset` or a field, descending unless it says `:asc`. Entries never tie,
-because their offset is the last key. A field that an entry does not have is null and greater than every value: last
-ascending, first descending. Of several values the smallest counts ascending, the greatest descending.
+A sort is a list of keys, each `_score`, `offset` or a field, descending unless it has `:asc`. Entries never tie,
+because their offset is the last key. A missing field is null and greater than every value: last ascending, first
+descending. Of several values the smallest counts ascending, the greatest descending.
 
-The values of a hit's keys are its place. A page that goes on behind the place of the last hit of the page before it has
-neither that hit nor any before it, whatever was appended in between.
+The values of a hit's keys are its position. The next page begins behind the position of the last hit, so it repeats no
+hit, also when entries are appended in between.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,8 @@
 """Search backend: the interface to the search process, an inline one for tests and for engines without a server, and
-the helpers that every search of a stream uses: packed entries, seq ranges, counters and the runner of generators.
+the helpers of every search of a stream: packed entries, seq ranges, counters and the runner of generators.
 
-Supervision of the search process: started with the first question, restarted after it died.
-
-A new process knows nothing. `generation` tells whoever sent something to an earlier one that it is gone.
+Supervision of the search process: it is started with the first question and restarted after it died. A new process has
+no state; a new `generation` shows senders that earlier messages are lost.
 """
 
 import asyncio
@@ -57,8 +56,8 @@ ResultDone = Callable[[Result | SearchUnavailableError], None]
 
 
 class AnswerTurns:
-    """`is_committing` tells whether something is on its way to the disk that somebody waits for, `is_asked` whether
-    answers are to come besides those that did."""
+    """`is_committing` returns whether a commit with waiters is in flight, `is_asked` whether more answers are
+    expected."""
 
     def __init__(self, is_committing: Callable[[], bool], is_asked: Callable[[], bool]) -> None:
         self._is_committing = is_committing

@@ -52,7 +52,7 @@ class _FilteredRead(Generic[T]):
         request: ReadRequest,
         skip_scan: IndexSkipScan | None = None,
     ) -> None:
-        """`request` says from where, how many and how large."""
+        """`request` has the start, the number and the size."""
         self._engine = engine
         self._searcher = searcher
         self._later = later
@@ -179,7 +179,7 @@ class _FilteredRead(Generic[T]):
         return is_behind and not self._limited and len(self._pieces) < self._request.limit
 
     def _put(self, raw: bytes) -> bool:
-        """Takes an entry into the answer; False if there is no room for it."""
+        """Adds an entry to the answer; False if the answer is full."""
         requested = self._request
         if len(self._pieces) >= requested.limit or (self._pieces and self._size + len(raw) > requested.max_bytes):
             return False

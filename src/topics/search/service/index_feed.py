@@ -122,7 +122,7 @@ class IndexFeed:
         memory_bytes: int,
         covered: Callable[[Topic, Description], int] = lambda topic, description: 0,
     ) -> None:
-        """`covered` tells up to which seq a stream has indexes that need not be made here."""
+        """`covered` returns the seq up to which a stream has other indexes."""
         self._engine = engine
         self._covered = covered
         self._searcher = searcher
@@ -146,8 +146,9 @@ class IndexFeed:
         return known
 
     def for_prefetch(self, topic: Topic, description: Description) -> FedIndex | None:
-        """The index of a stream for somebody who fills it before anybody asks; None where there is no room for it.
-        Raises SearchUnavailableError."""
+        """The index of a stream that is filled before the first search; None if memory does not allow it. Raises
+        SearchUnavailableError.
+        """
         known = self._known(topic, description)
         if known is not None and known.was_asked:
             self._make_room(known)

@@ -475,8 +475,11 @@ class IndexFiles:
         return any(manifest is not None and manifest.files for manifest in manifests)
 
     def fitting(self, topic: Topic, plan: IndexPlan, needs: IndexNeeds, first: int, last: int) -> list[IndexedRange]:
-        """The index files that have what is needed of a range. Inherited entries of a fork are answered by the index
-        files of its source: the digests say whether it is read alike in both."""
+        """The index files that answer a query for a range.
+
+        Inherited entries of a fork are answered by the index files of its source; the digests show whether both streams
+        read them alike.
+        """
         found: list[IndexedRange] = []
         for part, begin, end in chain_of(topic, first, last):
             found += self._of_one(part, plan.generation, needs, max(begin, first), min(end, last))
@@ -582,7 +585,7 @@ class IndexCoverage(Protocol):
 
 
 class NothingIndexed:
-    """There are no indexes on the disk: every query is answered from the entries themselves."""
+    """The cache of a server without index files: every query is answered from the entries."""
 
     def generation(self, topic: Topic) -> int:
         return int(contract_of(topic).registry.search_config is not None)

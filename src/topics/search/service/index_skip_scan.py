@@ -1,8 +1,8 @@
-"""Index skip scan: an index file (also known as: companion) says where the next entries are that a read by key or by
-filter wants, and only these are read.
+"""Index skip scan: a read by key or by filter finds its next entries with an index file (also known as: companion), and
+reads only these.
 
-The cursor moves over entries in between as if they had been read. Where no index file answers, where one cannot be
-read, or near the end, a read goes on as it always does; so skips change what a read costs and not what it finds.
+The cursor moves over entries in between as if they had been read. Without a usable index file, and near the end, a read
+continues normally; so skips change the cost of a read and not its result.
 """
 
 from collections.abc import Callable, Iterable
@@ -52,8 +52,8 @@ class IndexSkipScan:
         text: str | None,
         index: Callable[[], int],
     ) -> None:
-        """Without a `key` all keys will do, without a `text` there is no filter. `index` gives the number of an index
-        that knows how the stream is described, and is asked only where there is a filter."""
+        """Without a `key` entries of all keys match, without a `text` all entries. `index` returns the number of an
+        index with the stream's search description, and is called only for a filter."""
         self._searcher = searcher
         self._index_files = index_files
         self._topic = topic

@@ -1,12 +1,12 @@
-"""Query execution: one query over one stream, as one generator that yields whatever it has to wait for.
+"""Query execution: one query over one stream, as one generator that yields everything it waits for.
 
-The newest entries are in the memory index, which is filled up to the last entry before it is asked. Older entries are
-in index files (also known as: companions). Entries that no index has are scanned: read from the stream and matched one
-by one, the newest first, as long as the budgets of time and bytes last. A query that is sorted by ascending offset
-begins at the other end. The outcome says what was not looked at.
+The newest entries are in the memory index, which is completed up to the last entry first. Older entries are in index
+files (also known as: companions). Entries without an index are scanned: read from the stream and matched one by one,
+newest first, within the budgets of time and bytes. A query that is sorted by ascending offset begins at the other end.
+The outcome has the coverage.
 
 The generator runs on the loop (`backend.run_steps`). It waits for messages to the search process, for reads of the disk
-and for index files that are fetched from an object store; a timer ends the waits that may be long.
+and for downloads of index files from an object store; a timer bounds the long waits.
 """
 
 from bisect import bisect_left, bisect_right
@@ -170,7 +170,7 @@ class QueryContext(NamedTuple):
     now: Callable[[], float]
     scan_bytes: int
     index_files: IndexFiles | None = None
-    """None where there is no disk to look for any."""
+    """None without a disk."""
     owner: str = ""
     """The owner of the query; the search process serves owners in turns."""
 

@@ -221,9 +221,11 @@ class _Found:
 def nearby(
     engine: Engine, topic: Topic, seqs: Sequence[int], known: Container[int] = ()
 ) -> Iterator[tuple[int, bytes]]:
-    """The texts of entries up to one that is not at hand, which only a read can tell what became of. The texts of
-    cached entries are empty. It is good for one turn of the loop: what was found of a run may be gone in the next. This
-    is what nearly every hit costs, so it is done in few steps."""
+    """Yields the texts of entries up to one that is not cached and needs a read. The texts of cached entries are empty.
+
+    The result is valid for one turn of the loop, because a run may be freed in the next. Nearly every hit takes this
+    path, so it has few steps.
+    """
     lookup, span = _RunLookup(engine, topic), _NOTHING
     first, last = span.first, span.last
     for seq in seqs:
@@ -462,7 +464,7 @@ class StreamSearch:
     def diff(
         self, topic: Topic, request: ReadRequest, text: str, done: Callable[[ReadResult | TopicsError], None]
     ) -> None:
-        """A read of a topic's records that a filter restricts; `topics.search.query.schemaless_filter` says which."""
+        """A filtered read of a topic's records (`topics.search.query.schemaless_filter`)."""
         diff = FilteredDiff(self._engine, self._searcher, self._later, self._stats, topic, request, text)
         run_steps(diff.steps(), done)
 

@@ -1,11 +1,11 @@
 """Search worker: keeps memory indexes and open index files, and answers questions in turns by owner.
 
-Fair queueing: a question is a step of a query, of some milliseconds mostly. Questions wait in a queue for each owner,
-which is an API key, and the owners are served round-robin. So a query of one key waits for at most one step of each
-other key between two steps of its own, however many queries others have.
+Fair queueing: a question is a step of a query, mostly some milliseconds. Questions wait in a queue for each owner,
+which is an API key, and the owners are served round-robin. A query of one key thus waits for at most one step of each
+other key between two of its steps, with any number of queries.
 
-Running queries in the search process: asked of the memory index, then of index files and scanned entries, and
-finished when no part is left.
+Running queries in the search process: first the memory index, then index files and scanned entries, until no part is
+left.
 """
 
 import mmap
@@ -190,7 +190,7 @@ class RunningQuery:
         self._aggregation: Aggregation | None = None
         self._ascending = False
         self._names: Callable[[], tuple[str, ...] | None] = tuple
-        """The fields that it looks at; None is all of them. Only whoever looks at entries has to know."""
+        """The fields that the query uses; None is all of them. Only callers that read entries need it."""
         self._running = self._begin(query)
         self._scanned = 0
         self._indexed = 0

@@ -135,7 +135,7 @@ def _single(begin: str, wildcard: str, end: str) -> Callable[[str], bool]:
 
 
 def _walker(tokens: list[str]) -> Callable[[str], bool]:
-    """Bit n of a number says that one can be behind the first n steps of the pattern.
+    """Bit n of a number is set if a match of the first n steps of the pattern ends here.
 
     A step is a character, or one of the two that `**/` takes: from its first one goes on at the next slash (a stay), or
     at once (a skip), to its second.
@@ -288,8 +288,10 @@ class Subscription:
         self.matches = matcher(request.pattern) if request.pattern else lambda name: False
 
     def is_within(self, prefixes: Owner) -> bool:
-        """Whether somebody held to these prefixes may have to do with it: its owner is held to them, too, and so is
-        everything that it follows and tells by now. One of before there were owners is judged by that alone."""
+        """Whether a key with these prefixes may access the subscription: its owner's prefixes and every stream that it
+        follows must lie within them. A subscription without an owner, from an older server, is judged by its streams
+        alone.
+        """
         if not prefixes:
             return True
         if self.owner == ():

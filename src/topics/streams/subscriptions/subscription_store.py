@@ -168,8 +168,10 @@ class SubscriptionTable:
             self._rewrite()
 
     def _rewrite(self) -> None:
-        """Puts the state in the place of the changes that led to it, and behind it once more those that are on their
-        way: they are in no state yet, and what they say would go with all that stands before it."""
+        """Replaces the logged changes by the state that they produced, followed by the changes in flight.
+
+        Changes in flight are in no state yet and would be lost with the entries before them.
+        """
         self._rewriting = True
 
         def rewritten() -> None:
@@ -409,7 +411,9 @@ class Links:
             link.unwatch()
 
     def describe(self, subscription: Subscription, names: Iterable[str] | None = None) -> list[dict[str, object]]:
-        """A subscription's streams, as answers and wake-ups tell of them; only some, for whoever asks bit by bit."""
+        """Returns a subscription's streams for answers and wake-ups; with bounds only a part of them, for work in
+        steps.
+        """
         links = subscription.links
         return [
             {

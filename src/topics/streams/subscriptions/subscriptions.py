@@ -156,8 +156,9 @@ class Subscriptions:
         self._links.match_all(made, matched)
 
     def _keep(self, made: Subscription, matching: list[str], done: Outcome) -> None:
-        """Keeps a new subscription with the streams it has. Those that came to be while they were looked for are among
-        them already, and begin at their beginning."""
+        """Stores a new subscription with the streams it has. Streams that were created during the scan for matches are
+        included, from their start.
+        """
         for name in matching[:_KEPT_AT_ONCE]:
             if name not in made.links:
                 made.links[name] = Link(False, self._links.tail(name))
@@ -183,8 +184,7 @@ class Subscriptions:
             raise ThrottledError.over_cap("max_subscriptions_per_key", most)
 
     def get(self, subscription_id: str, asking: Owner = ()) -> Subscription:
-        """The subscription, for somebody who is held to some prefixes. One that they have nothing to do with is not
-        there for them."""
+        """Returns the subscription for a key with these prefixes; a subscription outside of them counts as missing."""
         found = self._table.all.get(subscription_id)
         if found is None or not found.is_within(asking):
             raise SubscriptionNotFoundError(subscription_id)
@@ -270,7 +270,7 @@ class Subscriptions:
         self._wakes.keep(found, written)
 
     def ack(self, subscription_id: str, token: str, said: Acks, done: Callable[[bool | TopicsError], None]) -> None:
-        """Takes acknowledgements, which only move forward; tells whether there is more to do at once."""
+        """Takes acknowledgements, which only move forward; returns whether more entries are pending."""
         found = self._held(subscription_id, token, said.generation)
         claim = self._leases.held(found, token, said.wake_id, said.generation)
         moved: dict[str, str] = {}

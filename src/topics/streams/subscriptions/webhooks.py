@@ -16,7 +16,7 @@ from topics.streams.subscriptions.subscription_store import Links, SubscriptionT
 # append that ten thousand subscriptions wait for would leave none for the log.
 
 CALLS_MAX = 256
-"""A quarter of the descriptors that are kept for what is no client's connection (`system.process`)."""
+"""A quarter of the descriptors reserved for connections other than those of clients (`system.process`)."""
 CALLS_OF_ONE_MAX = 64
 """Of keys with the same prefixes: receivers that do not answer hold up those of others for a while at most."""
 
@@ -89,10 +89,10 @@ class Wakes:
         self.links = Links(streams, table, self.consider)
         self._line = CallLine()
         self.finished: Callable[[Subscription, Claim], None] = lambda subscription, claim: None
-        """Told when a webhook says that everything it was woken for is done."""
+        """Called when a webhook acknowledges everything it was woken for."""
 
     def consider(self, subscription: Subscription) -> None:
-        """Wakes whoever should be, when there is something to do and nobody is at it."""
+        """Sends wake-ups for subscriptions with pending entries and without a holder."""
         is_webhook = subscription.request.type == "webhook"
         # A failed write to a wake stream is retried at the next moment or with the next entry, whichever is first.
         rests = is_webhook and subscription.resting is not None

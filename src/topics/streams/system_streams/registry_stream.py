@@ -108,7 +108,7 @@ class SystemStream:
         engine.write_path.log(Change(engine.write_path, topic, (frame,), applied, failed), Gate.SYNC)
 
     def _configure(self, topic: Topic, done: Done) -> None:
-        """Retention is what the settings say now, not what they said when the stream was made."""
+        """Apply the current settings of retention, which may differ from those at the creation of the stream."""
         if topic.staged_config == self._config:
             done(None)
             return
@@ -160,7 +160,7 @@ CONTRACT = Contract(Registry((Version(encode(SCHEMA), None, 0),)))
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
-    """The fields of an entry that tell whether the stream changed since."""
+    """The fields of an entry that show whether the stream changed since."""
 
     stream: str
     epoch: int
@@ -191,7 +191,7 @@ def event_of(event: EventName, topic: Topic, at_ms: int) -> dict[str, Any]:
 
 
 def end_of(standing: Standing, at_ms: int) -> dict[str, Any]:
-    """The end of a stream of which nothing is left but what the registry says."""
+    """The end of a deleted stream, as the registry has it."""
     return {
         "event": "deleted", "stream": standing.stream, "epoch": standing.epoch, "at": write_time(at_ms),
         "content_type": "", "profile": standing.profile, "schema_version": 0, "contract": standing.contract,
@@ -200,7 +200,7 @@ def end_of(standing: Standing, at_ms: int) -> dict[str, Any]:
 
 
 def standing_of(topic: Topic) -> Standing:
-    """How a stream stands now, as its next entry would say it."""
+    """The current state of a stream, in the form of its next registry entry."""
     # Not by `describe`: this is asked of every stream in the log, and of the offsets in there nothing is compared.
     state, profile = stream_of(topic), contract_of(topic).profile.kind
     closed = state is not None and state.closed

@@ -206,7 +206,7 @@ class SystemOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 class SystemStreams:
     def __init__(self, streams: Streams, options: SystemOptions, later: Later, around: Callable[[], Around]) -> None:
-        """`around` tells what is known outside of the engine."""
+        """`around` returns the values that come from outside of the engine."""
         self.lifecycle = LifecycleLog(streams, later) if options.streams_registry else None
         self.metrics = (
             MetricsLog(streams, later, around, options.streams_metrics_ms, options.streams_metrics_retention_ms)
