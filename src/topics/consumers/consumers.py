@@ -97,7 +97,7 @@ DeleteDone = Callable[[ConsumerDeleted | TopicsError], None]
 
 
 class _Change(LogOperation):
-    """A consumer becomes what a mark says. Readers of the topic see nothing of it."""
+    """Applies a mark to a consumer. Readers of the topic are not affected."""
 
     __slots__ = ("_done", "_failed", "_feature", "_mark")
 
@@ -149,7 +149,7 @@ class Consumers:
     # Changes
 
     def put(self, topic: Topic, name: str, seq: int, by: str, done: PutDone) -> None:
-        """Creates a consumer whose cursor is `seq`. One that exists stays as it is."""
+        """Creates a consumer whose cursor is `seq`. An existing consumer does not change."""
         check_consumer_name(name)
         self._check(topic)
         consumers = self._feature.of(topic)

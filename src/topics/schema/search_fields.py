@@ -3,9 +3,9 @@
     {"profile"?, "primaryTimestampField"?, "defaultFields"?, "containsDefaultFields"?, "aliases"?,
      "fields": {name: Field | kind}, "rollups"?: {name: Rollup}}
 
-A field that is only a kind, such as `"status": "integer"`, is the short form: it is read at the pointer that its name
-says, `user.id` at `/user/id`, and can do whatever its kind allows. It is stored and shown in the long form. A
-description with a short field needs no primary timestamp: the first field of kind date is it, if there is one.
+A field that is only a kind, such as `"status": "integer"`, is the short form: its name gives the pointer, `/user/id`
+for `user.id`, and it has every capability of its kind. It is stored and shown in the long form. A description with a
+short field needs no primary timestamp: the first field of kind date is it, if there is one.
 
 This is the description alone, read and checked. Queries, matching and indexes are built on it elsewhere.
 """
@@ -188,7 +188,7 @@ _ABILITIES: Final[dict[Kind, tuple[str, ...]]] = {
     "date": _NUMBER,
     "bool": ("exact", "column", "exists", "sortable"),
 }
-"""What a field of a kind can do in the short form. A flag allows a query; no index grows by it."""
+"""The capabilities of a kind in the short form. A flag allows a query; no index grows by it."""
 
 
 def is_short(document: object) -> bool:

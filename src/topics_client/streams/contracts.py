@@ -75,7 +75,7 @@ class InferredSearch(msgspec.Struct, frozen=True, kw_only=True):
     """A search description that the server proposes."""
 
     search: dict[str, Any]
-    """What `update_schema` takes: `{"fields": {"status": "integer", ...}}`."""
+    """The argument of `update_schema`: `{"fields": {"status": "integer", ...}}`."""
     sampled: dict[str, int]
     """How many `entries`, JSON `objects` and `bytes` were looked at."""
     skipped: list[SkippedMember] = []
