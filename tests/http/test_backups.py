@@ -301,6 +301,24 @@ def test_a_place_is_sound_where_the_log_of_pruned_backups_is_gone(tmp_path: Path
     assert (verified.returncode, verified.stdout) == (0, "")
 
 
+def test_prune_removes_first_backups_that_nobody_finishes(tmp_path: Path) -> None:
+    lineage = tmp_path / "place" / "0123456789abcdef"
+    stray = lineage / "segments" / "0000000000000001" / "00000000000000000001-1.data"
+    stray.parent.mkdir(parents=True)
+    stray.write_bytes(b"cut short")
+    prune = ("backup", "prune", "--keep", "1", "--yes", "--at", str(tmp_path / "place"))
+    assert topics(*prune).returncode != 0
+    writing = json.loads((lineage / "writing").read_bytes())
+    assert time.time() * 1000 - writing["at_ms"] < _PATIENCE_S * 1000
+    # As if the first look had been yesterday; without its checksum, which is right only for what was written.
+    writing["at_ms"] -= 24 * 3600 * 1000
+    del writing["checksum"]
+    (lineage / "writing").write_text(json.dumps(writing))
+    done = topics(*prune)
+    assert (done.returncode, done.stderr) == (0, "topics: removed 1 unfinished backup(s)\n")
+    assert not lineage.exists()
+
+
 def wait_for_shipping(client: httpx.Client, moment: int) -> None:
     give_up = time.monotonic() + _PATIENCE_S
     while time.monotonic() < give_up:

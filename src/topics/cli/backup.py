@@ -12,11 +12,20 @@ from topics.cli.failures import CommandError, UsageError
 from topics.cli.output import Output, Yes, confirm, json_line, note, print_result, print_table, progress, table
 from topics.cli.server_connection import HERE, Server, connected
 from topics.engine.core import EngineOptions
+from topics.log.fs import FileSystem
 from topics.log.layout import Layout, check_place
 from topics.log.object_store.tiered_fs import guest_files
 from topics.log.posix import PosixFileSystem, make_private
 from topics.model.errors import DamagedBackupError
-from topics.ops.backup.backup_store import BackupDamaged, BackupPlace, Manifest, PlaceBusy, damages, lineages
+from topics.ops.backup.backup_store import (
+    BackupDamaged,
+    BackupPlace,
+    Manifest,
+    PlaceBusy,
+    damages,
+    lineages,
+    prune_unfinished,
+)
 from topics.ops.backup.backup_store import prune as prune_place
 from topics.ops.backup.backups import info_of
 from topics.ops.backup.restore import RequestedTopics, Restore, Target, at_moment, at_seq_of, newest_of, numbered
@@ -71,11 +80,15 @@ def given_place(at: str | None) -> str | None:
     return check_place(at or os.environ.get("TOPICS_BACKUP_DIR", "").strip() or None, "the backup location")
 
 
-def open_place(at: str | None, lineage: str | None) -> BackupPlace:
+def storage_of(at: str | None) -> tuple[FileSystem, str]:
     root = given_place(at)
     if root is None:
         raise UsageError("the backup location is missing: give --at or set TOPICS_BACKUP_DIR")
-    fs = guest_files(root)
+    return guest_files(root), root
+
+
+def open_place(at: str | None, lineage: str | None) -> BackupPlace:
+    fs, root = storage_of(at)
     found = lineages(fs, root)
     if lineage is None:
         if len(found) != 1:
@@ -183,9 +196,16 @@ def prune(
     lineage: Lineage = None,
     yes: Yes = False,
 ) -> int:
-    """Remove old backups, and the files that only they use."""
+    """Remove old backups, the files that only they use, and first backups without progress for a day."""
     if keep < 1:
         raise UsageError("--keep must be at least 1")
+    now_ms = SystemClock().now_ms()
+    fs, root = storage_of(at)
+    unfinished = prune_unfinished(fs, root, now_ms)
+    if unfinished:
+        note(f"removed {len(unfinished)} unfinished backup(s)")
+        if not lineages(fs, root):
+            return 0
     place = open_place(at, lineage)
     numbers = place.numbers()
     if len(numbers) <= keep:
@@ -193,11 +213,11 @@ def prune(
         return 0
     confirm(f"Remove {len(numbers) - keep} of {len(numbers)} backups of {place.lineage}?", yes)
     try:
-        files = prune_place(place, keep)
+        files = prune_place(place, keep, now_ms=now_ms)
     except PlaceBusy:
         raise CommandError(
             f"a backup is being created at {place.root}, or its server stopped during one; try again when it is done, "
-            "or after the server's next backup"
+            "or a day after its last progress"
         ) from None
     note(f"removed {len(numbers) - keep} backup(s) with {files} file(s)")
     return 0

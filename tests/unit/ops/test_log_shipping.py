@@ -8,7 +8,7 @@ from tests.unit.conftest import FSYNC, append, checkpoint, put
 from tests.unit.ops.folders import OPTIONS, back_up, places, restore, start
 from topics.engine.engine import Engine
 from topics.ops.backup import log_shipping
-from topics.ops.backup.backup_store import BackupPlace, PlaceBusy, prune
+from topics.ops.backup.backup_store import BackupPlace, PlaceBusy, Writing, prune
 from topics.testing import FakeDisk, ManualClock, Survival
 
 
@@ -129,7 +129,7 @@ def test_pruning_keeps_what_is_shipped_and_what_is_being_written() -> None:
     append(engine, "orders", 1)
     ship(clock, engine)
     (place,) = places(disk)
-    place.begin_writing()
+    place.note_writing(Writing(at_ms=clock.now_ms()))
     with pytest.raises(PlaceBusy):
         prune(place, 1)
     assert len(place.numbers()) == 2

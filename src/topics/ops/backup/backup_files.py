@@ -15,7 +15,7 @@ from topics.log.fs import FileSystem, WrongChecksumError, map_file, read_checked
 from topics.log.layout import Layout, number_in, wal_file, wal_numbers
 from topics.log.segment import decode_head
 from topics.log.snapshot_files import SegmentState, WalPosition
-from topics.model.errors import ShuttingDownError
+from topics.model.errors import BackupFailedError, ShuttingDownError
 from topics.ops.backup.backup_store import (
     FORMAT,
     BackupDamaged,
@@ -24,6 +24,7 @@ from topics.ops.backup.backup_store import (
     KeptFile,
     KeptSegment,
     Manifest,
+    Writing,
     flags_name,
     fold_snapshots,
     log_name,
@@ -167,17 +168,80 @@ class KeptLog:
             return []
 
 
+_NOTE_FILES = 64
+_NOTE_BYTES = 256 * 1024 * 1024
+"""After so many files or bytes the progress of a backup is noted; seldomer while the list is long."""
+
+
+class OtherWriterError(BackupFailedError):
+    """Another server writes to the same lineage, or a prune has removed what was copied."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"the files of the backup at {place} were removed, or another server writes there; try again")
+
+
 class Copier:
     """Copies files that a place lacks. Once `stopped` returns true, it stops copying and raises."""
 
-    def __init__(self, fs: FileSystem, layout: Layout, place: BackupPlace, stopped: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        layout: Layout,
+        place: BackupPlace,
+        stopped: Callable[[], bool],
+        now_ms: Callable[[], int],
+        writer: str,
+    ) -> None:
+        """`writer` tells this attempt from any other."""
         self._fs = fs
         self._layout = layout
         self.place = place
         self._stopped = stopped
+        self._now_ms = now_ms
+        self._writer = writer
         self._known: dict[str, KeptFile] = {}
+        self._begun: dict[str, KeptFile] = {}
+        """What an attempt that was cut short has copied. Its bytes are compared before they are trusted."""
+        self._resumed: list[KeptFile] = []
+        self._put: list[KeptFile] = []
+        """What this backup has beyond the last one, up to the last note and since."""
+        self._unnoted = self._unnoted_bytes = 0
         self.last: Manifest | None = None
         """The newest backup."""
+
+    def begin(self) -> None:
+        """Notes that a backup is being taken, and goes on with one that was cut short."""
+        found = self.place.writing()
+        self._put = list(found.files) if found is not None else []
+        self._begun = {kept.name: kept for kept in self._put}
+        self._note()
+
+    def check_writer(self) -> None:
+        """Raises OtherWriterError where the place is no longer this backup's."""
+        found = self.place.writing()
+        if found is None or found.writer != self._writer:
+            raise OtherWriterError(self.place.root)
+
+    def check_resumed(self) -> None:
+        """The same, also for what an earlier attempt has copied: a prune may have taken it for nobody's."""
+        self.check_writer()
+        for kept in self._resumed:
+            if not self.place.has(kept):
+                raise OtherWriterError(self.place.root)
+
+    def give_up(self) -> None:
+        """The attempt has failed. The next one resumes it, unless the place has no room for a note or is pruned."""
+        try:
+            self.check_writer()
+            self._note(idle=True)
+        except OtherWriterError:
+            return
+        except OSError:
+            self.place.end_writing()
+
+    def _note(self, idle: bool = False) -> None:
+        self.place.note_writing(Writing(writer=self._writer, at_ms=self._now_ms(), files=self._put, idle=idle))
+        self._unnoted = self._unnoted_bytes = 0
 
     def look(self) -> None:
         """Finds the files that exist, by the newest backup; files of older backups alone are not needed again. An
@@ -252,7 +316,10 @@ class Copier:
         index = self._known.get(name + ".idx")
         if data is None or index is None:
             whole = map_file(self._fs, path + ".data")
-            data = self._keep(name + ".data", whole[: decode_head(whole).flags_at])
+            head = decode_head(whole)
+            if (head.topic_id, head.first_seq, head.count) != (topic_id, segment.first_seq, segment.count):
+                raise ValueError(f"{path}.data is the file of another segment")
+            data = self._keep(name + ".data", whole[: head.flags_at])
             index = self._keep(name + ".idx", map_file(self._fs, path + ".idx"))
         return KeptSegment(
             topic_id, segment.first_seq, segment.count, data, index, self._flags(topic_id, segment, path)
@@ -274,7 +341,18 @@ class Copier:
     def _keep(self, name: str, data: memoryview) -> KeptFile:
         if self._stopped():
             raise ShuttingDownError()
+        begun = self._begun.get(name)
+        if begun == KeptFile(name, len(data), xxh3_64_hexdigest(data)) and self.place.has(begun):
+            self._known[name] = begun
+            self._resumed.append(begun)
+            return begun
         kept = self._known[name] = self.place.put(name, [data])
+        self._put.append(kept)
+        self._unnoted += 1
+        self._unnoted_bytes += kept.size
+        if self._unnoted >= max(_NOTE_FILES, len(self._put) // 4) or self._unnoted_bytes >= _NOTE_BYTES:
+            self.check_writer()
+            self._note()
         return kept
 
 

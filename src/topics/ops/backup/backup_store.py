@@ -12,7 +12,10 @@ A place holds the backups of any number of data folders, each in a separate fold
     LINEAGE/backups/<16 digits>.json                                 a manifest, numbered as its newest snapshot
     LINEAGE/log/shard-NN/<16 digits>.<from>-<to>.part                a span of a log file, from frame to frame
     LINEAGE/shipped.json                                             which of these count, behind the newest backup
-    LINEAGE/writing                                                  there while a backup is being taken
+    LINEAGE/writing                                                  there while a backup is being taken: `Writing`
+
+A backup that was cut short is resumed: what `writing` lists is not copied again. A backup without progress for
+`UNFINISHED_MS` is abandoned. Its lineage is removed by the next `prune_unfinished`, unless it has finished backups.
 
 A file counts when a manifest names it. Files are never changed, so backups share what they have in common: a segment is
 copied once, and a delete in it costs its flags alone. Files that a crash leaves without a manifest are overwritten by
@@ -23,6 +26,7 @@ between can be built: from that backup's files and the frames up to the moment. 
 shipped while it is being written, in parts that `shipped.json` names; it is replaced by a longer one again and again.
 """
 
+import contextlib
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
@@ -32,7 +36,8 @@ from xxhash import xxh3_64
 
 from topics.log.frame import Frame, FrameKind
 from topics.log.fs import BytesLike, FileSystem, add_checksum, check_json, map_file, read_whole, replace_file
-from topics.log.layout import Layout, number_in
+from topics.log.layout import Layout, is_object_store, number_in
+from topics.log.object_store.tiered_fs import open_ranged
 from topics.log.snapshot_files import SnapshotHead, TopicState, WalPosition, decode_topic, read_snapshot
 
 FORMAT = 1
@@ -97,6 +102,20 @@ class ShippedLog(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[KeptFile]
 
 
+class Writing(msgspec.Struct, frozen=True, kw_only=True):
+    """A backup that is being taken, as far as it has come."""
+
+    format: int = FORMAT
+    writer: str = ""
+    """Drawn by each attempt: a writer that finds another one's stops."""
+    at_ms: int = 0
+    """The time of the last progress; 0 in notes of earlier releases, which are empty."""
+    files: list[KeptFile] = []
+    """The files that are durable at the place."""
+    idle: bool = False
+    """Whether the attempt has failed and nothing is written: a prune may remove what it copied."""
+
+
 class LogPart(NamedTuple):
     """Which bytes of which log file a file of a backup has."""
 
@@ -105,13 +124,14 @@ class LogPart(NamedTuple):
     start: int
 
 
-_Note = TypeVar("_Note", Manifest, ShippedLog)
+_Note = TypeVar("_Note", Manifest, ShippedLog, Writing)
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Manifest)
 _shipped_decoder = msgspec.json.Decoder(ShippedLog)
+_writing_decoder = msgspec.json.Decoder(Writing)
 
 
-def encode_manifest(manifest: Manifest | ShippedLog) -> bytes:
+def encode_manifest(manifest: Manifest | ShippedLog | Writing) -> bytes:
     return add_checksum(_encoder.encode(manifest))
 
 
@@ -213,6 +233,8 @@ def _put_over(topics: dict[int, FoldedTopic], head: SnapshotHead, frames: Iterab
 
 
 _WRITING = "writing"
+UNFINISHED_MS = 24 * 3600 * 1000
+"""A backup that made no progress for so long is not finished by anybody."""
 _LINEAGE = re.compile(r"[0-9a-f]{16}")
 
 
@@ -269,10 +291,32 @@ class BackupPlace:
         self._fs.make_dirs(path.rpartition("/")[0])
         replace_file(self._fs, path, encode_manifest(manifest))
 
-    def begin_writing(self) -> None:
-        """Until `end_writing` there may be files that no manifest names yet."""
+    def note_writing(self, writing: Writing) -> None:
+        """Until `end_writing` there may be files that no manifest names yet; these are durable."""
         self._fs.make_dirs(self._folder)
-        replace_file(self._fs, self.path(_WRITING), b"")
+        self._sync_folders()
+        replace_file(self._fs, self.path(_WRITING), encode_manifest(writing))
+
+    def writing(self) -> Writing | None:
+        """The backup that is being taken, or was when its server stopped. A note that cannot be read has no files."""
+        data = read_whole(self._fs, self.path(_WRITING))
+        if data is None:
+            return None
+        try:
+            return _decode(_writing_decoder, data)
+        except ValueError:
+            return Writing()
+
+    def has(self, kept: KeptFile) -> bool:
+        """Whether a file is there with its size."""
+        try:
+            file = open_ranged(self._fs, self.path(kept.name))
+        except FileNotFoundError:
+            return False
+        try:
+            return file.size() == kept.size
+        finally:
+            file.close()
 
     def end_writing(self) -> None:
         if self._fs.exists(self.path(_WRITING)):
@@ -299,6 +343,17 @@ class BackupPlace:
         """Removes a file that nothing names any more."""
         if self._fs.exists(self.path(name)):
             self._fs.remove(self.path(name))
+
+    def remove_folders(self) -> None:
+        """Removes the folders of a lineage without files."""
+        if is_object_store(self.root):
+            return  # It has none.
+        for kind in ("snapshots", "segments", "flags", "log", "backups", ""):
+            folder = f"{self._folder}/{kind}".rstrip("/")
+            with contextlib.suppress(FileNotFoundError):
+                for below in self._fs.list_dir(folder):
+                    self._fs.remove_dir(f"{folder}/{below}")
+                self._fs.remove_dir(folder)
 
     def _sync_folders(self) -> None:
         for folder in sorted(self._unsynced):
@@ -397,8 +452,9 @@ class PlaceBusy(Exception):
     """A backup is being taken: what it has put already cannot be told from what may go."""
 
 
-def prune(place: BackupPlace, keep: int, own: bool = False) -> int:
+def prune(place: BackupPlace, keep: int, own: bool = False, now_ms: int = 0) -> int:
     """Removes all but the newest backups, and every file that none of the kept ones has; returns the number of files.
+    The files of a backup that is abandoned by `now_ms` are removed, too.
 
     `own` means that the caller is the writer of this place and takes no backup now. The manifests are removed first, so
     that a crash leaves no incomplete backup. The files are listed before the check for a backup in progress: its later
@@ -406,7 +462,11 @@ def prune(place: BackupPlace, keep: int, own: bool = False) -> int:
     """
     files = place.files()
     if place.is_written and not own:
-        raise PlaceBusy
+        writing = place.writing()
+        if not (writing is not None and writing.idle) and not is_abandoned(place, now_ms):
+            raise PlaceBusy
+        # First, so that nobody resumes what goes now.
+        place.end_writing()
     numbers = place.numbers()
     kept = [place.load(number) for number in numbers[-keep:]]
     names = {found.name for manifest in kept for found in manifest.files()}
@@ -416,6 +476,33 @@ def prune(place: BackupPlace, keep: int, own: bool = False) -> int:
         if name not in names and not (kept and _is_behind(name, kept[-1])):
             place.remove(name)
             removed += 1
+    return removed
+
+
+def is_abandoned(place: BackupPlace, now_ms: int) -> bool:
+    """Whether the backup that is being taken made no progress for `UNFINISHED_MS`. A note without a time, or none
+    beside a first backup, as earlier releases left it, gets the time of the first look."""
+    writing = place.writing()
+    if writing is None and place.numbers():
+        return False
+    writing = writing or Writing(idle=True)
+    if not writing.at_ms and now_ms:
+        place.note_writing(msgspec.structs.replace(writing, at_ms=now_ms))
+    return bool(writing.at_ms) and now_ms - writing.at_ms >= UNFINISHED_MS
+
+
+def prune_unfinished(fs: FileSystem, root: str, now_ms: int) -> list[str]:
+    """Removes the lineages of first backups that nobody finishes; returns their names."""
+    removed = []
+    for name in fs.list_dir(root) if fs.exists(root) else ():
+        place = BackupPlace(fs, root, name)
+        if _LINEAGE.fullmatch(name) and not place.numbers() and is_abandoned(place, now_ms):
+            # The note goes last: what is left by a crash in between is found again.
+            for file in place.files():
+                place.remove(file)
+            place.end_writing()
+            place.remove_folders()
+            removed.append(name)
     return removed
 
 

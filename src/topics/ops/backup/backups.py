@@ -225,7 +225,7 @@ class Backups:
             outcome = error if isinstance(error, TopicsError) else BackupFailedError(str(error))
             if isinstance(copier, Copier):
                 with contextlib.suppress(OSError):
-                    yield OffLoop(copier.place.end_writing)
+                    yield OffLoop(copier.give_up)
         finally:
             self.running = False
         then(outcome)
@@ -241,14 +241,18 @@ class Backups:
                 _log.warning("backups have another history; starting a new lineage", extra={"place": root})
                 copier = None
         if copier is None:
-            copier = self._copier(BackupPlace(place_fs, root, new_lineage(self._core.entropy)))
-        copier.place.begin_writing()
+            place = BackupPlace(place_fs, root, new_lineage(self._core.entropy))
+            # Noted before anything is copied, so that a first backup that is cut short is resumed.
+            note_lineage(self._fs, self._core.layout, Lineage(place.lineage, 0, 0))
+            copier = self._copier(place)
+        copier.begin()
         if self._checkpointer.number:
             copier.copy_ahead(self._checkpointer.number)
         return copier
 
     def _copier(self, place: BackupPlace) -> Copier:
-        return Copier(self._fs, self._core.layout, place, lambda: self._core.closed)
+        core = self._core
+        return Copier(self._fs, core.layout, place, lambda: core.closed, core.wall, core.entropy.token(_BYTES).hex())
 
     def _capture(self, copier: Copier, resume: Callable[[object], None]) -> Job:
         """Runs as upkeep does: nothing that the checkpoint counts on changes before it is copied."""
@@ -269,6 +273,7 @@ class Backups:
         log = copier.copy_log(self._kept_log, manifest)
         if log is not None and last is not None:
             manifest = msgspec.structs.replace(manifest, log=log, before=last.number)
+        copier.check_resumed()
         name, before = copier.place.lineage, last.number if last is not None else 0
         note_lineage(self._fs, self._core.layout, Lineage(name, before, manifest.number))
         copier.place.publish(manifest)
