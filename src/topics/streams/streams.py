@@ -1,7 +1,7 @@
 """Durable Streams behind one object, as `engine.Engine` is for topics."""
 
 from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from itertools import chain, filterfalse, islice
 
 from topics.engine.engine import Engine
 from topics.engine.read import seek_time
@@ -185,11 +185,12 @@ class Streams:
         return [] if self._invalidation is None else list(self._invalidation)
 
     def listed(
-        self, prefix: str, after: str, skip: int, allowed: tuple[str, ...], limit: int = _LISTED_MAX
-    ) -> list[ListedInfo]:
-        """Summaries of streams, at most `limit`; see `topics`."""
+        self, prefix: str, after: str, skip: int, allowed: tuple[str, ...], limit: int = _LISTED_MAX,
+        system: bool = False,
+    ) -> list[ListedInfo]:  # fmt: skip
+        """Summaries of streams, at most `limit`; see `topics`. System streams are listed only with `system`."""
         engine, found = self.engine, list[ListedInfo]()
-        names = self._names(prefix, after, skip, allowed)
+        names = self._names(prefix, after, skip, allowed, system)
         while some := list(islice(names, limit - len(found))):
             for name, peeked in zip(some, engine.peek_many(some), strict=True):
                 if peeked is not None:
@@ -204,15 +205,26 @@ class Streams:
 
         `allowed` are the prefixes that may be seen; none means all.
         """
-        return filter(self.is_listed, map(self.engine.peek_existing, self._names(prefix, after, skip, allowed)))
+        return filter(self.is_listed, map(self.engine.peek_existing, self._names(prefix, after, skip, allowed, True)))
 
-    def _names(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[str]:
+    def _names(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...], system: bool) -> Iterator[str]:
         engine = self.engine
         if not allowed and not prefix and not after:
             # By place in the list: whoever asks for the last page of a million does not pay for the pages before it.
-            return engine.names_at(skip)
+            return engine.names_at(skip) if system else self._user_names_at(skip)
         seen = (engine.names_from(one, after) for one in _within(prefix, allowed))
-        return islice(chain.from_iterable(seen), skip, None)
+        names = chain.from_iterable(seen)
+        return islice(names if system else filterfalse(SYSTEM_STREAMS.__contains__, names), skip, None)
+
+    def _user_names_at(self, skip: int) -> Iterator[str]:
+        """All names but those of system streams, behind the first `skip` of them."""
+        engine, place = self.engine, skip
+        while (name := next(engine.names_at(place), None)) is not None:
+            before = sum([one < name and next(engine.names_from(one, ""), "") == one for one in SYSTEM_STREAMS])
+            if place == skip + before:
+                break
+            place = skip + before
+        return filterfalse(SYSTEM_STREAMS.__contains__, engine.names_at(place))
 
     def is_listed(self, topic: Topic) -> bool:
         """Whether a topic is visible as a stream."""

@@ -147,6 +147,26 @@ def test_lists_of_topics_and_totals_leave_them_out_unless_asked_for(http: httpx.
     )
 
 
+def test_lists_of_streams_leave_them_out_unless_asked_for(http: httpx.Client) -> None:
+    """Also by place: each page begins where the one before it ended."""
+    for name in ("A-before", "a-behind", "__mine", "zz"):
+        http.put(f"/v1/stream/{name}").raise_for_status()
+
+    def listed(**query: str | int | bool) -> list[str]:
+        return [
+            one["name"] for one in http.get("/v1/streams", params={"limit": 1000, **query}).raise_for_status().json()
+        ]
+
+    theirs, every = listed(), listed(system=True)
+    assert set(every) - set(theirs) == {"__registry__", "__stream_metrics__"}
+    assert theirs == [name for name in every if name in theirs]
+    assert [listed(offset=at, limit=1) for at in range(len(theirs) + 1)] == [[name] for name in theirs] + [[]]
+    assert [listed(offset=at, limit=1, system=True) for at in range(len(every))] == [[name] for name in every]
+    assert listed(after="A", limit=3, offset=1) == [name for name in theirs if name > "A"][1:4]
+    assert listed(prefix="__") == [name for name in every if name.startswith("__")]
+    assert listed(prefix="__", system=False) == [name for name in theirs if name.startswith("__")]
+
+
 @BOTH
 def test_nobody_writes_them(http: httpx.Client, path: str) -> None:
     before = http.get(f"{REGISTRY}?offset=now").headers["stream-next-offset"]

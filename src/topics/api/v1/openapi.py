@@ -358,6 +358,7 @@ OPERATIONS: dict[tuple[str, str], Described] = {
             Parameter("offset", whole(0), "How many to pass over first."),
             Parameter("prefix", {"type": "string"}, "Only names that begin so."),
             Parameter("after", {"type": "string"}, "Only names behind this one."),
+            Parameter("system", {"type": "boolean"}, "With system streams; true with a prefix that begins with `_`."),
         ),
     ),
     ("PUT", _STREAM): Described(

@@ -618,7 +618,9 @@ def list_streams(call: Call, streams: Streams) -> None:
     if not limit:
         raise InvalidRequestError("query limit: must be at least 1", field="limit")
     limit = min(limit, _LIMIT_MAX)
-    found = streams.listed(query.get("prefix", ""), query.get("after", ""), offset, call.key.prefixes, limit)
+    prefix = query.get("prefix", "")
+    system = call.flag("system", prefix.startswith("_"))
+    found = streams.listed(prefix, query.get("after", ""), offset, call.key.prefixes, limit, system)
     page = [_listed(info) for info in found]
     answer(call, 200, (NO_STORE,), _encode(page), "application/json")
 

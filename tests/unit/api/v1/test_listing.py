@@ -17,6 +17,11 @@ from topics.streams.streams import inline_streams
 from topics.testing import ManualClock
 
 
+def unasked(name: str, default: bool) -> bool:
+    """No flag is in the query."""
+    return default
+
+
 def test_a_list_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a look at a million streams would leave all of them in memory."""
     answers: list[Any] = []
@@ -28,7 +33,7 @@ def test_a_list_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         create(streams, name, body=b"x")
     checkpoint(streams.engine)
     asleep = dict(streams.engine.core.pager.names)
-    call = cast(Call, SimpleNamespace(query={}, key=SimpleNamespace(prefixes=())))
+    call = cast(Call, SimpleNamespace(query={}, key=SimpleNamespace(prefixes=()), flag=unasked))
     stream_details.list_streams(call, streams)
     assert [(stream["name"], stream["next_offset"], stream["sealed_through"]) for stream in answers[0]] == [
         ("a", "1", "-1"),
@@ -62,7 +67,7 @@ def test_a_list_states_the_same_of_streams_that_sleep(monkeypatch: pytest.Monkey
     for name in ("again", "gone", "kept"):
         delete(streams, name)
     create(streams, "again", body=b"yy")
-    call = cast(Call, SimpleNamespace(query={}, key=SimpleNamespace(prefixes=())))
+    call = cast(Call, SimpleNamespace(query={}, key=SimpleNamespace(prefixes=()), flag=unasked))
     stream_details.list_streams(call, streams)
     checkpoint(engine)
     assert set(engine.core.pager.names) == {"again", "bytes", "closed", "empty", "topic"}
@@ -92,7 +97,7 @@ def test_a_page_is_full_where_some_are_not_listed(monkeypatch: pytest.MonkeyPatc
     clock.advance(11_000)
     for query in ({"limit": "3"}, {"limit": "9"}, {"limit": "3", "after": "t/3"}, {"limit": "3", "offset": "6"}):
         for prefixes in ((), ("t/",)):
-            call = SimpleNamespace(query=query, key=SimpleNamespace(prefixes=prefixes))
+            call = SimpleNamespace(query=query, key=SimpleNamespace(prefixes=prefixes), flag=unasked)
             stream_details.list_streams(cast(Call, call), streams)
     whole = ["t/0", "t/3", "t/4", "t/6", "t/7"]
     assert pages[0] == pages[1] == ["t/0", "t/3", "t/4"]
