@@ -165,6 +165,8 @@ def test_lists_of_streams_leave_them_out_unless_asked_for(http: httpx.Client) ->
     assert listed(after="A", limit=3, offset=1) == [name for name in theirs if name > "A"][1:4]
     assert listed(prefix="__") == [name for name in every if name.startswith("__")]
     assert listed(prefix="__", system=False) == [name for name in theirs if name.startswith("__")]
+    for name in ("A-before", "a-behind", "__mine", "zz"):
+        http.delete(f"/v1/stream/{name}").raise_for_status()
 
 
 @BOTH
