@@ -24,7 +24,7 @@ export default async function render(context) {
   const registry = await registryOf(name, context.signal);
   const shown = Object.entries(TABS).filter(([id]) => {
     if (id === "queue") return info.type === "queue";
-    if (id === "schema") return registry !== null;
+    if (id === "schema") return registry !== null || (may("admin") && isJson(info));
     if (id === "append") return may("write");
     // /v0 does not configure a stream whose name is not valid for topics.
     return id !== "config" || isTopicName(name);
@@ -40,6 +40,9 @@ export default async function render(context) {
   const [, draw] = TABS[shown.some(([id]) => id === tab) ? tab : "live"];
   await draw({ ...context, name, info, registry, body });
 }
+
+/** Whether the entries are JSON, which can be searched; those of a topic that was never used as a stream are. */
+const isJson = (info) => (info.content_type ?? "application/json").split(";")[0].trim().toLowerCase() === "application/json";
 
 /** The schemas of a topic; null if it has none. */
 async function registryOf(name, signal) {

@@ -1,25 +1,28 @@
 // The schema of a stream: versions with their boundaries, and an entry before and after its lenses.
 
-import { ApiError, ask, exact, exactly, streamPath, topicPath } from "../api.js";
+import { ApiError, ask, exact, exactly, may, streamPath, topicPath } from "../api.js";
 import { fill, h, svg } from "../dom.js";
 import { count } from "../format.js";
 import { pretty } from "../json.js";
 import { searchLink } from "../links.js";
 import { encode } from "../offsets.js";
 import { badge, card, failure, facts, field, mono, note, table } from "../parts.js";
+import { searchForm } from "./search_form.js";
 
-export default async function render({ name, info, registry, body, signal }) {
+export default async function render({ name, info, registry: found, body, signal }) {
+  const registry = found ?? { currentVersion: 0 };
   const current = registry.currentVersion;
   const chosen = h("select", { "aria-label": "Version" }, versions().map((one) => h("option", { value: one, selected: one === current }, `version ${one}${one === current ? ", the current one" : ""}`)));
   const shown = h("div.stack");
   chosen.addEventListener("change", showVersion);
   fill(body,
-    h("div.row", badge(current ? `version ${current}` : "no schema", "accent"), registry.routingKey ? badge(`key ${registry.routingKey.jsonPointer}`) : null,
+    h("div.row", badge(current ? `version ${current}` : "no schema", current ? "accent" : ""), registry.routingKey ? badge(`key ${registry.routingKey.jsonPointer}`) : null,
       registry.search ? h("a.button", { href: searchLink(name) }, "Search") : null),
     current ? card("Version boundaries", timeline(), note("Readers get each entry in the current version.")) : null,
     current ? card("Preview", preview()) : null,
     current ? card("Schema", field("Version", chosen), shown) : null,
-    registry.search ? card("Search description", searchFields()) : null);
+    registry.search ? card("Search description", searchFields()) : null,
+    may("admin") ? searchForm({ name, registry }) : null);
   if (current) showVersion();
 
   function versions() { return Array.from({ length: current }, (_, i) => i + 1); }
@@ -83,6 +86,6 @@ export default async function render({ name, info, registry, body, signal }) {
       { title: "Capabilities", cell: ([, one]) => words.filter((word) => one[word]).join(", ") },
       { title: "Pointer", class: "name", cell: ([, one]) => one.bindings.map((binding) => binding.jsonPointer).join(", ") },
     ], Object.entries(search.fields));
-    return [facts([search.primaryTimestampField ? ["Time", mono(search.primaryTimestampField)] : null, search.aliases ? ["Aliases", Object.entries(search.aliases).map(([from, to]) => `${from} → ${to}`).join(", ")] : null]), list.element];
+    return [facts([search.primaryTimestampField ? ["Primary timestamp", mono(search.primaryTimestampField)] : null, search.aliases ? ["Aliases", Object.entries(search.aliases).map(([from, to]) => `${from} → ${to}`).join(", ")] : null]), list.element];
   }
 }
