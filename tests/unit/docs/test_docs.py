@@ -269,24 +269,11 @@ def test_the_recipes_name_files_that_exist() -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-# Pages whose prose is not wrapped yet.
-_UNWRAPPED = (
-    "docs/decisions/",
-    "docs/api/",
-    "docs/streams/",
-    "docs/operations/",
-    "docs/cli",
-    "docs/console",
-    "docs/deployment",
-    "docs/errors",
-)
-
-
 # Tables, headings, indented blocks and pictures.
 _NO_PROSE = ("|", "#", "    ", "![")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if not name_of(page).startswith(_UNWRAPPED)], ids=name_of)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_no_line_of_prose_is_over_120_characters(page: Path) -> None:
     prose = without_blocks(page.read_text(encoding="utf-8")).splitlines()
     assert [line for line in prose if len(line) > 120 and not line.startswith(_NO_PROSE)] == []

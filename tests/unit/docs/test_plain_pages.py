@@ -1,4 +1,4 @@
-"""Form of the pages: line length, headings, phrases of the old dialect, and the size of docs/ without decisions."""
+"""Form of the pages: headings, phrases of the old dialect, and the size of docs/ without decisions."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 
 from tests.unit.docs.pages import DOCS, PAGES, name_of, without_blocks
 
-_MAX_LINE = 120
 _MAX_BYTES = 486_000
 _OPENINGS = re.compile(r"^#+ (What|Who|Whoever|Those|One that|How it|Where it)\b")
 _DIALECT = re.compile(r"\b(whoever|makes no sense|nothing to do about it|as it should be)\b", re.IGNORECASE)
@@ -23,11 +22,6 @@ _REFERENCE = [
 def prose(page: Path) -> list[str]:
     """The lines outside code blocks and tables."""
     return [line for line in without_blocks(page.read_text(encoding="utf-8")).splitlines() if not line.startswith("|")]
-
-
-@pytest.mark.parametrize("page", _REFERENCE, ids=name_of)
-def test_reference_prose_lines_have_at_most_120_characters(page: Path) -> None:
-    assert [line for line in prose(page) if len(line) > _MAX_LINE] == []
 
 
 @pytest.mark.parametrize("page", _REFERENCE, ids=name_of)
