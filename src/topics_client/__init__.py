@@ -101,6 +101,7 @@ if TYPE_CHECKING:
         ProducerGap,
         ReadOnly,
         RecordTooLarge,
+        RemoteUnavailable,
         RequestRefused,
         RequestTimeout,
         RetryLater,
@@ -183,20 +184,21 @@ __all__ = [
     "InferredSearch", "InternalError", "InvalidJson", "InvalidRequest", "Job", "JobRetry", "Lease", "LeasePage",
     "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat", "NoBackupPlace", "NotAQueue", "NotAcceptable",
     "NotFound", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed", "Producer", "ProducerFenced", "ProducerGap",
-    "ProducerMark", "QueueCounters", "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven", "RequestRefused",
-    "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy", "RouterCycle", "RouterDropped", "RouterNotFound",
-    "RouterPage", "RouterPut", "RouterState", "RouterSummary", "RoutingKey", "RoutingKeyPage", "SearchPage",
-    "SearchTotal", "SearchUnavailable", "SequenceConflict", "ServerTrouble", "ShuttingDown", "SkippedStream",
-    "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict",
-    "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema",
-    "StreamState", "StreamSummary", "StreamsSearchPage", "Subscription", "SystemStream", "TagMatch", "Tail",
-    "Throttled", "Token", "TopicConfig", "TopicConfigPatch", "TopicCoverage", "TopicDropped",
-    "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicHit", "TopicNotEmpty",
-    "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicRecreated", "TopicSearchPage", "TopicState",
-    "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction", "TransactionBusy",
-    "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound", "TransactionSequence",
-    "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer", "UnsupportedMediaType",
-    "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked", "WakeStream", "Watcher", "WhoAmI", "Worker",
+    "ProducerMark", "QueueCounters", "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven",
+    "RemoteUnavailable", "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy", "RouterCycle",
+    "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut", "RouterState", "RouterSummary", "RoutingKey",
+    "RoutingKeyPage", "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict", "ServerTrouble",
+    "ShuttingDown", "SkippedStream", "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended",
+    "StreamClosed", "StreamConflict", "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop", "StreamPage",
+    "StreamProfile", "StreamSchema", "StreamState", "StreamSummary", "StreamsSearchPage", "Subscription",
+    "SystemStream", "TagMatch", "Tail", "Throttled", "Token", "TopicConfig", "TopicConfigPatch", "TopicCoverage",
+    "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicHit",
+    "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicRecreated", "TopicSearchPage",
+    "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction",
+    "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound",
+    "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer",
+    "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked", "WakeStream", "Watcher",
+    "WhoAmI", "Worker",
 ]  # fmt: skip
 
 _NAMES = {
@@ -220,7 +222,7 @@ _NAMES = {
     ),
     "topics_client.errors": (
         "AccessRefused ApiError AppendTimeout BackupFailed BackupRunning BatchTooLarge ClientClosed ClientError "
-        "ColdStoreUnavailable ConnectionFailed ConsumerNotFound CorruptSegment Damage DamagedBackup "
+        "ColdStoreUnavailable RemoteUnavailable ConnectionFailed ConsumerNotFound CorruptSegment Damage DamagedBackup "
         "ExpectationFailed FeatureMissing FolderBusy Forbidden GapError HeadersTooLarge IdempotencyConflict "
         "InternalError InvalidJson InvalidRequest MethodNotAllowed NewerFormat NoBackupPlace NotAQueue "
         "NotAcceptable NotFound NotReady OffsetGone PayloadTooLarge ProducerFenced ProducerGap ReadOnly "

@@ -53,6 +53,7 @@
         ├── RetryLater                  the client already tried again until its deadline; try again later
         │   ├── Throttled               throttled
         │   ├── ColdStoreUnavailable    cold_store_unavailable
+        │   ├── RemoteUnavailable       remote_unavailable
         │   ├── SearchUnavailable       search_unavailable
         │   ├── DiskFull                disk_full
         │   ├── SystemBusy              system_busy
@@ -341,6 +342,11 @@ class Throttled(RetryLater, code="throttled"):
 
 class ColdStoreUnavailable(RetryLater, code="cold_store_unavailable"):
     """Old records are in an object store that the server cannot reach now; nothing is lost."""
+
+
+class RemoteUnavailable(RetryLater, code="remote_unavailable"):
+    """The backup storage does not take the log, which class `remote` waits for. With `detail["in_doubt"]` the write is
+    on the server's disk; a retry with the same idempotency key is written once."""
 
 
 class SearchUnavailable(RetryLater, code="search_unavailable"):

@@ -31,13 +31,14 @@ def clamp_claim_jitter_ms(claim_jitter_ms: int) -> int:
     return min(max(claim_jitter_ms, 0), MAX_CLAIM_JITTER_MS)
 
 
-# The four promises a topic can make about an acknowledged write.
+# The five promises a topic can make about an acknowledged write.
 #
 #     class       logged   ack waits for    after a crash
 #     ephemeral   no       nothing          every record is gone
 #     memory      yes      the write        records may or may not be there; the head may fall back
 #     disk        yes      the write        all but the last unsynced moment; seqs are never given out twice
 #     fsync       yes      the sync         everything that was acknowledged
+#     remote      yes      the storage      everything that was acknowledged, also after the loss of the machine
 #
 # Whatever the class, the topic and its config survive: those are logged and synced before they are answered.
 
@@ -58,6 +59,10 @@ class Durability(enum.Enum):
     FSYNC = "fsync"
     """The acknowledgement is held back until the log is synced: what was answered is there after any crash."""
 
+    REMOTE = "remote"
+    """As `fsync`, and the acknowledgement is held back until the log is in the backup storage too: what was answered
+    outlives the machine."""
+
     logged: bool
     """Frames of this class are written to the WAL."""
 
@@ -74,7 +79,7 @@ class Durability(enum.Enum):
     def __init__(self, name: str) -> None:
         # Plain attributes: every append asks, and a property of an enum costs more than the rest of the question.
         self.logged = name != "ephemeral"
-        self.acks_after_sync = name == "fsync"
+        self.acks_after_sync = name in ("fsync", "remote")
         self.reserves_seqs = name == "disk"
 
 
@@ -104,7 +109,7 @@ class TopicConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cap_bytes: int = 0
     discard: Discard = Discard.OLD
     durable: bool = False
-    """Always `durability is FSYNC`: kept because it is part of every answer. Never set it, set `durability`."""
+    """Whether `durability` is `fsync` or `remote`: part of every answer. Never set it, set `durability`."""
     durability: Durability = Durability.DISK
     priority: int | None = None
     """As it was given: it is answered unchanged, and clamped only where it is used."""
@@ -120,10 +125,10 @@ class TopicConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     def __post_init__(self) -> None:
         # Enforced on construction, so that no config made by hand or read from an old file can contradict itself.
-        fsync = self.durability is Durability.FSYNC
-        if self.durable and not fsync:
+        durable = self.durability.acks_after_sync
+        if self.durable and not durable:
             raise ValueError("durable follows from durability; set durability alone")
-        msgspec.structs.force_setattr(self, "durable", fsync)
+        msgspec.structs.force_setattr(self, "durable", durable)
         msgspec.structs.force_setattr(self, "lease_ms", clamp_lease_ms(self.lease_ms))
         msgspec.structs.force_setattr(self, "claim_jitter_ms", clamp_claim_jitter_ms(self.claim_jitter_ms))
 

@@ -13,6 +13,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
+from tests.unit.conftest import LOCAL
 from topics.model.records import Record
 from topics.model.router_rules import DeleteSelector, TagMatch
 from topics.model.topic_config import Discard, Durability, TopicConfigPatch
@@ -124,7 +125,7 @@ patches = st.builds(
     cap_bytes=st.just(0) | st.just(0) | st.integers(1, 1500),
     ttl_ms=st.sampled_from([0, 0, 0, 0, 1, 100, 1000, 5000]),
     discard=st.sampled_from(Discard),
-    durability=st.sampled_from([*Durability, Durability.DISK, Durability.DISK]),
+    durability=st.sampled_from([*LOCAL, Durability.DISK, Durability.DISK]),
     dedupe_node=st.booleans(),
     idempotency_window_ms=st.sampled_from([0, 500, 120_000, 120_000]),
 )

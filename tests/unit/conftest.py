@@ -27,7 +27,9 @@ from topics.streams.streams import Streams, inline_streams
 from topics.system.clock import Clock
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
-EPHEMERAL, MEMORY, DISK, FSYNC = Durability
+EPHEMERAL, MEMORY, DISK, FSYNC, REMOTE = Durability
+LOCAL = [EPHEMERAL, MEMORY, DISK, FSYNC]
+"""The classes that need no backup storage."""
 Answers = list[object]
 Result = TypeVar("Result")
 

@@ -57,6 +57,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "not_implemented": 501,
     "backup_failed": 503,
     "cold_store_unavailable": 503,
+    "remote_unavailable": 503,
     "disk_full": 503,
     "system_busy": 503,
     "search_unavailable": 503,

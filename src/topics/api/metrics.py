@@ -517,6 +517,13 @@ def _wal_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _counter(
         "topics_backup_shipped_bytes", "Log bytes shipped to the backup storage.", stats.backup_shipped_bytes
     )
+    yield _counter(
+        "topics_backup_shipped_objects", "Objects of shipped log in the backup storage.", stats.backup_shipped_objects
+    )
+    yield _gauge("topics_remote_waiting", "Acknowledgements of class remote not yet stored.", stats.remote_waiting)
+    yield _counter(
+        "topics_remote_timeouts", "Writes of class remote that were answered 503 in doubt.", stats.remote_timeouts_total
+    )
     yield _counter("topics_backup_ship_failures", "Failed attempts to ship the log.", stats.backup_ship_failures_total)
     lag = -1 if stats.backup_lag_ms is None else stats.backup_lag_ms
     yield _gauge(

@@ -127,8 +127,7 @@ def list_(*, at: At = None, lineage: Lineage = None, output: Output = "table", s
         infos = [info_of(manifest) for manifest in good]
         for damage in bad:
             note(f"{damage.name}: {damage.why}")
-        log = place.shipped()
-        shipped = log.moment if log is not None and good and log.before == good[-1].number else None
+        shipped = place.shipped_moment(good[-1]) if good else None
     else:
         with connected(server) as client:
             answer = client.backups()
@@ -176,17 +175,8 @@ def verify(number: int | None = None, /, *, at: At = None, lineage: Lineage = No
 
 def _damaged_log(place: BackupPlace, newest: Manifest) -> list[BackupDamaged]:
     """Damage in the log that was shipped after the newest backup."""
-    try:
-        shipped = place.shipped()
-        # The shipped log may belong to an earlier backup, until the first frame after the newest one is shipped. It is
-        # obsolete then, and pruning removes it.
-        if shipped is None or shipped.before != newest.number:
-            return []
-        found = damages(place, shipped.parts)
-        # A running server may have replaced it with a longer one meanwhile.
-        return found if shipped == place.shipped() else _damaged_log(place, newest)
-    except BackupDamaged as damage:
-        return [damage]
+    shipped = place.shipped(newest)
+    return [] if shipped is None else shipped.damaged
 
 
 def prune(
@@ -271,7 +261,7 @@ def restore(
     with progress("restoring") as (on_total, on_bytes):
         job = Restore(place, fs, layout, on_bytes)
         target = _target(place, backup, moment, seq)
-        on_total(sum(kept.size for kept in (*target.base.files(), *target.log)))
+        on_total(sum([kept.size for kept in target.base.files()] + [part.size for part in target.log]))
         try:
             job.copy(target, requested)
         except DamagedBackupError:

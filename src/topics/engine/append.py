@@ -13,7 +13,7 @@ from topics.engine.idempotency import KeyedBlock, KeyMemory, KnownAppend
 from topics.engine.quotas import KEY_BYTES, memory_of
 from topics.engine.results import AppendDone, AppendResult, deduped
 from topics.engine.topic import Block, Topic, block_head
-from topics.engine.write_path import FrameDraft, LogOperation
+from topics.engine.write_path import FrameDraft, LogOperation, WritePath
 from topics.log.commit_requests import CommitTiming
 from topics.log.frame import BASE_MAX, FrameKind, Keys, encode_create
 from topics.model.errors import (
@@ -98,7 +98,11 @@ class Append(LogOperation):
             core.jobs_delayed.emit(topic, first, last, self.ready_at)
         if self._extension is not None:
             self._extension.applied(topic)
-        self._done(AppendResult(topic.name, first, last, topic.head, self._created, False, *timing))
+        result = AppendResult(topic.name, first, last, topic.head, self._created, False, *timing)
+        if topic.rules.remote:
+            self.acknowledge(self._done, result)
+        else:
+            self._done(result)
         if self.followers is not None:
             for follower in self.followers:
                 follower(None)
@@ -365,7 +369,7 @@ class Appender:
         taken = topic.keys.by_key.get(key) if topic.keys else None
         if taken is not None and taken.append is not None:
             flying: Append = taken.append
-            duplicate = DuplicateAppend(topic, taken.find(key), batch, done)
+            duplicate = DuplicateAppend(self._core.path, topic, taken.find(key), batch, done)
             if flying.followers is None:
                 flying.followers = []
             flying.followers.append(duplicate.answer)
@@ -378,15 +382,16 @@ class Appender:
                 # To forget one early would be to let its append happen twice. All become old within the window.
                 raise ThrottledError.over_cap("max_idempotency_keys", most)
             return False
-        DuplicateAppend(topic, known, batch, done).answer(None)
+        DuplicateAppend(self._core.path, topic, known, batch, done).answer(None)
         return True
 
 
 class DuplicateAppend:
     """A duplicate: an append with a key that is known, or will be once the append before it is committed."""
 
-    def __init__(self, topic: Topic, known: KnownAppend, batch: Batch, done: AppendDone) -> None:
-        self._topic = topic.name
+    def __init__(self, path: WritePath, topic: Topic, known: KnownAppend, batch: Batch, done: AppendDone) -> None:
+        self._path = path
+        self._topic = topic
         self._known = known
         self._differs = len(batch.records) != known.records
         # Records that a schema or a profile has rewritten, perhaps with the current time, cannot be rewritten again.
@@ -400,8 +405,11 @@ class DuplicateAppend:
         """`error` is why the append before it failed; this one then did not happen either, and may be sent again."""
         first, last = self._known.first_seq, self._known.first_seq + self._known.records - 1
         if error is None and self._differs and self._check:
-            error = IdempotencyConflictError(self._topic, first, last)
-        self._done(error or deduped(self._topic, first, last, self._differs))
+            error = IdempotencyConflictError(self._topic.name, first, last)
+        if error is None:
+            self._path.acknowledge(self._topic, self._done, deduped(self._topic.name, first, last, self._differs))
+        else:
+            self._done(error)
 
 
 def _is_known(batch: Batch, known: KnownAppend) -> bool:

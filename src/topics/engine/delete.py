@@ -58,8 +58,9 @@ class Delete(LogOperation):
         deleted_count = applier.delete_marked(topic, self._marks) if self._marks else 0
         if self._before_seq or self._ranges:
             deleted_count += applier.delete(topic, self._before_seq, self._ranges)
-        self._done(
-            DeleteResult(topic.name, deleted_count, topic.earliest, topic.head, topic.live_count, topic.live_bytes)
+        self.acknowledge(
+            self._done,
+            DeleteResult(topic.name, deleted_count, topic.earliest, topic.head, topic.live_count, topic.live_bytes),
         )
 
     def undo(self, error: TopicsError) -> None:

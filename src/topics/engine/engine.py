@@ -48,9 +48,17 @@ from topics.log.wal import DiskRoom, ShardLog, Writer
 from topics.model.errors import CorruptSegmentError, FolderBusyError, TopicNotFoundError, TopicsError
 from topics.model.records import Batch
 from topics.model.router_rules import DeleteSelector, RouterWish
-from topics.model.topic_config import SYSTEM_STREAMS, TopicConfig, TopicConfigPatch, TopicType, encode_config
+from topics.model.topic_config import (
+    SYSTEM_STREAMS,
+    Durability,
+    TopicConfig,
+    TopicConfigPatch,
+    TopicType,
+    encode_config,
+)
 from topics.ops.backup.backup_files import KeptLog
 from topics.ops.backup.backups import Backups
+from topics.ops.backup.log_shipping import IN_FLIGHT_MAX
 from topics.queues.leases import QueueCounters
 from topics.queues.queues import Queues
 from topics.routers.routers import PutDone as RouterPutDone
@@ -371,7 +379,8 @@ class Engine(EngineView):
         self._runner = workers.runner("upkeep")
         self._seal_runner = workers.runner("sealer")
         self.backups.runner = workers.runner("backup")
-        self.backups.shipping.runner = workers.runner("ship")
+        if self.backups.root is not None:
+            self.backups.shipping.start([workers.runner(f"ship-{n}") for n in range(IN_FLIGHT_MAX)], loop.call_later)
         self.sealer.use(self._seal_runner)
         for shard in self.core.shards:
             shard.committer = workers.committer(shard, self.core.options)
@@ -413,7 +422,7 @@ class Engine(EngineView):
             note_stopped(self._fs, self.core.layout)
         self._seal_runner.close()
         self.backups.runner.close()
-        self.backups.shipping.runner.close()
+        self.backups.shipping.close()
         self._runner.close()
         if self._workers is not None:
             self._workers.close()
@@ -502,6 +511,8 @@ class Engine(EngineView):
         """Replaces the config of a topic at hand, without the checks of `put_topic`."""
         path = self.core.path
         path.check(topic)
+        if config.durability is Durability.REMOTE:
+            path.remote.check()
         topic.staged_config = config
         body = encode_config_change(topic.staged_head, encode_config(config))
         path.log(Put(self.core, topic, (FrameKind.CONFIG, body, b""), config, done), Gate.SYNC)

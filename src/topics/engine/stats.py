@@ -82,7 +82,11 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     backup_failures_total: int = 0
     backup_copied_bytes: int = 0
     backup_shipped_bytes: int = 0
+    backup_shipped_objects: int = 0
     backup_ship_failures_total: int = 0
+    remote_waiting: int = 0
+    """Acknowledgements of class `remote` that wait for the backup storage."""
+    remote_timeouts_total: int = 0
     backup_lag_ms: int | None = None
     """None where none was taken since the start."""
     cold_store: StoreStats | None = None
@@ -141,7 +145,10 @@ def collect_stats(
         backup_failures_total=backups.failures,
         backup_copied_bytes=backups.copied_bytes,
         backup_shipped_bytes=backups.shipping.shipped_bytes,
+        backup_shipped_objects=backups.shipping.shipped_objects,
         backup_ship_failures_total=backups.shipping.failures,
+        remote_waiting=core.path.remote.waiting,
+        remote_timeouts_total=core.path.remote.timeouts,
         backup_lag_ms=backups.lag_ms,
         cold_store=None if core.store.far is None else core.store.far.stats(),
     )

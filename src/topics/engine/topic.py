@@ -22,7 +22,7 @@ from topics.log.segment_files import OpenSegment, SegmentDamaged, SegmentKey, Se
 from topics.log.snapshot_files import SegmentState
 from topics.model.records import ROW_BYTES, TRAIT_NODES, TRAIT_TAGS, Record, words
 from topics.model.seq_ranges import LostRange
-from topics.model.topic_config import Discard, TopicConfig
+from topics.model.topic_config import Discard, Durability, TopicConfig
 from topics.wire.record_slicing import Range, View, payload_sizes
 
 _WINDOW_BYTES = 1024 * 1024
@@ -316,7 +316,7 @@ def has_nodes(run: Run) -> bool:
 class Rules:
     __slots__ = (
         "acks_after_sync", "ceilings", "closing", "created", "guarded", "keyed", "logged", "plain", "rejects",
-        "reserves", "shares", "takes_all", "usual", "waits",
+        "remote", "reserves", "shares", "takes_all", "usual", "waits",
     )  # fmt: skip
 
     def __init__(self, config: TopicConfig, published: bool, created: bool, guarded: bool, closing: bool) -> None:
@@ -327,6 +327,8 @@ class Rules:
         self.closing = closing
         self.logged = durability.logged
         self.acks_after_sync = durability.acks_after_sync
+        self.remote = durability is Durability.REMOTE
+        """Whether acknowledgements wait for the backup storage."""
         self.reserves = durability.reserves_seqs
         self.ceilings = durability.reserves_seqs or not durability.logged
         """Whether its seqs are shown before the disk knows of them, so that they need a ceiling."""
@@ -341,8 +343,10 @@ class Rules:
         """Whether it takes any records that a server has room for."""
         self.shares = (
             not self.rejects and created and not closing and durability.logged and not config.ttl_ms and published
-        )
-        """Whether single records may share a block, where a guard has nothing to say about them."""
+            and not self.remote
+        )  # fmt: skip
+        """Whether single records may share a block, where a guard has nothing to say about them. Each of class `remote`
+        is asked for by itself, since the backup storage may refuse it."""
         self.plain = self.shares and not guarded
         """Whether they may: nothing about the topic looks at each request by itself."""
         self.keyed = self.plain and config.idempotency_window_ms > 0

@@ -14,7 +14,14 @@ from topics.log.commit_requests import CommitTiming
 from topics.log.frame import FrameKind, encode_config_change
 from topics.model.errors import StreamGoneError, TopicNotEmptyError, TopicNotFoundError, TopicsError
 from topics.model.records import Record
-from topics.model.topic_config import TopicConfig, TopicConfigPatch, check_topic_name, encode_config, resolve_config
+from topics.model.topic_config import (
+    Durability,
+    TopicConfig,
+    TopicConfigPatch,
+    check_topic_name,
+    encode_config,
+    resolve_config,
+)
 
 
 class Put(LogOperation):
@@ -30,13 +37,19 @@ class Put(LogOperation):
 
     def apply(self, timing: CommitTiming) -> None:
         topic, created = self.topic, not self.topic.created
+        # Also of a class that it has no more: the next write relies on the change.
+        waits = topic.config.durability is Durability.REMOTE
         if created:
             self._core.add_topic(topic)
         else:
             latest = topic.staged_config
             self._core.applier.configure(topic, self._config, topic.head)
             topic.staged_config = latest
-        self._done(PutResult(topic.name, created, self._config))
+        result = PutResult(topic.name, created, self._config)
+        if waits:
+            self.path.remote.hold(self._done, result)
+        else:
+            self.acknowledge(self._done, result)
 
     def undo(self, error: TopicsError) -> None:
         topic = self.topic
@@ -62,7 +75,7 @@ class Drop(LogOperation):
         routers = self._core.remove_routers(topic)
         self._core.remove_topic(topic)
         self._retry_others()
-        self._done(DropResult(topic.name, True, routers))
+        self.acknowledge(self._done, DropResult(topic.name, True, routers))
 
     def undo(self, error: TopicsError) -> None:
         topic = self.topic
@@ -99,6 +112,8 @@ class Controller:
             done(PutResult(name, False, config))
             return
         core.path.check(topic)
+        if config.durability is Durability.REMOTE:
+            core.path.remote.check()
         core.expire(topic)
         topic.staged_config = config
         body = encode_config_change(topic.staged_head, encode_config(config))

@@ -27,10 +27,11 @@ import enum
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from topics.engine.apply import Applier, next_ceiling
 from topics.engine.quotas import Quotas, check_room
+from topics.engine.remote_acks import RemoteAcks
 from topics.engine.topic import Block, Records, Topic
 from topics.log.commit_requests import AT_ONCE, CommitTiming
 from topics.log.frame import FrameKind, encode_ceiling, encode_complete, encode_evict
@@ -42,6 +43,7 @@ from topics.model.records import Record, payload_bytes
 from topics.model.topic_config import SYSTEM_STREAMS
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class PendingPublish(Protocol):
@@ -103,6 +105,19 @@ class HeldTopics:
 # The view of the engine that the write path uses.
 
 
+class RemoteOptions(Protocol):
+    """Settings of class `remote`."""
+
+    @property
+    def backup_dir(self) -> str | None: ...
+
+    @property
+    def restoring(self) -> bool: ...
+
+    @property
+    def remote_timeout_ms(self) -> int: ...
+
+
 class EngineState(Protocol):
     """The part of `EngineCore` that `engine.write_path` asks and changes."""
 
@@ -117,6 +132,12 @@ class EngineState(Protocol):
     quiet: bool
     metered: bool
     quotas: Quotas
+
+    @property
+    def steady(self) -> Callable[[], int]: ...
+
+    @property
+    def options(self) -> RemoteOptions: ...
 
     def begin(self) -> None: ...
 
@@ -207,6 +228,10 @@ class LogOperation(Submission):
         if not topic.created:
             # Others may have waited for it to come to be.
             self.path.engine.wake(topic)
+
+    def acknowledge(self, done: Callable[[T], None], outcome: T) -> None:
+        """Answers who asked for it: now, or once the backup storage has it where the topic's class promises that."""
+        self.path.acknowledge(self.topic, done, outcome)
 
     def publish(self) -> None:
         """Makes the records it brings part of what readers see."""
@@ -330,6 +355,11 @@ class WritePath:
         self.engine = engine
         self.held = HeldTopics()
         """Topics for which nothing is published until a commit is decided."""
+        options = engine.options
+        self.remote = RemoteAcks(
+            engine.steady, options.remote_timeout_ms, options.backup_dir is not None, options.restoring
+        )
+        """Acknowledgements of class `remote`."""
 
     # May it be done?
 
@@ -347,6 +377,8 @@ class WritePath:
         if rules.closing or (rules.created and engine.topics.get(topic.id) is not topic and not engine.exists(topic)):
             # The frame that deletes it must be its last.
             raise TopicNotFoundError(topic.name)
+        if rules.remote:
+            self.remote.check()
         if engine.quiet:
             engine.begin()
         engine.shards[topic.shard].check_open(patient=patient, frees=frees, overtakes=overtakes)
@@ -399,6 +431,14 @@ class WritePath:
         An ephemeral topic may hold records of a time when it was none.
         """
         return topic.rules.logged or topic.config.durability.logged or bool(topic.segments)
+
+    def acknowledge(self, topic: Topic, done: Callable[[T], None], outcome: T) -> None:
+        """Answers with the outcome of an operation that was published: now, or once the backup storage has it where
+        the topic's class promises that."""
+        if topic.rules.remote:
+            self.remote.hold(done, outcome)
+        else:
+            done(outcome)
 
     # Logging
 

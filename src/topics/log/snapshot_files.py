@@ -157,7 +157,7 @@ class TopicState(TopicPeek, array_like=True, frozen=True, gc=True):
     tail_live_bytes: int = 0
 
 
-CLASSES = ("ephemeral", "memory", "disk", "fsync")
+CLASSES = ("ephemeral", "memory", "disk", "fsync", "remote")
 """The classes in the order of their numbers in directories; never changed."""
 
 

@@ -34,6 +34,7 @@
     │   ├── ThrottledError                throttled
     │   ├── AppendTimeoutError            append_timeout             look whether it is there before sending it again
     │   ├── ColdStoreUnavailableError     cold_store_unavailable     nothing is lost: newer records still answer
+    │   ├── RemoteUnavailableError        remote_unavailable         send it again with the same idempotency key
     │   ├── DiskFullError                 disk_full                  delete something, or wait until there is room
     │   ├── SystemBusyError               system_busy
     │   ├── SearchUnavailableError        search_unavailable         everything but searching works
@@ -406,6 +407,21 @@ class ColdStoreUnavailableError(RetryLaterError):
         )
 
 
+class RemoteUnavailableError(RetryLaterError):
+    """The backup storage does not take the log, which class `remote` waits for. With `detail.in_doubt` the operation is
+    on the local disk and readable; without it nothing was written."""
+
+    code = "remote_unavailable"
+
+    def __init__(self, why: str, in_doubt: bool = False) -> None:
+        written = "The operation is on the local disk only" if in_doubt else "Nothing was written"
+        super().__init__(
+            f"the backup storage does not take the log, which class remote waits for ({why}). "
+            f"{written}; send the request again with the same idempotency key",
+            in_doubt=in_doubt,
+        )
+
+
 class DiskFullError(RetryLaterError):
     """The disk has no room for more. Nothing is lost, and deletes are still taken: they make room."""
 
@@ -575,8 +591,8 @@ class NoBackupPlaceError(OperatorError):
 
     code = "no_backup_place"
 
-    def __init__(self) -> None:
-        super().__init__("the server has no backup storage. Start it with TOPICS_BACKUP_DIR")
+    def __init__(self, what: str = "the server has no backup storage") -> None:
+        super().__init__(f"{what}. Start the server with TOPICS_BACKUP_DIR")
 
 
 class DamagedBackupError(OperatorError):

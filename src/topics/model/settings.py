@@ -151,6 +151,13 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, _number("Log kept until the next backup for point-in-time restore; 0 keeps none.")
     ] = 4 * GIB
 
+    remote_flush_ms: Annotated[
+        int, _number("Class remote: minimum time between two uploads of the log.", 1, 60_000)
+    ] = 50
+    remote_timeout_ms: Annotated[
+        int, _number("Class remote: longest wait for the backup storage before a write is answered 503.", 1)
+    ] = 30_000
+
     # Thresholds and measures of backpressure.
     pressure_lag_ms: Annotated[int, _number("Event loop lag at which backpressure begins.", 1)] = 5
     pressure_commit_ms: Annotated[int, _number("Commit time at which backpressure begins.", 1)] = 20
@@ -357,7 +364,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     test_min_heartbeat_ms: Annotated[int, _number("Minimum heartbeat interval; for tests.", 1, 1_000)] = 1_000
     # Streams (/v1).
     streams_durability: Annotated[
-        Literal["memory", "disk", "fsync"], _text("Durability class of topics created over /v1.")
+        Literal["memory", "disk", "fsync", "remote"], _text("Durability class of topics created over /v1.")
     ] = "fsync"
     streams_long_poll_ms: Annotated[int, _number("Default timeout of long-polls in /v1.", 0)] = 3_000
     streams_long_poll_max_ms: Annotated[int, _number("Maximum timeout of long-polls in /v1.", 0)] = 4_500

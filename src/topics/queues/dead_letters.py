@@ -365,11 +365,12 @@ class DeadLetters:
                 done(outcome)
             else:
                 first, last = outcome.first_seq, outcome.last_seq
-                done(
+                core.path.acknowledge(
+                    topic if topic.rules.remote else source, done,
                     RedriveResult(
                         topic.name, source.name, len(seqs), first, last, more, timing.write_ms, timing.sync_ms
-                    )
-                )
+                    ),
+                )  # fmt: skip
 
         self._moving.setdefault(source.id, set()).update(seqs)
         if source.config.type is TopicType.QUEUE:

@@ -112,7 +112,9 @@ class Acks(LogOperation):
         self.path.engine.applier.delete(topic, 0, self._ranges)
         ready, in_flight = self._queue.counters
         for leases, skipped, done in self._asked:
-            _notify(done, AckResult(topic.name, len(leases), skipped, ready, in_flight, *timing))
+            self.acknowledge(
+                partial(_notify, done), AckResult(topic.name, len(leases), skipped, ready, in_flight, *timing)
+            )
         if self._queue.workers:
             self._schedule(self._queue)
 

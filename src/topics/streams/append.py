@@ -322,7 +322,7 @@ class StreamAppender:
             state.apply(mark)
             state.unstage(None)
             self._feature.emit_change("closed", topic)
-            done(Appended(tail_offset(topic), False, True, request.producer))
+            path.acknowledge(topic, done, Appended(tail_offset(topic), False, True, request.producer))
 
         def failed(error: TopicsError) -> None:
             state.unstage(error)
@@ -339,7 +339,9 @@ class StreamAppender:
         repeated = producer is not None and known is not None and _is_before(producer, known)
         if not repeated and (request.body or producer is not None):
             raise StreamClosedError(topic.name)
-        self._when_committed(state, lambda: Appended(tail_offset(topic), True, True, known if repeated else None), done)
+        self._when_committed(
+            topic, state, lambda: Appended(tail_offset(topic), True, True, known if repeated else None), done
+        )
 
     def _answer_duplicate(self, topic: Topic, state: StreamState, sent: Producer, done: AppendedDone) -> None:
         def answer() -> Appended:
@@ -347,14 +349,23 @@ class StreamAppender:
             known = state.producers.get(sent.id) if state.producers is not None else None
             return Appended(tail_offset(topic), True, state.closed, known or sent)
 
-        self._when_committed(state, answer, done)
+        self._when_committed(topic, state, answer, done)
 
-    def _when_committed(self, state: StreamState, answer: Callable[[], Appended], done: AppendedDone) -> None:
+    def _when_committed(
+        self, topic: Topic, state: StreamState, answer: Callable[[], Appended], done: AppendedDone
+    ) -> None:
         """Answer a repeated batch once the original is durable; if the original fails, so does the repetition."""
+
+        def finalized(error: TopicsError | None) -> None:
+            if error is None:
+                self._engine.write_path.acknowledge(topic, done, answer())
+            else:
+                done(error)
+
         if state.staged is None:
-            done(answer())
-            return
-        state.staged.when_finalized(lambda error: done(answer() if error is None else error))
+            finalized(None)
+        else:
+            state.staged.when_finalized(finalized)
 
 
 def _is_before(sent: Producer, known: Producer) -> bool:

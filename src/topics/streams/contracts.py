@@ -115,7 +115,7 @@ class Contracts:
             state.unstage(None)
             self._feature.kept(topic)
             self._feature.emit_change(change, topic)
-            done(description.contract)
+            engine.write_path.acknowledge(topic, done, description.contract)
 
         def failed(error: TopicsError) -> None:
             state.unstage(error)

@@ -291,7 +291,7 @@ class Lifecycle:
             if not topic.created:
                 engine.add_topic(topic)
             birth.applied(topic)
-            done(Created(describe(topic), True))
+            engine.write_path.acknowledge(topic, done, Created(describe(topic), True))
 
         def failed(error: TopicsError) -> None:
             birth.undone(topic, error)

@@ -552,7 +552,7 @@ class StreamFeature:
             state.retired, state.retiring = True, False
             self.emit_change("deleted", topic)
             # For everyone but its forks it is deleted, and its routers go with it.
-            done(DropResult(topic.name, True, core.remove_routers(topic)))
+            core.path.acknowledge(topic, done, DropResult(topic.name, True, core.remove_routers(topic)))
             if not state.refs:
                 # The last fork went while this was on its way.
                 state.refs = 1

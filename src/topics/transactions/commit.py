@@ -340,7 +340,10 @@ class Commit:
         if error is None:
             self.decided = True
             self._core.path.held.release()
-            self._finish(list(self._placed.values()))
+            self._core.cross_shard_gate.leave()
+            topics = self._topics.values()
+            slowest = next((topic for topic in topics if topic.rules.remote), self._log_topic)
+            self._core.path.acknowledge(slowest, self._outcome, list(self._placed.values()))
             return
         # It may be on the disk all the same. Nothing more may be built on what is prepared.
         for number in self._shards:

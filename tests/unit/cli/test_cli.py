@@ -83,7 +83,7 @@ def test_serve_explains_every_setting() -> None:
     for setting in SETTINGS:
         assert setting.flag in explained
         assert f"({setting.env})" in explained
-    assert "[choices: memory, disk, fsync] [default: fsync]" in explained
+    assert "[choices: memory, disk, fsync, remote] [default: fsync]" in explained
     assert "[default: 4000]" in explained
     assert "--archive --no-archive" in explained
 

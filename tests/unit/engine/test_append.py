@@ -4,6 +4,7 @@ from tests.unit.conftest import (
     DISK,
     EPHEMERAL,
     FSYNC,
+    LOCAL,
     MEMORY,
     after_power_cut,
     append,
@@ -45,7 +46,7 @@ from topics.model.records import Batch, Record
 from topics.model.topic_config import Discard, Durability, TopicConfigPatch, TopicType
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
-CLASSES = list(Durability)
+CLASSES = LOCAL
 
 
 # Seqs and answers
@@ -496,7 +497,7 @@ def test_times_of_a_topic_never_go_back_across_a_restart(disk: FakeDisk, through
 # The ceiling of class disk
 
 
-@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("durability", LOCAL)
 def test_a_creation_grants_the_first_reserve_without_a_frame(engine: Engine, durability: Durability) -> None:
     put(engine, "t", durability=durability)
     append(engine, "t", 1)

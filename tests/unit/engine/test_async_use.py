@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 import uvloop
 
-from tests.unit.conftest import batch_of
+from tests.unit.conftest import LOCAL, batch_of
 from topics.engine import sealing as sealing_module
 from topics.engine.background_jobs import Job
 from topics.engine.core import EngineOptions
@@ -149,7 +149,7 @@ async def woken(engine: Engine, name: str) -> None:
 def test_concurrent_appends_of_all_classes(tmp_path: Path, new_loop: NewLoop) -> None:
     async def test() -> None:
         engine = started(tmp_path)
-        for durability in Durability:
+        for durability in LOCAL:
             await soon(put(engine, durability.value, durability=durability))
 
         async def writer(name: str, number: int) -> list[int]:
@@ -161,17 +161,17 @@ def test_concurrent_appends_of_all_classes(tmp_path: Path, new_loop: NewLoop) ->
                 assert (await soon(read(engine, name, result.first_seq - 1))).count >= 1
             return seqs
 
-        for durability in Durability:
+        for durability in LOCAL:
             name = durability.value
             found = await asyncio.gather(*(writer(name, number) for number in range(8)))
             assert all(seqs == sorted(seqs) for seqs in found)
             assert sorted(seq for seqs in found for seq in seqs) == list(range(1, 201))
-        expected = {name.value: await everything(engine, name.value) for name in Durability}
+        expected = {name.value: await everything(engine, name.value) for name in LOCAL}
         assert all(len(values) == 200 for values in expected.values())
         await soon(engine.close())
 
         again = started(tmp_path)
-        for durability in Durability:
+        for durability in LOCAL:
             values = await everything(again, durability.value)
             assert values == ([] if durability is Durability.EPHEMERAL else expected[durability.value])
             result = await soon(append(again, durability.value, "next"))
@@ -186,7 +186,7 @@ def test_a_tick_of_appends_is_answered_in_the_order_of_its_topic(tmp_path: Path)
         engine = started(tmp_path)
         names = [f"t{number}" for number in range(6)]
         for number, name in enumerate(names):
-            await soon(put(engine, name, durability=list(Durability)[number % 4]))
+            await soon(put(engine, name, durability=LOCAL[number % 4]))
         order: dict[str, list[int]] = {name: [] for name in names}
         answers = []
         for number in range(200):
@@ -543,9 +543,9 @@ def test_a_copy_of_the_folder_between_two_answers_is_complete(tmp_path: Path) ->
 def test_a_stop_answers_everything_that_was_accepted(tmp_path: Path) -> None:
     async def test() -> None:
         engine = started(tmp_path)
-        for durability in Durability:
+        for durability in LOCAL:
             await soon(put(engine, durability.value, durability=durability))
-        answers = [append(engine, durability.value, number) for number in range(50) for durability in Durability]
+        answers = [append(engine, durability.value, number) for number in range(50) for durability in LOCAL]
         await soon(engine.close())
         assert all(answer.done() for answer in answers)
         assert all(answer.result().count == 1 for answer in answers)

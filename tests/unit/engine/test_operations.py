@@ -8,6 +8,7 @@ from tests.unit.conftest import (
     DISK,
     EPHEMERAL,
     FSYNC,
+    LOCAL,
     MEMORY,
     Answers,
     after_power_cut,
@@ -43,7 +44,7 @@ from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
 def test_a_group_over_topics_and_classes_is_one_write_and_one_sync(disk: FakeDisk) -> None:
     engine = open_engine(disk)
-    for durability in Durability:
+    for durability in LOCAL:
         put(engine, durability.value, durability=durability)
         append(engine, durability.value, 0)
     order: list[str] = []
@@ -66,7 +67,7 @@ def test_a_group_over_topics_and_classes_is_one_write_and_one_sync(disk: FakeDis
     # Ephemeral ones were answered on the spot, class disk and memory before the sync, class fsync behind it.
     assert order == ["ephemeral", "ephemeral-2", "disk", "disk-2", "memory", "memory-2", "fsync", "fsync-2"]
     assert [synced[name] for name in order] == [False] * 6 + [True] * 2
-    assert all(seqs(engine, durability.value) == [1, 2, 3] for durability in Durability)
+    assert all(seqs(engine, durability.value) == [1, 2, 3] for durability in LOCAL)
 
 
 def test_shards_commit_on_their_own(disk: FakeDisk) -> None:

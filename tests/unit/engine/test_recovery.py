@@ -6,6 +6,7 @@ from tests.unit.conftest import (
     DISK,
     EPHEMERAL,
     FSYNC,
+    LOCAL,
     MEMORY,
     after_power_cut,
     append,
@@ -159,7 +160,7 @@ def test_snapshots_and_the_whole_log_agree(clock: ManualClock) -> None:
 # The classes
 
 
-@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("durability", LOCAL)
 def test_what_a_killed_process_leaves_of_each_class(disk: FakeDisk, durability: Durability) -> None:
     engine = open_engine(disk)
     put(engine, "t", durability=durability)
@@ -172,7 +173,7 @@ def test_what_a_killed_process_leaves_of_each_class(disk: FakeDisk, durability: 
     assert (lost is not None) == (durability is EPHEMERAL)
 
 
-@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("durability", LOCAL)
 def test_what_a_power_cut_leaves_of_each_class(disk: FakeDisk, durability: Durability) -> None:
     engine = open_engine(disk)
     put(engine, "t", durability=durability)

@@ -5,6 +5,7 @@ from tests.unit.conftest import (
     EPHEMERAL,
     FSYNC,
     HOMES,
+    LOCAL,
     MEMORY,
     after_power_cut,
     append,
@@ -52,7 +53,7 @@ from topics.model.topic_config import Discard, Durability, TopicConfigPatch, Top
 from topics.testing import FakeDisk, ManualClock
 
 homes = pytest.mark.parametrize("home", HOMES)
-CLASSES = list(Durability)
+CLASSES = LOCAL
 
 # Putting
 

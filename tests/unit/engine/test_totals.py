@@ -58,11 +58,11 @@ def test_topics_count_in_their_class_while_they_exist(engine: Engine) -> None:
         for copy in range(number + 1):
             put(engine, f"t{number}.{copy}", durability=durability)
     put(engine, "q", type=TopicType.QUEUE, durability=FSYNC)
-    assert engine.stats().topics_by_class == {"ephemeral": 1, "memory": 2, "disk": 3, "fsync": 5}
+    assert engine.stats().topics_by_class == {"ephemeral": 1, "memory": 2, "disk": 3, "fsync": 5, "remote": 0}
     assert engine.stats().queue_topics == 1
     drop(engine, "t3.0")
     drop(engine, "q")
-    assert engine.stats().topics_by_class == {"ephemeral": 1, "memory": 2, "disk": 3, "fsync": 3}
+    assert engine.stats().topics_by_class == {"ephemeral": 1, "memory": 2, "disk": 3, "fsync": 3, "remote": 0}
     assert engine.stats().queue_topics == 0
     check_totals(engine)
 
@@ -72,9 +72,9 @@ def test_a_new_class_counts_once_it_holds(engine: Engine) -> None:
     hold(engine)
     ask_put(engine, "t", durability=FSYNC)
     ask_put(engine, "new", durability=FSYNC)
-    assert engine.stats().topics_by_class == {"ephemeral": 0, "memory": 0, "disk": 1, "fsync": 0}
+    assert engine.stats().topics_by_class == {"ephemeral": 0, "memory": 0, "disk": 1, "fsync": 0, "remote": 0}
     flush(engine)
-    assert engine.stats().topics_by_class == {"ephemeral": 0, "memory": 0, "disk": 0, "fsync": 2}
+    assert engine.stats().topics_by_class == {"ephemeral": 0, "memory": 0, "disk": 0, "fsync": 2, "remote": 0}
 
 
 def test_records_count_while_they_are_live(engine: Engine, clock: ManualClock) -> None:
@@ -131,7 +131,7 @@ def test_a_start_counts_what_it_finds(disk: FakeDisk, how: str) -> None:
         disk = killed(disk) if how == "kill" else after_power_cut(disk)
     again = open_engine(disk, boot_id="b" if how == "power" else "a")
     stats = again.stats()
-    assert stats.topics_by_class == {"ephemeral": 1, "memory": 1, "disk": 1, "fsync": 2}
+    assert stats.topics_by_class == {"ephemeral": 1, "memory": 1, "disk": 1, "fsync": 2, "remote": 0}
     assert stats.queue_topics == 1
     assert topic(again, "t3").live_count == 5
     check_totals(again)

@@ -8,6 +8,7 @@ ROWS = [
     (Durability.MEMORY, "memory", True, False, False),
     (Durability.DISK, "disk", True, False, True),
     (Durability.FSYNC, "fsync", True, True, False),
+    (Durability.REMOTE, "remote", True, True, False),
 ]
 
 

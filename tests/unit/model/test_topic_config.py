@@ -184,7 +184,7 @@ def test_each_flag_that_is_not_one(field: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "allowed"),
-    [("type", "log, queue"), ("discard", "old, reject"), ("durability", "ephemeral, memory, disk, fsync")],
+    [("type", "log, queue"), ("discard", "old, reject"), ("durability", "ephemeral, memory, disk, fsync, remote")],
 )
 @pytest.mark.parametrize("value", ['"other"', '""', '"LOG"', "5", "null", '"' + "x" * 10_000 + '"'])
 def test_each_choice_that_is_not_one(field: str, allowed: str, value: str) -> None:

@@ -5,17 +5,16 @@ import pytest
 
 from tests.crash.harness import dump
 from tests.unit.conftest import FSYNC, append, checkpoint, put
-from tests.unit.ops.folders import OPTIONS, back_up, places, restore, start
+from tests.unit.ops.folders import OPTIONS, back_up, manifests, places, restore, start
 from topics.engine.engine import Engine
-from topics.ops.backup import log_shipping
 from topics.ops.backup.backup_store import BackupPlace, PlaceBusy, Writing, prune
 from topics.testing import FakeDisk, ManualClock, Survival
 
 
 def shipped_names(place: BackupPlace) -> list[str]:
-    shipped = place.shipped()
-    assert shipped is not None
-    return [part.name for part in shipped.parts]
+    shipped = place.shipped(manifests(place)[-1])
+    assert shipped is not None and not shipped.damaged
+    return sorted({part.name for part in shipped.parts})
 
 
 def begun(**options: object) -> tuple[FakeDisk, ManualClock, Engine]:
@@ -75,19 +74,19 @@ def test_the_lag_is_that_of_the_log() -> None:
     assert engine.backups.shipping.shipped_bytes > 0
 
 
-def test_small_parts_are_written_anew_and_go_a_while_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_shipping, "_LATER", 2)
-    monkeypatch.setattr(log_shipping, "_SMALL_BYTES", 300)
+def test_objects_are_numbered_and_go_with_the_backup_after_the_next() -> None:
     disk, clock, engine = begun(wal_file_bytes=64 * 1024)
-    for number in range(40):
+    for number in range(5):
         append(engine, "orders", number)
         ship(clock, engine)
     (place,) = places(disk)
-    parts = shipped_names(place)
-    written = [name for name in place.files() if name.startswith("log/")]
-    assert 5 < len(parts) < 20
-    assert set(parts) <= set(written)
-    assert len(written) <= len(parts) + 3
+    assert [name[-7:] for name in shipped_names(place)] == [f"00{n}.log" for n in range(1, 6)]
+    back_up(engine)
+    assert len([name for name in place.files() if name.startswith("ship/")]) == 5, "a restore may be reading them"
+    append(engine, "orders", 6)
+    ship(clock, engine)
+    back_up(engine)
+    assert [name[-7:] for name in place.files() if name.startswith("ship/")] == ["006.log"]
     restored, _ = restore(disk, clock=clock)
     assert dump(restored) == dump(engine)
 
@@ -102,9 +101,7 @@ def test_the_next_backup_takes_its_place() -> None:
     assert dump(restored) == dump(engine)
     append(engine, "orders", 2)
     ship(clock, engine)
-    found = place.shipped()
-    assert found is not None
-    assert found.before == place.numbers()[-1]
+    assert shipped_names(place)
     restored, _ = restore(disk, folder="again", clock=clock)
     assert dump(restored) == dump(engine)
 
@@ -142,5 +139,6 @@ def test_pruning_keeps_what_is_shipped_and_what_is_being_written() -> None:
 def test_it_is_switched_off() -> None:
     disk, clock, engine = begun(backup_ship_ms=0)
     append(engine, "orders", 1)
-    ship(clock, engine)
-    assert places(disk)[0].shipped() is None
+    clock.advance(60_000)
+    engine.housekeeper.tick()
+    assert places(disk)[0].shipped(manifests(places(disk)[0])[-1]) is None

@@ -6,6 +6,7 @@ from tests.unit.conftest import (
     DISK,
     EPHEMERAL,
     FSYNC,
+    LOCAL,
     append,
     checkpoint,
     delete,
@@ -86,7 +87,7 @@ def test_without_a_bound_or_a_place_jobs_come_back_for_ever(engine: Engine, most
     assert DEAD not in engine.core.directory
 
 
-@pytest.mark.parametrize("durability", list(Durability), ids=lambda durability: durability.value)
+@pytest.mark.parametrize("durability", LOCAL, ids=lambda durability: durability.value)
 def test_the_dead_letter_topic_is_made_as_lasting_as_the_queue(
     disk: FakeDisk, clock: ManualClock, durability: Durability
 ) -> None:

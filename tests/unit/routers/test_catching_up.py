@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import DISK, EPHEMERAL, FSYNC, MEMORY, append, flush, hold, killed, open_engine, put
+from tests.unit.conftest import DISK, EPHEMERAL, FSYNC, LOCAL, MEMORY, append, flush, hold, killed, open_engine, put
 from tests.unit.routers import test_router_async_use as running
 from tests.unit.routers.conftest import go_on, route, router
 from topics.engine.engine import Engine
@@ -63,7 +63,7 @@ LOOKS: dict[str, Callable[[Engine], int]] = {
 
 
 @pytest.mark.parametrize("look", LOOKS)
-@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("durability", LOCAL)
 def test_every_look_at_a_destination_sees_what_its_source_has(look: str, durability: Durability) -> None:
     engine = open_engine()
     put(engine, "b", durability=durability)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from tests.unit.conftest import LOCAL
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
@@ -60,7 +61,7 @@ async def route(engine: Engine, source: str, dest: str, from_seq: int | None = N
     await asked(lambda done: engine.put_router(f"{source}->{dest}", wish, done))
 
 
-@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("durability", LOCAL)
 def test_a_fan_out_of_many_keeps_the_order(tmp_path: Path, durability: Durability) -> None:
     async def test() -> None:
         engine = opened(tmp_path)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from tests.unit.conftest import LOCAL, committers, open_engine, put
 from tests.unit.conftest import append as write
-from tests.unit.conftest import committers, open_engine, put
 from tests.unit.conftest import delete as erase
 from tests.unit.streams.conftest import append, create, delete, fork, reopened, slice_of
 from tests.unit.streams.describing import JSON, NUMBERED, RENAMED, boundaries, evolve, lens, profile, rename, update
@@ -187,7 +187,7 @@ def test_a_fork_inherits_the_versions_up_to_where_it_leaves(
     assert body(streams, "early") == [{"number": 1}, {"number": 7}, {"number": 8}]
 
 
-@pytest.mark.parametrize("durability", [*Durability])
+@pytest.mark.parametrize("durability", LOCAL)
 @pytest.mark.parametrize("survival", [Survival.EVERYTHING, Survival.NOTHING])
 def test_a_boundary_holds_for_every_class_whatever_is_lost(
     streams: Streams, disk: FakeDisk, clock: ManualClock, durability: Durability, survival: Survival

@@ -307,7 +307,7 @@ class WorkStream(EventSink):
 
 _UNSIGNED: dict[str, object] = {"type": "integer", "minimum": 0}
 _QUEUE = ("topic_not_found", "not_a_queue")
-_CHANGES = (*_QUEUE, "read_only", "shutting_down")
+_CHANGES = (*_QUEUE, "read_only", "shutting_down", "remote_unavailable", "no_backup_place")
 _HELD = (*_CHANGES, "batch_too_large")
 
 QUEUE_ROUTES = (

@@ -28,7 +28,7 @@ from topics_protocol.v0 import (
 _BOOLEAN: dict[str, object] = {"type": "boolean"}
 _STRICT = Parameter("strict", _BOOLEAN, "Whether a config with an unknown field is refused; as the server is set.")
 _STREAMS = Parameter("streams", _BOOLEAN, "Streams too whose names topics cannot have; false unless told.")
-_WRITES = ("read_only", "shutting_down")
+_WRITES = ("read_only", "shutting_down", "remote_unavailable", "no_backup_place")
 
 V0_ROUTES = (
     Route(

@@ -10,8 +10,7 @@ A place holds the backups of any number of data folders, each in a separate fold
     LINEAGE/flags/<16 hex digits>/<20 digits>-<16 hex digits>        a segment's delete flags, unless none is set
     LINEAGE/log/shard-NN/<16 digits>.wal                             a log file, up to its last valid frame
     LINEAGE/backups/<16 digits>.json                                 a manifest, numbered as its newest snapshot
-    LINEAGE/log/shard-NN/<16 digits>.<from>-<to>.part                a span of a log file, from frame to frame
-    LINEAGE/shipped.json                                             which of these count, behind the newest backup
+    LINEAGE/ship/<16 digits>/<16 digits>.log                         log behind a backup (`ops.backup.shipped_log`)
     LINEAGE/writing                                                  there while a backup is being taken: `Writing`
 
 A backup that was cut short is resumed: what `writing` lists is not copied again. A backup without progress for
@@ -23,11 +22,12 @@ the next attempt, or removed when old backups are.
 
 The log of a manifest is what was logged between the backup `before` it and itself. With it the state at any moment in
 between can be built: from that backup's files and the frames up to the moment. The log behind the newest backup is
-shipped while it is being written, in parts that `shipped.json` names; it is replaced by a longer one again and again.
+shipped while it is being written, as numbered objects that no manifest names (`ops.backup.shipped_log`).
 """
 
 import contextlib
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -39,10 +39,19 @@ from topics.log.fs import BytesLike, FileSystem, add_checksum, check_json, map_f
 from topics.log.layout import Layout, is_object_store, number_in
 from topics.log.object_store.tiered_fs import open_ranged
 from topics.log.snapshot_files import SnapshotHead, TopicState, WalPosition, decode_topic, read_snapshot
+from topics.ops.backup.shipped_log import (
+    Continuity,
+    ShippedHead,
+    ShippedObject,
+    decode_shipped,
+    encode_shipped,
+    ship_folder,
+    ship_name,
+)
 
 FORMAT = 1
-SHIPPED = "shipped.json"
-_LOG_NAME = re.compile(r"log/shard-(\d+)/(\d+)\.(?:wal|(\d+)-\d+\.part)")
+_LOG_NAME = re.compile(r"log/shard-(\d+)/(\d+)\.wal")
+_SHIP_NAME = re.compile(r"ship/(\d{16})/(\d{16})\.log")
 
 
 class KeptFile(msgspec.Struct, frozen=True, array_like=True):
@@ -83,23 +92,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     before: int | None = None
     """The backup whose log this one has; None where it has none."""
     log: list[KeptFile] = []
+    run: int = 0
+    """The first backup of its run, which names the objects with the log behind it."""
+    first_shipped: int = 1
+    """Objects from this one on may have log behind it."""
 
     def files(self) -> list[KeptFile]:
         """Every file that must be there for the backup to be whole."""
         parts = [part for s in self.segments for part in (s.data, s.index, s.flags) if part is not None]
         return [*self.snapshots, *parts, *self.log]
-
-
-class ShippedLog(msgspec.Struct, frozen=True, kw_only=True):
-    """The log behind a backup, as far as it was shipped."""
-
-    format: int
-    lineage: str
-    before: int
-    """The backup that it goes on from."""
-    moment: int
-    """Everything logged up to this moment is in it. Frames above it may be there as well, but not all of them."""
-    parts: list[KeptFile]
 
 
 class Writing(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,32 +118,42 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogPart(NamedTuple):
-    """Which bytes of which log file a file of a backup has."""
+    """Frames of one log file: a file of a backup, or a span of an object of shipped log."""
 
     shard: int
     number: int
     start: int
+    size: int
+    name: str
+    kept: KeptFile | None = None
+    """The file of a backup."""
+    span: int = 0
+    """Which span of the object it is."""
 
 
-_Note = TypeVar("_Note", Manifest, ShippedLog, Writing)
+class ShippedLog(NamedTuple):
+    """The log behind the newest backup, as far as it was shipped."""
+
+    moment: int
+    """Everything logged up to this moment is in it. Frames above it may be there as well, but not all of them."""
+    parts: list[LogPart]
+    """Each shard's in the order in which they were logged."""
+    damaged: list["BackupDamaged"]
+
+
+_Note = TypeVar("_Note", Manifest, Writing)
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Manifest)
-_shipped_decoder = msgspec.json.Decoder(ShippedLog)
 _writing_decoder = msgspec.json.Decoder(Writing)
 
 
-def encode_manifest(manifest: Manifest | ShippedLog | Writing) -> bytes:
+def encode_manifest(manifest: Manifest | Writing) -> bytes:
     return add_checksum(_encoder.encode(manifest))
 
 
 def decode_manifest(data: bytes) -> Manifest:
     """Raises ValueError for invalid manifests and for unknown formats."""
     return _decode(_decoder, data)
-
-
-def decode_shipped(data: bytes) -> ShippedLog:
-    """Raises ValueError as for a manifest."""
-    return _decode(_shipped_decoder, data)
 
 
 def _decode(decoder: msgspec.json.Decoder[_Note], data: bytes) -> _Note:
@@ -176,16 +187,12 @@ def log_name(shard: int, number: int) -> str:
     return f"log/shard-{shard:02d}/{number:016d}.wal"
 
 
-def part_name(part: LogPart, end: int) -> str:
-    return f"log/shard-{part.shard:02d}/{part.number:016d}.{part.start}-{end}.part"
-
-
-def log_part(name: str) -> LogPart:
-    """Parses the name of a log file or a part of one."""
-    found = _LOG_NAME.fullmatch(name)
+def log_part(kept: KeptFile) -> LogPart:
+    """A log file of a backup."""
+    found = _LOG_NAME.fullmatch(kept.name)
     if found is None:
-        raise ValueError(f"{name} is not the name of a log file")
-    return LogPart(int(found[1]), int(found[2]), int(found[3] or 0))
+        raise ValueError(f"{kept.name} is not the name of a log file")
+    return LogPart(int(found[1]), int(found[2]), 0, kept.size, kept.name, kept)
 
 
 # The merged contents of a chain of snapshots, topic by topic.
@@ -257,6 +264,9 @@ class BackupPlace:
         self._folder = f"{root}/{lineage}"
         self._unsynced: set[str] = set()
         """Folders with new names in them that a crash could still take away."""
+        self._ship_folders: set[str] = set()
+        self._object: tuple[str, ShippedObject] | None = None
+        """The object of shipped log that was read last: it has a span for each shard."""
         self.written_bytes = 0
 
     def path(self, name: str) -> str:
@@ -327,10 +337,19 @@ class BackupPlace:
         """Whether a backup is being taken, or was when its server stopped."""
         return self._fs.exists(self.path(_WRITING))
 
-    def ship(self, shipped: ShippedLog) -> None:
-        """Makes the log behind a backup count as far as its parts were put."""
-        self._sync_folders()
-        replace_file(self._fs, self.path(SHIPPED), encode_manifest(shipped))
+    def ship(self, head: ShippedHead, spans: Sequence[BytesLike]) -> int:
+        """Writes an object of shipped log in one step, durably; how many bytes it has."""
+        name = ship_name(head.run, head.number)
+        pieces = encode_shipped(head, spans)
+        if is_object_store(self.root):
+            self.put(name, pieces)
+        else:
+            folder = self.path(name).rpartition("/")[0]
+            if folder not in self._ship_folders:
+                self._fs.make_dirs(folder)
+                self._ship_folders.add(folder)
+            replace_file(self._fs, self.path(name), b"".join(pieces))
+        return sum(map(len, pieces))
 
     def withdraw(self, numbers: Iterable[int]) -> None:
         """Backups that do not count any more; their files are still there."""
@@ -380,23 +399,78 @@ class BackupPlace:
             raise BackupDamaged(name, "it belongs to another backup")
         return manifest
 
-    def shipped(self) -> ShippedLog | None:
-        """The log behind a backup that was shipped so far. Raises BackupDamaged for what cannot be read."""
-        data = read_whole(self._fs, self.path(SHIPPED))
-        if data is None:
+    def shipped(self, manifest: Manifest) -> ShippedLog | None:
+        """The log behind a backup, as far as it was shipped; None where there is none."""
+        parts: list[LogPart] = []
+        damaged: list[BackupDamaged] = []
+        moment, confirmed, expected = 0, 0, manifest.first_shipped
+        continuity, whole = Continuity(manifest.positions), True
+        for number in self._shipped_numbers(manifest):
+            name = ship_name(manifest.run, number)
+            try:
+                head = self._shipped_object(name).head
+                confirmed = max(confirmed, head.confirmed)
+                whole = whole and number == expected
+                if whole:
+                    for index, span in continuity.behind(head):
+                        parts.append(LogPart(span.shard, span.file, span.start, span.length, name, None, index))
+                    moment, expected = head.moment, number + 1
+            except BackupDamaged as damage:
+                damaged.append(damage)
+                whole = False
+            except ValueError as error:
+                damaged.append(BackupDamaged(name, str(error)))
+                whole = False
+        if not damaged and confirmed >= expected:
+            damaged.append(BackupDamaged(ship_name(manifest.run, expected), "it is missing"))
+        if not parts and not damaged:
             return None
+        return ShippedLog(moment, parts, damaged)
+
+    def shipped_moment(self, manifest: Manifest) -> int | None:
+        """Up to which moment the log behind a backup was shipped, by the newest object alone; None where there is
+        none. Raises BackupDamaged."""
+        numbers = self._shipped_numbers(manifest)
+        return self._shipped_object(ship_name(manifest.run, numbers[-1])).head.moment if numbers else None
+
+    def _shipped_numbers(self, manifest: Manifest) -> list[int]:
+        names = self._list(ship_folder(manifest.run)) if manifest.run else []
+        numbers = sorted(number for name in names if (number := number_in(name, "", ".log")) is not None)
+        return numbers[bisect_left(numbers, manifest.first_shipped) :]
+
+    def _shipped_object(self, name: str) -> ShippedObject:
+        if self._object is not None and self._object[0] == name:
+            return self._object[1]
         try:
-            shipped = decode_shipped(data)
-        except ValueError as error:
-            raise BackupDamaged(SHIPPED, f"it cannot be read: {error}") from error
-        if shipped.lineage != self.lineage:
-            raise BackupDamaged(SHIPPED, "it belongs to another data folder")
-        return shipped
+            found = decode_shipped(map_file(self._fs, self.path(name)))
+        except FileNotFoundError:
+            raise BackupDamaged(name, "it is missing") from None
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise BackupDamaged(name, f"it cannot be read: {error}") from error
+        if (found.head.lineage, ship_name(found.head.run, found.head.number)) != (self.lineage, name):
+            raise BackupDamaged(name, "it belongs to another backup")
+        self._object = (name, found)
+        return found
+
+    def read_log(self, part: LogPart) -> memoryview:
+        """The frames of a part of the log, checked."""
+        if part.kept is not None:
+            return self.read(part.kept)
+        return self._shipped_object(part.name).spans[part.span]
+
+    def drop_shipped(self, kept: Sequence[Manifest]) -> None:
+        """Removes the shipped log that none of these backups needs."""
+        for folder in self._list("ship"):
+            needed = [manifest.first_shipped for manifest in kept if ship_folder(manifest.run) == f"ship/{folder}"]
+            for name in self._list(f"ship/{folder}"):
+                number = number_in(name, "", ".log")
+                if not needed or (number is not None and number < min(needed)):
+                    self.remove(f"ship/{folder}/{name}")
 
     def files(self) -> list[str]:
         """The names of all files that backups consist of, whether one names them or not."""
         found = [f"snapshots/{name}" for name in self._list("snapshots")]
-        for kind in ("segments", "flags", "log"):
+        for kind in ("segments", "flags", "log", "ship"):
             found += [f"{kind}/{below}/{name}" for below in self._list(kind) for name in self._list(f"{kind}/{below}")]
         return found
 
@@ -508,11 +582,8 @@ def prune_unfinished(fs: FileSystem, root: str, now_ms: int) -> list[str]:
 
 def _is_behind(name: str, newest: Manifest) -> bool:
     """Whether a file is of the log behind the newest backup: that is shipped at any time."""
-    if not name.startswith("log/"):
+    found = _SHIP_NAME.fullmatch(name)
+    if found is None:
         return False
-    try:
-        part = log_part(name)
-    except ValueError:
-        return False
-    begins = {position.shard: position.file for position in newest.positions}
-    return part.number >= begins.get(part.shard, 0)
+    run, number = int(found[1]), int(found[2])
+    return run > newest.run or (run == newest.run and number >= newest.first_shipped)

@@ -139,6 +139,7 @@ class Backups:
         """When that one was begun."""
         self._tried_at: int | None = None
         core.second_passed.subscribe(self._when_due)
+        self.shipping.backup_needed.subscribe(self._when_due)
 
     @property
     def root(self) -> str | None:
@@ -217,7 +218,9 @@ class Backups:
             self.last, self._last_at, self.error = outcome, self._tried_at, None
             self.completed += 1
             self.copied_bytes += copier.place.written_bytes
+            # Before the log goes that the backup has: what is on its way to the storage may still name it.
             self.shipping.follow(BackupPlace(place_fs, root, outcome.lineage), outcome)
+            yield OffLoop(lambda: self._clean_up(copier, manifest))
         except (OSError, TopicsError, BackupDamaged, ValueError) as error:
             self.failures += 1
             self.error = str(error)
@@ -257,13 +260,17 @@ class Backups:
     def _capture(self, copier: Copier, resume: Callable[[object], None]) -> Job:
         """Runs as upkeep does: nothing that the checkpoint counts on changes before it is copied."""
         outcome: object
+        mark = self.shipping.mark(copier.place.lineage)
         try:
             succeeded: list[bool] = []
             yield from self._checkpointer.job(then=succeeded.append)
             if not succeeded[0]:
                 raise BackupFailedError(f"the checkpoint failed: {self._checkpointer.error}")
             number = self._checkpointer.number
-            outcome = yield OffLoop(lambda: copier.copy(number))
+            copied = yield OffLoop(lambda: copier.copy(number))
+            assert isinstance(copied, Manifest)
+            run, first = (number, 1) if mark is None else mark
+            outcome = msgspec.structs.replace(copied, run=run, first_shipped=first)
         except Exception as error:
             outcome = error
         resume(outcome)
@@ -277,18 +284,23 @@ class Backups:
         name, before = copier.place.lineage, last.number if last is not None else 0
         note_lineage(self._fs, self._core.layout, Lineage(name, before, manifest.number))
         copier.place.publish(manifest)
-        try:
-            self._clean_up(copier.place, manifest)
-        except (OSError, BackupDamaged) as error:
-            # It counts. What is left over is so little that the next one, which tries again, is early enough.
-            _log.warning("backup cleanup failed", extra={"error": str(error)})
         return manifest
 
-    def _clean_up(self, place: BackupPlace, manifest: Manifest) -> None:
-        number = manifest.number
+    def _clean_up(self, copier: Copier, manifest: Manifest) -> None:
+        """Removes what is not needed now that the backup counts."""
+        try:
+            self._remove_old(copier, manifest)
+        except (OSError, BackupDamaged) as error:
+            # What is left over is so little that the next one, which tries again, is early enough.
+            _log.warning("backup cleanup failed", extra={"error": str(error)})
+
+    def _remove_old(self, copier: Copier, manifest: Manifest) -> None:
+        place, number = copier.place, manifest.number
         note_lineage(self._fs, self._core.layout, Lineage(place.lineage, number, number))
         self._kept_log.drop({position.shard: position.file for position in manifest.positions})
         place.end_writing()
+        # The log behind the backup before stays: somebody may be restoring with it.
+        place.drop_shipped([manifest] if copier.last is None else [copier.last, manifest])
         keep = self._core.options.backup_keep
         # Each of those that stay is read for it: where they are many, that is done for many at once.
         if keep and len(place.numbers()) > keep + keep // 8:
@@ -298,9 +310,10 @@ class Backups:
 
     def _when_due(self) -> None:
         interval = self._core.options.backup_interval_ms
-        if self.running or self._core.closed or self.root is None or not (interval or self.shipping.broken):
+        needed = self.shipping.needs_backup
+        if self.running or self._core.closed or self.root is None or not (interval or needed):
             return
-        wait = _RETRY_MS if self.shipping.broken else interval
+        wait = _RETRY_MS if self.shipping.broken else 0 if needed else interval
         if self.error is not None:
             wait = max(wait, _RETRY_MS)
         if self._tried_at is None or self._core.steady() - self._tried_at >= wait:

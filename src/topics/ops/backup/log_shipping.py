@@ -1,136 +1,155 @@
-"""Log shipping (also known as: continuous archiving, WAL archiving): copies the log to the backup place periodically.
+"""Log shipping (also known as: continuous archiving, WAL archiving): copies the log to the backup storage.
 
-If the machine is lost, only the log since the last shipment is lost with it, not everything since the last backup. Each
-shipment asks every shard for the end of its log and copies up to there. All frames before the request are included,
-and later frames have a later timestamp, at which the shipped log is cut (`ops.backup.restore`).
+It continues the first backup of a run with numbered objects (`ops.backup.shipped_log`), one for all shards: every
+`backup_ship_ms`, and soon after somebody waits for an acknowledgement of class `remote`, at most once in
+`remote_flush_ms`. If the machine is lost, only the log since the last object is lost with it, and nothing that class
+`remote` acknowledged.
+
+An object is begun by asking every shard for the end of its log; it has everything up to there. Several objects are on
+their way at once, and each is acknowledged when those before it are in the storage. A failed upload
+is repeated until it succeeds, and no further object is begun meanwhile, so that none is missing between others.
+
+All frames before the ends were asked for have an earlier timestamp than any later frame, so a restore cuts the log at
+that moment (`ops.backup.restore`).
 """
 
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import NamedTuple, Protocol
 
 from topics.engine.background_jobs import InlineRunner, Job, JobRunner, OffLoop, Until
 from topics.engine.core import EngineCore
+from topics.engine.remote_acks import HeldAck
 from topics.log.commit_requests import Locating, LogPosition
 from topics.log.frame import Frame, read_frame
 from topics.log.fs import File, FileSystem
 from topics.log.layout import Layout, wal_file
 from topics.model.errors import ShuttingDownError, TopicsError
-from topics.ops.backup.backup_store import (
-    FORMAT,
-    BackupDamaged,
-    BackupPlace,
-    KeptFile,
-    LogPart,
-    Manifest,
-    ShippedLog,
-    part_name,
-)
+from topics.ops.backup.backup_store import BackupDamaged, BackupPlace, Manifest
+from topics.ops.backup.shipped_log import LogSpan, ShippedHead
+from topics.system.events import Event
 
-# The log behind a backup goes to the place while it is being written, in parts of whole frames.
-#
-# A part that is small is written anew with what came since, under another name. So a second's few bytes do not become a
-# file each, and never much is written twice. The old one goes a while after the new one counts: somebody may just be
-# restoring with it.
+_log = logging.getLogger(__name__)
 
-_SMALL_BYTES = 1024 * 1024
-_LATER = 64
-"""So many times the log is shipped before a part goes that counts no more."""
+IN_FLIGHT_MAX = 4
+"""Objects that are written at the same time."""
+_RETRY_MS = 10_000
+"""Pause after a failure."""
+_RETRY_REMOTE_MS = 1_000
+"""The same where class `remote` is used, whose writes are refused meanwhile."""
+OBJECTS_MAX = 10_000
+"""After so many objects another backup is due: a restore reads all of them."""
 
 
-class LogParts:
-    """The parts of the log that were shipped behind one backup. Runs off the loop."""
+class StreamMark(NamedTuple):
+    """Where the shipped log stands: objects from `first` on may have log behind a checkpoint that begins now."""
 
-    def __init__(
-        self, fs: FileSystem, layout: Layout, place: BackupPlace, base: Manifest, stopped: Callable[[], bool]
-    ) -> None:
+    run: int
+    first: int
+
+
+class LogRange(NamedTuple):
+    """A part of a shard's log; without an end, up to the last frame of the file."""
+
+    shard: int
+    file: int
+    start: int
+    end: int | None
+
+
+class Object:
+    """One object on its way."""
+
+    def __init__(self, stream: "Stream", number: int, moment: int, asked: int, ranges: list[LogRange]) -> None:
+        self.stream = stream
+        self.number = number
+        self.moment = moment
+        self.asked = asked
+        self.ranges = ranges
+        self.acks: list[HeldAck] = []
+        self.stored_bytes: int | None = None
+        """None until it is in the storage."""
+
+
+class Stream:
+    """The shipped log of one run: which objects there are, and where the next one begins."""
+
+    def __init__(self, place: BackupPlace, base: Manifest) -> None:
+        self.place = place
+        self.run = base.number
+        self.base_files: dict[int, int] = {}
+        """The file of each shard with which the log behind the newest backup begins."""
+        self._ends: dict[int, LogPosition] = {}
+        self._numbers = count(1)
+        self.next_number = 1
+        self.confirmed = 0
+        """All objects up to this number are in the storage."""
+        self.on_their_way: list[Object] = []
+        """In the order of their numbers."""
+        self.rebase(base)
+
+    def rebase(self, base: Manifest) -> None:
+        """There is a newer backup: what it has need not be shipped."""
+        for position in base.positions:
+            self.base_files[position.shard] = position.file
+            begin = LogPosition(position.file, 0)
+            self._ends[position.shard] = max(self._ends.get(position.shard, begin), begin)
+
+    def cut(self, ends: Mapping[int, LogPosition], moment: int, asked: int) -> Object | None:
+        """The object with everything up to these ends; None where nothing is new."""
+        ranges: list[LogRange] = []
+        for shard, end in sorted(ends.items()):
+            begin = self._ends.get(shard)
+            while begin is not None and begin < end:
+                ranges.append(LogRange(shard, begin.file, begin.offset, end.offset if begin.file == end.file else None))
+                begin = LogPosition(begin.file + 1, 0) if begin.file < end.file else end
+            if begin is not None:
+                self._ends[shard] = begin
+        if not ranges:
+            return None
+        made = Object(self, self.next_number, moment, asked, ranges)
+        self.next_number += 1
+        self.on_their_way.append(made)
+        return made
+
+    def confirm(self) -> list[Object]:
+        """The objects that are in the storage now with all before them."""
+        found: list[Object] = []
+        while self.on_their_way and self.on_their_way[0].stored_bytes is not None:
+            found.append(self.on_their_way.pop(0))
+            self.confirmed = found[-1].number
+        return found
+
+
+class LogReader:
+    """Reads ranges of a shard's log. Runs off the loop."""
+
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self._fs = fs
         self._layout = layout
-        self._place = place
-        self._base = base
-        self._stopped = stopped
-        self._ends = {position.shard: LogPosition(position.file, 0) for position in base.positions}
-        self._parts: dict[int, list[KeptFile]] = {shard: [] for shard in self._ends}
-        self._last: dict[int, LogPart] = {}
-        self._superseded: deque[tuple[int, str]] = deque()
-        """Parts that count no more once something counts, and after which time of shipping they go."""
-        self._times = 0
-        self._counts = True
-        """Whether everything that was put is named."""
 
-    def ship(self, ends: Mapping[int, LogPosition], moment: int) -> int:
-        """Ships everything up to these ends, which have every frame up to a moment; how many bytes were new.
-
-        Raises FileNotFoundError where a log file is gone.
-        """
-        if not self._times:
-            self._superseded.extend((0, name) for name in self._of_earlier_backups())
-        self._times += 1
-        new = sum([self._ship_shard(shard, end) for shard, end in ends.items()])
-        if not self._counts:
-            parts = [part for shard in sorted(self._parts) for part in self._parts[shard]]
-            number, lineage = self._base.number, self._base.lineage
-            self._place.ship(ShippedLog(format=FORMAT, lineage=lineage, before=number, moment=moment, parts=parts))
-            self._counts = True
-        while self._counts and self._superseded and self._superseded[0][0] + _LATER < self._times:
-            self._place.remove(self._superseded[0][1])
-            self._superseded.popleft()
-        return new
-
-    def _of_earlier_backups(self) -> list[str]:
+    def read(self, part: LogRange) -> bytes:
+        """Raises FileNotFoundError where the file is gone."""
+        file = self._open(part)
         try:
-            shipped = self._place.shipped()
-        except BackupDamaged:
-            return []
-        return [part.name for part in shipped.parts] if shipped is not None else []
-
-    def _ship_shard(self, shard: int, end: LogPosition) -> int:
-        begin = self._ends.get(shard)
-        new = 0
-        while begin is not None and begin < end:
-            if self._stopped():
-                raise ShuttingDownError()
-            data = self._read(shard, begin, end)
-            if data:
-                self._keep(LogPart(shard, begin.file, begin.offset), data)
-                new += len(data)
-            begin = LogPosition(begin.file + 1, 0) if begin.file < end.file else end
-            self._ends[shard] = begin
-        return new
-
-    def _keep(self, part: LogPart, data: bytes) -> None:
-        parts, last = self._parts[part.shard], self._last.get(part.shard)
-        grows = last is not None and last.number == part.number and parts[-1].size < _SMALL_BYTES
-        if last is not None and grows:
-            data, part = bytes(self._place.read(parts[-1])) + data, last
-        kept = self._place.put(part_name(part, part.start + len(data)), [data])
-        self._counts = False
-        if grows:
-            self._superseded.append((self._times, parts.pop().name))
-        parts.append(kept)
-        self._last[part.shard] = part
-
-    def _read(self, shard: int, begin: LogPosition, end: LogPosition) -> bytes:
-        """Reads a log file between two positions, or up to its last frame where the log continues in the next file."""
-        file = self._open(shard, begin.file)
-        try:
-            if begin.file == end.file:
-                return file.read_at(begin.offset, end.offset - begin.offset)
-            data = file.read_at(begin.offset, file.size() - begin.offset)
+            if part.end is not None:
+                return file.read_at(part.start, part.end - part.start)
+            data = file.read_at(part.start, file.size() - part.start)
         finally:
             file.close()
         return data[: _last_frame(memoryview(data))]
 
-    def _open(self, shard: int, number: int) -> File:
+    def _open(self, part: LogRange) -> File:
         """Checkpoints move log files aside at any time."""
-        paths = [wal_file(folder, number) for folder in (self._layout.shard(shard), self._layout.kept_log(shard))]
-        for path in paths:
+        folders = (self._layout.shard(part.shard), self._layout.kept_log(part.shard))
+        for path in [wal_file(folder, part.file) for folder in folders]:
             if self._fs.exists(path):
                 try:
                     return self._fs.open(path)
                 except FileNotFoundError:
                     continue
-        raise FileNotFoundError(f"log file {number} of shard {shard} is gone")
+        raise FileNotFoundError(f"log file {part.file} of shard {part.shard} is gone")
 
 
 def _last_frame(data: memoryview) -> int:
@@ -140,74 +159,247 @@ def _last_frame(data: memoryview) -> int:
     return end
 
 
-_log = logging.getLogger(__name__)
+class Timer(Protocol):
+    """Calls a function after some seconds."""
 
-_RETRY_MS = 10_000
-"""So long it is not tried again by itself after a failure."""
+    def __call__(self, seconds: float, function: Callable[[], None], /) -> object: ...
 
 
 class Shipping:
     def __init__(self, core: EngineCore, fs: FileSystem) -> None:
         self._core = core
-        self._fs = fs
-        self.runner: JobRunner = InlineRunner()
-        self._parts: LogParts | None = None
-        """The shipped parts of the log, while there is a backup that they continue."""
+        self._acks = core.path.remote
+        self._reader = LogReader(fs, core.layout)
+        self._idle: list[JobRunner] = [InlineRunner()]
+        self._all: Sequence[JobRunner] = ()
+        self._later: Timer | None = None
+        """None without a loop: objects are begun as soon as somebody wants one."""
+        self._stream: Stream | None = None
         self.broken = False
         """Whether log is missing behind the backup: only another one helps."""
-        self._shipping = False
-        self._tried_at = 0
+        self._starting = 0
+        """Objects whose ends are being asked for."""
+        self._failed: list[Object] = []
+        self._scheduled = False
+        self._begun_at = self._tried_at = 0
+        self._objects = 0
+        """How many there are behind the newest backup."""
         self.moment: int | None = None
-        """Everything logged up to this moment is at the place."""
+        """Everything logged up to this moment is in the storage."""
         self.at: int | None = None
         """When that was so, by the steady clock."""
-        self.shipped_bytes = self.failures = 0
+        self.shipped_bytes = self.shipped_objects = self.failures = 0
         self.error: str | None = None
         """Why the log could not be shipped the last time."""
+        self.backup_needed: Event[[]] = Event()
+        """Somebody waits, and only another backup lets log shipping begin."""
+        self._acks.wanted = self._want
         core.second_passed.subscribe(self._when_due)
+
+    def start(self, runners: Sequence[JobRunner], later: Timer) -> None:
+        """There is a loop, and these do the work from now on."""
+        self._idle, self._all, self._later = list(runners), runners, later
+
+    def close(self) -> None:
+        """Answers the acknowledgements that still wait, and ends the runners."""
+        self._acks.close()
+        for runner in self._all:
+            runner.close()
+
+    # Backups
+
+    @property
+    def needs_backup(self) -> bool:
+        """Whether only another backup lets log shipping begin, go on, or stay short."""
+        waits_for_first = self._stream is None and self._acks.waiting > 0
+        return self.broken or waits_for_first or self._objects >= OBJECTS_MAX
+
+    def mark(self, lineage: str) -> StreamMark | None:
+        """To be noted before the checkpoint of a backup; None where the backup begins another stream."""
+        stream = self._stream
+        if stream is None or self.broken or stream.place.lineage != lineage:
+            return None
+        return StreamMark(stream.run, stream.next_number)
 
     def follow(self, place: BackupPlace, base: Manifest) -> None:
         """From now on the log behind this backup is shipped."""
-        options = self._core.options
-        if options.backup_ship_ms and options.backup_log_bytes:
-            self._parts = LogParts(self._fs, self._core.layout, place, base, lambda: self._core.closed)
-            self.moment, self.at, self.broken = base.moment, None, False
-            self._tried_at = self._core.steady()
+        if not self._core.options.backup_log_bytes:
+            return
+        stream = self._stream
+        if base.run == base.number:
+            self._stream, self._failed = Stream(place, base), []
+            for made in stream.on_their_way if stream is not None else ():
+                # What they were to have is in the backup, or behind it, where the first object has it.
+                self._acks.retake(made.acks)
+            self.broken, self.error, self._acks.failure = False, None, None
+        elif stream is None or stream.run != base.run or self.broken:
+            return
+        else:
+            stream.rebase(base)
+        self.moment, self.at = base.moment, None
+        self._tried_at, self._objects = self._core.steady(), 0
+        if self._acks.wants_object:
+            self._want()
+
+    # When
 
     def ship(self) -> None:
-        """Ships what is there, unless that is being done already."""
-        if self._parts is not None and not self._shipping:
-            self._shipping, self._tried_at = True, self._core.steady()
-            self.runner.start(self._job(self._parts))
+        """Ships what is there, or tries again what failed."""
+        stream = self._stream
+        if stream is None or self.broken or self._core.closed:
+            return
+        self._tried_at = self._core.steady()
+        if self._failed:
+            failed, self._failed = self._failed, []
+            for made in failed:
+                self._store(made)
+        elif self._idle:
+            self._begin(stream)
 
-    def _when_due(self) -> None:
-        wait = max(self._core.options.backup_ship_ms, _RETRY_MS if self.error is not None else 0)
-        if not self._core.closed and self._core.steady() - self._tried_at >= wait:
+    def _want(self) -> None:
+        """Somebody waits whom no object covers. Objects begin at once, and `remote_flush_ms` apart."""
+        if self._stream is None:
+            if self._later is not None:
+                self._core.defer(self.backup_needed.emit)
+            return
+        if self._scheduled or self._failed:
+            return
+        later = self._later
+        if later is None:
+            self.ship()
+            return
+        self._scheduled = True
+        wait_ms = self._begun_at + self._core.options.remote_flush_ms - self._core.steady()
+        if wait_ms > 0:
+            later(wait_ms / 1000, self._flush)
+        else:
+            self._core.defer(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self._acks.wants_object and self._idle:
             self.ship()
 
-    def _job(self, parts: LogParts) -> Job:
+    def _when_due(self) -> None:
+        self._acks.expire()
+        ship_ms = self._core.options.backup_ship_ms
+        waits = self._acks.waiting > 0
+        if self.error is not None:
+            wait = _RETRY_REMOTE_MS if self._acks.used else max(ship_ms, _RETRY_MS)
+        elif waits and self._acks.wants_object and not self._scheduled:
+            wait = 0
+        elif ship_ms:
+            wait = ship_ms
+        else:
+            return
+        if self._core.steady() - self._tried_at >= wait:
+            self.ship()
+
+    # How
+
+    def _begin(self, stream: Stream) -> None:
+        runner = self._idle.pop()
+        self._begun_at = self._core.steady()
+        runner.start(self._job(runner, stream))
+
+    def _job(self, runner: JobRunner, stream: Stream) -> Job:
         try:
             moment, asked = self._core.time.end_moment(), self._core.steady()
+            acks = self._acks.take()
             ends = yield Until(self._locate)
             if not isinstance(ends, dict):
-                raise OSError("a log shard refuses writes")
-            shipped = yield OffLoop(lambda: parts.ship(ends, moment))
-            assert isinstance(shipped, int)
-            self.shipped_bytes += shipped
-            if parts is self._parts:
-                self.moment, self.at, self.error = moment, asked, None
-        except FileNotFoundError as error:
-            if parts is self._parts:
-                self._parts, self.broken = None, True
-                self._fail(error)
-        except (OSError, TopicsError, BackupDamaged) as error:
-            self._fail(error)
+                self._acks.retake(acks)
+                self._fail(OSError("a log shard refuses writes"))
+                return
+            made = stream.cut(ends, moment, asked) if stream is self._stream else None
+            if made is None:
+                self._nothing_new(stream, acks, moment, asked)
+                return
+            made.acks = acks
+            yield from self._put(made)
         finally:
-            self._shipping = False
+            self._free(runner)
+
+    def _nothing_new(self, stream: Stream, acks: list[HeldAck], moment: int, asked: int) -> None:
+        if stream is not self._stream:
+            self._acks.retake(acks)
+        elif stream.on_their_way:
+            # They have everything that is logged, and are not in the storage yet.
+            stream.on_their_way[-1].acks += acks
+        else:
+            self.moment, self.at, self.error, self._acks.failure = moment, asked, None, None
+            self._acks.stored(acks)
+
+    def _store(self, made: Object) -> None:
+        """Tries an object again."""
+        if not self._idle:
+            self._failed.append(made)
+            return
+        runner = self._idle.pop()
+
+        def job() -> Job:
+            try:
+                yield from self._put(made)
+            finally:
+                self._free(runner)
+
+        runner.start(job())
+
+    def _put(self, made: Object) -> Job:
+        stream = made.stream
+        try:
+            stored = yield OffLoop(lambda: self._write(made))
+            assert isinstance(stored, int)
+        except FileNotFoundError as error:
+            if stream is self._stream:
+                self.broken = True
+                self._fail(error)
+            return
+        except (OSError, TopicsError, BackupDamaged) as error:
+            if stream is self._stream:
+                self._failed.append(made)
+                self._fail(error)
+            return
+        if stream is not self._stream:
+            return
+        made.stored_bytes = stored
+        self.shipped_bytes += stored
+        for confirmed in stream.confirm():
+            self.shipped_objects += 1
+            self._objects += 1
+            self.moment, self.at = confirmed.moment, confirmed.asked
+            if not self._failed:
+                self.error = self._acks.failure = None
+            self._acks.stored(confirmed.acks)
+
+    def _write(self, made: Object) -> int:
+        stream, spans, pieces = made.stream, [], []
+        for part in made.ranges:
+            if self._core.closed:
+                raise ShuttingDownError()
+            try:
+                data = self._reader.read(part)
+            except FileNotFoundError:
+                if part.file < stream.base_files.get(part.shard, 0):
+                    continue  # A newer backup has it.
+                raise
+            if data:
+                spans.append(LogSpan(part.shard, part.file, part.start, len(data)))
+                pieces.append(data)
+        head = ShippedHead(
+            lineage=stream.place.lineage, run=stream.run, number=made.number, confirmed=stream.confirmed,
+            moment=made.moment, spans=spans,
+        )  # fmt: skip
+        return stream.place.ship(head, pieces)
+
+    def _free(self, runner: JobRunner) -> None:
+        self._idle.append(runner)
+        if self._acks.wants_object:
+            self._want()
 
     def _fail(self, error: Exception) -> None:
         self.failures += 1
-        self.error = str(error)
+        self.error = self._acks.failure = str(error)
         _log.warning("log shipping failed", extra={"error": str(error)})
 
     def _locate(self, resume: Callable[[object], None]) -> None:

@@ -36,8 +36,8 @@ from topics.model.topic_config import (
 )
 from topics.ops.backup.backup_store import (
     BackupPlace,
-    KeptFile,
     KeptSegment,
+    LogPart,
     Manifest,
     damages,
     fold_snapshots,
@@ -54,8 +54,8 @@ from topics.system.entropy import Entropy
 
 class Target(NamedTuple):
     base: Manifest
-    log: list[KeptFile]
-    """The log behind it, as far as it is wanted at all."""
+    log: list[LogPart]
+    """The log behind it, as far as the requested state needs it."""
     until: int | None
     """No frame above this moment counts; None takes all of the log."""
 
@@ -106,7 +106,7 @@ def at_seq_of(place: BackupPlace, manifests: list[Manifest], name: str, seq: int
 def _before_seq(place: BackupPlace, manifests: list[Manifest], base: Manifest, topic_id: int, seq: int) -> Target:
     behind = _behind(place, manifests, base)
     for kept in behind.log:
-        for frame in frames_of(place.read(kept)):
+        for frame in frames_of(place.read_log(kept)):
             if behind.until is not None and frame.moment > behind.until:
                 break
             if any(part.topic_id == topic_id and _last_seq(part) > seq for part in parts_of(frame)):
@@ -119,11 +119,13 @@ def _behind(place: BackupPlace, manifests: list[Manifest], base: Manifest) -> Ta
     """A backup with all of the log behind it: what the next one has of it, or what was shipped so far."""
     following = next((manifest for manifest in manifests if manifest.before == base.number), None)
     if following is not None:
-        return Target(base, following.log, None)
-    shipped = place.shipped() if base is manifests[-1] else None
-    if shipped is None or shipped.before != base.number:
+        return Target(base, [log_part(kept) for kept in following.log], None)
+    shipped = place.shipped(base) if base is manifests[-1] else None
+    if shipped is None:
         return Target(base, [], None)
-    return Target(base, sorted(shipped.parts, key=lambda part: log_part(part.name)), shipped.moment)
+    if shipped.damaged:
+        raise DamagedBackupError([(damage.name, damage.why) for damage in shipped.damaged])
+    return Target(base, shipped.parts, shipped.moment)
 
 
 def frames_of(data: memoryview) -> Iterator[Frame]:
@@ -244,7 +246,8 @@ class Restore:
     def copy(self, target: Target, requested: RequestedTopics = ALL) -> None:
         """Steps 1 and 2. A damaged backup is refused before anything is written, and so are names that cannot be, as
         far as the backup has them."""
-        found = damages(self._place, [*target.base.files(), *target.log])
+        log = [part.kept for part in target.log if part.kept is not None]
+        found = damages(self._place, [*target.base.files(), *log])
         if found:
             raise DamagedBackupError([(damage.name, damage.why) for damage in found])
         if requested.rename is not None:
@@ -324,8 +327,8 @@ class Restore:
         """Each shard's log up to the first frame that is not wanted."""
         cut: set[int] = set()
         files: dict[tuple[int, int], list[memoryview]] = {}
-        for kept in target.log:
-            part, data, end = log_part(kept.name), self._place.read(kept), 0
+        for part in target.log:
+            data, end = self._place.read_log(part), 0
             for frame in frames_of(data):
                 if part.shard in cut or (target.until is not None and frame.moment > target.until):
                     cut.add(part.shard)

@@ -7,7 +7,7 @@ import { button, card, confirmWord, failure, note, select, table, textField, toa
 
 const ms = (value) => (value ? duration(value) : "");
 const FIELDS = {
-  durability: ["What an acknowledged append survives. ephemeral: no restart; memory and disk: the end of the process; fsync: a power cut.", { ephemeral: "ephemeral", memory: "memory", disk: "disk", fsync: "fsync" }],
+  durability: ["What an acknowledged append survives. ephemeral: no restart; memory and disk: the end of the process; fsync: a power cut; remote: the loss of the machine.", { ephemeral: "ephemeral", memory: "memory", disk: "disk", fsync: "fsync", remote: "remote" }],
   cap_records: ["Maximum of live records; 0 is no cap.", "number", (value) => (value ? count(value) : "")],
   cap_bytes: ["Maximum of live bytes of data and meta; 0 is no cap.", "number", (value) => (value ? bytes(value) : "")],
   ttl_ms: ["Retention time: older records are evicted; 0 is forever.", "number", ms],

@@ -35,7 +35,7 @@ export default async function render(context) {
   const system = h("input", { type: "checkbox", id: newId("system"), checked: query.get("system") === "1", onchange: restart });
   const list = table("Topics", [
     { title: "Name", class: "name", cell: (one) => h("a", { href: topicLink(one.topic) }, one.topic) },
-    { title: "Kind", cell: (one) => [kinds(one), one.durable ? badge("fsync") : null] },
+    { title: "Kind", cell: (one) => [kinds(one), one.durable ? badge("durable") : null] },
     { title: "Live records", class: "number", cell: (one) => h("span", { title: count(one.count) }, short(one.count)) },
     { title: "Size", class: "number", cell: (one) => bytes(one.bytes) },
     { title: "Head seq", class: "number wide", cell: (one) => count(one.head_seq) },
@@ -101,7 +101,7 @@ export default async function render(context) {
   async function create() {
     const name = textField({ placeholder: "orders" });
     const type = select({ log: "log: read by cursor", queue: "queue: claimed by workers" }, "log");
-    const durability = select({ disk: "disk: survives the end of the process", fsync: "fsync: survives a power cut", memory: "memory: the newest records may be lost", ephemeral: "ephemeral: in memory only" }, "disk");
+    const durability = select({ disk: "disk: survives the end of the process", fsync: "fsync: survives a power cut", remote: "remote: survives the loss of the machine", memory: "memory: the newest records may be lost", ephemeral: "ephemeral: in memory only" }, "disk");
     const form = h("div.stack", field("Name", name, "1 to 255 of A-Z a-z 0-9 . _ : -"), field("Type", type), field("Durability", durability));
     if (await dialog("New topic", form, [["Cancel", null], ["Create", true, "primary"]]) !== true) return;
     try {
