@@ -192,7 +192,7 @@ class Copier:
         now_ms: Callable[[], int],
         writer: str,
     ) -> None:
-        """`writer` tells this attempt from any other."""
+        """`writer` identifies this attempt."""
         self._fs = fs
         self._layout = layout
         self.place = place
@@ -201,10 +201,10 @@ class Copier:
         self._writer = writer
         self._known: dict[str, KeptFile] = {}
         self._begun: dict[str, KeptFile] = {}
-        """What an attempt that was cut short has copied. Its bytes are compared before they are trusted."""
+        """Files that an interrupted attempt has copied. Their bytes are compared before they are trusted."""
         self._resumed: list[KeptFile] = []
         self._put: list[KeptFile] = []
-        """What this backup has beyond the last one, up to the last note and since."""
+        """Files that this backup has beyond the last one, up to the last note and since."""
         self._unnoted = self._unnoted_bytes = 0
         self.last: Manifest | None = None
         """The newest backup."""
