@@ -4,23 +4,31 @@ Each test swaps every pair of files of one kind, as a restore by hand or a broke
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import combinations
 
 import msgspec
 import pytest
 
+from tests.crash.harness import dump
 from tests.crash.test_index_build_crash_sweeps import LAYOUT as INDEXED
 from tests.crash.test_index_build_crash_sweeps import World as IndexedWorld
 from tests.crash.test_index_build_crash_sweeps import run_all
 from tests.crash.test_unreadable_sectors import read_around
 from tests.crash.wreckage import BOOT, FSYNC, LAYOUT, OPTIONS, Builder, build, content, files, settled, show
 from tests.property.totals import all_topics
+from tests.unit.conftest import append
+from tests.unit.ops import folders as backups
+from tests.unit.spark import archives
+from tests.unit.spark.folders import Folder
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.log.fs import add_checksum
-from topics.model.errors import DamageError
+from topics.model.errors import BackupFailedError, DamagedBackupError, DamageError
+from topics.ops.backup.backup_store import BackupDamaged
 from topics.ops.repair.repair import verify
 from topics.search.file_index.manifest import IndexManifest, IndexStore, check_index_files
+from topics.spark.archive.ledger import ArchiveDamagedError
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 ENDINGS = {"data": ".data", "idx": ".idx", "log": ".wal", "snapshot": ".bin"}
@@ -206,3 +214,94 @@ def test_flipped_byte_of_a_manifest_is_found() -> None:
         loaded = IndexStore(disk, INDEXED).load(store.topic_ids()[0])
         assert loaded is None or loaded == store.load(store.topic_ids()[0]), place
     assert FSYNC and expected
+
+
+def test_swapped_files_of_an_archive_are_never_served() -> None:
+    whole = FakeDisk()
+    folder = Folder(whole)
+    for name in ("one", "two"):
+        for first in range(0, 30, 10):
+            folder.append(name, *range(first, first + 10))
+            folder.seal(name)
+            archives.run_all(whole, folder, group_bytes=1)
+    expected = {name: archives.archived(whole, name) for name in ("one", "two")}
+    swapped = 0
+    for ending in (".parquet", ".bin"):
+        for one, other in pairs(whole, ending):
+            if "/archive/" not in one or "/archive/" not in other:
+                continue
+            disk = whole.clone()
+            swap(disk, one, other)
+            swapped += 1
+            found = {}
+            for name, records in expected.items():
+                try:
+                    found[name] = archives.archived(disk, name)
+                except (ValueError, ArchiveDamagedError):
+                    continue
+                assert found[name] == records, (one, other)
+            assert len(found) < 2, (one, other)
+    assert swapped > 3
+
+
+def test_swapped_files_of_an_archive_are_not_rewritten() -> None:
+    whole = FakeDisk()
+    folder = Folder(whole)
+    for name in ("one", "two"):
+        for first in range(0, 20, 10):
+            folder.append(name, *range(first, first + 10))
+            folder.seal(name)
+            archives.run_all(whole, folder, group_bytes=1)
+    expected = {name: archives.archived(whole, name) for name in ("one", "two")}
+    for one, other in pairs(whole, ".parquet"):
+        disk = whole.clone()
+        swap(disk, one, other)
+        with suppress(Exception):
+            archives.run_all(disk, folder, group_bytes=1, file_bytes=1 << 20)
+        for name, records in expected.items():
+            with suppress(ValueError):
+                assert archives.archived(disk, name) == records, (one, other)
+
+
+def test_swapped_files_of_backups_are_refused_by_a_restore() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    engine = backups.start(disk, clock)
+    for turn in range(3):
+        for name in ("orders", "events"):
+            for number in range(8):
+                append(engine, name, f"{name} {turn} {number}")
+        backups.back_up(engine)
+    expected = dump(engine)
+    (place,) = backups.places(disk)
+    newest = backups.manifests(place)[-1]
+    named = {place.path(kept.name) for kept in newest.files()}
+    swapped = 0
+    for ending in (".data", ".idx", ".bin", ".wal", ".json"):
+        found = [path for path in files(disk) if path.startswith(f"/{place.root}/") and path.endswith(ending)]
+        for one, other in combinations(found, 2):
+            if content(disk, one) == content(disk, other):
+                continue
+            copy = disk.clone()
+            swap(copy, one, other)
+            swapped += 1
+            if ending != ".json" and not {one[1:], other[1:]} & named:
+                continue
+            with pytest.raises((DamagedBackupError, BackupDamaged)):
+                backups.restore(copy, clock=clock)
+    assert swapped > 10
+    assert dump(backups.restore(disk, clock=clock)[0]) == expected
+
+
+def test_segment_of_another_topic_fails_a_backup() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    engine = backups.start(disk, clock)
+    for name in ("orders", "events"):
+        for number in range(8):
+            append(engine, name, f"{name} {number}")
+    engine.close_inline()
+    for ending in (".data", ".idx"):
+        one, other = (path for path in files(disk) if path.endswith(ending))
+        swap(disk, one, other)
+    engine = backups.start(disk, clock)
+    with pytest.raises(BackupFailedError, match="is the file of another segment"):
+        backups.back_up(engine)

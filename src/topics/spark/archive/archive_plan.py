@@ -68,6 +68,8 @@ class SourceRun(msgspec.Struct, frozen=True, array_like=True):
 class Source(msgspec.Struct, frozen=True, array_like=True):
     path: str
     runs: list[SourceRun]
+    bytes: int = 0
+    tail: int = 0
 
 
 class Rewrite(msgspec.Struct, frozen=True, array_like=True):
@@ -309,6 +311,8 @@ def _rewrite(day: int, bucket: int, files: Sequence[ArchiveFile], state: Archive
                 )
                 for row, run in file.starts()
             ],
+            file.bytes,
+            file.tail,
         )
         for file in files
     ]

@@ -20,8 +20,16 @@ from topics.log.layout import check_place, is_object_store
 from topics.log.object_store.tiered_fs import guest_files
 from topics.spark.archive.archive_state import ArchivedTopic, ArchiveState
 from topics.spark.archive.archive_writer import RowReader
-from topics.spark.archive.data_files import ARCHIVE_SCHEMA, WORDS_A_CHUNK, ArchiveFile, Mask, Run, chunks_of
-from topics.spark.archive.ledger import ArchiveStore
+from topics.spark.archive.data_files import (
+    ARCHIVE_SCHEMA,
+    WORDS_A_CHUNK,
+    ArchiveFile,
+    Mask,
+    Run,
+    chunks_of,
+    problem_of,
+)
+from topics.spark.archive.ledger import ArchiveDamagedError, ArchiveStore
 from topics.spark.promotion import Versions, promoted
 from topics.spark.segment_reader import GROUP_BYTES
 
@@ -49,6 +57,9 @@ class FilePart(msgspec.Struct, frozen=True):
     runs: list[PartRun]
     below: int = _ALL
     """Only records with lower seqs are selected."""
+    bytes: int = 0
+    tail: int = 0
+    """The length of the file and the checksum of its end, by the ledger."""
 
 
 def parts_of(
@@ -67,7 +78,7 @@ def parts_of(
         if runs:
             size = file.bytes * sum(run.rows for _, run in runs) // file.rows
             chosen = [PartRun(row, run.rows, state.hidden_in(run).to_bytes()) for row, run in runs]
-            parts.append(FilePart(store.path_of(file.path), size, chosen, below))
+            parts.append(FilePart(store.path_of(file.path), size, chosen, below, file.bytes, file.tail))
     return parts
 
 
@@ -87,7 +98,7 @@ def pack_parts(parts: Iterable[FilePart], most_bytes: int) -> list[list[FilePart
 def read_part(fs: FileSystem, part: FilePart) -> pa.Table:
     """The selected records of a file that are not deleted. Other row groups are not read."""
     tables = [ARCHIVE_SCHEMA.empty_table()]
-    with RowReader(fs, part.path) as reader:
+    with RowReader(fs, part.path, part.bytes, part.tail) as reader:
         for run in part.runs:
             tables.append(Mask.from_bytes(run.deleted).shown(reader.rows(run.first_row, run.rows)))
     table = pa.concat_tables(tables)
@@ -138,6 +149,7 @@ def _as_written(spark: "SparkSession", root: str, topic: str | None) -> "DataFra
     files = list(state.files.values())
     if topic is not None:
         files = list({file.path: file for one in topics for file in state.files_of(one.topic_id)}.values())
+    _check_files(store, files)
     clean = [store.path_of(file.path) for file in files if not file.hidden_ms]
     masked = [file for file in files if file.hidden_ms]
     frames = [_parquet(spark, clean)] if clean or not masked else []
@@ -146,6 +158,15 @@ def _as_written(spark: "SparkSession", root: str, topic: str | None) -> "DataFra
         frames.append(_without(frame, hidden_chunks(state, masked), spark))
     whole = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
     return whole if topic is None else _only(whole, topic, [one.epoch for one in topics])
+
+
+def _check_files(store: ArchiveStore, files: list[ArchiveFile]) -> None:
+    """Raises ArchiveDamagedError for a file in the place of another one: Spark would show its records."""
+    fs = guest_files(store.root)
+    for file in files:
+        problem = problem_of(fs, store.path_of(file.path), file.bytes, file.tail)
+        if problem is not None:
+            raise ArchiveDamagedError(f"{problem}. Run `topics archive repair`")
 
 
 def _only(frame: "DataFrame", topic: str, epochs: Collection[int]) -> "DataFrame":

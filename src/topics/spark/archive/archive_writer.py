@@ -95,7 +95,10 @@ def rewrite(fs: FileSystem, root: str, run: str, work: Rewrite) -> Outcome:
     outcome = Outcome(replaced=[source.path for source in work.sources])
     with ExitStack() as stack:
         files = stack.enter_context(_Files(fs, root, run))
-        sources = [stack.enter_context(RowReader(fs, f"{root}/{source.path}")) for source in work.sources]
+        sources = [
+            stack.enter_context(RowReader(fs, f"{root}/{source.path}", source.bytes, source.tail))
+            for source in work.sources
+        ]
         target = ParquetBytes(any(source.is_tagged() for source in sources))
         runs = []
         for source, part in _in_order(work.sources):
@@ -122,9 +125,14 @@ def _in_order(sources: Sequence[Source]) -> list[tuple[int, SourceRun]]:
 class RowReader:
     """Reads rows of a file by number. In ascending order every row group is read once."""
 
-    def __init__(self, fs: FileSystem, path: str) -> None:
+    def __init__(self, fs: FileSystem, path: str, size: int = 0, tail: int = 0) -> None:
+        """`size` and `tail` are those of the ledger, 0 where it has none. Raises ValueError for another file."""
         self._file = fs.open(path)
-        self._parquet = pq.ParquetFile(pa.BufferReader(self._file.map()))
+        data = self._file.map()
+        if (size and len(data) != size) or (tail and tail_of(data) != tail):
+            self._file.close()
+            raise ValueError(f"{path} is not the file that the ledger names. Run `topics archive repair`")
+        self._parquet = pq.ParquetFile(pa.BufferReader(data))
         counts = [self._group(place).num_rows for place in range(self._parquet.num_row_groups)]
         self._ends = list(accumulate(counts))
         self._read: tuple[int, pa.Table] | None = None

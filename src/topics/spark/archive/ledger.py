@@ -144,6 +144,8 @@ class ArchiveStore:
             data = self._read("state", newest)
             self._whole_bytes = len(data)
             state = _restored(self._decoded("state", newest, data, _WrittenState))
+            if state.number != newest:
+                raise ArchiveDamagedError(f"{self._ledger('state', newest)}: it is the state of commit {state.number}")
         later = sorted(number for kind, number in names if kind == "commit" and number > newest)
         self._since_whole, self._commits = 0, len(later)
         for number in later:

@@ -102,6 +102,9 @@ class TypedFileTask(msgspec.Struct, frozen=True, array_like=True):
     runs: tuple[tuple[int, int], ...]
     """The first row and the number of rows of each run of the stream in the file."""
     contract: bytes
+    bytes: int = 0
+    tail: int = 0
+    """The length of the source and the checksum of its end, by the ledger."""
 
 
 class TypedFileResult(msgspec.Struct, frozen=True, array_like=True):
@@ -116,7 +119,7 @@ def write_typed_file(fs: FileSystem, work: TypedFileTask) -> int:
     assert subject is not None
     schema = written_schema(subject.columns.columns)
     target = io.BytesIO()
-    with RowReader(fs, work.source) as reader, pq.ParquetWriter(
+    with RowReader(fs, work.source, work.bytes, work.tail) as reader, pq.ParquetWriter(
         target, schema, compression="zstd", compression_level=1, write_page_index=True,
         sorting_columns=[pq.SortingColumn(0)],
     ) as writer:  # fmt: skip

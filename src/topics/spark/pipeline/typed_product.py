@@ -165,7 +165,7 @@ class TypedProduct:
         target = typed_file_path(file.path, stream.subject.columns.generation)
         typed_file = TypedFileTask(
             f"{self._root}/{file.path}", f"{self._root}/{folder}/{target}", tuple((row, run.rows) for row, run in runs),
-            topic.contract,
+            topic.contract, file.bytes, file.tail,
         )  # fmt: skip
         share = file.bytes * sum(run.rows for _, run in runs) // file.rows
         return Chore(topic.name, topic.topic_id, msgspec.msgpack.encode(_Work(folder, target, typed_file)), share)
