@@ -64,6 +64,7 @@ from topics.queues.queues import Queues
 from topics.routers.routers import PutDone as RouterPutDone
 from topics.routers.routers import RemoveDone as RouterRemoveDone
 from topics.routers.routers import RouterInfo, Routing
+from topics.streams.entry_encoding import content_size_of
 from topics.streams.stream_state import StreamFeature
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy
@@ -249,6 +250,7 @@ class Engine(EngineView):
         self.consumers = Consumers(core)
         """Cursors of readers that the server stores."""
         self.streams = StreamFeature(core)
+        self.sealer.content_size = content_size_of
         self.transactions = Transactions(core, self.write, self.put_topic)
         """Records for several topics, staged and committed at once."""
         self.housekeeper = Housekeeper(

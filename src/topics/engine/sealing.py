@@ -20,6 +20,7 @@ from topics.log.segment_files import SegmentDraft, SegmentKey
 from topics.model.errors import ThrottledError
 from topics.model.records import ROW_BYTES
 from topics.system.events import Event
+from topics.wire.record_slicing import View
 
 _BACKLOG_BYTES = 32 * 1024 * 1024
 """Past this much payload that waits behind what is being written, the log's writers are held back until the files have
@@ -38,6 +39,15 @@ class Unlisted(NamedTuple):
     records: int = 0
 
 
+ContentSize = Callable[[View, int, int], int]
+"""The bytes of the records of a view, from an index up to another, as readers get them."""
+
+
+def _as_stored(topic: Topic) -> ContentSize | None:
+    """Readers get what is stored."""
+    return None
+
+
 class Sealer:
     def __init__(self, core: EngineCore, runner: JobRunner) -> None:
         self._core = core
@@ -53,6 +63,8 @@ class Sealer:
         self._watching: list[Callable[[], None]] = []
         self._unlisted: list[tuple[Topic, Segment]] = []
         """Segments cut since the catalog was last published: the pipeline does not know them yet."""
+        self.content_size: Callable[[Topic], ContentSize | None] = _as_stored
+        """The function that measures the records of a topic, if readers get others than are stored."""
         self.backlog_bytes = 0
         self.failures = 0
         self.backlog_changed: Event[bool] = Event()
@@ -146,8 +158,9 @@ class Sealer:
         while self._waiting:
             topic, segment, flags = self._waiting[0]
             if segment.named or self._is_needed(topic, segment):
+                measure = self.content_size(topic)
                 try:
-                    yield OffLoop(partial(self._write, topic, segment, flags))
+                    yield OffLoop(partial(self._write, topic, segment, flags, measure))
                 except OSError as error:
                     failure = error
                     break
@@ -179,8 +192,10 @@ class Sealer:
     def _is_needed(self, topic: Topic, segment: Segment) -> bool:
         return self._core.exists(topic) and topic.has_segment(segment)
 
-    def _write(self, topic: Topic, segment: Segment, flags: bytes) -> None:
+    def _write(self, topic: Topic, segment: Segment, flags: bytes, measure: ContentSize | None) -> None:
         self._core.store.write(_draft(topic, segment, flags))
+        if measure is not None and segment.blocks is not None:
+            segment.content_bytes = sum([measure(block.view, 0, block.count) for block in segment.blocks])
 
     def _written(self, topic: Topic, segment: Segment) -> None:
         if not self._is_needed(topic, segment):

@@ -98,8 +98,9 @@ class Segment:
     """A sealed span of the log. Until its files are written its blocks stay here; then only the catalog entry."""
 
     __slots__ = (
-        "blocks", "cold", "count", "first_seq", "first_ts", "first_written", "flag_changes", "flags", "last_ts",
-        "last_written", "live", "live_bytes", "marked", "named", "payload_bytes", "synced", "text_bytes", "traits",
+        "blocks", "cold", "content_bytes", "count", "first_seq", "first_ts", "first_written", "flag_changes", "flags",
+        "last_ts", "last_written", "live", "live_bytes", "marked", "named", "payload_bytes", "synced",
+        "text_bytes", "traits",
     )  # fmt: skip
 
     def __init__(self, state: SegmentState) -> None:
@@ -117,6 +118,8 @@ class Segment:
         self.marked = state.marked
         """How many records the flags mark as deleted."""
         self.cold = state.cold
+        self.content_bytes = state.content_bytes
+        """See `SegmentState`; whatever of it is deleted."""
         self.blocks: list[Block] | None = None
         self.flags: bytearray | None = bytearray(state.flags) if state.flags else None
         """Kept in memory only while it says more than the file does."""
@@ -160,7 +163,7 @@ class Segment:
             self.first_seq, self.count, self.payload_bytes, self.text_bytes, self.traits, self.first_ts, self.last_ts,
             self.live, self.live_bytes, self.marked, self.cold,
             bytes(self.flags) if self.flags is not None and self.flag_changes else b"",
-            self.first_written, self.last_written,
+            self.first_written, self.last_written, self.content_bytes,
         )  # fmt: skip
 
 

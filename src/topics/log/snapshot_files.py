@@ -84,6 +84,8 @@ class SegmentState(msgspec.Struct, array_like=True, frozen=True):
     first_written: int = 0
     last_written: int = 0
     """When its first and its last record were written, where that is known not to be what their ts says; else 0."""
+    content_bytes: int = -1
+    """The bytes of all its entries as readers of the stream get them; -1 if not known, or as stored."""
 
 
 class LostState(msgspec.Struct, array_like=True, frozen=True):

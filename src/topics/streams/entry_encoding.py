@@ -7,11 +7,13 @@ append: its bytes as base64 with the content type beside them. /v0 reads that as
 
 from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache
+from struct import Struct
 from typing import Any, Literal, cast
 
 import msgspec
 from pybase64 import b64decode, b64encode
 
+from topics.engine.topic import Topic
 from topics.model.errors import (
     BatchTooLargeError,
     InvalidRequestError,
@@ -21,14 +23,16 @@ from topics.model.errors import (
 )
 from topics.model.limits import Limits
 from topics.model.records import META_NAME, Record, Values
-from topics.streams.stream_state import JSON_TYPE
+from topics.streams.stream_state import JSON_TYPE, stream_of
 from topics.wire.json_array_reader import Kind
 from topics.wire.preencoding import Place
+from topics.wire.record_slicing import View, data_span, meta_of
 
 _decode_list: Callable[[bytes], Any] = msgspec.json.Decoder(list[msgspec.Raw]).decode
 decode_value = msgspec.json.Decoder(msgspec.Raw).decode
 _encode_json = msgspec.json.Encoder().encode
 _WHITE = b" \t\n\r"
+_ROW = Struct("<III")
 _PACKED_BYTES = 3 * 128 * 1024
 _CHECKED_BYTES = 2 * 1024 * 1024
 """Entries up to this size are decoded as a whole, because most reads return them whole."""
@@ -149,6 +153,33 @@ def bytes_record(body: bytes, content_type: str, key: str | None) -> Record:
 def content_size(stored_bytes: int, end: bytes) -> int:
     """The bytes of an entry that is stored as base64. `end` is the end of its data, with the quote."""
     return (stored_bytes - 2) // 4 * 3 - end[-3:-1].count(b"=")
+
+
+def content_size_of(topic: Topic) -> Callable[[View, int, int], int] | None:
+    """The function that measures the entries of a stream of bytes; None for other topics."""
+    state = stream_of(topic)
+    return None if state is None or is_json(state.content_type) else content_bytes
+
+
+def content_bytes(view: View, lo: int, hi: int) -> int:
+    """The bytes of some entries of a stream of bytes as readers get them."""
+    size, text = 0, view.text
+    for index in range(lo, hi):
+        begin, end = data_span(view, index)
+        if meta_of(view, index).startswith(META_BEGIN):
+            size += content_size(end - begin, bytes(text[end - 3 : end]))
+        else:
+            # It was written through /v0.
+            size += end - begin
+    return size
+
+
+def lone_content_bytes(text: bytes, rows: bytes) -> int:
+    """The same for the only entry of a block, in a fifth of the time."""
+    _, meta, last = _ROW.unpack(rows)
+    end = len(text) - 1 - (last & 0xFFFF) - meta
+    nbytes: int = end - (last >> 16)
+    return (nbytes - 2) // 4 * 3 - text.count(b"=", end - 3, end) if text.startswith(META_BEGIN, end) else nbytes
 
 
 def wrapping_bytes(content_type: str) -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from topics.engine.engine import Engine
 from topics.engine.read import ReadPlan, ReadRequest, corrupt_error
-from topics.engine.topic import Run, RunReader, Segment, Topic, live_ranges
+from topics.engine.topic import Block, Run, RunReader, Segment, Topic, live_ranges
 from topics.log.segment_files import SegmentDamaged, SegmentKey
 from topics.model.errors import RetryLaterError, ThrottledError, TopicsError
 from topics.model.limits import MAX_U64
@@ -22,7 +22,7 @@ from topics.model.records import TRAIT_TAGS
 from topics.model.seq_ranges import Tombstone
 from topics.schema.documents import MAX_BUILT_OPS, MAX_PROMOTION_STEPS, PORTION_STEPS
 from topics.schema.registry import Promoter
-from topics.streams.entry_encoding import META_BEGIN, Entry, content_size, is_json, wrapping_bytes
+from topics.streams.entry_encoding import Entry, content_bytes, is_json, lone_content_bytes, wrapping_bytes
 from topics.streams.stream_state import JSON_TYPE, Position, stream_of
 from topics.wire.record_slicing import View, data_parts, data_span, end_that_fits, meta_of, tag_texts
 
@@ -393,11 +393,13 @@ class _Cut:
 
 
 # Sizes of streams: the bytes that a reader gets of all entries. JSON is stored as it was sent, and its size is counted
-# when it is written. Bytes are stored as base64, whose padding only the text tells.
+# when it is written. Bytes are stored as base64, whose padding only the text tells: the sealer measures each segment
+# while it has the text in memory, and entries that are not sealed are measured when somebody asks.
 
-_SIZED_ENTRIES = 8_192
+_SIZED_ENTRIES = 16_384
 _SIZED_TEXT = 1024 * 1024
-"""So many of the newest entries, and bytes of segments, are looked at for one answer; older ones are estimated."""
+"""So many of the newest entries, and bytes of segments, are looked at for one answer. Others are estimated: entries of
+segments that an earlier release sealed, or of which some entries are gone."""
 
 
 class ContentSizes:
@@ -414,14 +416,19 @@ class ContentSizes:
         self._reader = reader
         self._wrapping = wrapping_bytes(content_type)
         self._entries, self._text = _SIZED_ENTRIES, _SIZED_TEXT
-        self._padding, self._counted = 0, 0
         self.pending = sum([self._size(block) for block in reversed(topic.tail)])
         self.total = self.pending + sum([self._size(segment) for segment in reversed(topic.segments)])
 
     def _size(self, run: Run) -> int:
         on_disk, is_cold = 0, False
-        if isinstance(run, Segment) and run.blocks is None:
-            on_disk, is_cold = run.text_bytes, bool(run.cold)
+        if isinstance(run, Block) and run.count == run.live == 1 and self._entries:
+            self._entries -= 1
+            return lone_content_bytes(run.text, run.rows)
+        if isinstance(run, Segment):
+            if run.content_bytes >= 0 and run.live == run.count:
+                return run.content_bytes
+            if run.blocks is None:
+                on_disk, is_cold = run.text_bytes, bool(run.cold)
         if run.live <= self._entries and on_disk <= self._text and not is_cold:
             try:
                 size = self._count(run)
@@ -429,6 +436,8 @@ class ContentSizes:
                 return self._estimate(run)
             self._entries -= run.live
             self._text -= on_disk
+            if isinstance(run, Segment) and run.live == run.count:
+                run.content_bytes = size
             return size
         return self._estimate(run)
 
@@ -437,19 +446,11 @@ class ContentSizes:
         first = max(self._topic.earliest - run.first_seq, 0)
         for lo, hi in live_ranges(reader.flags(topic_id, run), first, run.count):
             for view, view_lo, view_hi, _ in reader.views(topic_id, run, lo, hi):
-                for index in range(view_lo, view_hi):
-                    begin, end = data_span(view, index)
-                    if not meta_of(view, index).startswith(META_BEGIN):
-                        # It was written through /v0.
-                        size += end - begin
-                        continue
-                    content = content_size(end - begin, bytes(view.text[end - 3 : end]))
-                    size += content
-                    self._counted += 1
-                    self._padding += (end - begin - 2) // 4 * 3 - content
+                size += content_bytes(view, view_lo, view_hi)
         return size
 
     def _estimate(self, run: Run) -> int:
-        """By the padding of the entries that were counted; one byte an entry if there are none."""
-        padding = self._padding * run.live // self._counted if self._counted else run.live
-        return max((run.live_bytes - run.live * self._wrapping) * 3 // 4 - padding, 0)
+        """From the average entry where the segment was measured; otherwise with one byte of padding for each."""
+        if isinstance(run, Segment) and run.content_bytes >= 0 and run.payload_bytes:
+            return run.content_bytes * run.live_bytes // run.payload_bytes
+        return max((run.live_bytes - run.live * self._wrapping) * 3 // 4 - run.live, 0)

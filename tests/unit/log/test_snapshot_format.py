@@ -43,7 +43,7 @@ def test_a_topic_is_a_list_in_the_order_of_its_fields() -> None:
     body = snapshot_files.encode_topic(TOPIC)
     plain: list[Any] = msgspec.msgpack.decode(body)
     assert plain[:14] == [5, "orders", 5, b"{}", 12, 256, 2, 1, 1, 1, 4, 6, 6, 401]
-    assert plain[14] == [[1, 10, 100, 400, 7, 5, 6, 9, 90, 1, True, b"\x00\xd5", 0, 0]]
+    assert plain[14] == [[1, 10, 100, 400, 7, 5, 6, 9, 90, 1, True, b"\x00\xd5", 0, 0, -1]]
     assert plain[15:] == [
         [[11, 11, "crash", -1]],
         [["k", 12, 1, 6]],
