@@ -21,9 +21,10 @@ from tests.unit.conftest import (
     delete,
     drop,
     put,
+    values,
 )
 from tests.unit.ops.folders import OPTIONS, PLACE, back_up, restore, start
-from tests.unit.queues.conftest import JOBS, ack, claim, make_queue, produce
+from tests.unit.queues.conftest import JOBS, ack, claim, make_queue, nack, produce, redrive
 from tests.unit.streams.conftest import append as append_to
 from tests.unit.transactions.conftest import begin, commit, stage
 from topics.engine.engine import Engine
@@ -32,6 +33,8 @@ from topics.log.fs import FileSystem
 from topics.model.errors import NoBackupPlaceError, RemoteUnavailableError
 from topics.model.records import Record
 from topics.model.router_rules import RouterWish, TagMatch
+from topics.streams.append import Appended, AppendRequest
+from topics.streams.stream_frames import Producer
 from topics.streams.streams import inline_streams
 from topics.testing import NO_FAULTS, FakeDisk, FaultPlan, FaultyFileSystem, ManualClock, Survival
 
@@ -137,6 +140,82 @@ def test_a_router_copy_into_a_remote_topic_follows_its_source() -> None:
     append(engine, "orders", 1, 2)
     engine.info("copies")
     append(engine, "copies", "behind the copies")
+    assert_stored(disk, clock, engine)
+
+
+def test_a_transaction_over_several_shards_is_in_the_storage_as_a_whole() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    engine = begun(disk, clock)
+    names = ["orders", *(f"part-{number}" for number in range(4))]
+    for name in names[1:]:
+        put(engine, name, durability=REMOTE)
+    assert {engine.core.directory.load(name).shard for name in names} == {0, 1}
+    begin(engine)
+    for name in names:
+        stage(engine, name, name)
+    commit(engine)
+    stored = dump(without_machine(disk, clock))
+    assert all(stored[name] == dump(engine)[name] for name in names)
+
+
+def _broken(faulty: FaultyFileSystem) -> None:
+    faulty.plan = FaultPlan(call=faulty.calls + 1, lasting=True, within=PLACE)
+
+
+def test_copies_of_a_router_wait_for_a_storage_that_fails_and_are_made_once() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    faulty = FaultyFileSystem(disk, NO_FAULTS)
+    engine = begun(faulty, clock)
+    put(engine, "source", durability=FSYNC)
+    engine.put_router("r", RouterWish(source="source", dest="orders"), lambda answer: None)
+    append(engine, "source", 1)
+    _broken(faulty)
+    assert not ask_append(engine, "orders", "the storage is found to fail")
+    append(engine, "source", 2, 3)
+    assert engine.info("orders").count == 2
+    faulty.plan = NO_FAULTS
+    tick(clock, engine, 5)
+    assert values(engine, "orders") == [1, "the storage is found to fail", 2, 3]
+    append(engine, "orders", "behind the copies")
+    assert_stored(disk, clock, engine)
+
+
+def test_a_dead_letter_waits_for_a_storage_that_fails_and_is_moved_once() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    faulty = FaultyFileSystem(disk, NO_FAULTS)
+    engine = begun(faulty, clock)
+    put(engine, "dead", durability=REMOTE)
+    make_queue(engine, durability=FSYNC, dead_letter="dead", max_deliveries=1)
+    produce(engine, 7)
+    (job,) = claim(engine)
+    _broken(faulty)
+    assert not ask_append(engine, "orders", "the storage is found to fail")
+    nack(engine, job.seq)
+    assert engine.info("dead").count == 0
+    faulty.plan = NO_FAULTS
+    tick(clock, engine, 5)
+    assert not claim(engine), "it is moved by the next look at the queue"
+    assert values(engine, "dead") == [7]
+    redrive(engine)
+    assert_stored(disk, clock, engine)
+
+
+def test_a_repeated_batch_of_a_producer_waits_until_the_first_one_is_stored() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    faulty = FaultyFileSystem(disk, NO_FAULTS)
+    engine = begun(faulty, clock)
+    put(engine, "chat", durability=REMOTE)
+    streams = inline_streams(engine)
+    append_to(streams, "chat", b"1", "application/json", producer=Producer("p", 0, 0))
+    _broken(faulty)
+    request = AppendRequest(body=b"2", content_type="application/json", producer=Producer("p", 0, 1))
+    answers: list[object] = []
+    for _ in range(2):
+        streams.append("chat", request, answers.append)
+    assert not answers, "neither the batch nor its repetition"
+    faulty.plan = NO_FAULTS
+    tick(clock, engine, 2)
+    assert [answer.duplicate for answer in answers if isinstance(answer, Appended)] == [False, True]
     assert_stored(disk, clock, engine)
 
 
