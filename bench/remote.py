@@ -145,9 +145,8 @@ def measure(load: Load, target: Running, rtt_ms: int, flush_ms: int, workloads: 
         after = _shipped(target)
         # The generator warms up before it measures.
         seconds = load.seconds + load.warm_up_s
-        yield Row(
-            rtt_ms, flush_ms, workload, found, beside, (after[0] - before[0]) / seconds, (after[1] - before[1]) / seconds
-        )  # fmt: skip
+        puts_per_s, bytes_per_s = [(end - begin) / seconds for begin, end in zip(before, after, strict=True)]
+        yield Row(rtt_ms, flush_ms, workload, found, beside, puts_per_s, bytes_per_s)
 
 
 def report(rows: Sequence[Row], console: Console) -> str:
@@ -156,7 +155,10 @@ def report(rows: Sequence[Row], console: Console) -> str:
     sheet.paragraph(_METHOD)
     sheet.table(
         "Class remote by the round trip time of the storage",
-        ["round trip", "flush", "workload", "records/s", "p50", "p99", "uploads/s", "uploaded", "fsync records/s", "ratio"],
+        [
+            "round trip", "flush", "workload", "records/s", "p50", "p99", "uploads/s", "uploaded", "fsync records/s",
+            "ratio",
+        ],
         [
             [
                 f"{row.rtt_ms} ms", f"{row.flush_ms} ms", row.workload.title, f"{row.remote.records_per_s:,.0f}",
