@@ -53,7 +53,7 @@ class RemoteAcks:
         """Whether it is a restore that opens the folder: nobody is acknowledged anything."""
         self.failure: str | None = None
         """Why the storage did not take the log the last time it was asked."""
-        self.wanted: Callable[[], None] = lambda: None
+        self.upload_needed: Callable[[], None] = lambda: None
         """Asks for an object to be shipped soon; set by log shipping."""
         self.waiting = 0
         """Acknowledgements that are held back."""
@@ -86,7 +86,7 @@ class RemoteAcks:
         self._order.append(held)
         self.waiting += 1
         self.used = True
-        self.wanted()
+        self.upload_needed()
 
     @property
     def wants_object(self) -> bool:

@@ -87,7 +87,7 @@ LISTED_MAX = 20_000
 """Matching topics that a list with another order or a total looks at."""
 
 
-class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class _ListRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The topics that a list is asked for."""
 
     prefix: str
@@ -110,28 +110,28 @@ def list_topics(call: Call) -> None:
             "query sort: must be name, or one of count, bytes and head_seq with :asc or :desc", field="sort"
         )
     prefix = query.get("prefix", "")
-    wanted = _Wanted(
+    request = _ListRequest(
         prefix=prefix, contains=query.get("contains", "").lower(), sort=sort, descending=order == "desc",
         page_size=call.number("page_size", PAGE_SIZE, PAGE_SIZE_MAX),
         cursor=read_page_cursor(query.get("cursor", "")), touch=call.flag("touch", False),
         streams=call.flag("streams", False), system=call.flag("system", prefix.startswith("_")),
         total=call.flag("total", False),
     )  # fmt: skip
-    if wanted.contains or wanted.total or sort != "name" or wanted.system:
-        run_task(call, in_slices(_scan(call, wanted), call.seconds), call.refuse)
+    if request.contains or request.total or sort != "name" or request.system:
+        run_task(call, in_slices(_scan(call, request), call.seconds), call.refuse)
     else:
-        _list_by_name(call, wanted)
+        _list_by_name(call, request)
 
 
-def _list_by_name(call: Call, wanted: _Wanted) -> None:
+def _list_by_name(call: Call, request: _ListRequest) -> None:
     found: list[TopicInfo] = []
-    for prefix in allowed_prefixes(wanted.prefix, call.key.prefixes):
-        left = wanted.page_size + 1 - len(found)
-        found += call.engine.list_topics(prefix, wanted.cursor.after, left, wanted.touch, wanted.streams)
-        if len(found) > wanted.page_size:
+    for prefix in allowed_prefixes(request.prefix, call.key.prefixes):
+        left = request.page_size + 1 - len(found)
+        found += call.engine.list_topics(prefix, request.cursor.after, left, request.touch, request.streams)
+        if len(found) > request.page_size:
             break
-    page = found[: wanted.page_size]
-    cursor = write_cursor(page[-1].topic) if len(found) > wanted.page_size else UNSET
+    page = found[: request.page_size]
+    cursor = write_cursor(page[-1].topic) if len(found) > request.page_size else UNSET
     call.reply(200, _encode(ListAnswer(topics=list(map(_summary, page)), next_cursor=cursor)))
 
 
@@ -147,55 +147,55 @@ _Place = tuple[int, str]
 """Where a topic stands in a sorted list: equal values are in the order of their names, also in a descending list."""
 
 
-def _scan(call: Call, wanted: _Wanted) -> Task:
+def _scan(call: Call, request: _ListRequest) -> Task:
     """Answers with a page of the matching topics, which are looked at some at a time."""
-    engine, cursor, most = call.engine, wanted.cursor, wanted.page_size + 1
-    by_name = wanted.sort == "name"
+    engine, cursor, most = call.engine, request.cursor, request.page_size + 1
+    by_name = request.sort == "name"
     # A page in the order of names begins behind its cursor, unless all topics are counted.
-    begin = cursor.after if by_name and not wanted.total else ""
-    start = (_signed(wanted, cursor.value or 0), cursor.after) if cursor.after else None
+    begin = cursor.after if by_name and not request.total else ""
+    start = (_signed(request, cursor.value or 0), cursor.after) if cursor.after else None
     page: list[_Place] = []
     matches = 0
-    for prefix in allowed_prefixes(wanted.prefix, call.key.prefixes):
+    for prefix in allowed_prefixes(request.prefix, call.key.prefixes):
         after = begin
         while names := list(islice(engine.names_from(prefix, after), _NAMES_A_UNIT)):
             after = names[-1]
-            found = _places(engine, wanted, names)
+            found = _places(engine, request, names)
             matches += len(found)
             page = nsmallest(most, chain(page, (one for one in found if start is None or start < one)))
-            counted = matches >= LISTED_MAX or not wanted.total
+            counted = matches >= LISTED_MAX or not request.total
             if (counted and len(page) == most) if by_name else matches >= LISTED_MAX:
-                return _answer_page(call, wanted, page, matches)
+                return _answer_page(call, request, page, matches)
             yield None
-    return _answer_page(call, wanted, page, matches)
+    return _answer_page(call, request, page, matches)
 
 
-def _places(engine: Engine, wanted: _Wanted, names: list[str]) -> list[_Place]:
+def _places(engine: Engine, request: _ListRequest, names: list[str]) -> list[_Place]:
     """The places of the topics among these names that match."""
-    value_of = _SORT_VALUES.get(wanted.sort)
+    value_of = _SORT_VALUES.get(request.sort)
     found: list[_Place] = []
     for name in names:
-        if wanted.contains in name.lower():
-            topic = engine.listed_topic(name, wanted.streams, wanted.system)
+        if request.contains in name.lower():
+            topic = engine.listed_topic(name, request.streams, request.system)
             if topic is not None:
-                found.append((0 if value_of is None else _signed(wanted, value_of(topic)), name))
+                found.append((0 if value_of is None else _signed(request, value_of(topic)), name))
     return found
 
 
-def _signed(wanted: _Wanted, value: int) -> int:
-    return -value if wanted.descending else value
+def _signed(request: _ListRequest, value: int) -> int:
+    return -value if request.descending else value
 
 
-def _answer_page(call: Call, wanted: _Wanted, page: list[_Place], matches: int) -> None:
-    shown = page[: wanted.page_size]
-    topics = (call.engine.listed_topic(name, wanted.streams, wanted.system) for _, name in shown)
-    infos = call.engine.describe_listed((topic for topic in topics if topic is not None), wanted.touch)
-    last = shown[-1] if len(page) > wanted.page_size else None
+def _answer_page(call: Call, request: _ListRequest, page: list[_Place], matches: int) -> None:
+    shown = page[: request.page_size]
+    topics = (call.engine.listed_topic(name, request.streams, request.system) for _, name in shown)
+    infos = call.engine.describe_listed((topic for topic in topics if topic is not None), request.touch)
+    last = shown[-1] if len(page) > request.page_size else None
     total = ListTotal(value=matches, relation="gte" if matches >= LISTED_MAX else "eq")
     answer = ListAnswer(
         topics=list(map(_summary, infos)),
         next_cursor=UNSET if last is None else write_cursor(last[1], abs(last[0]) or None),
-        total=total if wanted.total else UNSET,
+        total=total if request.total else UNSET,
     )
     call.reply(200, _encode(answer))
 

@@ -544,17 +544,17 @@ def _read_newest(streams: Streams, topic: Topic, count: int, done: Callable[[Str
     """Read the newest entries, promoted to the current version. If they do not fit into the bytes of a sample, a
     quarter as many are read: at most six reads of a MiB."""
 
-    def read(wanted: int) -> None:
-        start = max(topic.head - wanted, topic.earliest - 1)
-        spec = ReadSpec(position=Position(start), max_records=wanted, max_bytes=_SAMPLE_BYTES)
-        streams.read(topic, spec, partial(found, wanted))
+    def read(entries: int) -> None:
+        start = max(topic.head - entries, topic.earliest - 1)
+        spec = ReadSpec(position=Position(start), max_records=entries, max_bytes=_SAMPLE_BYTES)
+        streams.read(topic, spec, partial(found, entries))
 
-    def found(wanted: int, outcome: StreamSlice | TopicsError) -> None:
-        if isinstance(outcome, TopicsError) or outcome.at_tail or wanted == 1:
+    def found(entries: int, outcome: StreamSlice | TopicsError) -> None:
+        if isinstance(outcome, TopicsError) or outcome.at_tail or entries == 1:
             done(outcome)
             return
         try:
-            read(max(wanted // 4, 1))
+            read(max(entries // 4, 1))
         except TopicsError as error:
             done(error)
 

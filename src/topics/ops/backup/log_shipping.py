@@ -193,7 +193,7 @@ class Shipping:
         """Why the log could not be shipped the last time."""
         self.backup_needed: Event[[]] = Event()
         """Somebody waits, and only another backup lets log shipping begin."""
-        self._acks.wanted = self._want
+        self._acks.upload_needed = self._upload_soon
         core.second_passed.subscribe(self._when_due)
 
     def start(self, runners: Sequence[JobRunner], later: Timer) -> None:
@@ -239,7 +239,7 @@ class Shipping:
         self.moment, self.at = base.moment, None
         self._tried_at, self._objects = self._core.steady(), 0
         if self._acks.wants_object:
-            self._want()
+            self._upload_soon()
 
     # When
 
@@ -256,7 +256,7 @@ class Shipping:
         elif self._idle:
             self._begin(stream)
 
-    def _want(self) -> None:
+    def _upload_soon(self) -> None:
         """Somebody waits whom no object covers. Objects begin at once, and `remote_flush_ms` apart."""
         if self._stream is None:
             if self._later is not None:
@@ -395,7 +395,7 @@ class Shipping:
     def _free(self, runner: JobRunner) -> None:
         self._idle.append(runner)
         if self._acks.wants_object:
-            self._want()
+            self._upload_soon()
 
     def _fail(self, error: Exception) -> None:
         self.failures += 1
