@@ -131,7 +131,7 @@ def test_readme_job_of_a_killed_worker_goes_to_another(tmp_path: Path) -> None:
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     (tmp_path / "server").mkdir()
     with LiveServer(tmp_path / "server") as server, Client(server.url) as client:
-        client.put_topic("jobs", {"type": "queue"})
+        client.put_topic("jobs", {"type": "queue", "lease_ms": 1_000})
         client.append("jobs", {"picture": "a.png", "seconds": 60})
         for _ in range(2):
             with readme_worker(tmp_path, server.url) as worker:
