@@ -10,6 +10,7 @@ generated again: a folder of a later release is another pair of files.
 import json
 import tarfile
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import httpx
@@ -19,6 +20,8 @@ from tests.http.live import LiveServer, wait_until_ready
 
 FOLDER = Path(__file__).with_name("earlier_folder.tar.xz")
 RETRIES_MAX = 50
+LIST = "/v0/topics?page_size=1000&streams=true"
+"""Routers go on at the start, so the heads of their destinations may change until they are done."""
 EXPECTED = Path(__file__).with_name("earlier_folder.expected.json")
 # Long enough that nothing in the folder expires, however old it is when the test runs.
 CENTURY_MS = "3155760000000"
@@ -49,28 +52,41 @@ VOLATILE = {
     "performance",
     "took_ms",
 }
-CHANGED = {"/v1/stream/notes/fork/_details": {"etag", "pending_bytes", "total_size_bytes", "wal_bytes"}}
-"""Fields that later releases answer otherwise on purpose: sizes of streams of bytes no longer count base64 and meta."""
+SIZES = {
+    "etag", "indexes_bytes", "pending_bytes", "pending_tail_bytes", "segment_cache_bytes", "segments_bytes",
+    "total_bytes", "total_size_bytes", "wal_bytes", "wal_retained_bytes",
+}  # fmt: skip
+"""Fields of `_details` that later releases answer otherwise on purpose: the content of unsealed entries, without base64
+and meta, and the bytes of the files of segments."""
+SYSTEM_STREAMS = ("__registry__", "__stream_metrics__")
+"""Later releases list them in /v1 on request only, and show the content type of topics that were used as a stream."""
 HEADERS = {"cache-control", "content-type", "etag", "location"}
 
 
 def tidied(value: Any, unlike: set[str]) -> Any:
     """The answer without the fields that differ between runs."""
     if isinstance(value, dict):
+        unlike = unlike | {"content_type"} if "topic" in value else unlike
         # The message of an error is for people and may change; its code may not.
         unlike = unlike | {"message"} if "code" in value else unlike
         # Of a search's coverage only completeness is compared.
         reported = {name: {"complete": one["complete"]} if name == "coverage" else one for name, one in value.items()}
         return {name: tidied(one, unlike) for name, one in reported.items() if name not in unlike}
     if isinstance(value, list):
-        return [tidied(one, unlike) for one in value]
+        listed = [one for one in value if not (isinstance(one, dict) and one.get("name") in SYSTEM_STREAMS)]
+        return [tidied(one, unlike) for one in listed]
     return value
+
+
+def changed(path: str) -> set[str]:
+    """The fields of an answer that are not compared."""
+    return SIZES if path.endswith("/_details") else set()
 
 
 def ask(client: httpx.Client, request: dict[str, Any]) -> dict[str, Any]:
     """Sends one request of the file and returns the answer in the form of the file."""
     content = request["body"].encode() if "body" in request else None
-    unlike = VOLATILE.union(request.get("unlike", ()), CHANGED.get(request["path"], ()))
+    unlike = VOLATILE.union(request.get("unlike", ()), changed(request["path"]))
     answer = client.request(request["method"], request["path"], content=content, headers=request.get("headers"))
     headers = {
         name: text
@@ -91,12 +107,16 @@ def name_of(request: dict[str, Any]) -> str:
 def check(url: str, expected: list[dict[str, Any]]) -> None:
     with httpx.Client(base_url=url, timeout=60.0, trust_env=False) as client:
         for one in expected:
-            answer = ask(client, one["request"])
+            answer, expected_answer = (
+                ask(client, one["request"]),
+                tidied(one["answer"], changed(one["request"]["path"])),
+            )
             for _ in range(RETRIES_MAX):
-                if not is_partial(answer):
+                if not is_partial(answer) and (answer == expected_answer or one["request"]["path"] != LIST):
                     break
+                sleep(0.05)
                 answer = ask(client, one["request"])
-            assert answer == tidied(one["answer"], CHANGED.get(one["request"]["path"], set())), name_of(one["request"])
+            assert answer == expected_answer, name_of(one["request"])
 
 
 def is_partial(answer: dict[str, Any]) -> bool:

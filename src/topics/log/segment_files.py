@@ -363,11 +363,11 @@ class SegmentStore:
         return index
 
     def index_bytes(self, keys: Sequence[SegmentKey]) -> int:
-        """The bytes of the `.idx` files of cold segments. Of the sizes that are not known yet, a bounded number is
+        """The bytes of the `.idx` files of segments. Of the sizes that are not known yet, a bounded number is
         looked up; the others are estimated from the known ones."""
         known = self._index_bytes
         for key in [key for key in keys if key not in known][:_SIZES_AT_ONCE]:
-            size = self._index_size(self.path(key) + ".idx")
+            size = self._index_size(key)
             if size is not None:
                 known[key] = size
         while len(known) > _SIZES_MAX:
@@ -375,12 +375,11 @@ class SegmentStore:
         found = [known[key] for key in keys if key in known]
         return sum(found) * len(keys) // len(found) if found else 0
 
-    def _index_size(self, path: str) -> int | None:
-        near = self._far.near(path) if self._far is not None else None
-        if near is not None:
-            return len(near)
-        if self._far is not None:
-            return None
+    def _index_size(self, key: SegmentKey) -> int | None:
+        path = self.path(key) + ".idx"
+        if self._far is not None and self.is_far(key):
+            near = self._far.near(path)
+            return None if near is None else len(near)
         try:
             file = self._fs.open(path)
         except OSError:

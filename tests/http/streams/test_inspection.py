@@ -21,7 +21,8 @@ SAME = (
     "sealed_through", "uploaded_through", "segment_count", "uploaded_segment_count", "pending_rows", "wal_rows",
     "currentVersion", "boundaries", "kind", "configured", "lag_segments", "lag_ms", "stream",
     "fully_indexed_uploaded_segments", "total_count", "uploaded_count", "object_count", "enabled",
-    "indexed_segment_count", "desired_index_plan_generation", "bytes_at_rest",
+    "indexed_segment_count", "desired_index_plan_generation", "bytes_at_rest", "total_size_bytes", "pending_bytes",
+    "wal_bytes", "pending_tail_bytes", "wal_retained_bytes",
 )  # fmt: skip
 """Fields whose values hold for us; of the others only the type does."""
 PATIENCE_S = 30.0
@@ -172,8 +173,11 @@ def test_a_metrics_stream_asks_for_blocks_of_metrics(http: httpx.Client, path: s
 def test_sizes_of_bytes_are_those_that_readers_get(http: httpx.Client, path: str) -> None:
     create(http, path, "text/plain", b"abc")
     sizes = ("total_size_bytes", "pending_bytes", "wal_bytes")
-    stream = http.get(f"{path}/_details").json()["stream"]
-    assert [stream[name] for name in sizes] == ["3", "3", "3"]
+    details = http.get(f"{path}/_details").json()
+    assert [details["stream"][name] for name in sizes] == ["3", "3", "3"]
+    assert [details["storage"]["local_storage"][name] for name in ("pending_tail_bytes", "wal_retained_bytes")] == [
+        "3", "3",
+    ]  # fmt: skip
     for size in range(1, 60):
         append(http, path, b"x" * size, stream_key="k" * (size % 5) or "k")
     until("1", lambda: str(http.get(f"{path}/_details").json()["stream"]["segment_count"]))

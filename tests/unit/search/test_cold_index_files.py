@@ -102,23 +102,36 @@ def test_where_the_bytes_are_is_reported(cold: str) -> None:
         size = sum(file.bytes for file in files_of(world))
         assert [file.cold for file in files_of(world)] == [is_cold]
         store = world.engine.segments
-        storage, status = storage_of(topic, coverage, store, 0), index_status(topic, coverage)["bundled_companions"]
-        # A segment in the cold tier is two objects: its data, and its index.
-        objects = {"data": 0, "idx": 0}
+        storage, status = storage_of(topic, coverage, store, 0, 0), index_status(topic, coverage)["bundled_companions"]
+        remote, local = storage["object_storage"], storage["local_storage"]
+        # A segment is two objects, or files: its data, and its index.
+        stored = {"data": 0, "idx": 0}
         for segment in topic.segments:
             path = store.path(SegmentKey(topic.id, segment.first_seq, segment.cold))
-            for ending in objects if segment.cold else ():
-                objects[ending] += store._fs.open(f"{path}.{ending}").size()
-        assert all(objects.values()) is is_cold
-        assert storage["object_storage"]["segments_bytes"] == str(objects["data"])
-        assert storage["object_storage"]["indexes_bytes"] == str(objects["idx"] + (size if is_cold else 0))
-        assert storage["local_storage"]["companion_cache_bytes"] == str(0 if is_cold else size)
+            for ending in stored:
+                stored[ending] += store._fs.open(f"{path}.{ending}").size()
+        of_segments = sum(stored.values())
+        assert remote["segments_bytes"] == str(stored["data"] if is_cold else 0)
+        assert remote["indexes_bytes"] == str(stored["idx"] + size if is_cold else 0)
+        assert {name: count for name, count in remote.items() if name.endswith("_count") and count} == (
+            {
+                "segment_object_count": 2, "routing_index_object_count": 1, "routing_lexicon_object_count": 1,
+                "exact_index_object_count": 1, "bundled_companion_object_count": 1,
+            }
+            if is_cold
+            else {}
+        )  # fmt: skip
+        assert local["segment_cache_bytes"] == str(0 if is_cold else of_segments)
+        assert local["companion_cache_bytes"] == str(0 if is_cold else size)
         assert status["bytes_at_rest"] == str(size)
         assert status.get("cold_bytes_at_rest") == (str(size) if is_cold else None)
-        total = sum(int(storage[place]["total_bytes"]) for place in ("object_storage", "local_storage"))
-        assert total == size + (sum(objects.values()) or sum(segment.text_bytes for segment in topic.segments))
+        assert sum(int(place["total_bytes"]) for place in (remote, local)) == size + of_segments
         world.relocate()
         world.run(6)
+    # A search fetches index files from an object store, and keeps copies.
+    world.answers("logs")
+    copies = storage_of(topic, coverage, store, 0, 0)["local_storage"]["companion_cache_bytes"]
+    assert copies == str(size if cold == STORE else 0)
 
 
 def test_a_start_empties_the_cache() -> None:

@@ -145,7 +145,7 @@ def test_the_bytes_of_an_index_file_are_split_by_family() -> None:
         assert [index_files._read_sizes(topic, file) for file in manifest.files] == [
             file.sizes for file in manifest.files
         ]
-        details = storage_of(topic, coverage, world.engine.segments, 0)["companion_families"]
+        details = storage_of(topic, coverage, world.engine.segments, 0, 0)["companion_families"]
         assert details == {
             "exact_bytes": str(sum(exact.values())),
             **{f"{family}_bytes": str(found[family]) for family in types[2:]},

@@ -208,6 +208,8 @@ def _filter(text: str, topic: Topic, content_type: str, live: str) -> str | None
     """The filter of a read, checked; None where there is none."""
     if not text:
         return None
+    if not text.strip():
+        raise InvalidRequestError("query filter: is empty", field="filter")
     if not is_json(content_type):
         raise InvalidRequestError("filter requires application/json stream content-type", field="filter")
     if live == "sse":

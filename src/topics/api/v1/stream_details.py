@@ -7,7 +7,7 @@ It has nothing about other streams or the server, so that only changes of this s
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from topics.api.chunked_response import run_task
 from topics.api.error_responses import RequestTimeoutError
 from topics.api.v1.protocol import NO_STORE, Deadlines, Pending, answer, read_duration_ms, read_integer, refuse
 from topics.api.v1.reads import has_it
-from topics.engine.topic import Topic
+from topics.engine.topic import Segment, Topic
 from topics.log.object_store.store import TopicRequests
 from topics.log.segment import data_bytes
 from topics.log.segment_files import SegmentKey, SegmentStore
@@ -343,7 +343,7 @@ def stream_details(topic: Topic, streams: Streams) -> dict[str, Any]:
         "profile": msgspec.Raw(profile_json(contract.profile)),
         "schema": msgspec.Raw(registry_json(contract.registry, topic.name)),
         "index_status": index_status(topic, coverage),
-        "storage": storage_of(topic, coverage, store, use.cached_bytes),
+        "storage": storage_of(topic, coverage, store, sizes.pending, use.cached_bytes),
         "object_store_requests": _requests(use.requests),
     }
 
@@ -399,16 +399,16 @@ def _summary(topic: Topic, sizes: ContentSizes) -> dict[str, Any]:
     }
 
 
-def storage_of(topic: Topic, coverage: IndexCoverage, store: SegmentStore, cached: int) -> dict[str, Any]:
-    """Where the bytes of a stream are. Objects are what lies in the cold tier; local is what does not, and `cached`
-    bytes of copies."""
-    cold = [data_bytes(topic.name, segment.count, segment.text_bytes) for segment in topic.segments if segment.cold]
-    # The index of a segment is an object of its own.
-    segment_indexes = store.index_bytes(
-        [SegmentKey(topic.id, one.first_seq, True) for one in topic.segments if one.cold]
-    )
+def storage_of(topic: Topic, coverage: IndexCoverage, store: SegmentStore, pending: int, cached: int) -> dict[str, Any]:
+    """Where the bytes of a stream are. Object storage is the cold tier; local storage is everything else: `pending`
+    content bytes of entries that are not sealed, and `cached` bytes of copies of cold segments."""
+    cold = [segment for segment in topic.segments if segment.cold]
+    near = [segment for segment in topic.segments if not segment.cold and segment.blocks is None]
     unwritten = sum([segment.text_bytes for segment in topic.segments if segment.blocks is not None])
-    local = sum([segment.text_bytes for segment in topic.segments if not segment.cold and segment.blocks is None])
+    segments, local = _data_bytes(topic, cold), _data_bytes(topic, near)
+    # The index of a segment is an object, or a file, of its own.
+    segment_indexes = store.index_bytes([SegmentKey(topic.id, one.first_seq, True) for one in cold])
+    local += store.index_bytes([SegmentKey(topic.id, one.first_seq, False) for one in near])
     runs = {family: coverage.of(topic, family) for family in _INDEX_FAMILIES}
     config = contract_of(topic).registry.search_config
     exact = [
@@ -416,30 +416,31 @@ def storage_of(topic: Topic, coverage: IndexCoverage, store: SegmentStore, cache
     ]
     # All families are in the same files.
     index_files = runs["companions"]
-    indexes, near = index_files.cold_bytes + segment_indexes, index_files.bytes - index_files.cold_bytes
+    indexes = index_files.cold_bytes + segment_indexes
+    companions = index_files.bytes - index_files.cold_bytes + index_files.cached_bytes
     # The manifest of a stream stays in the data folder.
-    manifest, tail = 0, tail_text_bytes(topic)
+    manifest = 0
     return {
         "object_storage": {
-            "total_bytes": str(sum(cold) + indexes + manifest),
-            "segments_bytes": str(sum(cold)),
+            "total_bytes": str(segments + indexes + manifest),
+            "segments_bytes": str(segments),
             "indexes_bytes": str(indexes),
             "manifest_and_meta_bytes": str(manifest),
             "manifest_bytes": str(manifest),
             "schema_registry_bytes": "0",
             "segment_object_count": len(cold),
-            "routing_index_object_count": runs["routing"].objects,
-            "routing_lexicon_object_count": runs["lexicon"].objects,
-            "exact_index_object_count": sum([one.objects for one in exact]),
-            "bundled_companion_object_count": runs["companions"].objects,
+            "routing_index_object_count": runs["routing"].cold_objects,
+            "routing_lexicon_object_count": runs["lexicon"].cold_objects,
+            "exact_index_object_count": sum([one.cold_objects for one in exact]),
+            "bundled_companion_object_count": index_files.cold_objects,
         },
         "local_storage": {
-            "total_bytes": str(tail + unwritten + local + cached + near),
-            "wal_retained_bytes": str(tail),
-            "pending_tail_bytes": str(tail),
+            "total_bytes": str(pending + unwritten + local + cached + companions),
+            "wal_retained_bytes": str(pending),
+            "pending_tail_bytes": str(pending),
             "pending_sealed_segment_bytes": str(unwritten),
             "segment_cache_bytes": str(local + cached),
-            "companion_cache_bytes": str(near),
+            "companion_cache_bytes": str(companions),
             **dict.fromkeys(_NO_CACHES, "0"),
         },
         "companion_families": {
@@ -447,6 +448,11 @@ def storage_of(topic: Topic, coverage: IndexCoverage, store: SegmentStore, cache
             **{f"{family}_bytes": str(coverage.of(topic, family).bytes) for family in _SECTIONS},
         },
     }
+
+
+def _data_bytes(topic: Topic, segments: Sequence[Segment]) -> int:
+    """The bytes of the `.data` files of segments."""
+    return sum([data_bytes(topic.name, one.count, one.text_bytes) for one in segments])
 
 
 _SECTIONS: tuple[IndexType, ...] = ("col", "fts", "agg", "mblk")

@@ -406,6 +406,10 @@ class IndexFiles:
             return self.cache.path(topic_id, file.name)
         return self._store.path(topic_id, file.name, file.cold)
 
+    def is_cached(self, topic_id: int, file: IndexFileEntry) -> bool:
+        """Whether a file of an object store has a local copy."""
+        return file.cold and self.cache is not None and self.cache.path(topic_id, file.name) in self.cache
+
     def _remote(self, topic_id: int, file: IndexFileEntry) -> Remote | None:
         if not file.cold or self.cache is None:
             return None
@@ -541,7 +545,10 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     bytes: int = 0
     cold_bytes: int = 0
     """Bytes in the cold tier."""
+    cached_bytes: int = 0
+    """Bytes of local copies of files in the cold tier."""
     objects: int = 0
+    cold_objects: int = 0
     runs: int = 0
     retired_runs: int = 0
     updated_ms: int | None = None
@@ -651,11 +658,12 @@ class IndexFileCoverage(NothingIndexed):
         plan, config = plan_for(encode_contract(contract)), contract.registry.search_config
         serving = {name for name, other in manifest.plans.items() if _serves(other, plan, index_type, field, config)}
         files = [file for file in manifest.files if file.generation in serving]
-        if index_type == "companions":
-            sizes = [file.bytes for file in files]
-        else:
+        if index_type != "companions":
             sizes = [_size_of(self._index_files.sizes(topic, file), index_type, field, config) for file in files]
-        return _covered(topic, manifest, files, sizes)
+            return _covered(topic, manifest, files, sizes)
+        cached = sum([file.bytes for file in files if self._index_files.is_cached(topic.id, file)])
+        found = _covered(topic, manifest, files, [file.bytes for file in files])
+        return msgspec.structs.replace(found, cached_bytes=cached) if cached else found
 
 
 def _serves(other: IndexPlan, plan: IndexPlan, index_type: IndexType, field: str, config: SearchConfig | None) -> bool:
@@ -725,6 +733,7 @@ def _covered(topic: Topic, manifest: IndexManifest, files: Sequence[IndexFileEnt
         bytes=sum(sizes),
         cold_bytes=sum(size for file, size in zip(files, sizes, strict=True) if file.cold),
         objects=len(files),
+        cold_objects=sum([file.cold for file in files]),
         runs=len(files),
         retired_runs=len(manifest.retired),
         updated_ms=manifest.updated_ms,
