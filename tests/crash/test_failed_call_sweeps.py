@@ -190,6 +190,34 @@ def test_a_sync_that_met_a_shortage_is_done_again_with_all_it_should_have_writte
     assert not world.poisoned
 
 
+@pytest.mark.parametrize("earlier", ["fsync", "disk"])
+def test_append_whose_sync_finds_the_disk_full_is_refused_and_taken_back(earlier: str) -> None:
+    """A file system may find out only at the sync that it has no room. Nobody waits until there is some."""
+    world, fs, disk = faulty_world()
+    world.append("sure", 2, durability="fsync")
+    world.append("quick", 1)
+    if earlier == "disk":
+        world.append("quick", 1)  # Written and not synced yet: it stays.
+    before = dump(world.engine)
+    fs.plan = FaultPlan(fs.calls + 1, Fault.ENOSPC, lasting=True, only=frozenset({"sync"}))
+    assert isinstance(world.append("sure", 1, key="once"), DiskFullError)
+    assert dump(world.engine) == before
+    with pytest.raises(DiskFullError):
+        world.engine.append("sure", Batch(records=[Record.of(1)]), lambda answer: pytest.fail("it was answered"))
+    killed = World(disk.clone().crash(Survival.EVERYTHING), world.options, world.clock)
+    killed.start()
+    assert dump(killed.engine) == before
+
+    fs.plan = NO_FAULTS
+    world.heal()
+    answer = world.append("sure", 2, key="once")
+    assert isinstance(answer, AppendResult) and not answer.deduped and answer.first_seq == 3
+    after = World(disk.crash(Survival.NOTHING), world.options, world.clock)
+    after.start(restarted=True)
+    assert sorted(dump(after.engine)["sure"].live) == [1, 2, 3, 4]
+    assert dump(after.engine)["sure"].reported == []
+
+
 def test_a_failed_background_sync_stops_all_writes() -> None:
     world, fs, _ = faulty_world()
     world.append("quick", 1)

@@ -196,13 +196,32 @@ class ShardLog:
         file = self._file
         if file is None:
             return
-        offset = mark.offset if mark.next_number == self.next_number else 0
-        _insist(lambda: file.truncate(offset))
+        self._cut(file, mark)
         if self.unsynced:
             # Earlier writes are not on the disk yet, and a sync that fails here must not lose them either.
             self.sync()
         else:
             _insist(file.sync)
+
+    def try_cut(self, mark: LogMark) -> bool:
+        """After a sync that failed for a reason that passes: the log ends at a mark again, although not durably yet.
+
+        Whether that was possible. If not, nothing has changed.
+        """
+        if self._file is None:
+            return False
+        try:
+            self._cut(self._file, mark)
+        except OSError:
+            return False
+        return True
+
+    def _cut(self, file: File, mark: LogMark) -> None:
+        offset = mark.offset if mark.next_number == self.next_number else 0
+        _insist(lambda: file.truncate(offset))
+        # After a failed sync the end was past the mark already.
+        self._offset = min(self._offset, offset)
+        self._synced = min(self._synced, offset)
         # The room behind it went with the truncation, so the next write begins a file.
         self._room = self._filled = offset
 
@@ -438,7 +457,7 @@ class Writer:
         if self.poison is not None:
             answer(batch, CommitTiming(), self.poison)
             return
-        begun, start = self.seconds(), self._log.mark()
+        begun, start, last_lsn = self.seconds(), self._log.mark(), self._written_lsn
         waiting = batch
         try:
             self._write(batch, begun)
@@ -461,19 +480,28 @@ class Writer:
         except OSError as error:
             self._fail_sync(error, waiting, answer, start if len(waiting) == len(batch) else None)
             return
-        self._sync_for(waiting, timing, written, answer, start if len(waiting) == len(batch) else None)
+        back_to = _Before(start, last_lsn) if len(waiting) == len(batch) else None
+        self._sync_for(waiting, timing, written, answer, back_to)
 
     def _sync_for(
-        self, waiting: list[Submission], timing: CommitTiming, written: float, answer: Answer, back_to: LogMark | None
+        self, waiting: list[Submission], timing: CommitTiming, written: float, answer: Answer, back_to: "_Before | None"
     ) -> None:
-        """Syncs and answers those who wait for it. Where the sync is put off, so are they."""
+        """Syncs and answers those who wait for it.
+
+        On a full disk the batch is cut off the log and refused. It is not refused before the cut has succeeded: a
+        delete that was refused and comes back with a restart loses acknowledged records. If a part of the batch was
+        answered already, if the cut fails, and if the failure passes by itself, the sync is tried again later.
+        """
         try:
             self._sync()
         except OSError as error:
-            if is_passing(error):
+            if is_full(error) and back_to is not None and self._log.try_cut(back_to.mark):
+                self._written_lsn = back_to.lsn
+                answer(waiting, CommitTiming(), self._fail_write(error, back_to.mark))
+            elif is_passing(error):
                 self._halt(error, partial(self._sync_for, waiting, timing, written, answer, back_to))
             else:
-                self._fail_sync(error, waiting, answer, back_to)
+                self._fail_sync(error, waiting, answer, back_to.mark if back_to is not None else None)
             return
         answer(waiting, CommitTiming(timing.write_ms, (self.seconds() - written) * 1000.0), None)
 
@@ -631,6 +659,13 @@ class Writer:
         _log.error("log shard is read-only", extra={"shard": self._shard, "error": str(error)})
         self._on_poison()
         return poison
+
+
+class _Before(NamedTuple):
+    """Where the log stood before a batch of which nobody was answered yet."""
+
+    mark: LogMark
+    lsn: int
 
 
 def _joined(pieces: list[bytes]) -> list[bytes]:
