@@ -16,7 +16,7 @@ from topics.engine.features import Features
 from topics.engine.idempotency import KeyMemory
 from topics.engine.read import SeqRange, remember
 from topics.engine.retention import Retention
-from topics.engine.topic import Block, Run, RunReader, Segment, Topic, live_ranges
+from topics.engine.topic import Block, Run, RunReader, Segment, Topic, count_live
 from topics.log.segment import DELETED
 from topics.log.segment_files import SegmentKey
 from topics.log.snapshot_files import TopicState
@@ -376,19 +376,18 @@ class Applier:
                 self._take(topic, run, run.live, run.live_bytes)
                 run.flags = bytearray(_DELETED * run.count)
                 continue
-            ranges = live_ranges(self._reader.flags(topic.id, run), lo, hi)
-            if not ranges:
+            known = self._reader.flags(topic.id, run)
+            count = count_live(known, lo, hi)
+            if not count:
                 continue
-            count = sum([end - begin for begin, end in ranges])
-            size = run.live_bytes if count == run.live else self._reader.payload_bytes(topic.id, run, ranges)
+            size = run.live_bytes if count == run.live else self._reader.live_bytes(topic.id, run, known, lo, hi)
             marked += count
             self._take(topic, run, count, size)
             if not run.live and isinstance(run, Segment):
                 self._retention.drop_segment(topic, run)
                 continue
             flags = self._reader.writable_flags(topic.id, run)
-            for begin, end in ranges:
-                flags[begin:end] = _DELETED * (end - begin)
+            flags[lo:hi] = _DELETED * (hi - lo)
             if isinstance(run, Segment):
                 run.marked += count
         return marked
@@ -462,9 +461,8 @@ def load_block(topic: Topic, block: Block, flags: bytes, reader: RunReader) -> N
         block.flags = bytearray(flags)
     lo = max(topic.earliest - block.first_seq, 0)
     if flags or lo:
-        ranges = live_ranges(block.flags, lo, block.count)
-        block.live = sum([end - begin for begin, end in ranges])
-        block.live_bytes = reader.payload_bytes(topic.id, block, ranges)
+        block.live = count_live(block.flags, lo, block.count)
+        block.live_bytes = reader.live_bytes(topic.id, block, block.flags, lo, block.count) if block.live else 0
     topic.tail.append(block)
     topic.tail_count += block.count
     topic.tail_bytes += block.memory_bytes

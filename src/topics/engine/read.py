@@ -33,6 +33,7 @@ from topics.engine.topic import (
     RunReader,
     Segment,
     Topic,
+    count_live,
     first_live,
     has_nodes,
     live_ranges,
@@ -598,7 +599,7 @@ def anything_live(topic: Topic, reader: RunReader, first: int, last: int) -> boo
     while seq <= last and (run := topic.run_from(seq)) is not None and run.first_seq <= last:
         lo, hi = max(seq - run.first_seq, 0), min(last + 1 - run.first_seq, run.count)
         try:
-            if live_ranges(reader.flags(topic.id, run), lo, hi):
+            if count_live(reader.flags(topic.id, run), lo, hi):
                 return True
         except UNREADABLE:
             return True

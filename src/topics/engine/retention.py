@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from topics.engine.quotas import Totals
 from topics.engine.read import forget_below
-from topics.engine.topic import Run, RunReader, Segment, Topic, first_live, live_ranges
+from topics.engine.topic import Run, RunReader, Segment, Topic, count_live, first_live, last_live, nth_live
+from topics.log.segment import DELETED
 from topics.log.segment_files import UNREADABLE
 from topics.model.topic_config import Discard
-from topics.wire.record_slicing import Range, payload_sizes
+from topics.wire.record_slicing import payload_sizes
 
 _CHUNK_RECORDS = 256
 Dropped = Callable[[Topic, Segment], None]
@@ -160,12 +161,13 @@ class Retention:
         lo = max(topic.earliest - run.first_seq, 0)
         hi = min(upto - run.first_seq, run.count)
         try:
-            ranges = live_ranges(self._reader.flags(topic.id, run), lo, hi)
-            if not ranges:
+            # Counted and never listed: of a million records every second one may be deleted.
+            flags = self._reader.flags(topic.id, run)
+            count = count_live(flags, lo, hi)
+            if not count:
                 return 0, 0, 0
-            count = sum([end - begin for begin, end in ranges])
-            size = run.live_bytes if count == run.live else self._reader.payload_bytes(topic.id, run, ranges)
-            return count, size, run.first_seq + ranges[-1][1] - 1
+            size = run.live_bytes if count == run.live else self._reader.live_bytes(topic.id, run, flags, lo, hi)
+            return count, size, run.first_seq + last_live(flags, lo, hi)
         except UNREADABLE:
             # Nobody can look inside. All of it goes, or its counts stay and the floor alone hides what is below.
             whole = hi == run.count
@@ -179,10 +181,8 @@ class Retention:
                 if not excess:
                     return run.last_seq + 1
                 continue
-            for begin, end in self._live_in(topic, run):
-                if end - begin >= excess:
-                    return run.first_seq + begin + excess
-                excess -= end - begin
+            lo = max(topic.earliest - run.first_seq, 0)
+            return run.first_seq + nth_live(self._flags(topic, run), lo, run.count, excess) + 1
         return topic.head + 1
 
     def _upto_for_bytes(self, topic: Topic, excess: int) -> int:
@@ -193,25 +193,26 @@ class Retention:
                 if not excess:
                     return run.last_seq + 1
                 continue
-            for begin, end in self._live_in(topic, run):
-                for index, size in self._sizes(topic, run, begin, end):
-                    excess -= size
-                    if excess <= 0:
-                        return run.first_seq + index + 1
+            for index, size in self._sizes(topic, run):
+                excess -= size
+                if excess <= 0:
+                    return run.first_seq + index + 1
         return topic.head + 1
 
-    def _live_in(self, topic: Topic, run: Run) -> list[Range]:
-        """A run's live records; all of them when nobody can look inside."""
-        lo = max(topic.earliest - run.first_seq, 0)
+    def _flags(self, topic: Topic, run: Run) -> bytes | bytearray | None:
+        """A run's delete flags; none of its records counts as deleted when nobody can look inside."""
         try:
-            return live_ranges(self._reader.flags(topic.id, run), lo, run.count)
+            return self._reader.flags(topic.id, run)
         except UNREADABLE:
-            return [(lo, run.count)]
+            return None
 
-    def _sizes(self, topic: Topic, run: Run, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Each record's index and size, looked up a span at a time: mostly the first few are all that is wanted."""
-        for begin in range(lo, hi, _CHUNK_RECORDS):
+    def _sizes(self, topic: Topic, run: Run) -> Iterator[tuple[int, int]]:
+        """Each live record's index and size, looked up some at a time: mostly the first few are all that is wanted."""
+        flags, hi = self._flags(topic, run), run.count
+        for begin in range(max(topic.earliest - run.first_seq, 0), hi, _CHUNK_RECORDS):
             end = min(begin + _CHUNK_RECORDS, hi)
+            if not count_live(flags, begin, end):
+                continue
             try:
                 views = list(self._reader.views(topic.id, run, begin, end, check=False))
             except UNREADABLE:
@@ -219,7 +220,11 @@ class Retention:
                 yield hi - 1, run.live_bytes
                 return
             for view, view_lo, view_hi, offset in views:
-                yield from enumerate(payload_sizes(view, view_lo, view_hi), offset + view_lo)
+                sizes = enumerate(payload_sizes(view, view_lo, view_hi), offset + view_lo)
+                if flags is None:
+                    yield from sizes
+                else:
+                    yield from [(index, size) for index, size in sizes if flags[index] != DELETED]
 
     def _expired_upto(self, topic: Topic, deadline: int) -> int:
         for run in topic.runs_from(topic.earliest):

@@ -12,6 +12,7 @@ import functools
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import compress
 from operator import attrgetter, is_, or_
 from typing import Any, Protocol
 
@@ -28,6 +29,8 @@ from topics.wire.record_slicing import Range, View, payload_sizes
 _WINDOW_BYTES = 1024 * 1024
 _DELETED = bytes((DELETED,))
 _FLAGS = attrgetter("flags")
+_IS_LIVE = bytes([byte != DELETED for byte in range(256)])
+"""Translates flags, so that those of live records are true."""
 _LIVE = attrgetter("live")
 _LIVE_BYTES = attrgetter("live_bytes")
 _PAYLOAD_BYTES = attrgetter("payload_bytes")
@@ -245,6 +248,16 @@ class RunReader:
                 total += sum(payload_sizes(view, view_lo, view_hi))
         return total
 
+    def live_bytes(self, topic_id: int, run: Run, flags: bytes | bytearray | None, lo: int, hi: int) -> int:
+        """The bytes of the records between `lo` and `hi` that no flag marks as deleted."""
+        if flags is None or not flags.count(_DELETED, lo, hi):
+            return self.payload_bytes(topic_id, run, [(lo, hi)])
+        total = 0
+        for view, view_lo, view_hi, offset in self.views(topic_id, run, lo, hi, check=False):
+            live = flags[offset + view_lo : offset + view_hi].translate(_IS_LIVE)
+            total += sum(compress(payload_sizes(view, view_lo, view_hi), live))
+        return total
+
     def before(self, topic_id: int, run: Run, ts: int) -> int:
         """How many records from the run's front have a lower ts."""
         if isinstance(run, Block):
@@ -295,6 +308,33 @@ def live_ranges(flags: bytes | bytearray | None, lo: int, hi: int) -> list[Range
         while lo < hi and flags[lo] == DELETED:
             lo += 1
     return ranges
+
+
+def count_live(flags: bytes | bytearray | None, lo: int, hi: int) -> int:
+    """How many records between `lo` and `hi` no flag marks as deleted."""
+    return max(hi - lo, 0) - (flags.count(_DELETED, lo, hi) if flags is not None and lo < hi else 0)
+
+
+def last_live(flags: bytes | bytearray | None, lo: int, hi: int) -> int:
+    """The last index between `lo` and `hi` that no flag marks as deleted; -1 when there is none."""
+    if flags is None or lo >= hi:
+        return hi - 1 if lo < hi else -1
+    place = lo + len(flags[lo:hi].rstrip(_DELETED)) - 1
+    return place if place >= lo else -1
+
+
+def nth_live(flags: bytes | bytearray | None, lo: int, hi: int, number: int) -> int:
+    """The index of the record from `lo` on that is the nth which no flag marks as deleted. There are so many."""
+    if flags is None:
+        return lo + number - 1
+    while hi - lo > 1:
+        middle = (lo + hi) // 2
+        there = count_live(flags, lo, middle)
+        if there >= number:
+            hi = middle
+        else:
+            lo, number = middle, number - there
+    return lo
 
 
 def first_live(flags: bytes | bytearray | None, lo: int, hi: int) -> int:

@@ -22,6 +22,7 @@ from tests.unit.conftest import (
     topic,
     values,
 )
+from tests.unit.stepcount import lines_run
 from topics.engine.engine import Engine
 from topics.log.frame import FrameKind
 from topics.log.segment_files import SegmentKey
@@ -374,3 +375,51 @@ def test_damage_does_not_stop_retention(disk: FakeDisk) -> None:
         append(engine, "t", number)
     assert seqs(engine, "t") == [5, 6, 7, 8]
     assert [segment.first_seq for segment in topic(engine, "t").segments] == [4]
+
+
+# Many delete ranges
+
+
+_MANY = 8_000
+
+
+@pytest.mark.parametrize("home", ["tail", "sealed"])
+@pytest.mark.parametrize("cause", ["cap_records", "cap_bytes", "ttl_ms", "before_seq"])
+def test_eviction_does_not_list_the_records_between_deleted_ones(cause: str, home: str) -> None:
+    clock = ManualClock()
+    engine = open_with_cold(clock=clock, segment_max_events=_MANY)
+    for first in range(0, _MANY, 1_000):
+        append(engine, "t", *[Record.of(n, tag="odd" if n % 2 else "even") for n in range(first, first + 1_000)])
+        clock.advance(1_000)
+    delete(engine, "t", match=eq("odd"))
+    move(engine, "t", home)
+    size = topic(engine, "t").live_bytes
+
+    def evict() -> None:
+        if cause == "before_seq":
+            delete(engine, "t", before_seq=7_501)
+        elif cause == "ttl_ms":
+            put(engine, "t", ttl_ms=500)
+            seqs(engine, "t", from_seq=_MANY)
+        elif cause == "cap_bytes":
+            put(engine, "t", cap_bytes=size - size // 100)
+        else:
+            put(engine, "t", cap_records=250)
+
+    assert lines_run(evict) < 2_500
+    if cause == "cap_bytes":
+        assert topic(engine, "t").live_bytes <= size - size // 100
+        return
+    check_sums(engine)
+    assert seqs(engine, "t") == ([] if cause == "ttl_ms" else list(range(7_501, _MANY, 2)))
+
+
+def test_a_cap_finds_its_record_among_deleted_ones() -> None:
+    engine = open_with_cold()
+    append(engine, "t", *[Record.of(n, tag="x" if n % 3 else "y") for n in range(300)])
+    delete(engine, "t", match=eq("x"))
+    kept = seqs(engine, "t")
+    for cap in (99, 50, 2, 1):
+        put(engine, "t", cap_records=cap)
+        assert seqs(engine, "t") == kept[-cap:]
+        check_sums(engine)
