@@ -44,6 +44,8 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     last_read_ts: int | None = None
     epoch: int = 0
     """Distinguishes the topic from a later one of the same name; 0 from servers without epochs."""
+    content_type: str | None = None
+    """The content type of the entries; only of topics that were used as a stream."""
     performance: Performance = msgspec.field(default_factory=dict)
 
 
@@ -60,14 +62,18 @@ class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     queue: QueueCounters | None = None
     """Only of queues."""
+    content_type: str | None = None
+    """The content type of the entries; only of topics that were used as a stream."""
 
 
 class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some topics, in the order of their names."""
+    """A page of a list of topics."""
 
     topics: list[TopicSummary]
     next_cursor: str | None = None
     """Where the next page begins; None on the last one."""
+    total: v0.ListTotal | None = None
+    """The number of topics on all pages, if it was requested."""
     performance: Performance = msgspec.field(default_factory=dict)
 
 

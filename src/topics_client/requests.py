@@ -104,14 +104,26 @@ def list_topics(
     cursor: str | None = None,
     touch: bool = False,
     streams: bool = False,
+    contains: str = "",
+    sort: str | None = None,
+    total: bool = False,
+    system: bool = False,
 ) -> Request[TopicPage]:
-    """Returns one page of topics by name; `streams` includes streams whose names topics cannot have."""
+    """Returns one page of topics by name; `streams` includes streams whose names topics cannot have.
+
+    `contains` selects names by a part of them, `sort` is `count`, `bytes` or `head_seq` with `:asc` or `:desc`, `total`
+    counts the topics of all pages, and `system` includes topics of the server.
+    """
     query = {
         "prefix": prefix or None,
+        "contains": contains or None,
+        "sort": sort,
         "page_size": page_size,
         "cursor": cursor or None,
         "touch": "true" if touch else None,
         "streams": "true" if streams else None,
+        "total": "true" if total else None,
+        "system": "true" if system else None,
     }
     return Request(method="GET", target="/v0/topics" + query_of(query), answer=TopicPage)
 

@@ -45,6 +45,10 @@ CASES: list[tuple[Request[Any], tuple[str, str, Any]]] = [
         requests.list_topics("a:b&", page_size=0, cursor="x+/=", touch=True),
         ("GET", "/v0/topics?prefix=a%3Ab%26&page_size=0&cursor=x%2B%2F%3D&touch=true", None),
     ),
+    (
+        requests.list_topics(contains="chat/", sort="count:desc", total=True, system=True),
+        ("GET", "/v0/topics?contains=chat%2F&sort=count%3Adesc&total=true&system=true", None),
+    ),
     (requests.delete_topic("jobs"), ("DELETE", "/v0/topics/jobs", None)),
     (requests.delete_topic("jobs", if_empty=True), ("DELETE", "/v0/topics/jobs?if_empty=true", None)),
     (

@@ -10,7 +10,10 @@ from topics.search.service.query_execution import account
 from topics.search.worker.messages import Result
 
 # With a hole between the second and the third, as caps and deletes leave them.
-SEGMENTS = [SimpleNamespace(first_seq=first, last_seq=last) for first, last in ((1, 10), (11, 20), (31, 40), (41, 50))]
+SEGMENTS = [
+    SimpleNamespace(first_seq=first, last_seq=last, cold=first > 30)
+    for first, last in ((1, 10), (11, 20), (31, 40), (41, 50))
+]
 TOPIC: Any = SimpleNamespace(segments=SEGMENTS, origin=None)
 NOTHING = SeqSpan(61, 60)
 
@@ -33,3 +36,9 @@ NOTHING = SeqSpan(61, 60)
 def test_a_segment_counts_once_however_many_parts_are_of_it(parts: list[SeqSpan], count: int) -> None:
     outcome = account(TOPIC, Result(), 60, NOTHING, parts, 0, parts[::-1], parts, None)
     assert (outcome.scanned_segments, outcome.indexed_segments, outcome.missed_segments) == (count, count, count)
+
+
+def test_missed_segments_of_the_cold_tier_are_counted_apart() -> None:
+    parts = [SeqSpan(11, 35)]
+    outcome = account(TOPIC, Result(), 60, NOTHING, [], 0, [], parts, None)
+    assert (outcome.missed_segments, outcome.missed_cold_segments) == (2, 1)
