@@ -113,6 +113,7 @@ demo: setup-demo ## Runs a server with live sample data at PORT (4000), at SPEED
 	@$(BIN)/python -m tools.demo --port $(or $(PORT),4000) --speed $(or $(SPEED),1)
 
 test: setup setup-browser ## Runs all tests but the slow ones.
+	@$(BIN)/python -m tools.typescript_client --check
 	@$(WHOLE)
 
 check: setup ## Checks format, lint, types, layers, and runs the unit and property tests.

@@ -1,3 +1,4 @@
+import { Consumer, type ConsumerOptions } from "./consumer.js";
 import { hasCode } from "./errors.js";
 import { Follower, type FollowOptions } from "./follow.js";
 import { Http, type CallOptions, type ClientOptions } from "./http.js";
@@ -25,7 +26,14 @@ export interface ListOptions extends CallOptions {
   page_size?: number;
 }
 
+/** Names of topics cannot have a slash; those of streams can, and are addressed with `streams`. */
+export interface ConsumerCallOptions extends CallOptions {
+  streams?: boolean;
+}
+
 const at = (topic: string, call = "") => `/v0/topics/${encodeURIComponent(topic)}${call}`;
+
+const consumerAt = (topic: string, consumer: string, call = "") => at(topic, `/consumers/${encodeURIComponent(consumer)}${call}`);
 
 /** A client for /v0 of a topics server. Every method sends one request, with retries where these are safe. */
 export class TopicsClient {
@@ -149,6 +157,55 @@ export class TopicsClient {
   /** One WebSocket to publish over and to follow topics with. */
   socket<T = unknown>(options: SocketOptions = {}): Socket<T> {
     return new Socket<T>(this.http, options);
+  }
+
+  // Consumers
+
+  /** Creates a consumer: a cursor that the server stores. An existing one does not change. */
+  putConsumer(topic: string, consumer: string, { signal, streams, ...start }: t.ConsumerStart & ConsumerCallOptions = {}): Promise<t.ConsumerPut> {
+    return this.http.call("PUT", consumerAt(topic, consumer), { body: start, query: { streams }, ...(signal && { signal }) });
+  }
+
+  getConsumer(topic: string, consumer: string, { signal, streams }: ConsumerCallOptions = {}): Promise<t.ConsumerState> {
+    return this.http.call("GET", consumerAt(topic, consumer), { query: { streams }, ...(signal && { signal }) });
+  }
+
+  /** One page of the consumers of a topic. */
+  listConsumers(topic: string, { signal, ...query }: ConsumerCallOptions & { page_size?: number; cursor?: string } = {}): Promise<t.ConsumerPage> {
+    return this.http.call("GET", at(topic, "/consumers"), { query, ...(signal && { signal }) });
+  }
+
+  /** The consumers of all topics whose names begin with `prefix`. */
+  async *listAllConsumers({ signal, ...query }: ListOptions = {}): AsyncGenerator<t.ConsumerState> {
+    let cursor: string | undefined;
+    do {
+      const page: t.ConsumerPage = await this.http.call("GET", "/v0/consumers", { query: { ...query, cursor }, ...(signal && { signal }) });
+      yield* page.consumers;
+      cursor = page.next_cursor;
+    } while (cursor);
+  }
+
+  /** Deletes a consumer and its cursor; the records stay. */
+  deleteConsumer(topic: string, consumer: string, { signal, streams }: ConsumerCallOptions = {}): Promise<t.ConsumerDropped> {
+    return this.http.call("DELETE", consumerAt(topic, consumer), { query: { streams }, ...(signal && { signal }) });
+  }
+
+  /** Moves a cursor forward: everything up to `seq` is processed. It moves back only with `force`. */
+  commitConsumer(topic: string, consumer: string, { signal, streams, ...fields }: t.ConsumerCommit & ConsumerCallOptions): Promise<t.ConsumerCommitted> {
+    // Forced twice it could take back what another one committed in between.
+    const repeatable = fields.force !== true;
+    return this.http.call("POST", consumerAt(topic, consumer, "/commit"), { body: fields, query: { streams }, repeatable, ...(signal && { signal }) });
+  }
+
+  /** Reads the records behind the committed cursor; commits nothing. */
+  readConsumer<T = unknown>(topic: string, consumer: string, { signal, streams, ...fields }: t.ConsumerRead & ConsumerCallOptions = {}): Promise<t.Diff<T>> {
+    const waitMs = fields.wait_ms ?? 0;
+    return this.http.call("POST", consumerAt(topic, consumer, "/read"), { body: fields, query: { streams }, waitMs, ...(signal && { signal }) });
+  }
+
+  /** Iterates over everything behind the cursor of a consumer, which is created where it is missing, and commits. */
+  consumer<T = unknown>(topic: string, consumer: string, options: ConsumerOptions = {}): Consumer<T> {
+    return new Consumer<T>(this.http, at(topic), consumer, options);
   }
 
   // Queues

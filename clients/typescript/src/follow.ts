@@ -29,6 +29,8 @@ export class Follower<T = unknown> implements AsyncIterable<FollowItem<T>> {
     private readonly http: Http,
     private readonly path: string,
     private readonly options: FollowOptions,
+    /** Called when everything that was read has been handed out, before the next read and at the end. */
+    private readonly onDrained?: () => Promise<void>,
   ) {
     this.cursor = options.from_seq ?? 0;
     this.epoch = options.epoch;
@@ -59,6 +61,7 @@ export class Follower<T = unknown> implements AsyncIterable<FollowItem<T>> {
         yield { type: "record", record };
       }
       this.cursor = answer.next_from_seq;
+      await this.onDrained?.();
       if (wait_ms === 0 && answer.caught_up) return;
     }
   }

@@ -126,9 +126,8 @@ export class Http {
     if (this.closed.signal.aborted) return this.closed.signal.reason;
     if (signal?.aborted) return signal.reason;
     const cause = (error as { cause?: { code?: string; message?: string } }).cause;
-    const refused = cause?.code === "ECONNREFUSED" || cause?.code === "ENOTFOUND" || cause?.code === "EAI_AGAIN";
     const message = (error as Error).name === "TimeoutError" ? "no answer in time" : (cause?.message ?? (error as Error).message);
-    return new ConnectionError(`${this.url}: ${message}`, !refused, { cause: error });
+    return new ConnectionError(`${this.url}: ${message}`, !isRefusal(error as Error, cause), { cause: error });
   }
 
   #stop(signal: AbortSignal | undefined): AbortSignal {
@@ -138,6 +137,14 @@ export class Http {
   close(): void {
     this.closed.abort(new ClosedError("the client is closed"));
   }
+}
+
+const NEVER_CONNECTED = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "ConnectionRefused"]);
+
+/** Whether no connection was made, so that the server cannot have seen the request. Browsers do not tell. */
+function isRefusal(error: Error & { code?: string }, cause: { code?: string; message?: string } | undefined): boolean {
+  // Node has the code in the cause, Bun in the error, Deno in words.
+  return NEVER_CONNECTED.has(cause?.code ?? error.code ?? "") || `${error.message} ${cause?.message}`.includes("client error (Connect)");
 }
 
 function queryOf(query: HttpRequest["query"]): string {

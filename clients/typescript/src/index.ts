@@ -1,4 +1,5 @@
-export { TopicsClient, type AppendOptions, type LeaseOptions, type ListOptions } from "./client.js";
+export { TopicsClient, type AppendOptions, type ConsumerCallOptions, type LeaseOptions, type ListOptions } from "./client.js";
+export { Consumer, type ConsumerOptions } from "./consumer.js";
 export { ApiError, ClosedError, ConnectionError, TopicsError, hasCode } from "./errors.js";
 export { Follower, type FollowItem, type FollowOptions } from "./follow.js";
 export type { CallOptions, ClientOptions, WebSocketClass } from "./http.js";

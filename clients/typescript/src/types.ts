@@ -53,6 +53,15 @@ export type Extended = Schemas["ExtendAnswer"];
 export type RedriveFields = Schemas["RedriveBody"];
 export type Redriven = Schemas["RedriveAnswer"];
 export type LeasePage = Schemas["LeasesAnswer"];
+/** Where a new consumer begins; the default is the beginning of the topic. */
+export type ConsumerStart = Schemas["ConsumerBody"];
+export type ConsumerCommit = Schemas["CommitConsumerBody"];
+export type ConsumerRead = Schemas["ReadConsumerBody"];
+export type ConsumerState = Schemas["ConsumerOut"];
+export type ConsumerPut = Schemas["ConsumerPutAnswer"];
+export type ConsumerCommitted = Schemas["ConsumerCommitAnswer"];
+export type ConsumerDropped = Schemas["ConsumerDropAnswer"];
+export type ConsumerPage = Schemas["ConsumerListAnswer"];
 export type TransactionState = Schemas["TransactionAnswer"];
 export type Token = Schemas["TokenAnswer"];
 export type Health = Schemas["HealthAnswer"];
