@@ -562,7 +562,8 @@ def pipeline_answer(supervisor: Supervisor, sealed: Unlisted, now_ms: int) -> Pi
     rows = next((one.rows for one in status.products if one.product == ARCHIVE), None)
     reported = {
         **msgspec.structs.asdict(status), "run": supervisor.progress, "rows": rows, "state": supervisor.state,
-        "reason": supervisor.reason, "restarts": supervisor.restarts,
+        "reason": supervisor.reason, "restarts": supervisor.restarts, "requests": supervisor.requests,
+        "paused": supervisor.paused,
     }  # fmt: skip
     inner = {name: msgspec.to_builtins(reported[name]) for name in PipelineAnswer.__struct_fields__}
     return msgspec.convert(inner, PipelineAnswer)

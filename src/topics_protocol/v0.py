@@ -410,8 +410,24 @@ class PipelineProcess(msgspec.Struct, frozen=True, kw_only=True):
     job: PipelineJob | None
 
 
+class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Work that an operator has asked of the pipeline, and that waits. `stream` is that of a rebuild."""
+
+    kind: str
+    stream: str | None
+    by: str
+    since_ms: int
+
+
+class PipelinePause(msgspec.Struct, frozen=True, kw_only=True):
+    """The pause of the server's pipeline."""
+
+    by: str
+    since_ms: int
+
+
 class PipelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the pipeline stands. `state` is off, unavailable, idle, running or waiting."""
+    """Where the pipeline stands. `state` is off, unavailable, idle, running, waiting or paused."""
 
     state: str
     reason: str | None
@@ -433,6 +449,8 @@ class PipelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     products: list[PipelineProduct]
     worker: PipelineWorker | None
     run: PipelineProcess | None = None
+    requests: list[PipelineRequest] = []
+    paused: PipelinePause | None = None
 
 
 class MetricsHistory(msgspec.Struct, frozen=True, kw_only=True):

@@ -145,3 +145,37 @@ def test_save_without_a_mode_is_refused_and_says_append(spark: SparkSession, tmp
     frame = spark.createDataFrame([("1",)], "data string")
     with pytest.raises(Exception, match=r"(?i)append"):
         frame.write.format("topics").options(topic="orders", url="http://127.0.0.1:9").save()
+
+
+def test_requests_and_pauses_reach_the_worker_of_a_running_server(tmp_path: Path) -> None:
+    with LiveServer(
+        tmp_path, segment_max_events="10", snapshot_interval_ms="200", archive="1", search_families="off",
+        pipeline_poll_ms="100", pipeline_priority="normal", spark_memory="512m",
+    ) as server:  # fmt: skip
+        data = str(tmp_path / "data")
+
+        def now() -> dict[str, Any]:
+            return dict(httpx.get(server.url + "/v0/pipeline").json())
+
+        def files() -> set[str]:
+            return {str(path) for path in (tmp_path / "data/archive/data").rglob("*.parquet")}
+
+        with Client(server.url) as client:
+            client.append_many("orders", [{"n": n} for n in range(40)])
+            wait_until(lambda: now()["rows"] == 40, "everything is archived")
+            client.delete("orders", before_seq=3)
+            wait_until(lambda: now()["rows"] == 38, "two rows are hidden")
+        before = files()
+        # The worker has the pipeline meanwhile.
+        assert now()["state"] == "running"
+        assert main(["pipeline", "erase", "--data-dir", data]) == 0
+        wait_until(lambda: bool(before) and not before & files(), "the files with deleted records are gone")
+        wait_until(lambda: now()["requests"] == [], "the request is done")
+        assert (now()["rows"], now()["restarts"]) == (38, 0)
+        assert main(["pipeline", "pause", "--data-dir", data]) == 0
+        wait_until(lambda: now()["state"] == "paused", "the pipeline is paused")
+        assert main(["pipeline", "backfill", "--data-dir", data]) == 0
+        wait_until(lambda: [one["kind"] for one in now()["requests"]] == ["backfill"], "the request waits")
+        assert main(["pipeline", "resume", "--data-dir", data]) == 0
+        wait_until(lambda: now()["requests"] == [], "the request is done after the pause")
+        assert now()["restarts"] == 0

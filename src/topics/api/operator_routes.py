@@ -284,6 +284,7 @@ def pipeline_for(key: Key, state: PipelineAnswer) -> PipelineAnswer:
     return msgspec.structs.replace(
         state,
         quarantined=visible,
+        requests=[one for one in state.requests if one.stream is None or key.may_touch(one.stream)],
         error=_hidden(state.error),
         run=None if state.run is None else msgspec.structs.replace(state.run, error=_hidden(state.run.error)),
         products=[msgspec.structs.replace(one, error=_hidden(one.error)) for one in state.products],

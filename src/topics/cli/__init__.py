@@ -178,11 +178,16 @@ _group(
 )
 _group(
     "pipeline",
-    "Run the Spark pipeline, or show its status.",
+    "Run the Spark pipeline, control that of a server, or show its status.",
     _FOLDER,
     {
         "run": "Archive all sealed records and exit.",
-        "rebuild": "Rebuild the index files of a stream in the next run.",
+        "rebuild": "Ask for new index files of a stream.",
+        "compact": "Ask for files without deleted records.",
+        "erase": "Ask for files without deleted records, and remove the replaced files at once.",
+        "backfill": "Ask for another look at every topic, also at quarantined ones.",
+        "pause": "Stop the pipeline of the server.",
+        "resume": "Resume the pipeline of the server.",
         "status": "Show the pipeline status of a data folder.",
         "zip": "Write the package to a zip file for spark-submit.",
     },

@@ -120,6 +120,8 @@ _SECTIONS: dict[type, str] = {
     v0.MetricsHistory: "## Metrics history",
     v0.PipelineProcess: "## Pipeline state",
     v0.PipelineJob: "## Pipeline state",
+    v0.PipelineRequest: "## Pipeline state",
+    v0.PipelinePause: "## Pipeline state",
     v0.TokenBody: "## Tokens",
     v0.TokenAnswer: "## Tokens",
     v0.ErrorAnswer: "### Errors",

@@ -5,10 +5,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.unit.spark.archives import ROOT
 from tests.unit.spark.folders import Folder
+from topics.api.auth import Key, Scope
+from topics.api.operator_routes import no_pipeline, pipeline_for
 from topics.log.fs import read_whole, replace_file
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem, is_locked
@@ -31,7 +34,7 @@ from topics.spark.pipeline.status import (
 )
 from topics.spark.pipeline.supervisor import Supervisor
 from topics.testing import FakeDisk, ManualClock, SeededEntropy
-from topics_protocol.v0 import PipelineAnswer
+from topics_protocol.v0 import PipelineAnswer, PipelineRequest
 
 LAYOUT = Layout("data")
 
@@ -161,3 +164,12 @@ def test_failure_of_a_hand_run_is_in_the_status(tmp_path: Path) -> None:
     assert (found.state, found.failures, found.error) == ("off", 1, "OSError: no room")
     assert found.run is not None
     assert found.run.error == "OSError: no room"
+
+
+def test_requests_for_streams_of_others_are_hidden_from_a_key_with_prefixes() -> None:
+    mine, other, whole = (
+        PipelineRequest(kind="rebuild", stream=name, by="x", since_ms=1) for name in ("a.x", "b.x", None)
+    )
+    state = msgspec.structs.replace(no_pipeline(), requests=[mine, other, whole])
+    key = Key(1, b"", Scope.READ, ("a.",))
+    assert pipeline_for(key, state).requests == [mine, whole]

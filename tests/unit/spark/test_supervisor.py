@@ -14,10 +14,11 @@ from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.model.settings import Settings
 from topics.spark.pipeline import supervisor as module
+from topics.spark.pipeline.pipeline_requests import Pause, PipelineRequest, RequestQueue
 from topics.spark.pipeline.status import PipelineStatus, Quarantine, save_status
 from topics.spark.pipeline.supervisor import Supervisor
 from topics.system.clock import SystemClock
-from topics.testing import ManualClock
+from topics.testing import ManualClock, SeededEntropy
 
 _PATIENCE_S = 30.0
 
@@ -306,3 +307,43 @@ def test_exit_without_work_is_no_failure(tmp_path: Path) -> None:
 
     play(scene)
     assert made.status().error is None
+
+
+def test_waiting_request_starts_the_process_once_there_is_a_catalog(tmp_path: Path) -> None:
+    work = [0]
+    made = make(tmp_path, "import sys; sys.stdin.read()", work)
+    layout = Layout(str(tmp_path))
+    save_status(PosixFileSystem(), layout, PipelineStatus(catalog=9, updated_ms=1))
+    RequestQueue(PosixFileSystem(), layout).add(PipelineRequest("compact", None, "a test", 1), SeededEntropy(1))
+
+    async def scene() -> None:
+        made.start()
+        await asyncio.sleep(0.05)
+        assert not made.running
+        assert [one.kind for one in made.requests] == ["compact"]
+        work[0] = 9
+        await until(lambda: made.running)
+        await made.stop()
+
+    play(scene)
+
+
+def test_pause_ends_the_process_until_it_is_resumed(tmp_path: Path) -> None:
+    made = make(tmp_path, "import sys; sys.stdin.read()", [1])
+    queue = RequestQueue(PosixFileSystem(), Layout(str(tmp_path)))
+
+    async def scene() -> None:
+        made.start()
+        await until(lambda: made.running)
+        queue.pause("a test", 5)
+        await until(lambda: made.state == "paused")
+        assert not made.running
+        await asyncio.sleep(0.05)
+        assert not made.running
+        assert made.paused == Pause("a test", 5)
+        queue.resume()
+        await until(lambda: made.running)
+        await made.stop()
+
+    play(scene)
+    assert made.restarts == 0

@@ -22,20 +22,23 @@ from typing import NamedTuple
 
 import msgspec
 
+from topics.log.catalog import read_catalog
 from topics.log.fs import KEEPS_DELETES, FileSystem, FolderLock
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.model.errors import TopicsError
 from topics.model.settings import Settings, SettingsError
+from topics.search.file_index.manifest import IndexStore
 from topics.spark.archive.archive_plan import DELETED_SHARE, ArchiveRules
 from topics.spark.iceberg.catalogs import pointer_of
 from topics.spark.iceberg.table import ArchiveTable, TableFollower
 from topics.spark.iceberg.typed_files import typed_name
 from topics.spark.iceberg.typed_tables import TypedTable
-from topics.spark.index_builds.index_plan import IndexRules
+from topics.spark.index_builds.index_plan import RETIRE_MS, IndexRules, outdated
 from topics.spark.pipeline.archive_product import ArchiveProduct
 from topics.spark.pipeline.executors import SparkExecutor
 from topics.spark.pipeline.index_product import IndexProduct
+from topics.spark.pipeline.pipeline_requests import RequestQueue
 from topics.spark.pipeline.pipeline_settings import archive_root, files_of, has_archive, layout_of, record, resolve
 from topics.spark.pipeline.products import Product
 from topics.spark.pipeline.rounds import DeleteAcks, Executor, Pipeline
@@ -107,9 +110,11 @@ def make_pipeline(
     frame: FrameRules | None = None,
     on_note: Callable[[str, bool], None] = lambda note, is_problem: None,
     reporter: RunReporter | None = None,
+    keep_replaced: bool = True,
 ) -> Pipeline:
     """The pipeline with every product that the settings enable; `compact` erases all deleted records at once.
 
+    Without `keep_replaced`, replaced files and snapshots are removed at once, without a grace for their readers.
     `on_note` receives what an operator should know, and whether something is left to do about it.
     """
     layout = layout_of(settings)
@@ -121,9 +126,9 @@ def make_pipeline(
             erase_ms=settings.archive_erase_ms,
             deleted_share=share,
             file_bytes=settings.archive_file_bytes,
-            keep_snapshots_ms=settings.archive_keep_snapshots_ms,
+            keep_snapshots_ms=settings.archive_keep_snapshots_ms if keep_replaced else 0,
             # A kept snapshot must be readable.
-            retire_ms=max(settings.archive_grace_ms, settings.archive_keep_snapshots_ms),
+            retire_ms=max(settings.archive_grace_ms, settings.archive_keep_snapshots_ms) if keep_replaced else 0,
         )
         root = archive_root(settings)
         archive = ArchiveProduct(fs, root, rules, SystemEntropy(), table_of(settings, fs, rules), on_note)
@@ -136,7 +141,9 @@ def make_pipeline(
     # Only products with copies can acknowledge deletes. Deletes for an archive that is turned off are kept.
     acks_deletes = bool(products)
     if settings.search_families == "auto":
-        index_rules = IndexRules(erase_ms=0 if compact else settings.search_erase_ms)
+        index_rules = IndexRules(
+            retire_ms=RETIRE_MS if keep_replaced else 0, erase_ms=0 if compact else settings.search_erase_ms
+        )
         products.append(IndexProduct(fs, layout, index_rules, SystemEntropy()))
     places = [layout.pipeline, *([archive_root(settings)] if has_archive(settings) else ())]
     return Pipeline(fs, layout, products, executor, clock, frame, acks_deletes, places, reporter)
@@ -252,21 +259,84 @@ def open_run(
     return PipelineRun(settings, fs, layout, lock, clock, reporter)
 
 
+class RequestWorker:
+    """Does the requests of operators in the process that has the lock of the pipeline.
+
+    `make` makes a pipeline with an empty memory, so that it looks at every topic and file again. Its arguments are
+    those of `make_pipeline`: whether it rewrites all files with deleted records, and whether it keeps replaced files.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout, clock: Clock, make: Callable[[bool, bool], Pipeline]) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._clock = clock
+        self._make = make
+        self._queue = RequestQueue(fs, layout)
+
+    def run(self) -> Pipeline | None:
+        """Does the requests that wait now, and returns the pipeline to continue with; None where none waits.
+
+        What is asked meanwhile is done by the next call.
+        """
+        self._queue.remove_unreadable()
+        waiting = self._queue.waiting()
+        if not waiting:
+            return None
+        kinds: set[str] = {request.kind for request in waiting.values()}
+        _log.info("requests to the pipeline are done", extra={"requests": len(waiting), "kinds": sorted(kinds)})
+        for stream in sorted({request.stream or "" for request in waiting.values() if request.kind == "rebuild"}):
+            reason = mark_for_rebuild(self._fs, self._layout, stream, self._clock.now_ms())
+            if reason is not None:
+                _log.warning("index files are not rebuilt", extra={"stream": stream, "reason": reason})
+        pipeline = self._make(bool(kinds & {"compact", "erase"}), "erase" not in kinds)
+        if "backfill" in kinds:
+            pipeline.end_quarantines()
+        while _round(pipeline):
+            pass
+        self._queue.remove(list(waiting))
+        return self._make(False, True)
+
+
+def mark_for_rebuild(fs: FileSystem, layout: Layout, stream: str, now_ms: int) -> str | None:
+    """Marks the index files of a stream as outdated, under the lock of the pipeline; returns why it could not."""
+    catalog = read_catalog(fs, layout)
+    topic = None if catalog is None else catalog.by_name().get(stream)
+    if topic is None:
+        return "it has no sealed entries"
+    store = IndexStore(fs, layout)
+    manifest = store.load(topic.topic_id)
+    if manifest is None or not manifest.files:
+        return "it has no index files"
+    store.save(outdated(manifest, now_ms))
+    return None
+
+
+def _round(pipeline: Pipeline) -> bool:
+    try:
+        return pipeline.round()
+    except NoCatalogError:
+        return False
+
+
 def run_until_idle(
-    pipeline: Pipeline, settings: Settings, clock: Clock, wait: Callable[[float], object], once: bool = False
-) -> None:
-    """Runs rounds until there was no work for `pipeline_idle_ms`; with `once`, until there is none."""
+    pipeline: Pipeline,
+    settings: Settings,
+    clock: Clock,
+    wait: Callable[[float], object],
+    once: bool = False,
+    requests: RequestWorker | None = None,
+) -> Pipeline:
+    """Runs rounds until there was no work for `pipeline_idle_ms`; with `once`, until there is none. Requests are done
+    between two rounds, in a pipeline of their own. Returns the pipeline of the last round."""
     last_work = clock.monotonic()
     while True:
-        try:
-            worked = pipeline.round()
-        except NoCatalogError:
-            worked = False
-        if worked:
+        fresh = None if requests is None else requests.run()
+        pipeline = pipeline if fresh is None else fresh
+        if _round(pipeline) or fresh is not None:
             last_work = clock.monotonic()
             continue
         if once or clock.monotonic() - last_work >= settings.pipeline_idle_ms / 1000:
-            return
+            return pipeline
         wait(settings.pipeline_poll_ms / 1000)
 
 
@@ -293,8 +363,14 @@ def main() -> int:
     spark = LazySpark(run.settings)
     try:
         with run:
-            pipeline = make_pipeline(run.settings, run.fs, spark, clock, reporter=run.reporter)
-            run_until_idle(pipeline, run.settings, clock, threading.Event().wait)
+
+            def make(compact: bool, keep: bool) -> Pipeline:
+                return make_pipeline(
+                    run.settings, run.fs, spark, clock, compact, reporter=run.reporter, keep_replaced=keep
+                )
+
+            requests = RequestWorker(run.fs, run.layout, clock, make)
+            run_until_idle(make(False, True), run.settings, clock, threading.Event().wait, requests=requests)
     except Exception:
         _log.exception("the pipeline failed")
         return 1

@@ -258,6 +258,12 @@ class Pipeline:
             raise error
         return worked
 
+    def end_quarantines(self) -> None:
+        """Lets the next round try every subject that was left out because it failed."""
+        now = self._clock.now_ms()
+        ended = tuple(msgspec.structs.replace(one, retry_at_ms=now) for one in self.status.quarantined)
+        self._update(quarantined=ended)
+
     # Planning
 
     def _quarantined(self, product: str, now: int) -> QuarantinedSubjects:

@@ -16,7 +16,8 @@ import threading
 from topics.model.errors import TopicsError
 from topics.model.settings import Settings, SettingsError
 from topics.spark.pipeline.pipeline_settings import names_of
-from topics.spark.pipeline.pipeline_worker import LazySpark, make_pipeline, open_run, run_until_idle
+from topics.spark.pipeline.pipeline_worker import LazySpark, RequestWorker, make_pipeline, open_run, run_until_idle
+from topics.spark.pipeline.rounds import Pipeline
 from topics.spark.pipeline.status import summary
 from topics.system.clock import SystemClock
 
@@ -33,8 +34,15 @@ def main() -> int:
     run = open_run(settings, Settings.given(os.environ), who, clock, names_of(_arguments().reconfigure))
     spark = LazySpark(run.settings, under_submit=True)
     with run:
-        pipeline = make_pipeline(run.settings, run.fs, spark, clock, on_note=note, reporter=run.reporter)
-        run_until_idle(pipeline, run.settings, clock, threading.Event().wait, once=True)
+
+        def make(compact: bool, keep: bool) -> Pipeline:
+            return make_pipeline(
+                run.settings, run.fs, spark, clock, compact, None, note, run.reporter, keep_replaced=keep
+            )
+
+        requests = RequestWorker(run.fs, run.layout, clock, make)
+        wait = threading.Event().wait
+        pipeline = run_until_idle(make(False, True), run.settings, clock, wait, once=True, requests=requests)
     print("\n".join(summary(pipeline.status)))
     return 1 if problems else 0
 

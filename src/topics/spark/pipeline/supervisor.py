@@ -20,6 +20,7 @@ from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.log.posix import is_locked
 from topics.model.settings import SETTINGS, Settings
+from topics.spark.pipeline.pipeline_requests import Pause, PipelineRequest, RequestQueue
 from topics.spark.pipeline.pipeline_settings import RECORDED, has_archive, recorded
 from topics.spark.pipeline.status import ExitStatus, PipelineStatus, Quarantine, RunProgress, StatusWatch
 from topics.system.clock import Clock
@@ -66,6 +67,11 @@ class Supervisor:
         self.reason: str | None = f"{missing[0]} is not installed" if missing else None
         self.enabled = settings.pipeline == "auto" and (self.archives or settings.search_families == "auto")
         self._watch_files = StatusWatch(fs, self._layout, is_locked)
+        self._queue = RequestQueue(fs, self._layout)
+        self.requests: tuple[PipelineRequest, ...] = ()
+        """The requests of operators that wait, as last seen."""
+        self.paused: Pause | None = None
+        """Set while the pipeline of the server is paused."""
         self._exit_status = ExitStatus()
         self.retry_at_ms: int | None = None
         """When a process is started after a failed one; None while one runs, or none has failed."""
@@ -76,13 +82,16 @@ class Supervisor:
 
     @property
     def state(self) -> str:
-        """One of off, unavailable, idle, running, waiting (for the next attempt). A run by hand counts as running."""
+        """One of off, unavailable, idle, running, waiting (for the next attempt), paused. A run by hand counts as
+        running."""
         if self.running or self._watch_files.is_running:
             return "running"
         if not self.enabled:
             return "off"
         if self.reason is not None:
             return "unavailable"
+        if self.paused is not None:
+            return "paused"
         return "waiting" if self._clock.monotonic() < self._not_before else "idle"
 
     @property
@@ -120,7 +129,7 @@ class Supervisor:
                 "the pipeline cannot run",
                 extra={"reason": self.reason, "install": INSTALL},
             )
-        self._watch_files.look()
+        self._look()
         self._retention_ms = (recorded(self._settings) or {}).get("archive_retention_ms", self._retention_ms)
         if self.archives or (self.enabled and self.reason is None):
             self._task = asyncio.create_task(self._run())
@@ -136,6 +145,8 @@ class Supervisor:
     def has_work(self) -> bool:
         """Whether there is work for the process."""
         status, now = self._status, self._clock.now_ms()
+        if self.requests and self._work_number():
+            return True  # Without a catalog nothing could be done about them.
         if self._work_number() > status.catalog or not all(one.is_active(now) for one in status.quarantined):
             return True
         if status.due_ms is not None and (status.due_ms <= now or status.is_ahead(now)):
@@ -145,10 +156,13 @@ class Supervisor:
     async def _run(self) -> None:
         while True:
             try:
-                if self._process is not None:
+                self._look()
+                if self._process is not None and self.paused is not None:
+                    _log.info("the pipeline is paused", extra={"by": self.paused.by})
+                    await self._end()
+                elif self._process is not None:
                     self._watch()
                 else:
-                    self._watch_files.look()
                     if self._may_launch() and self.has_work():
                         self._launch()
             except Exception as error:
@@ -158,8 +172,12 @@ class Supervisor:
                 self._back_off()
             await asyncio.sleep(_TICK_S)
 
+    def _look(self) -> None:
+        self._watch_files.look()
+        self.requests, self.paused = tuple(self._queue.waiting().values()), self._queue.paused()
+
     def _may_launch(self) -> bool:
-        able = self.enabled and self.reason is None and not self._watch_files.is_running
+        able = self.enabled and self.reason is None and self.paused is None and not self._watch_files.is_running
         return able and self._clock.monotonic() >= self._not_before
 
     def _launch(self) -> None:
@@ -177,7 +195,7 @@ class Supervisor:
         assert self._process is not None
         # Polled first, so that the status read next is the last one of an ended process.
         code = self._process.poll()
-        self._watch_files.look()
+        self._look()
         if code is None:
             self._exit_status.observe(self._status)
             return
