@@ -82,6 +82,8 @@ class Call(msgspec.Struct, eq=False):
     _live: "Live | None" = None
     scheme: str = "http"
     """The scheme of the server; a proxy in front of it may have another."""
+    browsers: BrowserRules | None = None
+    """Knows the names of the server, where it has any."""
     audited: Callable[[int], None] | None = None
     """Told the status of the answer, where calls are noted."""
     on_done: Callable[[], None] | None = None
@@ -516,6 +518,7 @@ class Api:
             return
         call = Call(exchange, engine, match.key, match.topic, self._clock.monotonic, self.waits, self._live)
         call.scheme = self.scheme
+        call.browsers = self.browsers
         if self.audit is not None:
             call.audited = partial(self.audit.answered, exchange.head, route.scopes, match.key)
         try:

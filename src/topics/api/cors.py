@@ -10,6 +10,7 @@ read responses. Programs send none of these headers and are not affected.
 """
 
 import ipaddress
+import re
 from urllib.parse import urlsplit
 
 from topics.api.error_responses import ForbiddenError
@@ -18,6 +19,7 @@ from topics.http.messages import RequestHead
 
 _ALL = "*"
 _HOSTS_KNOWN_MAX = 64
+_HOST_HEADER = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?", re.IGNORECASE | re.ASCII)
 _STAY_OUT = "pages of other sites may not use a server without keys. Allow an origin with TOPICS_CORS_ORIGINS"
 PREFLIGHT = (
     ("x-content-type-options", "nosniff"),
@@ -72,6 +74,11 @@ class BrowserRules:
             raise ForbiddenError(_STAY_OUT, origin=origin[:256])
         if head.headers.get("sec-fetch-site") == "cross-site" and not (origin is not None and self._is_listed(origin)):
             raise ForbiddenError(_STAY_OUT)
+
+    def names(self, header: str) -> bool:
+        """Whether a `Host` header certainly names this server: a loopback name, or one of the settings."""
+        host = host_of(f"//{header}") if _HOST_HEADER.fullmatch(header) else None
+        return host is not None and (_ALL in self._hosts or self._is_served(host))
 
     def _allowed(self, origin: str, head: RequestHead) -> str:
         """The origin that may read the response (`Access-Control-Allow-Origin`); empty if none may."""

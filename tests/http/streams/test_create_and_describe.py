@@ -1,8 +1,11 @@
 """PUT, HEAD, DELETE and OPTIONS of a stream."""
 
+from pathlib import Path
+
 import httpx
 import pytest
 
+from tests.http.live import LiveServer
 from tests.http.streams.conftest import append, create, create_with, offset_of, reason_of
 
 
@@ -13,6 +16,22 @@ def test_a_new_stream_is_reported_with_its_address_and_its_end(http: httpx.Clien
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert len(offset_of(answer)) == 26
     assert answer.content == b""
+
+
+def test_location_does_not_reflect_a_foreign_host(tmp_path: Path) -> None:
+    key = "a-key-of-the-tests"
+    with LiveServer(tmp_path, api_keys=key, allowed_hosts="topics.lan") as live:
+        port = live.url.rpartition(":")[2]
+        cases = {
+            "evil.example": "", "127.0.0.1.evil.example": "", "evil.example:4000": "", "[::2]": "", "10.0.0.9": "",
+            "@127.0.0.1": "", "evil.example/@127.0.0.1": "",
+            "topics.lan": "http://topics.lan", f"localhost:{port}": f"http://localhost:{port}",
+        }  # fmt: skip
+        for number, (host, front) in enumerate(cases.items()):
+            path = f"/v1/stream/s{number}"
+            answer = httpx.put(live.url + path, headers={"host": host, "authorization": f"Bearer {key}"})
+            if answer.status_code != 400:
+                assert (answer.status_code, answer.headers["location"]) == (201, front + path), host
 
 
 def test_without_a_content_type_it_holds_bytes(http: httpx.Client, path: str) -> None:

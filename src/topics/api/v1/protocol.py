@@ -143,6 +143,16 @@ def base_url(call: Call) -> str:
     return f"{scheme if scheme in ('http', 'https') else call.scheme}://{headers.get('host', 'localhost')}"
 
 
+def location(call: Call) -> str:
+    """The address of what a request created: absolute if `Host` names this server, otherwise only the path.
+
+    A foreign `Host` must not come back in an answer that caches and logs keep.
+    """
+    path = call.exchange.head.path
+    rules, host = call.browsers, call.exchange.head.headers.get("host")
+    return path if rules is not None and host is not None and not rules.names(host) else base_url(call) + path
+
+
 def expiry(deadline_ms: int | None) -> tuple[Header, ...]:
     """When the stream ends, where it does."""
     return () if deadline_ms is None else (("stream-expires-at", write_time(deadline_ms)),)

@@ -16,9 +16,9 @@ from topics.api.v1.protocol import (
     Header,
     Pending,
     answer,
-    base_url,
     expiry,
     is_true,
+    location,
     read_integer,
     read_name,
     read_producer,
@@ -157,7 +157,7 @@ class Writes:
             if info.closed:
                 headers.append(CLOSED)
             if outcome.created:
-                headers.append(("location", base_url(call) + call.exchange.head.path))
+                headers.append(("location", location(call)))
             answer(call, 201 if outcome.created else 200, tuple(headers), b"", info.content_type)
 
         try:
