@@ -59,6 +59,10 @@ class FakeEngine:
         self.backups = SimpleNamespace(lag_ms=None)
         self.checkpointer = SimpleNamespace(catalog=SimpleNamespace(work_number=0, families_number=0))
 
+    def stats(self) -> SimpleNamespace:
+        throttle = SimpleNamespace(commit_ms=0.0, pressure=0.0)
+        return SimpleNamespace(shards=[], throttle=throttle, records_live=0, dead_letters_waiting=0)
+
     def recover(self, *_: object, progress: Callable[[float], None], **__: object) -> "FakeEngine":
         progress(0.42)
         self.reported.set()

@@ -59,7 +59,7 @@ def test_what_is_not_one_value_of_json_is_refused(column: str, text: str) -> Non
     """Sent as it stands, text that ends a record and begins another would be two of them."""
     rows = {"data": ["1", "1"], "meta": ["{}", "{}"]}
     rows[column][1] = text
-    with pytest.raises(OptionError, match=f"column {column} has .* no JSON text"):
+    with pytest.raises(OptionError, match=f"column {column} has .*, which is not JSON text"):
         list(Chunks(write_options({"topic": "a"})).all([pa.RecordBatch.from_pydict(rows)]))
 
 
