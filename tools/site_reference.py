@@ -1,17 +1,20 @@
 """Reference tables of the documentation site, generated from the code when the site is built.
 
-A page names its table with a comment, such as `<!-- generated: settings -->`, which the site build replaces. In the
-repository the page links to the source of the table instead. The tests of the pages read pages with their tables.
+A page names its table with a comment, such as `<!-- generated: settings -->`, which the site build replaces. Names that
+follow are arguments, as in `<!-- generated: fields AppendBody Record -->`. In the repository the page links to the
+source of the table instead. The tests of the pages read pages with their tables.
 """
 
 import importlib
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator
 from enum import EnumType
+from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from topics.api.metrics import Snapshot
 
 ROOT = Path(__file__).parents[1]
-_MARK = re.compile(r"^<!-- generated: (?P<table>\w+) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- generated: (?P<table>\w+)(?P<names>(?: [\w/{}]+)*) -->$", re.MULTILINE)
 
 FORMAT_MODULES = (
     "topics.log.frame",
@@ -47,7 +50,7 @@ def built(name: str) -> str:
 
 def with_tables(markdown: str) -> str:
     """A page with each comment that names a table replaced by the table."""
-    return _MARK.sub(lambda match: "\n".join(TABLES[match["table"]]()), markdown)
+    return _MARK.sub(lambda match: "\n".join(TABLES[match["table"]](*match["names"].split())), markdown)
 
 
 # Formats
@@ -172,6 +175,52 @@ def commands_of(app: "App", path: str) -> Iterator[tuple[str, str]]:
             yield f"{path} {name}", command.help.partition("\n")[0]
 
 
+# Messages of the API
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """The OpenAPI document of a server."""
+    from topics.api.operator_routes import OpsHandlers  # noqa: PLC0415
+    from topics.model.settings import Settings  # noqa: PLC0415
+    from topics.server import stream_routes  # noqa: PLC0415
+    from topics.system.clock import SystemClock  # noqa: PLC0415
+
+    handlers = OpsHandlers(SystemClock(), stream_routes(Settings()))
+    handlers.routes()
+    document: dict[str, Any] = msgspec.json.decode(handlers.description)
+    return document
+
+
+def fields(*messages: str) -> Iterator[str]:
+    """Every field of the messages, with its default in a request and its meaning."""
+    in_request = any(name.endswith(("Body", "From", "Record", "Config")) for name in messages)
+    yield "| field | default | meaning |" if in_request else "| field | meaning |"
+    yield "|---|---|---|" if in_request else "|---|---|"
+    for name in messages:
+        schema = openapi()["components"]["schemas"][name]
+        for field, described in schema["properties"].items():
+            default = _default(field, described, schema) if in_request else None
+            cells = [f"`{field}`", *([] if default is None else [default]), described["description"]]
+            yield f"| {' | '.join(cells)} |"
+
+
+def _default(field: str, described: dict[str, Any], schema: dict[str, Any]) -> str:
+    if field in schema.get("required", ()):
+        return "required"
+    default = described.get("default")
+    return "" if default is None and "Default:" in described["description"] else f"`{json.dumps(default)}`"
+
+
+def parameters(method: str, path: str) -> Iterator[str]:
+    """The query parameters of a route."""
+    yield "| parameter | meaning |"
+    yield "|---|---|"
+    for parameter in openapi()["paths"][path][method.lower()]["parameters"]:
+        if parameter["in"] == "query":
+            yield f"| `{parameter['name']}` | {parameter['description']} |"
+
+
 # The Python client
 
 
@@ -212,7 +261,7 @@ def _type_name(annotation: object) -> str:
     return f"`{annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else annotation}`"
 
 
-TABLES: dict[str, Callable[[], Iterator[str]]] = {
+TABLES: dict[str, Callable[..., Iterator[str]]] = {
     "formats": formats, "settings": settings, "metrics": metrics, "commands": commands,
-    "calls": calls,
+    "calls": calls, "fields": fields, "parameters": parameters,
 }  # fmt: skip

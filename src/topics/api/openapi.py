@@ -14,6 +14,7 @@ import msgspec
 
 from topics.api.app import Operation, Route
 from topics.api.error_responses import STATUS_BY_CODE
+from topics.api.field_help import describe
 from topics.consumers.consumers import CONSUMER_NAME_PATTERN
 from topics.model.router_rules import ROUTER_NAME_PATTERN
 from topics.model.topic_config import TOPIC_NAME_PATTERN
@@ -37,7 +38,6 @@ _NAME_PATTERNS = {
 }
 _U64 = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}
 _MATCH = {
-    "description": 'A tag, or ["tag", "Eq", TAG], or ["tag", "Glob", PREFIX*].',
     "anyOf": [
         {"type": "string"},
         {
@@ -67,6 +67,7 @@ def build_document(
     ordered = sorted(types, key=lambda one: one.__name__)
     _, components = msgspec.json.schema_components(ordered, ref_template=REF)
     _sharpen(components)
+    describe(components)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         if route.operation is not None:
@@ -77,7 +78,7 @@ def build_document(
         "info": {
             "title": "topics",
             "version": version,
-            "description": "A durable event engine: append-only topics, cursors by seq, loss that is always told.",
+            "description": "A durable event engine: append-only topics, cursors by seq, and reports of lost records.",
         },
         "tags": [
             {"name": "/v0", "description": "Topics, queues, routers and live delivery."},
@@ -237,13 +238,13 @@ def _sharpen(components: dict[str, Any]) -> None:
             if name.endswith(_NOT_NEGATIVE) and field.get("type") == "integer":
                 field.setdefault("minimum", 0)
     delete = components["DeleteBody"]["properties"]
-    delete["before_seq"] = {"anyOf": [_U64, {"type": "null"}], "description": "Delete records with a lower seq."}
-    delete["match"] = _MATCH
+    delete["before_seq"] = {"anyOf": [_U64, {"type": "null"}]}
+    delete["match"] = dict(_MATCH)
     components["DeleteBody"]["anyOf"] = [{"required": ["before_seq"]}, {"required": ["match"]}]
-    components["RouterBody"]["properties"]["filter"] = _MATCH
+    components["RouterBody"]["properties"]["filter"] = dict(_MATCH)
     record = components["Record"]["properties"]
-    record["data"] = {"description": "Any JSON; stored and given back as it was sent."}
-    record["meta"] = {"anyOf": [{"type": "object"}, {"type": "null"}], "description": "Small headers, as sent."}
+    record["data"] = {}
+    record["meta"] = {"anyOf": [{"type": "object"}, {"type": "null"}]}
 
 
 def build_page(document: dict[str, Any]) -> bytes:

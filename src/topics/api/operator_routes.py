@@ -130,7 +130,9 @@ class OpsHandlers:
         """Every route of the server; the description is made of the same table."""
         health = Operation("health", "Whether the process answers at all.", {200: HealthAnswer})
         ready = Operation("ready", "Whether it serves.", {200: ReadyAnswer}, ("not_ready", "shutting_down"))
-        by_topic = Parameter("topics", {"type": "boolean"}, "Whether series by topic are there; true unless told.")
+        by_topic = Parameter(
+            "topics", {"type": "boolean"}, "Whether the answer has the series of topics. Default: true."
+        )
         metrics = Operation(
             "metrics", "Counters and gauges, for Prometheus or as JSON.", {200: "text/plain"}, query=(by_topic,)
         )
@@ -138,8 +140,9 @@ class OpsHandlers:
             "metricsHistory", "The most important metrics since the start of the server, at equal steps.",
             {200: MetricsHistory},
             query=(
-                Parameter("step", {"type": "string", "enum": [*STEPS]}, "1s: the last hour; 1m: the last day."),
-                Parameter("points", {"type": "integer", "minimum": 0}, "Only the last so many."),
+                Parameter("step", {"type": "string", "enum": [*STEPS]},
+                    "`1s`: the last hour (default); `1m`: the last day."),
+                Parameter("points", {"type": "integer", "minimum": 0}, "Maximum of points, the newest ones."),
             ),
         )  # fmt: skip
         myself = Operation("self", "Get the key's permissions and the server's limits.", {200: SelfAnswer})

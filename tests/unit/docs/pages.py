@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from tools.site_reference import with_tables
+
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
@@ -31,7 +33,8 @@ def folder(name: str, *pages: str) -> str:
 
 
 def api_pages() -> str:
-    return folder("api", *API_PAGES)
+    """The pages of the HTTP API with their generated tables."""
+    return with_tables(folder("api", *API_PAGES))
 
 
 def stream_pages() -> str:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import API_PAGES, api_pages, blocks, read, rows, section
-from tools.site_reference import built, every_metric
+from tools.site_reference import built, every_metric, openapi
 from topics.api.auth import Scope
 from topics.api.operator_routes import OpsHandlers
 from topics.model.limits import Limits
@@ -69,8 +69,8 @@ def test_every_config_field_is_on_the_page_with_its_default() -> None:
 def test_the_clamps_of_a_config_are_those_of_the_page() -> None:
     table = section(PAGE, "## Topic config")
     low, high = TopicConfig(lease_ms=0, claim_jitter_ms=0), TopicConfig(lease_ms=2**63, claim_jitter_ms=2**63)
-    assert f"| clamped to {low.lease_ms} to {high.lease_ms} |" in table
-    assert f"| clamped to {low.claim_jitter_ms} to {high.claim_jitter_ms} |" in table
+    assert f"clamped to {low.lease_ms} to {high.lease_ms}." in table
+    assert f"clamped to {low.claim_jitter_ms} to {high.claim_jitter_ms}." in table
 
 
 # Where the fields of each message are described. A message that is not here fails the test below.
@@ -177,6 +177,14 @@ def test_the_defaults_of_a_watch_are_those_in_force() -> None:
     for field in msgspec.structs.fields(watch.WatchBody):
         if field.default is not msgspec.NODEFAULT and field.default is not None:
             assert json.loads(listed[field.name]) == field.default
+
+
+def test_every_field_of_the_openapi_document_is_described() -> None:
+    schemas = openapi()["components"]["schemas"]
+    fields = {(name, field): about for name in schemas for field, about in schemas[name].get("properties", {}).items()}
+    assert len(fields) > 300
+    missing = [key for key, about in fields.items() if not about.get("description", "").endswith(".")]
+    assert missing == [], "describe them in src/topics/api/field_help.py"
 
 
 @pytest.mark.parametrize("message", [*messages(), Record, Tombstone], ids=lambda message: message.__name__)

@@ -148,10 +148,10 @@ def _place(call: Call, topic: Topic, seq: int, since_ts: int | str | None, last:
 
 
 _TEXT: dict[str, object] = {"type": "string"}
-_STREAMS = Parameter("streams", {"type": "boolean"}, "Streams too whose names topics cannot have; false unless told.")
+_STREAMS = Parameter("streams", {"type": "boolean"}, "Include streams whose names topics cannot have. Default: false.")
 _PAGE = (
-    Parameter("page_size", {"type": "integer", "minimum": 0}, "How many; 100 unless told, 1000 at most."),
-    Parameter("cursor", _TEXT, "Where the page before ended: its next_cursor."),
+    Parameter("page_size", {"type": "integer", "minimum": 0}, "Size of the page, clamped to 1 to 1000. Default: 100."),
+    Parameter("cursor", _TEXT, "`next_cursor` of the previous page."),
 )
 _FOUND = ("topic_not_found", "consumer_not_found")
 _WRITES = ("read_only", "disk_full", "shutting_down")
@@ -161,7 +161,7 @@ CONSUMER_ROUTES = (
         "GET", "/v0/consumers", list_all, Scope.READ,
         operation=Operation(
             "listConsumers", "Named consumers of all topics, by topic and name.", {200: ConsumerListAnswer},
-            query=(Parameter("prefix", _TEXT, "Only consumers of topics that begin so."), *_PAGE),
+            query=(Parameter("prefix", _TEXT, "Only consumers of topics with this prefix."), *_PAGE),
         ),
     ),
     Route(

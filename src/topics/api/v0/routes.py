@@ -26,8 +26,10 @@ from topics_protocol.v0 import (
 )
 
 _BOOLEAN: dict[str, object] = {"type": "boolean"}
-_STRICT = Parameter("strict", _BOOLEAN, "Whether a config with an unknown field is refused; as the server is set.")
-_STREAMS = Parameter("streams", _BOOLEAN, "Streams too whose names topics cannot have; false unless told.")
+_STRICT = Parameter(
+    "strict", _BOOLEAN, "Whether a config with an unknown field is refused. Default: the setting `strict_config`."
+)
+_STREAMS = Parameter("streams", _BOOLEAN, "Include streams whose names topics cannot have. Default: false.")
 _WRITES = ("read_only", "shutting_down", "remote_unavailable", "no_backup_place")
 
 V0_ROUTES = (
@@ -36,14 +38,18 @@ V0_ROUTES = (
         operation=Operation(
             "listTopics", "Topics with their state, a page at a time.", {200: ListAnswer},
             query=(
-                Parameter("prefix", {"type": "string"}, "Only names that begin so."),
-                Parameter("contains", {"type": "string"}, "Only names with this text in them; case is ignored."),
-                Parameter("sort", {"type": "string"}, "name, or one of count, bytes, head_seq with :asc or :desc."),
-                Parameter("page_size", {"type": "integer", "minimum": 0}, "How many; 100 unless told, 1000 at most."),
-                Parameter("cursor", {"type": "string"}, "Where the page before ended: its next_cursor."),
-                Parameter("touch", _BOOLEAN, "Whether listing counts as consuming."),
-                Parameter("total", _BOOLEAN, "Whether to count the topics of all pages; false unless told."),
-                Parameter("system", _BOOLEAN, "With streams: the system streams too; false unless told."),
+                Parameter("prefix", {"type": "string"}, "Only names with this prefix."),
+                Parameter("contains", {"type": "string"}, "Only names that contain this text; case is ignored."),
+                Parameter("sort", {"type": "string"},
+                    "`name`; or `count`, `bytes` or `head_seq` with `:asc` or `:desc`, of the first 20,000 "
+                    "matching names."),
+                Parameter("page_size", {"type": "integer", "minimum": 0},
+                    "Size of the page, clamped to 1 to 1000. Default: 100."),
+                Parameter("cursor", {"type": "string"}, "`next_cursor` of the previous page."),
+                Parameter("touch", _BOOLEAN, "Whether listing counts as consuming each topic. Default: false."),
+                Parameter("total", _BOOLEAN, "Whether the answer has a `total`. Default: false."),
+                Parameter("system", _BOOLEAN,
+                    "With `streams`: include the system streams. Default: whether `prefix` begins with `_`."),
                 _STREAMS,
             ),
         ),
@@ -60,7 +66,8 @@ V0_ROUTES = (
         operation=Operation(
             "getTopic", "A topic's state.", {200: TopicAnswer}, ("topic_not_found",),
             query=(
-                Parameter("touch", _BOOLEAN, "Whether asking counts as consuming; true unless told."), _STREAMS,
+                Parameter("touch", _BOOLEAN,
+                    "Whether the request counts as consuming the topic. Default: true."), _STREAMS,
             ),
             any_name=True,
         ),
@@ -69,7 +76,8 @@ V0_ROUTES = (
         "DELETE", "/v0/topics/{topic}", topics.drop_topic, Scope.DELETE,
         operation=Operation(
             "deleteTopic", "Delete a topic with everything in it.", {200: DropAnswer}, ("topic_not_empty", *_WRITES),
-            query=(Parameter("if_empty", _BOOLEAN, "Only when it holds no live record."),),
+            query=(Parameter("if_empty", _BOOLEAN,
+                "Refuse to delete a topic with live records or appends in flight."),),
         ),
     ),
     Route(
@@ -82,7 +90,7 @@ V0_ROUTES = (
                 "topic_full", "stream_closed", "stream_gone", *_WRITES,
             ),
             AppendBody, True,
-            (Parameter("return_seqs", _BOOLEAN, "Whether to list every seq; true unless told."), _STRICT),
+            (Parameter("return_seqs", _BOOLEAN, "Whether the answer has `seqs`. Default: true."), _STRICT),
         ),
     ),
     Route(
@@ -118,11 +126,12 @@ V0_ROUTES = (
         operation=Operation(
             "listRouters", "Routers, in the order of their names.", {200: RouterListAnswer},
             query=(
-                Parameter("prefix", {"type": "string"}, "Only names that begin so."),
-                Parameter("source", {"type": "string"}, "Only routers that forward from this topic."),
-                Parameter("dest", {"type": "string"}, "Only routers that forward into this topic."),
-                Parameter("page_size", {"type": "integer", "minimum": 0}, "How many; 100 unless told, 1000 at most."),
-                Parameter("cursor", {"type": "string"}, "Where the page before ended: its next_cursor."),
+                Parameter("prefix", {"type": "string"}, "Only names with this prefix."),
+                Parameter("source", {"type": "string"}, "Only routers from this topic."),
+                Parameter("dest", {"type": "string"}, "Only routers into this topic."),
+                Parameter("page_size", {"type": "integer", "minimum": 0},
+                    "Size of the page, clamped to 1 to 1000. Default: 100."),
+                Parameter("cursor", {"type": "string"}, "`next_cursor` of the previous page."),
             ),
         ),
     ),

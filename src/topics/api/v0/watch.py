@@ -591,7 +591,8 @@ WATCH_ROUTES = (
         "POST", "/v0/watch", create, Scope.READ, takes_body=True,
         operation=Operation(
             "createWatch", "Make a session that follows topics.", {200: WatchAnswer}, ("topic_not_found",), WatchBody,
-            True, (Parameter("lenient", {"type": "boolean"}, "Leave out what does not exist; false unless told."),),
+            True, (Parameter("lenient", {"type": "boolean"},
+                "Leave out missing topics instead of refusing. Default: false."),),
         ),
     ),
     Route(
@@ -599,7 +600,7 @@ WATCH_ROUTES = (
         operation=Operation(
             "openWatch", "The session's stream of events.", {200: "text/event-stream"},
             ("not_found", "not_acceptable"),
-            query=(Parameter("token", {"type": "string"}, "The key, for browsers, which send no header here."),),
+            query=(Parameter("token", {"type": "string"}, "A short-lived token, or the key, for browsers."),),
         ),
     ),
 )  # fmt: skip

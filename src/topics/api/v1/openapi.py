@@ -354,9 +354,9 @@ OPERATIONS: dict[tuple[str, str], Described] = {
         "listStreams", "Streams in the order of their names.",
         {200: Reply("A page of them.", {JSON: {"type": "array", "items": {"$ref": REF.format(name="ListedStream")}}})},
         query=(
-            Parameter("limit", whole(1), "How many; 100 unless told, 1000 at most."),
+            Parameter("limit", whole(1), "Size of the page, clamped to 1 to 1000. Default: 100."),
             Parameter("offset", whole(0), "How many to pass over first."),
-            Parameter("prefix", {"type": "string"}, "Only names that begin so."),
+            Parameter("prefix", {"type": "string"}, "Only names with this prefix."),
             Parameter("after", {"type": "string"}, "Only names behind this one."),
             Parameter("system", {"type": "boolean"}, "With system streams; true with a prefix that begins with `_`."),
         ),
