@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Deleted,
         Diff,
         Extended,
+        Fence,
         Health,
         Lease,
         LeasePage,
@@ -80,10 +81,12 @@ if TYPE_CHECKING:
         DamagedBackup,
         ExpectationFailed,
         FeatureMissing,
+        FenceMismatch,
         FolderBusy,
         Forbidden,
         GapError,
         HeadersTooLarge,
+        HeadMismatch,
         IdempotencyConflict,
         InternalError,
         InvalidJson,
@@ -179,26 +182,26 @@ __all__ = [
     "ClientClosed", "ClientError", "ClientOptions", "ColdStoreUnavailable", "ConnectionFailed", "Consumer",
     "ConsumerCommitted", "ConsumerDropped", "ConsumerNotFound", "ConsumerPage", "ConsumerPut", "ConsumerState",
     "CorruptSegment", "Coverage", "Damage", "DamagedBackup", "Deleted", "Diff", "Discard", "Durability",
-    "ExpectationFailed", "Extended", "FeatureMissing", "FolderBusy", "Follower", "Forbidden", "Gap", "GapError",
-    "Guarantee", "HeadersTooLarge", "Health", "Highlight", "Hit", "IdempotencyConflict", "IndexStatus",
-    "InferredSearch", "InternalError", "InvalidJson", "InvalidRequest", "Job", "JobRetry", "Lease", "LeasePage",
-    "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat", "NoBackupPlace", "NotAQueue", "NotAcceptable",
-    "NotFound", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed", "Producer", "ProducerFenced", "ProducerGap",
-    "ProducerMark", "QueueCounters", "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven",
-    "RemoteUnavailable", "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy", "RouterCycle",
-    "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut", "RouterState", "RouterSummary", "RoutingKey",
-    "RoutingKeyPage", "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict", "ServerTrouble",
-    "ShuttingDown", "SkippedStream", "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended",
-    "StreamClosed", "StreamConflict", "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop", "StreamPage",
-    "StreamProfile", "StreamSchema", "StreamState", "StreamSummary", "StreamsSearchPage", "Subscription",
-    "SystemStream", "TagMatch", "Tail", "Throttled", "Token", "TopicConfig", "TopicConfigPatch", "TopicCoverage",
-    "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicHit",
-    "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicRecreated", "TopicSearchPage",
-    "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction",
-    "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound",
-    "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer",
-    "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked", "WakeStream", "Watcher",
-    "WhoAmI", "Worker",
+    "ExpectationFailed", "Extended", "FeatureMissing", "Fence", "FenceMismatch", "FolderBusy", "Follower",
+    "Forbidden", "Gap", "GapError", "Guarantee", "HeadMismatch", "HeadersTooLarge", "Health", "Highlight", "Hit",
+    "IdempotencyConflict", "IndexStatus", "InferredSearch", "InternalError", "InvalidJson", "InvalidRequest", "Job",
+    "JobRetry", "Lease", "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat",
+    "NoBackupPlace", "NotAQueue", "NotAcceptable", "NotFound", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed",
+    "Producer", "ProducerFenced", "ProducerGap", "ProducerMark", "QueueCounters", "ReadOnly", "Ready", "Record",
+    "RecordTooLarge", "Redriven", "RemoteUnavailable", "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater",
+    "RetryPolicy", "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut", "RouterState",
+    "RouterSummary", "RoutingKey", "RoutingKeyPage", "SearchPage", "SearchTotal", "SearchUnavailable",
+    "SequenceConflict", "ServerTrouble", "ShuttingDown", "SkippedStream", "SlowConsumer", "Socket", "Staged",
+    "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict", "StreamDetails", "StreamGone", "StreamInfo",
+    "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema", "StreamState", "StreamSummary", "StreamsSearchPage",
+    "Subscription", "SystemStream", "TagMatch", "Tail", "Throttled", "Token", "TopicConfig", "TopicConfigPatch",
+    "TopicCoverage", "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone",
+    "TopicHit", "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicRecreated",
+    "TopicSearchPage", "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched",
+    "Transaction", "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete",
+    "TransactionNotFound", "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized",
+    "UnexpectedAnswer", "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked",
+    "WakeStream", "Watcher", "WhoAmI", "Worker",
 ]  # fmt: skip
 
 _NAMES = {
@@ -216,22 +219,22 @@ _NAMES = {
     "topics_client._sync.worker": "Worker",
     "topics_client.answers": (
         "Acked Appended BackupInfo BackupList BackupStarted Claimed ConsumerCommitted ConsumerDropped ConsumerPage "
-        "ConsumerPut ConsumerState Deleted Diff Extended Health Lease LeasePage Nacked Placed QueueCounters Ready "
-        "Redriven RouterDropped RouterPage RouterPut RouterState RouterSummary Staged Token TopicDropped TopicPage "
-        "TopicPut TopicState TopicSummary TransactionState WhoAmI"
+        "ConsumerPut ConsumerState Deleted Diff Extended Fence Health Lease LeasePage Nacked Placed QueueCounters "
+        "Ready Redriven RouterDropped RouterPage RouterPut RouterState RouterSummary Staged Token TopicDropped "
+        "TopicPage TopicPut TopicState TopicSummary TransactionState WhoAmI"
     ),
     "topics_client.errors": (
         "AccessRefused ApiError AppendTimeout BackupFailed BackupRunning BatchTooLarge ClientClosed ClientError "
         "ColdStoreUnavailable RemoteUnavailable ConnectionFailed ConsumerNotFound CorruptSegment Damage DamagedBackup "
-        "ExpectationFailed FeatureMissing FolderBusy Forbidden GapError HeadersTooLarge IdempotencyConflict "
-        "InternalError InvalidJson InvalidRequest MethodNotAllowed NewerFormat NoBackupPlace NotAQueue "
-        "NotAcceptable NotFound NotReady OffsetGone PayloadTooLarge ProducerFenced ProducerGap ReadOnly "
+        "ExpectationFailed FeatureMissing FenceMismatch FolderBusy Forbidden GapError HeadMismatch HeadersTooLarge "
+        "IdempotencyConflict InternalError InvalidJson InvalidRequest MethodNotAllowed NewerFormat NoBackupPlace "
+        "NotAQueue NotAcceptable NotFound NotReady OffsetGone PayloadTooLarge ProducerFenced ProducerGap ReadOnly "
         "RecordTooLarge RequestRefused RequestTimeout RetryLater RouterCycle RouterNotFound SearchUnavailable "
-        "SequenceConflict ServerTrouble ShuttingDown SlowConsumer StateRefused StreamClosed StreamConflict "
-        "StreamGone SystemStream Throttled TopicExistsIncompatible TopicFull TopicNotEmpty TopicNotFound "
-        "TopicRecreated TransactionBusy TransactionFenced TransactionForeign TransactionIncomplete "
-        "TransactionNotFound TransactionSequence TransactionTooLarge Unauthorized UnexpectedAnswer "
-        "UnsupportedMediaType UnsupportedMessage UpgradeRequired"
+        "SequenceConflict ServerTrouble ShuttingDown SlowConsumer StateRefused StreamClosed StreamConflict StreamGone "
+        "SystemStream Throttled TopicExistsIncompatible TopicFull TopicNotEmpty TopicNotFound TopicRecreated "
+        "TransactionBusy TransactionFenced TransactionForeign TransactionIncomplete TransactionNotFound "
+        "TransactionSequence TransactionTooLarge Unauthorized UnexpectedAnswer UnsupportedMediaType "
+        "UnsupportedMessage UpgradeRequired"
     ),
     "topics_client.inbox": "CaughtUp TopicFailed TopicGap TopicGone TopicRecord",
     "topics_client.options": "ClientOptions RetryPolicy",

@@ -118,6 +118,12 @@ class RouterDropped(v0.RouterDropAnswer, frozen=True, kw_only=True):
     performance: Performance = msgspec.field(default_factory=dict)
 
 
+class Fence(v0.FenceAnswer, frozen=True, kw_only=True):
+    """The fence token of a topic; empty if it has none."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
 class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer's cursor, its lag and its last commit."""
 

@@ -45,6 +45,8 @@
         │   ├── RouterNotFound          router_not_found
         │   ├── ConsumerNotFound        consumer_not_found
         │   ├── TopicRecreated          topic_recreated
+        │   ├── HeadMismatch            head_mismatch
+        │   ├── FenceMismatch           fence_mismatch
         │   ├── RouterCycle             router_cycle
         │   ├── TransactionNotFound     transaction_not_found
         │   ├── TransactionFenced       transaction_fenced
@@ -310,6 +312,14 @@ class ConsumerNotFound(StateRefused, code="consumer_not_found"):
 
 class TopicRecreated(StateRefused, code="topic_recreated"):
     """The topic was deleted and created again since: its seqs are others."""
+
+
+class HeadMismatch(StateRefused, code="head_mismatch"):
+    """The topic has another head than the append expected: another writer was faster."""
+
+
+class FenceMismatch(StateRefused, code="fence_mismatch"):
+    """The topic has another fence token than the append named: another writer has taken over."""
 
 
 class RouterCycle(StateRefused, code="router_cycle"):

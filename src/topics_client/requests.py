@@ -22,6 +22,7 @@ from topics_client.answers import (
     Deleted,
     Diff,
     Extended,
+    Fence,
     Health,
     LeasePage,
     Nacked,
@@ -147,6 +148,9 @@ def append(
     delay_ms: int = 0,
     disable_backpressure: bool = False,
     return_seqs: bool = True,
+    expected_head_seq: int | None = None,
+    fence: str | None = None,
+    new_fence: str | None = None,
 ) -> Request[Appended]:
     """Appends one record.
 
@@ -164,6 +168,9 @@ def append(
         delay_ms=delay_ms,
         disable_backpressure=disable_backpressure,
         return_seqs=return_seqs,
+        expected_head_seq=expected_head_seq,
+        fence=fence,
+        new_fence=new_fence,
     )
 
 
@@ -178,12 +185,17 @@ def append_many(
     delay_ms: int = 0,
     disable_backpressure: bool = False,
     return_seqs: bool = True,
+    expected_head_seq: int | None = None,
+    fence: str | None = None,
+    new_fence: str | None = None,
 ) -> Request[Appended]:
     """Appends a batch atomically, in order; each element is a `NewRecord` or a value.
 
     `node` applies to records without a node. `create` and `config` apply if the topic is missing. `delay_ms` delays the
     jobs of a queue. `disable_backpressure` waits in the server instead of being refused. `return_seqs=False` leaves out
-    the list of seqs, which have no gaps.
+    the list of seqs, which have no gaps. With `expected_head_seq` the append raises `HeadMismatch` if the topic has
+    another head, and with `fence` `FenceMismatch` if it has another fence token. `new_fence` sets the token with these
+    records.
     """
     given = {
         "records": [record if isinstance(record, NewRecord) else NewRecord(record) for record in several(records)],
@@ -194,6 +206,9 @@ def append_many(
         "config": as_config(config),
         "delay_ms": delay_ms or None,
         "disable_backpressure": disable_backpressure or None,
+        "expected_head_seq": expected_head_seq,
+        "fence": fence,
+        "new_fence": new_fence,
     }
     return Request(
         method="POST",
@@ -203,6 +218,20 @@ def append_many(
         repeatable=idempotency_key is not None,
         needs_key=idempotency_key is None,
     )
+
+
+def get_fence(topic: str) -> Request[Fence]:
+    """Returns the fence token of a topic, empty if it has none, and its head."""
+    return Request(method="GET", target=topic_path(topic, "/fence"), answer=Fence)
+
+
+def put_fence(topic: str, new_fence: str, *, fence: str | None = None) -> Request[Fence]:
+    """Sets the fence token of a topic, durably: appends that name another one raise `FenceMismatch`.
+
+    An empty token removes it. `fence` is the token that the topic is expected to have.
+    """
+    body = _encode(given_only({"new_fence": new_fence, "fence": fence}))
+    return Request(method="PUT", target=topic_path(topic, "/fence"), body=body, answer=Fence)
 
 
 def diff(
@@ -583,10 +612,23 @@ def stage(
 
 
 def commit_transaction(
-    id: str, sequence: int, *, attempt: str | None = None, parts: Sequence[str] | None = None
+    id: str,
+    sequence: int,
+    *,
+    attempt: str | None = None,
+    parts: Sequence[str] | None = None,
+    conditions: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Request[TransactionState]:
-    """Makes all staged records visible at once, or only the named parts, in their order."""
-    given = {"sequence": sequence, "attempt": attempt, "parts": None if parts is None else list(parts)}
+    """Makes all staged records visible at once, or only the named parts, in their order.
+
+    `conditions` has, by topic, the `expected_head_seq` and the `fence` without which nothing is committed.
+    """
+    given = {
+        "sequence": sequence,
+        "attempt": attempt,
+        "parts": None if parts is None else list(parts),
+        "conditions": conditions or None,
+    }
     return Request(
         method="POST", target=_path(id, "commit"), body=encode_values(given_only(given)), answer=TransactionState
     )

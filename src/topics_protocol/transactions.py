@@ -17,12 +17,21 @@ class TransactionBody(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """The state in which a commit expects a topic that it appends to."""
+
+    expected_head_seq: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    fence: str | None = None
+
+
 class CommitBody(msgspec.Struct, frozen=True, kw_only=True):
     """Which attempt to commit; with `parts` only those, in this order."""
 
     sequence: Sequence
     attempt: str | None = None
     parts: list[str] | None = None
+    conditions: dict[str, Condition] | None = None
+    """By topic."""
 
 
 class AbortBody(msgspec.Struct, frozen=True, kw_only=True):

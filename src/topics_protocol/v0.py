@@ -220,6 +220,25 @@ class RouterDropAnswer(msgspec.Struct, frozen=True, kw_only=True):
     deleted: bool
 
 
+# Fences.
+
+
+class FenceBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The new fence token of a topic; empty removes it."""
+
+    new_fence: str
+    fence: str | None = None
+    """The token that the topic is expected to have; empty if it has none."""
+
+
+class FenceAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The fence token of a topic; empty if it has none."""
+
+    topic: str
+    fence: str
+    head_seq: int
+
+
 # Named consumers.
 
 

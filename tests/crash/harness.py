@@ -19,6 +19,7 @@ from tests.crash.model import Kept, Model, Payload
 from tests.property.totals import check_totals
 from topics.consumers.consumer_state import consumers_of
 from topics.consumers.consumers import ConsumerCommitted, ConsumerDeleted, ConsumerPut
+from topics.engine.conditional_append import fence_of, newest_fence
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
@@ -56,6 +57,7 @@ Answer = (
     | ConsumerPut
     | ConsumerCommitted
     | ConsumerDeleted
+    | str
     | TopicsError
 )
 
@@ -102,10 +104,13 @@ class Create(Operation):
 class Append(Operation):
     records: list[Payload] = field(default_factory=list)
     key: str | None = None
+    fence: str | None = None
+    """The token that is set with the records."""
 
     def apply(self, model: Model | None) -> Model | None:
         model = self._existing(model)
         model.append(self.records, self.key, self.ts)
+        model.fence = model.fence if self.fence is None else self.fence
         return model
 
 
@@ -154,6 +159,18 @@ class SetConsumer(Operation):
 @dataclass(eq=False)
 class Commit(SetConsumer):
     """A commit of a consumer, as durable as the topic's class."""
+
+
+@dataclass(eq=False)
+class SetFence(Operation):
+    """A fence token is set by a call: a control change."""
+
+    token: str = ""
+
+    def apply(self, model: Model | None) -> Model | None:
+        model = self._existing(model)
+        model.fence = self.token
+        return model
 
 
 class Timeline:
@@ -207,6 +224,7 @@ class TopicDump(NamedTuple):
     last_ts: int
     last_write_ts: int
     consumers: dict[str, int]
+    fence: str
 
     @property
     def lost_seqs(self) -> frozenset[int]:
@@ -218,6 +236,7 @@ class TopicDump(NamedTuple):
         return Model(
             self.config, self.head, dict(self.live), self.evict_floor, self.cap_floor, self.ttl_floor, dict(self.keys),
             self.lost_seqs, not self.config.durability.logged, consumers=dict(self.consumers),
+            fence=self.fence,
         )  # fmt: skip
 
 
@@ -241,7 +260,7 @@ def _dump_topic(engine: Engine, name: str) -> TopicDump:
         # A key past its window is forgotten when somebody looks, which a dump is not allowed to depend on.
         {key: known[:3] for key, known in (topic.keys or {}).items() if known[2] >= oldest},
         reported, topic.created_ts, topic.last_ts, topic.last_write_ts,
-        {one.consumer: one.seq for one in engine.consumers.list_topic(topic)},
+        {one.consumer: one.seq for one in engine.consumers.list_topic(topic)}, fence_of(topic),
     )  # fmt: skip
 
 
@@ -356,17 +375,23 @@ class World:
         tag: str | None = None,
         key: str | None = None,
         size: int = 0,
+        fence: str | None = None,
         **config: object,
     ) -> Answer | None:
-        """Appends records whose values occur only once; `config` is for a topic that the append creates."""
+        """Appends records whose values occur only once; `config` is for a topic that the append creates. With a token
+        it expects the newest fence and head of the topic, and sets the token."""
         self.heal()
         records: list[Payload] = [(self._next_value(size), tag) for _ in range(count)]
         patch = _patch(config)
         batch = Batch(records=[Record.of(value, tag=tag) for value, tag in records], idempotency_key=key, config=patch)
+        if fence is not None:
+            topic = self.engine.core.directory.find(name)
+            head, held = (0, "") if topic is None else (topic.staged_head, newest_fence(topic))
+            batch = msgspec.structs.replace(batch, expected_head_seq=head, fence=held, new_fence=fence)
         if key is not None and any(isinstance(op, Append) and op.key == key for op in self._unanswered(name)):
             self.engine.append(name, batch, _same_as_the_first)
             return None
-        steps: list[Operation] = [Append(name, self.clock.now_ms(), records=records, key=key)]
+        steps: list[Operation] = [Append(name, self.clock.now_ms(), records=records, key=key, fence=fence)]
         if not self._exists(name):
             steps.insert(0, Create(name, self.clock.now_ms(), patch=patch))
         return self._do(steps, lambda done: self.engine.append(name, batch, done))
@@ -425,6 +450,14 @@ class World:
     def _consumers(topic: Topic) -> set[str]:
         found = consumers_of(topic)
         return set() if found is None else {name for name in found.marks.keys() | found.staged if found.newest(name)}
+
+    def set_fence(self, name: str, token: str) -> Answer | None:
+        self.heal()
+        topic = self.engine.core.directory.find(name)
+        if topic is None:
+            return None
+        step = SetFence(name, self.clock.now_ms(), token=token)
+        return self._do([step], lambda done: self.engine.fences.set(topic, token, None, done))
 
     def checkpoint(self, full: bool = False) -> bool:
         outcome: list[bool] = []

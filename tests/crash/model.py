@@ -50,6 +50,7 @@ class Model:
 
     consumers: dict[str, int] = field(default_factory=dict)
     """The committed cursors."""
+    fence: str = ""
 
     def copy(self) -> "Model":
         return replace(

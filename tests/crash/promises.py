@@ -181,6 +181,8 @@ def unlike_what_was_acknowledged(world: World, found: Dump) -> Iterator[str]:
             yield f"{name} shows {seen}, not {expected}"
         if topic.consumers != state.consumers:
             yield f"{name} shows the consumers {topic.consumers}, not {state.consumers}"
+        if topic.fence != state.fence:
+            yield f"{name} shows the fence {topic.fence!r}, not {state.fence!r}"
         if topic.live.keys() != state.live.keys():
             yield f"{name} shows {sorted(topic.live)}, not {sorted(state.live)}"
         elif not all(_alike(topic.live[seq], kept) for seq, kept in state.live.items()):
@@ -204,6 +206,8 @@ def _differences(state: Model, found: TopicDump, evidence: Evidence) -> Iterator
         return
     if found.consumers != state.consumers:
         yield f"consumers: {found.consumers}, not {state.consumers}"
+    if found.fence != state.fence:
+        yield f"fence: {found.fence!r}, not {state.fence!r}"
     for floor in ("evict_floor", "cap_floor", "ttl_floor"):
         if getattr(found, floor) != getattr(state, floor):
             yield f"{floor}: {getattr(found, floor)}, not {getattr(state, floor)}"

@@ -330,6 +330,31 @@ def consuming(world: World) -> None:
     world.forget("quick", "a")
 
 
+def fencing(world: World) -> None:
+    """Fences of three classes are set with records and by calls, and go with their topic."""
+    world.start()
+    for name, durability in (("sure", "fsync"), ("quick", "disk"), ("loose", "memory")):
+        world.append(name, 2, fence="1", durability=durability)
+        world.append(name, 1, fence="2")
+    world.set_fence("sure", "3")
+    world.hold()
+    world.append("sure", 2, fence="4")
+    world.append("sure", 1, fence="5", key="k")
+    world.append("quick", 1)
+    world.append("quick", 1, fence="6")
+    world.flush()
+    world.checkpoint()
+    world.set_fence("quick", "")
+    world.append("sure", 3, fence="7")
+    world.seal("quick")
+    world.checkpoint()
+    world.drop("loose")
+    world.append("loose", 1, durability="fsync")
+    world.kill()
+    world.start_over()
+    world.append("loose", 1, fence="8")
+
+
 def living(world: World) -> None:
     """A little of everything, for sweeps whose steps are expensive."""
     world.start()
@@ -397,7 +422,10 @@ class RandomLife:
         key = f"key-{random.randrange(step + 1)}" if random.random() < 0.3 else None
         size = random.choice((0, 0, 0, 10, 300))
         tag = random.choice((None, "x", "y", "z"))
-        world.append(self._name(random), random.randrange(1, 5), tag=tag, key=key, size=size, **self._config(random))
+        # A repeated key sets no fence.
+        fence = f"fence-{step}" if key is None and random.random() < 0.1 else None
+        name, count = self._name(random), random.randrange(1, 5)
+        world.append(name, count, tag=tag, key=key, size=size, fence=fence, **self._config(random))
 
     def _append_group(self, world: World, random: Random, step: int) -> None:
         world.hold()

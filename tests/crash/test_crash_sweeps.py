@@ -71,6 +71,11 @@ def test_sealing_loses_nothing() -> None:
 
 
 @each_number_of_shards
+def test_a_fence_stands_with_its_records(shards: int) -> None:
+    assert_kept(scenarios.fencing, options(shards))
+
+
+@each_number_of_shards
 def test_a_committed_cursor_is_there(shards: int) -> None:
     assert_kept(scenarios.consuming, options(shards))
 

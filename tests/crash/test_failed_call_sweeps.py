@@ -84,6 +84,7 @@ def test_no_shortage_at_any_call_breaks_a_promise(shards: int) -> None:
         scenarios.configuring,
         scenarios.stopping,
         scenarios.consuming,
+        scenarios.fencing,
     ],
 )
 def test_no_failing_call_of_other_scenarios_breaks_a_promise(scenario: Scenario, shards: int) -> None:

@@ -16,6 +16,7 @@ from topics.consumers.consumer_state import ConsumerFeature
 from topics.engine import checkpoint, recovery
 from topics.engine.apply import Applier
 from topics.engine.checkpoint import Checkpointer
+from topics.engine.conditional_append import FenceFeature
 from topics.engine.engine import Engine
 from topics.engine.recovery import Recovery
 from topics.engine.topic import Topic
@@ -181,6 +182,14 @@ def commits_not_replayed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerFeature, "replay", lambda feature, topic, frame, rebuild: None)
 
 
+def fences_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FenceFeature, "save", lambda feature, topic: b"")
+
+
+def fences_not_replayed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FenceFeature, "replay", lambda feature, topic, frame, rebuild: None)
+
+
 STOPS: list[tuple[str, Plant, Scenario]] = [
     ("the log is never synced", no_file_sync(".wal"), scenarios.appending),
     ("answers come before the sync", acknowledged_before_the_sync, scenarios.appending),
@@ -205,6 +214,8 @@ STOPS: list[tuple[str, Plant, Scenario]] = [
     ("segments go before the snapshot is there", segments_removed_before_the_snapshot, scenarios.dropping),
     ("consumers are not in snapshots", consumers_left_out_of_snapshots, scenarios.consuming),
     ("commits are not replayed", commits_not_replayed, scenarios.consuming),
+    ("fences are not in snapshots", fences_left_out_of_snapshots, scenarios.fencing),
+    ("fences are not replayed", fences_not_replayed, scenarios.fencing),
     ("unlogged records vanish silently", ephemeral_records_forgotten_silently, scenarios.forgetting),
 ]
 FAULTS: list[tuple[str, Plant]] = [

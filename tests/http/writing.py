@@ -23,6 +23,7 @@ from tests.http.api.sockets import Socket, open_socket
 from tests.http.pressed import PressedServer
 from tests.unit.engine.writing_world import Books, books
 from topics.consumers.consumer_state import TopicConsumers, consumers_of
+from topics.engine.conditional_append import fence_of
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.engine.topic import Topic
@@ -431,6 +432,18 @@ WAYS: dict[str, Way] = {
     ),
     "append of a batch": Way(
         TARGET, _topic(TARGET), lambda site: site.post(TARGET, *_batch(site), create=False), _has_new
+    ),
+    "conditional append": Way(
+        TARGET,
+        _topic(TARGET),
+        lambda site: site.post(TARGET, site.payload, create=False, fence="", new_fence="w"),
+        _has_new,
+    ),
+    "set a fence": Way(
+        TARGET,
+        _topic(TARGET),
+        lambda site: site.ask("PUT", f"/v0/topics/{TARGET}/fence", {"new_fence": "w", "fence": ""}),
+        lambda site: (topic := site.find(TARGET)) is not None and fence_of(topic) == "w",
     ),
     # Without `create`, which a lone append of the shorter way must not bring: where there is no topic, it is made.
     "lone append": Way(TARGET, _topic(TARGET), lambda site: site.post(TARGET, site.payload), _has_new),

@@ -32,6 +32,8 @@ STATUS_BY_CODE: dict[str, int] = {
     "topic_exists_incompatible": 409,
     "topic_not_empty": 409,
     "topic_recreated": 409,
+    "head_mismatch": 409,
+    "fence_mismatch": 409,
     "not_a_queue": 409,
     "router_cycle": 409,
     "backup_running": 409,

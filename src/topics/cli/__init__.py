@@ -58,6 +58,7 @@ for _name, _help in {
     "read": "Print the records of a topic.",
     "tail": "Print the last records of a topic, and follow it with -f.",
     "delete": "Delete records of a topic permanently.",
+    "fence": "Show or set the fence token of a topic.",
 }.items():
     app.command(f"topics.cli.topic:{_FUNCTIONS.get(_name, _name)}", name=_name, help=_help, group=_SERVER)
 _group(

@@ -190,6 +190,11 @@ def append(
         str | None, Parameter(help="Queues: the delay before the jobs can be claimed, such as 5m.")
     ] = None,
     key: Annotated[str | None, Parameter(help="The idempotency key: a repeated key appends nothing.")] = None,
+    expected_head_seq: Annotated[
+        int | None, Parameter(help="Append only if the topic has this head; 0 is that of a missing topic.")
+    ] = None,
+    fence: Annotated[str | None, Parameter(help="Append only if the topic has this fence token.")] = None,
+    new_fence: Annotated[str | None, Parameter(help="Set the fence token of the topic with these records.")] = None,
     text: Annotated[bool, Switch, Parameter(help="Treat each value or line as text instead of JSON.")] = False,
     create: Annotated[bool, Parameter(help="Create a missing topic.")] = True,
     output: Output = "table",
@@ -210,12 +215,17 @@ def append(
         raise UsageError("- reads all values from standard input: give it alone")
     if stream and key is not None:
         raise UsageError("--key needs a single batch, and standard input may have many")
+    if stream and expected_head_seq is not None:
+        raise UsageError("--expected-head-seq needs a single batch, and standard input may have many")
+    if stream and new_fence is not None:
+        raise UsageError("--new-fence needs a single batch, and standard input may have many")
 
     def send(client: Client, batch: list[msgspec.Raw]) -> Appended:
         records = [NewRecord(value, tag) for value in batch]
         return client.append_many(
-            topic, records, node=node, idempotency_key=key, create=create, delay_ms=delay_ms, return_seqs=False
-        )
+            topic, records, node=node, idempotency_key=key, create=create, delay_ms=delay_ms, return_seqs=False,
+            expected_head_seq=expected_head_seq, fence=fence, new_fence=new_fence,
+        )  # fmt: skip
 
     # A pipe should survive a restart of the server.
     with connected(server, PATIENT_S if stream else QUICK_S) as client:
@@ -240,6 +250,30 @@ def append(
             raise
         if output == "table":
             line(f"appended {counted(count, 'record')} to {topic}")
+    return 0
+
+
+def fence(
+    topic: str,
+    /,
+    *,
+    new: Annotated[str | None, Parameter(help="Set this token; an empty one removes the fence.")] = None,
+    held: Annotated[str | None, Parameter(help="Set it only if the topic has this token.")] = None,
+    output: Output = "table",
+    server: Server = HERE,
+) -> int:
+    """Show the fence token of a topic, or set it: appends that name another token are refused.
+
+    Parameters
+    ----------
+    topic
+        The name of the topic.
+    """
+    if new is None and held is not None:
+        raise UsageError("--held is a condition of --new")
+    with connected(server) as client:
+        answer = client.get_fence(topic) if new is None else client.put_fence(topic, new, fence=held)
+    print_result(answer, output, f"the fence of {topic} is {answer.fence or 'not set'}", answer.fence)
     return 0
 
 

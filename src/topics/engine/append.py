@@ -8,6 +8,7 @@ import msgspec
 
 from topics.engine.apply import forget_old_keys, grant
 from topics.engine.coalesce import GROUP_MAX, AppendSource, Coalescer, DecodedAppends
+from topics.engine.conditional_append import FenceChange, check_conditions, check_token
 from topics.engine.core import EngineCore
 from topics.engine.idempotency import KeyedBlock, KeyMemory, KnownAppend
 from topics.engine.quotas import KEY_BYTES, memory_of
@@ -44,13 +45,15 @@ class FrameExtension(Protocol):
     """A feature's change that is logged in the same frame as a batch, so that no crash can separate them."""
 
     kind: FrameKind
+    creates: bool
+    """Whether the frame can also create the topic."""
 
     def staged(self, topic: Topic) -> None:
         """Called when the batch is accepted: from now on it is either applied or undone."""
         ...
 
     def prefix(self, topic: Topic) -> bytes:
-        """The bytes of the frame before the block. For a new topic they also give it its name and number."""
+        """The bytes of the frame before the block. If it creates a new topic they also give it its name and number."""
         ...
 
     def applied(self, topic: Topic) -> None:
@@ -255,7 +258,21 @@ class Appender:
             admitted = core.path.admit(topic, lambda: records, prepared=prepared)
             if admitted is not None:
                 batch, plain = msgspec.structs.replace(batch, records=admitted), None
-        self.write(topic, batch, done, plain=plain)
+        if batch.expected_head_seq is None and batch.fence is None and batch.new_fence is None:
+            self.write(topic, batch, done, plain=plain)
+        else:
+            self._append_if(topic, batch, done, plain)
+
+    def _append_if(self, topic: Topic, batch: Batch, done: AppendDone, plain: PlainRecords | None) -> None:
+        """Appends if the topic is as the batch expects it. A repeated key was answered before."""
+        while topic.coalesced is not None:
+            topic.coalesced.stage()
+        check_conditions(topic, batch.expected_head_seq, batch.fence)
+        change = None
+        if batch.new_fence is not None:
+            check_token(batch.new_fence)
+            change = FenceChange(batch.new_fence)
+        self.write(topic, batch, done, change, plain=plain, conditional=True)
 
     def _append_again(self, name: str, batch: Batch, done: AppendDone, prepared: object) -> None:
         """Appends what the guard of its topic had wait: nobody is left to be told by an exception."""
@@ -272,10 +289,12 @@ class Appender:
         extension: FrameExtension | None = None,
         ts: int | None = None,
         plain: PlainRecords | None = None,
+        conditional: bool = False,
     ) -> None:
         """Appends records that were found right to a topic that takes them.
 
-        `ts` is a time that the writer gives; it is moved up to that of the batch before if need be.
+        `ts` is a time that the writer gives; it is moved up to that of the batch before if need be. A `conditional`
+        batch gets its seqs now, because its condition is true now.
         """
         core, path, rules = self._core, self._core.path, topic.rules
         if topic.config.ttl_ms:
@@ -291,7 +310,14 @@ class Appender:
             size = memory_of(len(batch.records), payload_bytes(batch.records)) if not rules.logged else 0
             core.memory.check(topic, size + (KEY_BYTES if key is not None else 0))
         count = len(batch.records) if plain is None else len(plain.sizes)
-        if count == 1 and batch.node is None and not batch.delay_ms and extension is None and ts is None:
+        if (
+            count == 1
+            and batch.node is None
+            and not batch.delay_ms
+            and extension is None
+            and ts is None
+            and not conditional
+        ):
             shared = (rules.plain if key is None else rules.keyed) and not core.metered and not core.quiet
             if shared and self.coalescer.add(topic, batch.records[0], done, key):
                 return
@@ -331,7 +357,7 @@ class Appender:
         created = not rules.created and core.directory.find(topic.name) is not topic
         append = Append(core, topic, block, created, done, extension, callers)
         frames: list[FrameDraft] = []
-        if created and extension is None:
+        if created and (extension is None or not extension.creates):
             frames.append((FrameKind.CREATE, creation_body(core, topic), b""))
         if extension is not None:
             extension.staged(topic)
@@ -344,6 +370,9 @@ class Appender:
             frames.append((FrameKind.APPEND, block_head(block), block.text))
         elif logged and extension is not None:
             frames.append((extension.kind, extension.prefix(topic) + block_head(block), block.text))
+        elif extension is not None and extension.kind is FrameKind.FENCE:
+            # The fence of an ephemeral topic survives its records.
+            frames.append((extension.kind, extension.prefix(topic), b""))
         append.frames = frames
         if keyed is not None:
             keyed.stands_for(block, plain).append = append

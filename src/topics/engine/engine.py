@@ -17,6 +17,7 @@ from topics.engine.append import Appender, FrameExtension, creation_body, make_t
 from topics.engine.background_jobs import Deferral, InlineRunner, Job, JobRunner
 from topics.engine.backpressure import Admission, Throttle
 from topics.engine.checkpoint import Checkpointer
+from topics.engine.conditional_append import Fences
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.delete import Deleter
 from topics.engine.delete_export import DeleteExport
@@ -249,6 +250,8 @@ class Engine(EngineView):
         """Claims, acknowledgements and everything else about jobs."""
         self.consumers = Consumers(core)
         """Cursors of readers that the server stores."""
+        self.fences = Fences(core)
+        """Fence tokens of topics."""
         self.streams = StreamFeature(core)
         self.sealer.content_size = content_size_of
         self.transactions = Transactions(core, self.write, self.put_topic)

@@ -12,6 +12,7 @@ The block inside a frame of any kind that carries one.
     STREAM_APPEND, STREAM_CREATE   the block stands behind what it changes in its stream (`streams.stream_frames`)
     TXN_STAGE, TXN_APPEND          the block stands behind what says of which transaction it is
     (`transactions.transaction_frames`)
+    FENCE                          the block, if there is one, stands behind the token (`log.frame`)
 
 A FORWARD carries no block: its records are those of another topic's frames (`routers.router_frames`).
 """
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from topics.engine.topic import Topic
-from topics.log.frame import Frame, FrameKind
+from topics.log.frame import Frame, FrameKind, decode_fence
 from topics.queues.queue_frames import decode_arrival
 from topics.streams.stream_frames import stream_block_in
 from topics.transactions.transaction_frames import decode_append, staged_block
@@ -148,10 +149,10 @@ class CrossShardGate:
 BLOCK_KINDS = frozenset(
     (
         FrameKind.APPEND, FrameKind.ARRIVAL, FrameKind.STREAM_APPEND, FrameKind.STREAM_CREATE, FrameKind.TXN_STAGE,
-        FrameKind.TXN_APPEND,
+        FrameKind.TXN_APPEND, FrameKind.FENCE,
     )
 )  # fmt: skip
-"""The frames that may carry a block; a stream may be created without one."""
+"""The frames that may carry a block; a stream may be created, and a fence set, without one."""
 
 
 def block_in(kind: FrameKind, body: memoryview) -> memoryview | None:
@@ -164,4 +165,6 @@ def block_in(kind: FrameKind, body: memoryview) -> memoryview | None:
         return decode_append(body)[1]
     if kind is FrameKind.TXN_STAGE:
         return staged_block(body)
+    if kind is FrameKind.FENCE:
+        return decode_fence(body)[1]
     return stream_block_in(kind, body) if kind in BLOCK_KINDS else None

@@ -51,6 +51,7 @@ The bodies of the small frames: everything that is logged but records. All numbe
     DELETE   u64 before seq (0 = none) | ranges: u64 first, u64 last, each inclusive, ascending; they may touch
     EVICT    u64 floor: every seq below it is gone | u8 reason (1 cap, 2 ttl, 3 none: the topic is complete)
     CEILING  u64 seq
+    FENCE    u16 length of the token | token as UTF-8; empty removes the fence | perhaps a block, which it comes with
 
 A DELETE names seqs and not the selector that found them: what was decided is what is replayed, whatever else changed.
 
@@ -145,6 +146,8 @@ class FrameKind(IntEnum):
     """A transaction is committed."""
     CONSUMER = 29
     """A named consumer of the topic was created, committed a cursor or was deleted (`consumers.consumer_state`)."""
+    FENCE = 30
+    """The fence token of the topic was set, perhaps with one batch (`engine.conditional_append`)."""
     SNAPSHOT_HEAD = 32
     """Opens a snapshot file: which one it is and where in the log it stands."""
     TOPIC = 33
@@ -392,6 +395,7 @@ def block_first_seq(body: memoryview) -> int:
 
 _CREATE = Struct("<QQH")
 _U64 = Struct("<Q")
+_U16 = Struct("<H")
 _PAIR = Struct("<QQ")
 _EVICT = Struct("<QB")
 _CAP, _TTL, _COMPLETE = 1, 2, 3
@@ -469,3 +473,16 @@ def encode_ceiling(seq: int) -> bytes:
 
 def decode_ceiling(body: memoryview) -> int:
     return int(_U64.unpack(body)[0])
+
+
+def encode_fence(token: str) -> bytes:
+    encoded = token.encode()
+    return _U16.pack(len(encoded)) + encoded
+
+
+def decode_fence(body: memoryview) -> tuple[str, memoryview | None]:
+    """The token, and the block that came with it. Raises ValueError for a malformed body."""
+    end = _U16.size + (_U16.unpack_from(body)[0] if len(body) >= _U16.size else 0)
+    if not _U16.size <= end <= len(body):
+        raise ValueError("a fence shorter than it says")
+    return str(body[_U16.size : end], "utf-8"), body[end:] or None

@@ -14,6 +14,8 @@
     │   ├── RouterNotFoundError           router_not_found           create it, or correct the name
     │   ├── ConsumerNotFoundError         consumer_not_found         create it, or correct the name
     │   ├── TopicRecreatedError           topic_recreated            begin anew: another topic has the name now
+    │   ├── HeadMismatchError             head_mismatch              read what is new, then decide again
+    │   ├── FenceMismatchError            fence_mismatch             stop: another writer has taken over
     │   ├── RouterCycleError              router_cycle               break the cycle, or allow it
     │   ├── StreamClosedError             stream_closed              read it to its end; nothing more is taken
     │   ├── StreamGoneError               stream_gone                use another name: only its forks are left
@@ -256,6 +258,31 @@ class TopicRecreatedError(TopicStateError):
             f"topic {quoted(topic)} was deleted and created again: its epoch is {epoch}, not {expected}. "
             "Read it from the start",
             topic=topic, epoch=epoch,
+        )  # fmt: skip
+
+
+class HeadMismatchError(TopicStateError):
+    """An append expected another head: another writer was faster."""
+
+    code = "head_mismatch"
+
+    def __init__(self, topic: str, expected: int, head: int) -> None:
+        super().__init__(
+            f"the head of topic {quoted(topic)} is {head}, not {expected}. Read the new records, then decide again",
+            topic=topic, expected_head_seq=expected, head_seq=head,
+        )  # fmt: skip
+
+
+class FenceMismatchError(TopicStateError):
+    """An append names another fence token than the topic has: another writer has taken over."""
+
+    code = "fence_mismatch"
+
+    def __init__(self, topic: str, held: str, fence: str) -> None:
+        super().__init__(
+            f"the fence of topic {quoted(topic)} is {quoted(fence)}, not {quoted(held)}. Stop writing: another writer "
+            "has taken over",
+            topic=topic, fence=fence,
         )  # fmt: skip
 
 

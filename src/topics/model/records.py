@@ -264,6 +264,12 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """For a queue: how long its jobs are held back before they can be claimed; cut to a day."""
     disable_backpressure: bool = False
     """Rather wait for a full log than be refused."""
+    expected_head_seq: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Append only if this is the head of the topic; 0 is that of an empty or missing one."""
+    fence: str | None = None
+    """Append only if this is the fence of the topic; empty if it has none."""
+    new_fence: str | None = None
+    """The fence of the topic from these records on; empty removes it."""
 
 
 class AppendBody(Batch, frozen=True, kw_only=True, gc=False):
@@ -279,6 +285,9 @@ def single_record(batch: Batch) -> Record | None:
         or batch.config is not None
         or batch.delay_ms
         or batch.disable_backpressure
+        or batch.expected_head_seq is not None
+        or batch.fence is not None
+        or batch.new_fence is not None
     ):
         return None
     return batch.records[0]

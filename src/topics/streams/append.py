@@ -147,6 +147,7 @@ class _MarkExtension:
     """The stream's change in the same frame as the batch."""
 
     kind = FrameKind.STREAM_APPEND
+    creates = False
 
     def __init__(self, feature: StreamFeature, state: StreamState, mark: StreamMark) -> None:
         self._feature = feature

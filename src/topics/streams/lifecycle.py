@@ -229,6 +229,7 @@ class _Birth:
     """A stream's creation, with its first batch if there is one."""
 
     kind = FrameKind.STREAM_CREATE
+    creates = True
 
     def __init__(self, engine: Engine, topic: Topic, part: StreamPart, source: Topic | None) -> None:
         self._engine = engine

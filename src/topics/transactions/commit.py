@@ -18,11 +18,12 @@ and was taken back. Of any other failure of the commit nobody can tell what the 
 more writes, and the next start finds out.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 
 import msgspec
 
+from topics.engine.conditional_append import check_conditions
 from topics.engine.core import EngineCore
 from topics.engine.topic import Block, Topic, block_head
 from topics.engine.write_path import Change, FrameDraft, Gate, LogOperation
@@ -36,6 +37,7 @@ from topics.transactions.transaction_frames import Committed, PartState, Placed,
 from topics.transactions.transaction_state import TransactionFeature
 from topics.wire.record_copies import Copies, RecordSlice, cut_copies, records_of, render
 from topics.wire.record_encoding import encode_fragments
+from topics_protocol.transactions import Condition
 
 # Staged records as copies for their topics: cut out of the text they are staged in, never parsed.
 
@@ -167,13 +169,14 @@ class Commit:
 
     def __init__(
         self, core: EngineCore, feature: TransactionFeature, transaction_id: str, sequence: int,
-        parts: Sequence[PartState], outcome: Outcome,
+        parts: Sequence[PartState], outcome: Outcome, conditions: Mapping[str, Condition],
     ) -> None:  # fmt: skip
         self._core = core
         self._feature = feature
         self._id = transaction_id
         self._sequence = sequence
         self._outcome = outcome
+        self._conditions = conditions
         self.number = int.from_bytes(core.entropy.token(_NUMBER_BYTES), "little")
         self.decided = False
         log_topic = feature.topic
@@ -218,10 +221,17 @@ class Commit:
                 raise TopicNotFoundError(name)
             core.expire(topic)
             path.check(topic, patient=True)
+            self._expect(topic)
             path.admit(topic, lambda: ())
             path.check_moves_in(topic, count, size)
             self._topics[name] = topic
         self._reserved = sums
+
+    def _expect(self, topic: Topic) -> None:
+        """Raises unless the topic is as the commit expects it."""
+        condition = self._conditions.get(topic.name)
+        if condition is not None:
+            check_conditions(topic, condition.expected_head_seq, condition.fence)
 
     def _reserve(self) -> None:
         """Counts all of it as on its way, so that nobody else is given the room."""
@@ -281,6 +291,8 @@ class Commit:
         for name, some in _by_topic(parts).items():
             topic = self._topics[name]
             path.check(topic, patient=True)
+            if name not in self._placed:
+                self._expect(topic)
             for copies in collect_copies(core, self._log_topic, some):
                 loads.append((topic, copies if topic.guard is None else self._admitted(topic, copies)))
         path.check(self._log_topic, patient=True)

@@ -7,12 +7,13 @@ topic, so nothing of a transaction is to be seen before its commit.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
 
 from topics.engine.append import FrameExtension
+from topics.engine.conditional_append import check_missing
 from topics.engine.core import EngineCore
 from topics.engine.quotas import check_room
 from topics.engine.results import AppendResult, PutDone, PutResult
@@ -33,6 +34,7 @@ from topics.model.errors import (
     TransactionNotFoundError,
     TransactionSequenceError,
     TransactionTooLargeError,
+    quoted,
 )
 from topics.model.records import Batch, payload_bytes
 from topics.model.topic_config import TopicConfigPatch, check_topic_name, is_topic_name, parse_config, resolve_config
@@ -62,6 +64,7 @@ from topics.transactions.transaction_state import (
     shown,
 )
 from topics.wire.preencoding import check_preencoded
+from topics_protocol.transactions import Condition
 
 Write = Callable[[Topic, Batch, Callable[[AppendResult | TopicsError], None], FrameExtension], None]
 
@@ -74,6 +77,7 @@ class _Stage:
     """The transaction part of a frame with staged records (`FrameExtension`)."""
 
     kind = FrameKind.TXN_STAGE
+    creates = False
 
     def __init__(
         self, feature: TransactionFeature, staged: Staged, entry: OpenTransaction, count: int, size: int
@@ -354,7 +358,7 @@ class Transactions:
         self.table = self._feature.table
         self._stager = Stager(core, self._feature, write)
         self._put_topic = put_topic
-        self._queue: deque[tuple[OpenTransaction, list[PartState]]] = deque()
+        self._queue: deque[tuple[OpenTransaction, list[PartState], Mapping[str, Condition]]] = deque()
         self._running = False
         self.commits = 0
         """How many were committed since the start."""
@@ -413,8 +417,16 @@ class Transactions:
 
     # Committing
 
-    def commit(self, ref: TransactionRef, parts: Sequence[str] | None, permit: Permit, done: TransactionDone) -> None:
-        """Makes all that is staged visible at once, or only the parts that are named, in their order.
+    def commit(
+        self,
+        ref: TransactionRef,
+        parts: Sequence[str] | None,
+        permit: Permit,
+        done: TransactionDone,
+        conditions: Mapping[str, Condition] | None = None,
+    ) -> None:
+        """Makes all that is staged visible at once, or only the parts that are named, in their order, if the topics
+        are as `conditions` expect them.
 
         A repeated commit with a committed sequence is answered as before, and nothing changes.
         """
@@ -434,14 +446,29 @@ class Transactions:
         for part in firsts:
             if is_missing(self._core.directory.find(part.topic)):
                 _config_of(part)
+        expected = dict(conditions or {})
+        for name in expected.keys() - {part.topic for part in firsts}:
+            raise InvalidRequestError(
+                f"conditions: the commit appends nothing to topic {quoted(name)}", field="conditions", topic=name
+            )
+        for name, condition in expected.items():
+            if self._core.directory.find(name) is None:
+                # Refused before the topic is created.
+                check_missing(name, condition.expected_head_seq, condition.fence)
         entry.committing = [done]
-        self._make(firsts, entry, chosen)
+        self._make(firsts, entry, chosen, expected)
 
-    def _make(self, requested: list[PartState], entry: OpenTransaction, parts: list[PartState]) -> None:
+    def _make(
+        self,
+        requested: list[PartState],
+        entry: OpenTransaction,
+        parts: list[PartState],
+        conditions: Mapping[str, Condition],
+    ) -> None:
         """Makes the topics that are missing, one after the other, then commits. `requested` has the first part of each
         topic that was not looked at yet: who else makes one meanwhile gives it its config."""
         core = self._core
-        again, failed = partial(self._make, requested, entry, parts), partial(self._answer, entry)
+        again, failed = partial(self._make, requested, entry, parts, conditions), partial(self._answer, entry)
 
         def made(outcome: PutResult | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
@@ -462,7 +489,7 @@ class Transactions:
         except TopicsError as error:
             failed(error)
             return
-        self._queue.append((entry, parts))
+        self._queue.append((entry, parts, conditions))
         self._next()
 
     def _next(self) -> None:
@@ -470,14 +497,14 @@ class Transactions:
         if self._running or not self._queue:
             return
         self._running = True
-        entry, parts = self._queue.popleft()
+        entry, parts, conditions = self._queue.popleft()
 
         def finished(outcome: list[Placed] | TopicsError) -> None:
             self._running = False
             self._answer(entry, outcome)
             self._next()
 
-        Commit(self._core, self._feature, entry.id, entry.sequence, parts, finished).start()
+        Commit(self._core, self._feature, entry.id, entry.sequence, parts, finished, conditions).start()
 
     def _answer(self, entry: OpenTransaction, outcome: list[Placed] | TopicsError) -> None:
         waiting, entry.committing = entry.committing or [], None

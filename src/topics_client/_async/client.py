@@ -105,6 +105,8 @@ class AsyncClient:
     delete_topic = _call(requests.delete_topic)
     append = _call(requests.append)
     append_many = _call(requests.append_many)
+    get_fence = _call(requests.get_fence)
+    put_fence = _call(requests.put_fence)
     diff = _call(requests.diff)
     delete = _call(requests.delete)
     put_router = _call(requests.put_router)

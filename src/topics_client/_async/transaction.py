@@ -28,6 +28,7 @@ class AsyncTransaction:
         self._buffer = PartBuffer()
         self._attempt: str | None = None
         self._ended = False
+        self._conditions: dict[str, Mapping[str, object]] = {}
 
     @property
     def deduped(self) -> bool:
@@ -67,6 +68,13 @@ class AsyncTransaction:
             await self._stage(before)
         await self._stage(self._buffer.part(topic, records, node, create, config))
 
+    def expect(self, topic: str, *, head_seq: int | None = None, fence: str | None = None) -> None:
+        """Commits only if the topic has this head and this fence token; `HeadMismatch` or `FenceMismatch` otherwise.
+
+        The transaction has to append to the topic.
+        """
+        self._conditions[topic] = given_only({"expected_head_seq": head_seq, "fence": fence})
+
     async def commit(self) -> TransactionState:
         """Makes all of it visible now, instead of at the end of the block."""
         if self.result is not None:
@@ -75,7 +83,9 @@ class AsyncTransaction:
             part = self._buffer.take(topic)
             if part is not None:
                 await self._stage(part)
-        self.result = await self._client.commit_transaction(self.id, self.sequence, attempt=self._attempt)
+        self.result = await self._client.commit_transaction(
+            self.id, self.sequence, attempt=self._attempt, conditions=self._conditions
+        )
         self._ended = True
         return self.result
 

@@ -98,8 +98,14 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     "POST /v0/topics/{topic}": (
         Ask("/v0/topics/{{topic}}", _ONE),
         Ask("/v0/topics/{{topic}}", {**_ONE, "idempotency_key": "k"}),
+        Ask("/v0/topics/{{topic}}", {**_ONE, "expected_head_seq": 99, "fence": "w"}),
         Ask("/v0/topics/{own}new", {**_ONE, "config": _config()}),
         Ask("/v0/topics/{own}t", {**_ONE, "config": _config()}),
+    ),
+    "GET /v0/topics/{topic}/fence": (Ask("/v0/topics/{{topic}}/fence"),),
+    "PUT /v0/topics/{topic}/fence": (
+        Ask("/v0/topics/{{topic}}/fence", {"new_fence": "w"}),
+        Ask("/v0/topics/{{topic}}/fence", {"new_fence": "", "fence": "w"}),
     ),
     "POST /v0/topics/{topic}/diff": (
         Ask("/v0/topics/{{topic}}/diff", {}),
@@ -182,6 +188,11 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     ),
     "POST /v0/transactions/{transaction}/commit": (
         Ask("/v0/transactions/{{transaction}}/commit", {"sequence": 1}, answers=[404]),
+        Ask(
+            "/v0/transactions/{{transaction}}/commit",
+            {"sequence": 1, "conditions": {"{{topic}}": {"expected_head_seq": 0, "fence": "w"}}},
+            answers=[404],
+        ),
     ),
     "POST /v0/transactions/{transaction}/abort": (
         Ask("/v0/transactions/{{transaction}}/abort", {"sequence": 1}, answers=[404]),
@@ -300,6 +311,7 @@ NAMED_FIELDS: dict[str, frozenset[str]] = {
     "RedriveBody": frozenset({"source"}),
     "TransactionBody": frozenset({"id"}),
     "StageBody": frozenset({"topic", "config"}),
+    "CommitBody": frozenset({"conditions"}),
     "WatchBody": frozenset({"topics", "cursor"}),
     "SubscriptionRequest": frozenset({"pattern", "streams", "webhook", "wake_stream"}),
     "query": frozenset({"prefix", "contains", "cursor", "source", "dest", "token"}),
@@ -314,7 +326,9 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     }),
     "AppendBody": frozenset({
         "records", "node", "idempotency_key", "idempotency_check", "create", "delay_ms", "disable_backpressure",
+        "expected_head_seq", "fence", "new_fence",
     }),
+    "FenceBody": frozenset({"fence", "new_fence"}),
     "DiffBody": frozenset({
         "from_seq", "limit", "node", "include_tags", "include_meta", "wait_ms", "max_batch_bytes", "epoch",
         "filter", "since_ts", "last",
@@ -347,7 +361,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     }),
     "Publish": frozenset({
         "records", "node", "idempotency_key", "idempotency_check", "create", "delay_ms", "disable_backpressure",
-        "request_id", "return_seqs",
+        "request_id", "return_seqs", "expected_head_seq", "fence", "new_fence",
     }),
     "Subscribe": frozenset({
         "request_id", "from_seq", "tail", "epoch", "limit", "max_batch_bytes", "include_data", "include_meta",

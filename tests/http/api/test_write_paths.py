@@ -250,6 +250,8 @@ TABLE: dict[str, Row] = {
         "quota": Goes("what is staged was counted when it was staged"),
         "record too large": Goes("it was let in when it was staged"),
     },
+    "conditional append": _APPEND,
+    "set a fence": _CONSUMER,
     "append of a batch": _APPEND,
     "lone append": _CREATING,
     "lone keyed append": _CREATING,

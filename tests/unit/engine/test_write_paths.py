@@ -170,6 +170,8 @@ TABLE: dict[str, Row] = {
     "deferred keyed append": _APPEND,
     "keyed append": _APPEND,
     "lone keyed append": _APPEND,
+    "conditional append": _APPEND,
+    "set a fence": _CONSUMER,
     "append that makes its topic": {
         **_APPEND,
         "gone": Goes("the topic is made"),

@@ -15,6 +15,7 @@ from tests.unit.queues.conftest import DEAD, JOBS, make_queue, produce
 from tests.unit.routers.conftest import EXACTLY_ONCE, ask_route, route
 from topics.consumers.consumer_state import consumers_of
 from topics.engine.coalesce import DecodedAppends
+from topics.engine.conditional_append import fence_of
 from topics.engine.engine import Engine
 from topics.model.errors import RouterNotFoundError, TopicsError
 from topics.model.records import Record
@@ -84,6 +85,11 @@ def _log_and_source(world: World) -> None:
 
 def _batch(world: World, key: str | None = None) -> Answers:
     batch = batch_of("first", world.payload, create=False, key=key)
+    return reported(lambda done: world.engine.append(TARGET, batch, done))
+
+
+def _conditional(world: World) -> Answers:
+    batch = msgspec.structs.replace(batch_of(world.payload, create=False), fence="", new_fence="w")
     return reported(lambda done: world.engine.append(TARGET, batch, done))
 
 
@@ -394,6 +400,13 @@ PATHS: dict[str, Path] = {
     "deferred keyed append": Path(TARGET, _plain, lambda world: _deferred(world, "k"), _has_new),
     "lone keyed append": Path(TARGET, _plain, lambda world: _lone(world, "k"), _has_new),
     "keyed append": Path(TARGET, _log, lambda world: _batch(world, "k"), _has_new),
+    "conditional append": Path(TARGET, _log, _conditional, _has_new),
+    "set a fence": Path(
+        TARGET,
+        _log,
+        lambda world: reported(lambda done: world.engine.fences.set(world.engine.existing(TARGET), "w", "", done)),
+        lambda world: (topic := world.find(TARGET)) is not None and fence_of(topic) == "w",
+    ),
     "append that makes its topic": Path(
         TARGET,
         lambda world: None,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from tests.unit.conftest import Answers, committers, keys_on_their_way, killed, open_engine, put
 from tests.unit.conftest import append as append_values
 from topics.consumers.consumer_state import consumers_of
+from topics.engine.conditional_append import fence_of, newest_fence
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.engine.topic import Topic
@@ -182,6 +183,7 @@ def _topic_books(topic: Topic) -> Books:
         "consumers": (dict(consumers.marks), dict(consumers.staged))
         if (consumers := consumers_of(topic))
         else ({}, {}),
+        "fence": (fence_of(topic), newest_fence(topic)),
         "contract": None if state is None or state.description is None else state.description.contract,
         "stream": (False, None, {}, False, 0, True)
         if state is None

@@ -113,6 +113,7 @@ def test_a_frame_may_have_no_body() -> None:
         (FrameKind.TXN_APPEND, 27),
         (FrameKind.TXN_COMMIT, 28),
         (FrameKind.CONSUMER, 29),
+        (FrameKind.FENCE, 30),
         (FrameKind.SNAPSHOT_HEAD, 32),
         (FrameKind.TOPIC, 33),
         (FrameKind.SNAPSHOT_END, 34),
@@ -121,7 +122,7 @@ def test_a_frame_may_have_no_body() -> None:
 )
 def test_a_kind_keeps_its_number_for_ever(kind: FrameKind, number: int) -> None:
     assert kind == number
-    assert len(FrameKind) == 31
+    assert len(FrameKind) == 32
 
 
 def test_the_end_of_the_buffer_ends_the_log() -> None:

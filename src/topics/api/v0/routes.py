@@ -13,6 +13,8 @@ from topics_protocol.v0 import (
     DiffAnswer,
     DiffBody,
     DropAnswer,
+    FenceAnswer,
+    FenceBody,
     ListAnswer,
     PutAnswer,
     RouterAnswer,
@@ -87,10 +89,21 @@ V0_ROUTES = (
             "append", "Append records, all or none.", {200: AppendAnswer, 201: AppendAnswer},
             (
                 "batch_too_large", "record_too_large", "topic_not_found", "not_a_queue", "idempotency_conflict",
-                "topic_full", "stream_closed", "stream_gone", *_WRITES,
+                "topic_full", "stream_closed", "stream_gone", "head_mismatch", "fence_mismatch", *_WRITES,
             ),
             AppendBody, True,
             (Parameter("return_seqs", _BOOLEAN, "Whether the answer has `seqs`. Default: true."), _STRICT),
+        ),
+    ),
+    Route(
+        "GET", "/v0/topics/{topic}/fence", topics.get_fence, Scope.READ,
+        operation=Operation("getFence", "The fence token of a topic.", {200: FenceAnswer}, ("topic_not_found",)),
+    ),
+    Route(
+        "PUT", "/v0/topics/{topic}/fence", topics.put_fence, Scope.WRITE, takes_body=True,
+        operation=Operation(
+            "putFence", "Set the fence token of a topic: appends that name another one are refused.",
+            {200: FenceAnswer}, ("topic_not_found", "fence_mismatch", *_WRITES), FenceBody, True,
         ),
     ),
     Route(

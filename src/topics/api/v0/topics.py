@@ -1,4 +1,4 @@
-"""Topics themselves: PUT, GET, list, DELETE.
+"""Topics themselves: PUT, GET, list, DELETE, and their fence tokens.
 
 A list is sorted by name and read a page at a time, straight from the index of names. With a substring, another sort
 order or a total it goes through all names, as a task of the fair scheduler: every other request comes in between.
@@ -18,9 +18,11 @@ from topics.api.v0.request_parsing import (
     PAGE_SIZE,
     PAGE_SIZE_MAX,
     allowed_prefixes,
+    decode_body,
     read_page_cursor,
     write_cursor,
 )
+from topics.engine.conditional_append import fence_of
 from topics.engine.engine import Engine, TopicInfo
 from topics.engine.results import DropResult, PutResult
 from topics.engine.topic import Topic
@@ -29,6 +31,8 @@ from topics.model.topic_config import parse_config
 from topics.system.fair_scheduler import Task, in_slices
 from topics_protocol.v0 import (
     DropAnswer,
+    FenceAnswer,
+    FenceBody,
     ListAnswer,
     ListTotal,
     PageCursor,
@@ -39,6 +43,7 @@ from topics_protocol.v0 import (
 )
 
 _encode = msgspec.json.Encoder().encode
+_decode_fence = msgspec.json.Decoder(FenceBody).decode
 
 
 def put_topic(call: Call) -> None:
@@ -66,6 +71,24 @@ def get_topic(call: Call) -> None:
         epoch=info.epoch, content_type=_content_type(info),
     )  # fmt: skip
     call.reply(200, _encode(answer))
+
+
+def get_fence(call: Call) -> None:
+    topic = call.engine.existing(call.topic)
+    call.reply(200, _encode(FenceAnswer(topic=topic.name, fence=fence_of(topic), head_seq=topic.head)))
+
+
+def put_fence(call: Call) -> None:
+    body = decode_body("fence", _decode_fence, call.exchange.body)
+    topic = call.engine.existing(call.topic)
+
+    def done(outcome: str | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            call.refuse(outcome)
+        else:
+            call.reply(200, _encode(FenceAnswer(topic=topic.name, fence=outcome, head_seq=topic.head)))
+
+    call.engine.fences.set(topic, body.new_fence, body.fence, done)
 
 
 def _counters(info: TopicInfo) -> QueueCounters | UnsetType:

@@ -122,7 +122,8 @@ def _stage(call: Call, body: StageBody) -> None:
 def commit(call: Call) -> None:
     body = decode_body("commit", _decode_commit, call.exchange.body)
     ref = _ref(call, body.sequence, body.attempt)
-    call.engine.transactions.commit(ref, body.parts, partial(_permit, call), partial(_answer, call))
+    permit, answer = partial(_permit, call), partial(_answer, call)
+    call.engine.transactions.commit(ref, body.parts, permit, answer, body.conditions)
 
 
 def abort(call: Call) -> None:
@@ -200,7 +201,11 @@ TRANSACTION_ROUTES = (
         free_name=True, body_bytes_max=4 * MIB,
         operation=Operation(
             "commitTransaction", "Make all that is staged visible at once, once.", {200: TransactionAnswer},
-            ("record_too_large", "transaction_incomplete", "corrupt_segment", *_REFUSED, *_OPEN), CommitBody, True,
+            (
+                "record_too_large", "transaction_incomplete", "corrupt_segment", "head_mismatch", "fence_mismatch",
+                *_REFUSED, *_OPEN,
+            ),
+            CommitBody, True,
         ),
     ),
     Route(

@@ -58,7 +58,7 @@ _HEADER = Struct("<4sIQQQB7x")
 _RECORD_BYTES_MIN = ROW_BYTES + len(b'{"$seq":1,"$ts":1,"data":0}')
 _GIVE_OUT_SEQS = (
     FrameKind.APPEND, FrameKind.ARRIVAL, FrameKind.STREAM_APPEND, FrameKind.FORWARD, FrameKind.TXN_STAGE,
-    FrameKind.TXN_APPEND,
+    FrameKind.TXN_APPEND, FrameKind.FENCE,
 )  # fmt: skip
 _LOGGED = {int(kind): kind for kind in FrameKind if kind < FrameKind.SNAPSHOT_HEAD}
 
@@ -568,4 +568,5 @@ _TAKE: dict[FrameKind, Callable[[LogChecker, Account, Frame, str], None]] = {
     FrameKind.TXN_COMMIT: LogChecker._transaction,
     FrameKind.STREAM_CONTRACT: LogChecker._stream_contract,
     FrameKind.CONSUMER: LogChecker._consumer,
+    FrameKind.FENCE: LogChecker._append,
 }
