@@ -484,5 +484,5 @@ def decode_fence(body: memoryview) -> tuple[str, memoryview | None]:
     """The token, and the block that came with it. Raises ValueError for a malformed body."""
     end = _U16.size + (_U16.unpack_from(body)[0] if len(body) >= _U16.size else 0)
     if not _U16.size <= end <= len(body):
-        raise ValueError("a fence shorter than it says")
+        raise ValueError("a fence frame shorter than its token")
     return str(body[_U16.size : end], "utf-8"), body[end:] or None

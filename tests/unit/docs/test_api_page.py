@@ -94,6 +94,8 @@ _SECTIONS: dict[type, str] = {
     v0.ListAnswer: "## List topics",
     v0.ListTotal: "## List topics",
     v0.DropAnswer: "## Delete a topic",
+    v0.FenceBody: "### Set a fence",
+    v0.FenceAnswer: "### Set a fence",
     v0.ConsumerBody: "## Create a consumer",
     v0.ConsumerPutAnswer: "## State of a consumer",
     v0.ReadConsumerBody: "## Read behind the cursor",

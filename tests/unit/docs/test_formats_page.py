@@ -156,6 +156,7 @@ def test_the_bodies_of_small_frames_have_the_sizes_they_are_reported() -> None:
         "DELETE": len(frame.encode_delete(1, [])),
         "EVICT": len(frame.encode_evict(1, expired=True)),
         "CEILING": len(frame.encode_ceiling(1)),
+        "FENCE": len(frame.encode_fence("")),
     }
     assert len(frame.encode_delete(1, [(2, 3)])) - reported["DELETE"] == Struct("<QQ").size
 
