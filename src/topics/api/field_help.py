@@ -48,6 +48,20 @@ _HELP: dict[str, dict[str, str]] = {
         "disable_backpressure": (
             "Wait up to 30 s instead of getting 429 under pressure or with a full log; caps still apply."
         ),
+        "expected_head_seq": "Append only if this is the head of the topic; otherwise 409 `head_mismatch`.",
+        "fence": "Append only if this is the fence token of the topic; otherwise 409 `fence_mismatch`.",
+        "new_fence": "Fence token from these records on, at most 128 bytes; empty removes it.",
+    },
+    "FenceBody": {
+        "new_fence": "Fence token, at most 128 bytes; empty removes it.",
+        "fence": "Token that the topic is expected to have; empty for none.",
+    },
+    "FenceAnswer": {
+        "fence": "Token of the topic; empty for none.",
+    },
+    "Condition": {
+        "expected_head_seq": "Commit only if this is the head of the topic.",
+        "fence": "Commit only if this is the fence token of the topic.",
     },
     "Record": {
         "data": "Any JSON, also null; returned as sent.",
@@ -430,6 +444,7 @@ _HELP: dict[str, dict[str, str]] = {
         "bytes": "Bytes of the whole transaction.",
     },
     "CommitBody": {
+        "conditions": "Conditions by topic: `expected_head_seq` and `fence`, of topics that the commit appends to.",
         "sequence": "As begun.",
         "attempt": "Which attempt to commit. Default: the open one.",
         "parts": (
