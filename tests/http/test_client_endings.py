@@ -5,15 +5,19 @@ The server is a socket of the same loop, so that a test decides what the client 
 
 import asyncio
 import socket
+import ssl
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 
-from topics_client import ClientOptions, ConnectionFailed
+from tests.http.live import LiveServer
+from tests.http.streams.authority import Authority
+from topics_client import AsyncClient, Client, ClientOptions, ConnectionFailed
 from topics_client._async.net import Connection, connect
 from topics_client._async.pool import AsyncPool
 from topics_client.session import Session
@@ -179,3 +183,111 @@ def test_large_answer_is_read_after_the_connection_was_lost(run: Run) -> None:
             await asyncio.gather(sending, return_exceptions=True)
 
     run(main())
+
+
+@pytest.mark.parametrize("way", ["reset", "ended", "closed"])
+def test_tls_connection_is_closed_any_number_of_times(run: Run, way: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "ours")
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(authority.certificate("127.0.0.1"))
+    trust = ssl.create_default_context(cafile=str(authority.file))
+
+    async def main() -> None:
+        async with listening() as (port, accept):
+            connection = await connect("127.0.0.1", port, GUARD_S)
+            sock = await accept()
+            shaking = asyncio.ensure_future(connection.start_tls(trust, "127.0.0.1", GUARD_S))
+            peer, _ = await asyncio.get_running_loop().connect_accepted_socket(asyncio.Protocol, sock, ssl=server_side)
+            await shaking
+            if way == "closed":
+                connection.close()
+                connection.shutdown()
+            elif way == "ended":
+                peer.close()
+            else:
+                peer.abort()
+            await until(lambda: connection._lost)
+            for _ in range(2):
+                connection.close()
+                connection.shutdown()
+                with pytest.raises(ConnectionError):
+                    await connection.write(b"more", GUARD_S)
+            peer.abort()
+
+    run(main())
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_connection_that_is_closed_during_its_tls_handshake_is_lost(run: Run, times: int) -> None:
+    async def main() -> None:
+        async with listening() as (port, accept):
+            connection = await connect("127.0.0.1", port, GUARD_S)
+            sock = await accept()
+            shaking = asyncio.ensure_future(connection.start_tls(ssl.create_default_context(), "127.0.0.1", GUARD_S))
+            await asyncio.get_running_loop().sock_recv(sock, 1 << 16)
+            for _ in range(times):
+                connection.close()
+            reset(sock)
+            with pytest.raises((OSError, ssl.SSLError)):
+                await shaking
+            connection.close()
+            connection.shutdown()
+
+    run(main())
+
+
+OPENED: dict[str, Callable[[Any], Any]] = {
+    "watch": lambda client: client.watch("jobs"),
+    "follow": lambda client: client.follow("jobs"),
+    "consumer": lambda client: client.consumer("jobs", "reader"),
+    "work": lambda client: client.work("tasks", "ann"),
+    "ws": lambda client: client.ws(),
+}
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with LiveServer(tmp_path_factory.mktemp("endings")) as server, Client(server.url) as client:
+        client.append("jobs", 1)
+        client.put_topic("tasks", {"type": "queue"})
+        client.append("tasks", 1)
+        yield server
+
+
+@pytest.mark.parametrize("order", ["itself twice", "after its client"])
+@pytest.mark.parametrize("what", OPENED)
+def test_what_a_client_opened_is_closed_any_number_of_times(run: Run, live: LiveServer, what: str, order: str) -> None:
+    async def main() -> None:
+        client = AsyncClient(live.url)
+        opened: Any = OPENED[what](client)
+        if what == "ws":
+            await opened.publish("jobs", 2)
+        else:
+            await anext(opened)
+        if order == "after its client":
+            await client.aclose()
+        await opened.aclose()
+        await opened.aclose()
+        await client.aclose()
+        await client.aclose()
+
+    run(main())
+
+
+@pytest.mark.parametrize("order", ["itself twice", "after its client"])
+@pytest.mark.parametrize("what", OPENED)
+def test_what_a_synchronous_client_opened_is_closed_any_number_of_times(
+    live: LiveServer, what: str, order: str
+) -> None:
+    client = Client(live.url)
+    opened: Any = OPENED[what](client)
+    if what == "ws":
+        opened.publish("jobs", 2)
+    else:
+        next(opened)
+    if order == "after its client":
+        client.close()
+    opened.close()
+    opened.close()
+    client.close()
+    client.close()

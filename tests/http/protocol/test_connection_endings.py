@@ -495,3 +495,59 @@ def test_no_call_is_made_on_a_transport_that_has_ended(sent: bytes, before: str)
 
 async def call_on_loop(connection: Any, name: str) -> None:
     getattr(connection, name)()
+
+
+_BIG = b"x" * 8_000_000
+_STATES = {
+    "accepted": b"",
+    "in a body": post("/", b"{}")[:-1],
+    "answer unread": get("/big"),
+    "HTTP/2": PREFACE + settings(),
+    "WebSocket": HANDSHAKE,
+}
+
+
+class _Endings(SocketApp):
+    """Has a large answer for one path, and a WebSocket for those that ask for one."""
+
+    def handle(self, exchange: Exchange) -> None:
+        if exchange.head.path == "/big":
+            self.exchanges.append(exchange)
+            exchange.respond(200, _BIG)
+        else:
+            super().handle(exchange)
+
+
+@pytest.mark.parametrize("ends", ["close close", "close abort", "abort abort", "abort close", "expect_end close"])
+@pytest.mark.parametrize("leaves", ["reads on", "resets", "ends"])
+@pytest.mark.parametrize("state", _STATES)
+def test_connection_is_closed_any_number_of_times(loops: Loops, state: str, leaves: str, ends: str) -> None:
+    """Before its transport has ended, while the rest of an answer is flushed, and afterwards."""
+
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.send(_STATES[state])
+        await until(lambda: site.server.counters.bytes_in == len(_STATES[state]))
+        await until(lambda: len(site.server.connections) == 1)
+        (connection,) = site.server.connections
+        for end in ends.split():
+            getattr(connection, end)()
+        if leaves == "reads on":
+            with contextlib.suppress(ConnectionError):
+                await client.reader.read()
+            client.close()
+        elif leaves == "resets":
+            client.abort()
+        else:
+            client.writer.write_eof()
+            with contextlib.suppress(ConnectionError):
+                await client.reader.read()
+        for end in ends.split():
+            getattr(connection, end)()
+        if "abort" not in ends:
+            client.abort()
+        await until(lambda: site.server.counters.connections_open == 0)
+        for end in (*ends.split(), "close", "abort", "expect_end"):
+            getattr(connection, end)()
+
+    loops.run(scene, _Endings(), linger_timeout_s=0.05)
