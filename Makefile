@@ -98,7 +98,7 @@ docs: setup-serve setup-docs ## Makes the documentation site, searchable and wit
 	@PYTHONPATH=.venv/docs NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "the documentation: file://$(CURDIR)/build/site/index.html"
 
-newcomer: setup-serve ## Times the way from a fresh clone to the console.
+newcomer: setup-serve ## Times the way from a fresh clone to the console and the first event.
 	@$(BIN)/python -m tools.newcomer
 
 pictures: setup setup-browser setup-demo ## Takes the pictures of the console anew that the docs show, into docs/images.
