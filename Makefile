@@ -21,7 +21,7 @@ PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print(*sys.version_info[:2])
 stamp = .venv/.$(1)-$(shell { pwd; echo $(PYTHON_VERSION); cat pyproject.toml clients/python/pyproject.toml $(2); } | cksum | tr ' ' '-')
 SERVE_STAMP := $(call stamp,serve,requirements/build.txt requirements/runtime.txt requirements/pages.txt)
 DOCS_STAMP := $(call stamp,docs,requirements/docs.txt)
-SPARK_STAMP := $(call stamp,spark,requirements/build.txt requirements/runtime.txt requirements/pages.txt requirements/spark.txt requirements/java.txt)
+SPARK_STAMP := $(call stamp,spark,requirements/build.txt requirements/runtime.txt requirements/pages.txt requirements/shared.txt requirements/spark.txt requirements/java.txt)
 STAMP := $(call stamp,setup,$(filter-out requirements/docs.txt,$(wildcard requirements/*.txt)))
 
 # The modules of the synchronous client, but for those written by hand.
@@ -61,7 +61,7 @@ $(SERVE_STAMP):
 	@touch $@
 
 $(SPARK_STAMP): $(SERVE_STAMP)
-	@requirements/install "Spark" -r requirements/spark.txt
+	@requirements/install "Spark" --no-build-isolation -r requirements/spark.txt
 	@$(BIN)/python -m topics.spark.java >/dev/null 2>&1 || requirements/install "Java" -r requirements/java.txt
 	@rm -f .venv/.spark-*
 	@touch $@
@@ -77,7 +77,7 @@ $(STAMP): $(SPARK_STAMP)
 setup-versions: setup ## Adds the older versions of Spark that the slow tests run on, too.
 	@for pins in requirements/spark-4.*.txt; do \
 	    name=$$(basename $$pins .txt); \
-	    requirements/install "$$name" --upgrade --target .venv/$$name -r $$pins; \
+	    requirements/install "$$name" --no-build-isolation --upgrade --target .venv/$$name -r $$pins; \
 	done
 
 # The one thing that no registry of Python packages has. Tests that need a browser are skipped without one.

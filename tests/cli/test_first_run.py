@@ -1,9 +1,12 @@
 """What `make serve` does on a fresh machine, read from what make would run and from the script that installs."""
 
+import hashlib
 import os
 import shutil
 import stat
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -107,6 +110,39 @@ def test_an_installation_shows_packages_sizes_and_times(tmp_path: Path) -> None:
     ]
     assert last.startswith("installed what is needed in ") and last.endswith(" MB")
     assert done.returncode == 0
+
+
+def test_pins_are_installed_by_their_hashes_only(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    assert install(tmp_path, f'echo "$@" > {said}').returncode == 0
+    assert said.read_text().split()[-3:] == ["--require-hashes", "-r", "x"]
+    deployed = [line for line in (ROOT / "deploy" / "install").read_text().splitlines() if "pip install" in line]
+    assert len([line for line in deployed if " -r " in line]) == 3
+    assert all("--require-hashes" in line for line in deployed if " -r " in line)
+
+
+def test_a_package_with_another_hash_is_refused(tmp_path: Path) -> None:
+    wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        packed.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        packed.writestr("tiny-1.0.dist-info/RECORD", "")
+    right = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    for pin, expected in (
+        (f"tiny==1.0 --hash=sha256:{right}", ""),
+        (f"tiny==1.0 --hash=sha256:{'0' * 64}", "DO NOT MATCH THE HASHES"),
+        ("tiny==1.0", "Hashes are required"),
+    ):
+        (tmp_path / "pins.txt").write_text(pin + "\n")
+        done = subprocess.run(
+            [
+                str(ROOT / "requirements" / "install"), "tiny", "--no-index", "--find-links", str(tmp_path),
+                "--target", str(tmp_path / "site"), "--upgrade", "-r", str(tmp_path / "pins.txt"),
+            ],
+            cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert (expected in done.stderr) and (done.returncode == 0) is (expected == ""), done.stderr
 
 
 def test_an_installation_that_fails_reports_it(tmp_path: Path) -> None:

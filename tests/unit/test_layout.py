@@ -16,18 +16,22 @@ import topics
 
 ROOT = Path(__file__).parents[2]
 # What is installed beside each other. Others, such as docs.txt, have a folder of their own and may repeat a pin.
-PINS = ("build.txt", "runtime.txt", "spark.txt", "java.txt", "otel.txt", "dev.txt", "pages.txt")
+PINS = ("build.txt", "runtime.txt", "shared.txt", "spark.txt", "java.txt", "otel.txt", "dev.txt", "pages.txt")
 
-# name==version, and nothing that only some machines could resolve.
-PIN = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[0-9][0-9A-Za-z.]*)")
+# name==version and the hashes of its files, and nothing that only some machines could resolve.
+PIN = re.compile(
+    r"(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[0-9][0-9A-Za-z.]*)(?P<hashes>( --hash=sha256:[0-9a-f]{64})+)"
+)
 
 
 def pins(name: str) -> dict[str, str]:
     found = {}
-    for line in (ROOT / "requirements" / name).read_text().splitlines():
+    for line in (ROOT / "requirements" / name).read_text().replace(" \\\n   ", "").splitlines():
         if line and not line.startswith("#") and not line.startswith("-r "):
             match = PIN.fullmatch(line)
-            assert match is not None, f"{name}: {line!r} is no exact pin"
+            assert match is not None, f"{name}: {line!r} is no exact pin with hashes: run python -m tools.pin_hashes"
+            hashes = match["hashes"].split()
+            assert hashes == sorted(set(hashes)), f"{name}: {match['name']}"
             found[match["name"].lower().replace("_", "-")] = match["version"]
     return found
 
@@ -37,9 +41,9 @@ def project() -> dict[str, object]:
         return dict(tomllib.load(file)["project"])
 
 
-@pytest.mark.parametrize("name", [*PINS, "docs.txt", "readers.txt", "s3.txt"])
-def test_requirements_are_exact_pins(name: str) -> None:
-    assert pins(name)
+@pytest.mark.parametrize("path", sorted((ROOT / "requirements").glob("*.txt")), ids=lambda path: path.stem)
+def test_requirements_are_exact_pins_with_hashes(path: Path) -> None:
+    assert pins(path.name)
 
 
 def test_nothing_is_pinned_twice() -> None:
@@ -52,7 +56,7 @@ def test_every_dependency_of_the_package_is_pinned_within_its_range() -> None:
     assert isinstance(extras, dict)
     dependencies = project()["dependencies"]
     assert isinstance(dependencies, list)
-    pinned = {**pins("runtime.txt"), **pins("spark.txt"), **pins("otel.txt")}
+    pinned = {**pins("runtime.txt"), **pins("shared.txt"), **pins("spark.txt"), **pins("otel.txt")}
     for dependency in [*dependencies, *extras["spark"], *extras["connect"], *extras["otel"]]:
         match = re.fullmatch(r"(?P<name>[a-z0-9-]+)>=(?P<low>[0-9.]+),<(?P<high>[0-9.]+)", dependency)
         assert match is not None, dependency
