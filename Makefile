@@ -22,7 +22,8 @@ stamp = .venv/.$(1)-$(shell { pwd; echo $(PYTHON_VERSION); cat pyproject.toml cl
 SERVE_STAMP := $(call stamp,serve,requirements/build.txt requirements/runtime.txt requirements/pages.txt)
 DOCS_STAMP := $(call stamp,docs,requirements/docs.txt)
 SPARK_STAMP := $(call stamp,spark,requirements/build.txt requirements/runtime.txt requirements/pages.txt requirements/shared.txt requirements/spark.txt requirements/java.txt)
-STAMP := $(call stamp,setup,$(filter-out requirements/docs.txt,$(wildcard requirements/*.txt)))
+STAMP := $(call stamp,setup,$(filter-out requirements/docs.txt requirements/audit.txt,$(wildcard requirements/*.txt)))
+AUDIT_STAMP := $(call stamp,audit,requirements/audit.txt)
 
 # The modules of the synchronous client, but for those written by hand.
 SYNC_CLIENT := $(subst /_async/,/_sync/,$(filter-out %/__init__.py %/net.py,$(wildcard src/topics_client/_async/*.py)))
@@ -35,7 +36,7 @@ test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo docs newcomer pictures setup setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow sync-client typescript-client format clean
+.PHONY: audit help demo docs newcomer pictures setup setup-audit setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow sync-client typescript-client format clean
 # How many servers a simulation tries, and the seed of the first; without one it is drawn at random.
 SEEDS ?= 100
 SEED ?=
@@ -94,6 +95,16 @@ $(DOCS_STAMP):
 	@rm -f .venv/.docs-*
 	@touch $@
 
+setup-audit: $(AUDIT_STAMP) ## Adds pip-audit, in a folder of its own.
+
+$(AUDIT_STAMP): $(SERVE_STAMP)
+	@requirements/install "pip-audit" --upgrade --target .venv/audit -r requirements/audit.txt
+	@rm -f .venv/.audit-*
+	@touch $@
+
+audit: setup-audit ## Looks the pins up in databases of known vulnerabilities.
+	@$(BIN)/python -m tools.audit_pins
+
 docs: setup-serve setup-docs ## Makes the documentation site, searchable and without a network, in build/site.
 	@PYTHONPATH=.venv/docs NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "the documentation: file://$(CURDIR)/build/site/index.html"
@@ -130,7 +141,7 @@ short-tests:
 
 # The one place where tests are random: one number decides all of it, is printed first, and can be given to have the
 # same again.
-slow: setup setup-docs setup-versions ## Runs the slow tests, and every random test with a new seed; TOPICS_TEST_SEED=... runs an old one again.
+slow: setup setup-audit setup-docs setup-versions ## Runs the slow tests, and every random test with a new seed; TOPICS_TEST_SEED=... runs an old one again.
 	@seed=$${TOPICS_TEST_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	export TOPICS_TEST_SEED=$$seed PYTHONHASHSEED=$$seed HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random}; \
 	echo "TOPICS_TEST_SEED=$$seed HYPOTHESIS_PROFILE=$$HYPOTHESIS_PROFILE"; \

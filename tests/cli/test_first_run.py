@@ -58,7 +58,7 @@ def test_whatever_needs_more_installs_it_when_it_is_first_asked_for(checkout: Pa
     more = ["requirements/spark.txt", "requirements/java.txt", "requirements/dev.txt", "requirements/s3.txt"]
     more.append("requirements/readers.txt")
     if target == "slow":
-        more.append("requirements/docs.txt")
+        more += ["requirements/audit.txt", "requirements/docs.txt"]
     assert planned(checkout, target) == [*SERVING, *more]
 
 

@@ -97,7 +97,7 @@ def test_metrics_as_json(api: httpx.Client) -> None:
     assert body["topics_ready"] == 1.0
     assert body["topics_wal_frames_total"] > 0
     assert {sample["labels"]["class"] for sample in body["topics_topics_by_class"]} == {
-        "ephemeral", "memory", "disk", "fsync",
+        "ephemeral", "memory", "disk", "fsync", "remote",
     }  # fmt: skip
 
 
