@@ -1,5 +1,6 @@
 """`spark.read.format("topics")`: the rows are those of diff, wherever they come from."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,18 @@ def test_a_wrong_option_is_reported(
 ) -> None:
     with pytest.raises(PySparkException, match=message):
         spark.read.format("topics").options(**{"url": server.url, "topic": "orders", **options}).load().collect()
+
+
+@pytest.mark.parametrize("mode", ["http", "segments"])
+def test_chosen_columns_and_headers_as_a_map(
+    spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path, mode: str
+) -> None:
+    fill(client, tmp_path, 100)
+    whole = load(spark, server, tmp_path, mode)
+    frame = load(spark, server, tmp_path, mode, columns="seq,meta", metaAs="map")
+    assert frame.dtypes == [("seq", "bigint"), ("meta", "map<string,string>")]
+    found = {row.seq: row.meta for row in frame.collect()}
+    assert len(found) == 100
+    for row in whole.select("seq", "meta").collect():
+        wanted = None if row.meta is None else json.loads(row.meta)
+        assert found[row.seq] == (wanted and {name: str(value) for name, value in wanted.items()})

@@ -8,7 +8,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.http.live import LiveServer
-from tests.spark.waiting_for import checkpointed, of_diff
+from tests.spark.waiting_for import checkpointed, of_diff, wait_until
+from topics.spark.connector.progress import source_lags
 from topics_client import Client
 
 
@@ -96,3 +97,26 @@ def test_a_stream_begins_at_a_moment(spark: SparkSession, server: LiveServer, cl
     options = {"url": server.url, "topic": "orders", "startingTimestamp": str(moment)}
     frame = spark.readStream.format("topics").options(**options).load()
     assert run_once(frame, tmp_path) == list(range(6, 11))
+
+
+def test_small_micro_batches_wait_and_progress_has_the_lag(
+    spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path
+) -> None:
+    client.append_many("orders", range(25))
+    sizes: list[int] = []
+    frame = read(spark, server, minRecordsPerTrigger=10, maxRecordsPerTrigger=20)
+    query = (
+        frame.writeStream.foreachBatch(lambda batch, number: sizes.append(batch.count()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        wait_until(lambda: len(sizes) == 1 and query.lastProgress is not None, "the first micro-batch is read")
+        # Five records wait for five more.
+        [lag] = source_lags(query.recentProgress[0])
+        assert (lag.records, lag.topics) == (5, {"orders": 5})
+        client.append_many("orders", range(6))
+        wait_until(lambda: len(sizes) == 2, "the second micro-batch is read")
+    finally:
+        query.stop()
+    assert sizes == [20, 11]

@@ -119,25 +119,35 @@ class SegmentSlicer:
             chosen = np.intersect1d(chosen, self._with_tag(window.tag_prefix), assume_unique=True)
         return chosen
 
-    def batch(self, chosen: Ints, topic: str) -> pa.RecordBatch:
-        """The records of some indexes as a batch of `RECORD_SCHEMA`."""
-        count = len(chosen)
+    def batch(self, chosen: Ints, topic: str, schema: pa.Schema = RECORD_SCHEMA) -> pa.RecordBatch:
+        """The records of some indexes as a batch of `RECORD_SCHEMA`, or of some of its columns."""
         self._check(chosen)
-        head = self.head
-        meta = self._meta(chosen)
-        columns = [
-            _constant(topic, count),
-            _constant(head.epoch, count, pa.int64()),
-            pa.array(chosen + head.first_seq),
-            self._times(chosen),
-            self._node(chosen),
-            self._tag(chosen),
-            meta,
-            self._strings(self._starts + self._heads, self._data_ends(), chosen),
-            _content_types(meta, count),
-            pa.array(self._deleted()[chosen]),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+        columns = [self._column(name, chosen, topic) for name in schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _column(self, name: str, chosen: Ints, topic: str) -> pa.Array:
+        count, head = len(chosen), self.head
+        match name:
+            case "topic":
+                return _constant(topic, count)
+            case "epoch":
+                return _constant(head.epoch, count, pa.int64())
+            case "seq":
+                return pa.array(chosen + head.first_seq)
+            case "ts":
+                return self._times(chosen)
+            case "node":
+                return self._node(chosen)
+            case "tag":
+                return self._tag(chosen)
+            case "meta":
+                return self._meta(chosen)
+            case "data":
+                return self._strings(self._starts + self._heads, self._data_ends(), chosen)
+            case "content_type":
+                return _content_types(self._meta(chosen), count)
+            case _:
+                return pa.array(self._deleted()[chosen])
 
     def _deleted(self) -> npt.NDArray[np.bool_]:
         flags = np.frombuffer(self._data[self.head.flags_at :], dtype=np.uint8)

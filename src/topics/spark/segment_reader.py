@@ -17,7 +17,7 @@ from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.model.seq_ranges import Ranges, union
 from topics.model.topic_config import decode_config
-from topics.spark.arrow_slices import SegmentSlicer, Window
+from topics.spark.arrow_slices import RECORD_SCHEMA, SegmentSlicer, Window
 
 GROUP_BYTES = 32 * 1024 * 1024
 BATCH_RECORDS = 20_000
@@ -202,14 +202,14 @@ def open_segment(fs: FileSystem, layout: Layout, ref: SegmentRef) -> SegmentSlic
 
 
 def read_segment(
-    fs: FileSystem, layout: Layout, ref: SegmentRef, rows: int = BATCH_RECORDS
+    fs: FileSystem, layout: Layout, ref: SegmentRef, rows: int = BATCH_RECORDS, schema: pa.Schema = RECORD_SCHEMA
 ) -> Iterator[pa.RecordBatch]:
-    """The selected records of a segment in batches of `rows`."""
+    """The selected records of a segment in batches of `rows`; `schema` has some or all columns of a record."""
     slicer = open_segment(fs, layout, ref)
     chosen = slicer.select(ref.window)
     for begin in range(0, len(chosen), rows):
         try:
-            yield slicer.batch(chosen[begin : begin + rows], ref.topic)
+            yield slicer.batch(chosen[begin : begin + rows], ref.topic, schema)
         except ValueError as error:
             path = layout.segment(ref.topic_id, ref.first_seq, ref.cold)
             raise SegmentDamagedError(f"{path}: {error}") from error

@@ -23,6 +23,7 @@ from topics.spark.connector.options import (
     write_options,
 )
 from topics.spark.connector.origins import PieceSize, Position, SeqSpan, limited, packed, resolve, spans
+from topics.spark.connector.progress import source_lags
 
 OFFSETS = st.dictionaries(
     st.sampled_from(["a", "b", "c", "d"]), st.builds(offset, st.integers(1, 2), st.integers(0, 50)), max_size=4
@@ -210,6 +211,12 @@ def test_a_stream_begins_at_the_moment_that_it_was_reported() -> None:
         ({"topic": "a", "failOnDataLoss": "maybe"}, False, "true or false"),
         ({"topic": "a", "startingTimestamp": "soon"}, False, "ISO 8601"),
         ({"topic": "a", "minPartitions": "-1"}, False, "at least 1"),
+        ({"topic": "a", "columns": "seq,size"}, False, "there is no column size"),
+        ({"topic": "a", "columns": "seq", "typed": "true"}, False, "leave out columns or typed"),
+        ({"topic": "a", "metaAs": "list"}, False, "json or map"),
+        ({"topic": "a", "minRecordsPerTrigger": "9", "maxRecordsPerTrigger": "5"}, True, "more than maxRecords"),
+        ({"topic": "a", "startingTimestamp": '{"a": "soon"}'}, False, "ISO 8601"),
+        ({"topic": "a", "endingTimestamp": '{"a": []}'}, False, "or JSON such as"),
     ],
 )
 def test_wrong_options_are_reported(given: dict[str, str], streaming: bool, message: str) -> None:
@@ -226,6 +233,35 @@ def test_moments_may_be_written_in_several_ways() -> None:
         "2026-01-01T01:00:00+01:00",
     ):
         assert read_options({"topic": "a", "startingTimestamp": text}, streaming=False).from_ts == 1_767_225_600_000
+
+
+def test_times_may_be_given_by_topic() -> None:
+    given = {"topics": "a,b", "startingTimestamp": '{"a": "2026-01-01", "b": 7}', "endingTimestamp": "9"}
+    options = read_options(given, streaming=False)
+    assert [options.from_of(name) for name in ("a", "b", "c")] == [1_767_225_600_000, 7, 0]
+    assert [options.to_of(name) for name in ("a", "b")] == [9, 9]
+
+
+def test_lag_is_counted_from_the_offsets_of_a_progress() -> None:
+    end = {"orders": {"epoch": 1, "seq": 5}, "gone": {"epoch": 1, "seq": 9}, "again": {"epoch": 1, "seq": 9}}
+    latest = {"orders": {"epoch": 1, "seq": 25}, "again": {"epoch": 2, "seq": 3}, "new": {"epoch": 4, "seq": 2}}
+    source = {"endOffset": end, "latestOffset": latest, "processedRowsPerSecond": 5.0}
+    other = {"endOffset": 7, "latestOffset": 9}
+    [found] = source_lags({"sources": [source, other]})
+    assert (found.records, found.seconds, found.topics) == (25, 5.0, {"orders": 20, "again": 3, "new": 2})
+    [done] = source_lags({"sources": [{**source, "latestOffset": end, "processedRowsPerSecond": 0.0}]})
+    assert (done.records, done.seconds, done.topics) == (0, 0.0, {})
+    [idle] = source_lags({"sources": [{**source, "processedRowsPerSecond": 0.0}]})
+    assert idle.seconds is None
+
+
+def test_lag_lists_only_the_topics_that_are_furthest_behind() -> None:
+    end = to_checkpoint({f"t{n:03}": {"epoch": 1, "seq": 0} for n in range(150)})
+    latest = to_checkpoint({f"t{n:03}": {"epoch": 1, "seq": n} for n in range(150)})
+    [found] = source_lags({"sources": [{"endOffset": end, "latestOffset": latest}]})
+    assert found.records == sum(range(150))
+    assert next(iter(found.topics.items())) == ("t149", 149)
+    assert len(found.topics) == 100
 
 
 def test_where_records_come_from() -> None:

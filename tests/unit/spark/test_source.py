@@ -5,12 +5,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from tests.unit.spark.folders import Folder
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
+from topics.model.records import Record
 from topics.spark.archive.archive_plan import ArchiveRules
+from topics.spark.arrow_slices import RECORD_DDL, SegmentSlicer
 from topics.spark.connector import origins, record_reader
 from topics.spark.connector.options import DataLossError, OptionError, read_options
 from topics.spark.connector.origins import SeqSpan
@@ -81,6 +83,98 @@ def test_read_of_files_fails_for_records_lost_in_a_crash(place: Place, monkeypat
     with pytest.raises(DataLossError, match="records 2 to 3 are gone"):
         place.reader().partitions()
     assert len(place.reader(failOnDataLoss="false").partitions()) == 1
+
+
+# Columns
+
+
+def rows_of(place: Place, schema: str, **options: str) -> list[dict[str, object]]:
+    reader = TopicsDataSource({**place.given, **options}).reader(struct_of(schema))
+    assert isinstance(reader, TopicsReader)
+    return [row for piece in reader.partitions() for batch in reader.read(piece) for row in batch.to_pylist()]
+
+
+def struct_of(columns: str) -> StructType:
+    kinds = {"bigint": LongType(), "string": StringType(), "map": MapType(StringType(), StringType())}
+    fields = [column.split(" ") for column in columns.split(", ")]
+    optional = ("node", "tag", "meta")
+    return StructType([StructField(name, kinds[kind], name in optional) for name, kind in fields])
+
+
+def test_columns_that_nobody_requested_are_not_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.fill(1)
+    monkeypatch.setattr(SegmentSlicer, "_strings", lambda self, *given: pytest.fail("texts were copied"))
+    assert rows_of(place, "seq bigint, epoch bigint") == [{"seq": seq, "epoch": 1} for seq in range(1, 11)]
+    with pytest.raises(pytest.fail.Exception):
+        rows_of(place, "data string")
+
+
+def test_filters_use_columns_that_are_not_requested(place: Place) -> None:
+    for n in range(6):
+        place.folder.append("orders", Record.of(n, tag="ab"[n % 2] + str(n)))
+        place.folder.clock.advance(1000)  # type: ignore[attr-defined]
+    place.folder.seal()
+    found = rows_of(place, "data string", tagPrefix="a")
+    assert found == [{"data": "0"}, {"data": "2"}, {"data": "4"}]
+
+
+def test_chosen_columns_are_the_schema(place: Place) -> None:
+    source = TopicsDataSource({**place.given, "columns": "data, seq,meta", "metaAs": "map"})
+    assert source.schema() == "data string not null, seq bigint not null, meta map<string, string>"
+    assert TopicsDataSource(place.given).schema() == RECORD_DDL
+
+
+def test_headers_are_a_map_of_texts_where_that_is_requested(place: Place) -> None:
+    meta = {"a": "x", "n": 12, "deep": {"b": [1, 2]}, "quoted": 'say "hi"'}
+    place.folder.append("orders", Record.of(1, meta=meta), Record.of(2))
+    place.folder.seal()
+    [first, second] = rows_of(place, "meta map")
+    assert dict(first["meta"]) == {"a": "x", "n": "12", "deep": '{"b":[1,2]}', "quoted": 'say "hi"'}  # type: ignore[call-overload]
+    assert second["meta"] is None
+
+
+def test_times_by_topic_bound_each_topic(place: Place) -> None:
+    clock = place.folder.clock
+    begun = clock.now_ms()
+    for n in range(4):
+        place.folder.append("orders", n)
+        place.folder.append("other", n)
+        clock.advance(1000)  # type: ignore[attr-defined]
+    place.folder.seal()
+    del place.given["topic"]
+    times = {"startingTimestamp": f'{{"orders": {begun + 2000}}}', "endingTimestamp": f'{{"other": {begun + 1000}}}'}
+    found = rows_of(place, "topic string, seq bigint", topics="orders,other", **times)
+    assert sorted((str(row["topic"]), row["seq"]) for row in found) == [("orders", 3), ("orders", 4), ("other", 1)]
+    with pytest.raises(OptionError, match="a time for topic missing"):
+        rows_of(place, "seq bigint", topics="orders,other", startingTimestamp='{"missing": 1}')
+
+
+# Micro-batches of a least size
+
+
+def test_micro_batch_waits_for_its_least_records_and_no_longer_than_the_delay(place: Place) -> None:
+    place.fill(1)
+    stream = place.stream(minRecordsPerTrigger="15", maxTriggerDelay="60000")
+    clock = ManualClock()
+    stream._clock = clock
+    start = stream.initialOffset()
+    assert stream.latestOffset(start) == start
+    clock.advance(59_000)
+    assert stream.latestOffset(start) == start
+    clock.advance(1_000)
+    late = stream.latestOffset(start)
+    assert late["orders"]["seq"] == 10
+    place.fill(1)
+    assert stream.latestOffset(late) == late
+    place.fill(1)
+    assert stream.latestOffset(late)["orders"]["seq"] == 30
+
+
+def test_stream_that_reads_what_is_there_waits_for_nothing(place: Place) -> None:
+    place.fill(1)
+    stream = place.stream(minRecordsPerTrigger="15")
+    stream.prepareForTriggerAvailableNow()
+    assert stream.latestOffset(stream.initialOffset())["orders"]["seq"] == 10
 
 
 # Segments that vanish between the plan and the read

@@ -15,6 +15,7 @@ import msgspec
 from topics.log.layout import Layout, check_place
 from topics.model.settings import SettingsError
 from topics.model.topic_config import is_server_name, is_topic_name
+from topics.spark.arrow_slices import RECORD_SCHEMA
 from topics.spark.segment_reader import GROUP_BYTES
 from topics_protocol.config import DEFAULT_URL
 
@@ -117,13 +118,16 @@ _KNOWN = (
     "url", "apiKey", "path", "coldDir", "archive", "topic", "topics", "topicPattern", "startingOffsets",
     "endingOffsets", "startingTimestamp", "endingTimestamp", "tagPrefix", "includeDeleted", "maxRecordsPerTrigger",
     "minPartitions", "failOnDataLoss", "failOnMissingTopic", "mode", "recordsPerPartition", "bytesPerPartition",
-    "promoted", "typed", "batchRecords", "create", "atomic", "idempotencyWindowMs", "writeId",
+    "promoted", "typed", "columns", "metaAs", "minRecordsPerTrigger", "maxTriggerDelay",
+    "batchRecords", "create", "atomic", "idempotencyWindowMs", "writeId",
 )  # fmt: skip
 _OF_SPARK = ("checkpointlocation", "queryname")
 """Options that Spark itself reads and passes on."""
 _BY_LOWER = {name.lower(): name for name in _KNOWN}
 
 _WRITE_ID_CHARS_MAX = 200
+_TRIGGER_DELAY_MS = 900_000
+"""As of Spark's Kafka source."""
 
 
 class OptionError(ValueError):
@@ -164,6 +168,9 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     ending: Bound
     from_ts: int
     to_ts: int
+    from_ts_by: Mapping[str, int] = {}
+    """The starting times of single topics."""
+    to_ts_by: Mapping[str, int] = {}
     tag_prefix: str
     include_deleted: bool
     max_records: int | None
@@ -177,6 +184,13 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether records of earlier schema versions are promoted to the current version."""
     typed: bool = False
     """Whether the members of a stream's entries are columns, by the current version of its schema."""
+    columns: tuple[str, ...] = ()
+    """The columns to read; none means all."""
+    meta_map: bool = False
+    """Whether `meta` is a map of texts instead of one JSON text."""
+    min_records: int = 0
+    """A micro-batch waits for so many records, at most `trigger_delay_ms`."""
+    trigger_delay_ms: int = 0
     archive: str | None = None
     """The folder of an archive, whose records come before those of the log."""
 
@@ -185,6 +199,12 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.topics:
             return name in self.named
         return not is_server_name(name) and fnmatch.fnmatchcase(name, self.pattern)
+
+    def from_of(self, topic: str) -> int:
+        return self.from_ts_by.get(topic, self.from_ts)
+
+    def to_of(self, topic: str) -> int:
+        return self.to_ts_by.get(topic, self.to_ts)
 
     @property
     def named(self) -> frozenset[str]:
@@ -218,17 +238,29 @@ def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
         raise OptionError("endingOffsets is for batches: a stream has no end")
     if streaming and "archive" in options:
         raise OptionError("the archive is read in batches: a stream follows the log")
+    from_ts, from_ts_by = _moments(options, "startingTimestamp", 0)
+    to_ts, to_ts_by = _moments(options, "endingTimestamp", 2**63 - 1)
+    min_records = _number(options, "minRecordsPerTrigger", 1) if "minRecordsPerTrigger" in options else 0
+    max_records = _number(options, "maxRecordsPerTrigger", 1) if "maxRecordsPerTrigger" in options else None
+    if max_records is not None and max_records < min_records:
+        raise OptionError(f"minRecordsPerTrigger is {min_records}, more than maxRecordsPerTrigger, {max_records}")
     return ReadOptions(
         access=_access(options),
         topics=topics,
         pattern=pattern,
         starting=parse_bounds(options.get("startingOffsets", starting), "startingOffsets"),
         ending=parse_bounds(options.get("endingOffsets", "latest"), "endingOffsets"),
-        from_ts=_moment(options, "startingTimestamp", 0),
-        to_ts=_moment(options, "endingTimestamp", 2**63 - 1),
+        from_ts=from_ts,
+        to_ts=to_ts,
+        from_ts_by=from_ts_by,
+        to_ts_by=to_ts_by,
         tag_prefix=options.get("tagPrefix", ""),
         include_deleted=_flag(options, "includeDeleted", False),
-        max_records=_number(options, "maxRecordsPerTrigger", 1) if "maxRecordsPerTrigger" in options else None,
+        max_records=max_records,
+        min_records=min_records,
+        trigger_delay_ms=_number(options, "maxTriggerDelay", 0, _TRIGGER_DELAY_MS),
+        columns=_columns(options),
+        meta_map=_meta_as(options) == "map",
         partitions_min=_number(options, "minPartitions", 1, 1),
         records_per_partition=_number(options, "recordsPerPartition", 1, 100_000),
         bytes_per_partition=_number(options, "bytesPerPartition", 1, GROUP_BYTES),
@@ -238,6 +270,23 @@ def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
         typed=_typed(options, topics),
         archive=_place(options, "archive"),
     )
+
+
+def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in options.get("columns", "").split(",") if name.strip()))
+    unknown = [name for name in names if name not in RECORD_SCHEMA.names]
+    if unknown:
+        raise OptionError(f"there is no column {', '.join(unknown)}; there are {', '.join(RECORD_SCHEMA.names)}")
+    if names and _flag(options, "typed", False):
+        raise OptionError("columns chooses those of records: leave out columns or typed")
+    return names
+
+
+def _meta_as(options: Mapping[str, str]) -> str:
+    found = options.get("metaAs", "json")
+    if found not in ("json", "map"):
+        raise OptionError(f"option metaAs is {found!r}; accepted is json or map")
+    return found
 
 
 def _typed(options: Mapping[str, str], topics: tuple[str, ...]) -> bool:
@@ -336,11 +385,24 @@ def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     return text == "true"
 
 
-def _moment(options: Mapping[str, str], name: str, default: int) -> int:
-    """Milliseconds since 1970, or an ISO 8601 time, in UTC without an offset."""
+def _moments(options: Mapping[str, str], name: str, default: int) -> tuple[int, Mapping[str, int]]:
+    """A time for all topics, or times of single topics as a JSON object."""
     text = options.get(name)
     if text is None:
-        return default
+        return default, {}
+    if not text.lstrip().startswith("{"):
+        return _moment(text, name), {}
+    try:
+        times = msgspec.json.decode(text, type=dict[str, str | int])
+    except msgspec.DecodeError:
+        raise OptionError(
+            f'option {name} is {text!r}; accepted is a time, or JSON such as {{"orders": "2026-03-01", "events": 0}}'
+        ) from None
+    return default, {topic: _moment(str(time), name) for topic, time in times.items()}
+
+
+def _moment(text: str, name: str) -> int:
+    """Milliseconds since 1970, or an ISO 8601 time, in UTC without an offset."""
     if text.isascii() and text.isdigit():
         return int(text)
     try:

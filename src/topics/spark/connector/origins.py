@@ -284,15 +284,18 @@ def resolve(bound: Bound, options: ReadOptions, positions: dict[str, Position], 
             seq = position.head
         else:
             seq = min(position.earliest - 1, position.head)
-        if start and requested == "earliest" and options.from_ts:
-            seq = max(seq, origin.first_at(position, options.from_ts))
-        if not start and requested == "latest" and options.to_ts < SEQ_MAX:
+        if start and requested == "earliest" and options.from_of(name):
+            seq = max(seq, origin.first_at(position, options.from_of(name)))
+        if not start and requested == "latest" and options.to_of(name) < SEQ_MAX:
             # Later records would only be filtered out after the read.
-            seq = min(seq, origin.last_before(position, options.to_ts))
+            seq = min(seq, origin.last_before(position, options.to_of(name)))
         found[name] = offset(position.epoch, seq)
     for name in bound.by_topic:
         if name not in positions:
             raise OptionError(f"there is an offset for topic {name}, and no such topic is read")
+    for name in options.from_ts_by if start else options.to_ts_by:
+        if name not in positions:
+            raise OptionError(f"there is a time for topic {name}, and no such topic is read")
     return found
 
 
@@ -363,6 +366,11 @@ def limited(start: Offsets, end: Offsets, limit: int | None) -> Offsets:
         elif before is not None:
             capped[name] = before
     return capped
+
+
+def records_between(start: Offsets, end: Offsets) -> int:
+    """The number of seqs between two offsets."""
+    return sum([_distance(start.get(name), to) for name, to in end.items()])
 
 
 def _shares(behind: Mapping[str, int], limit: int, read_before: int) -> dict[str, int]:

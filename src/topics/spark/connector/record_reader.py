@@ -67,6 +67,7 @@ class _Meta(msgspec.Struct):
 
 
 _decode_meta = msgspec.json.Decoder(_Meta).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def open_client(access: Access) -> Client:
@@ -74,13 +75,16 @@ def open_client(access: Access) -> Client:
     return Client(access.http, api_key=access.api_key)
 
 
-def page_request(topic: str, epoch: int, cursor: int, requested: int) -> Request[RawPage]:
+def page_request(
+    topic: str, epoch: int, cursor: int, requested: int, schema: pa.Schema = RECORD_SCHEMA
+) -> Request[RawPage]:
     """A request for records after a cursor, of this epoch of the topic only."""
     request = diff(
         topic,
         cursor,
         limit=min(requested, _PAGE_RECORDS),
-        include_tags=True,
+        include_tags="tag" in schema.names,
+        include_meta="meta" in schema.names or "content_type" in schema.names,
         max_batch_bytes=_PAGE_BYTES,
         epoch=epoch or None,
         streams=True,
@@ -88,22 +92,54 @@ def page_request(topic: str, epoch: int, cursor: int, requested: int) -> Request
     return Request(method=request.method, target=request.target, body=request.body, answer=RawPage)
 
 
-def as_batch(topic: str, epoch: int, records: list[RawRecord]) -> pa.RecordBatch:
-    """Records of a response as a batch of `RECORD_SCHEMA`."""
-    count = len(records)
-    columns = [
-        pa.repeat(pa.scalar(topic), count),
-        pa.repeat(pa.scalar(epoch, pa.int64()), count),
-        pa.array([record.seq for record in records], pa.int64()),
-        pa.array([record.ts * 1000 for record in records], pa.timestamp("us", tz="UTC")),
-        pa.array([record.node for record in records], pa.string()),
-        pa.array([record.tag for record in records], pa.string()),
-        pa.array([str(bytes(record.meta), "utf-8") if len(record.meta) else None for record in records], pa.string()),
-        pa.array([str(bytes(record.data), "utf-8") for record in records], pa.string()),
-        pa.array([_content_type(record.meta) for record in records], pa.string()),
-        pa.repeat(pa.scalar(False), count),
+def as_batch(
+    topic: str, epoch: int, records: list[RawRecord], schema: pa.Schema = RECORD_SCHEMA
+) -> pa.RecordBatch:  # fmt: skip
+    """Records of a response as a batch of `RECORD_SCHEMA`, or of some of its columns."""
+    columns = [_column(name, topic, epoch, records) for name in schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(name: str, topic: str, epoch: int, records: list[RawRecord]) -> pa.Array:
+    match name:
+        case "topic":
+            return pa.repeat(pa.scalar(topic), len(records))
+        case "epoch":
+            return pa.repeat(pa.scalar(epoch, pa.int64()), len(records))
+        case "seq":
+            return pa.array([record.seq for record in records], pa.int64())
+        case "ts":
+            return pa.array([record.ts * 1000 for record in records], pa.timestamp("us", tz="UTC"))
+        case "node":
+            return pa.array([record.node for record in records], pa.string())
+        case "tag":
+            return pa.array([record.tag for record in records], pa.string())
+        case "meta":
+            texts = [str(bytes(record.meta), "utf-8") if len(record.meta) else None for record in records]
+            return pa.array(texts, pa.string())
+        case "data":
+            return pa.array([str(bytes(record.data), "utf-8") for record in records], pa.string())
+        case "content_type":
+            return pa.array([_content_type(record.meta) for record in records], pa.string())
+        case _:
+            return pa.repeat(pa.scalar(False), len(records))
+
+
+def as_map(meta: pa.Array, kind: pa.MapType) -> pa.Array:
+    """The headers as a map: texts as they are, other values as JSON text."""
+    found = [None if text is None else _members(text) for text in meta.to_pylist()]
+    return pa.array(found, kind)
+
+
+def _members(text: str) -> list[tuple[str, str]]:
+    try:
+        members = _decode_members(text)
+    except msgspec.ValidationError:
+        return []  # Headers that are no object have no members.
+    return [
+        (name, value if isinstance(value := msgspec.json.decode(raw), str) else str(bytes(raw), "utf-8"))
+        for name, raw in members.items()
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
 def _content_type(meta: msgspec.Raw) -> str:
@@ -124,8 +160,10 @@ _UNSEALED = "no segment has them: they are not sealed yet, which mode=auto can r
 class SpanReader:
     """Reads the spans of one task, with one read of the catalog and one connection."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, schema: pa.Schema = RECORD_SCHEMA) -> None:
+        """`schema` has the columns to read, and those that the options filter by."""
         self._options = options
+        self._schema = schema
         self._losses = Losses(options.fail_on_loss)
         self._layout = options.access.layout
         self._files = guest_files(self._layout.cold_root) if self._layout is not None else PosixFileSystem()
@@ -158,7 +196,7 @@ class SpanReader:
     def _read_sealed(self, ref: SegmentRef) -> Iterator[pa.RecordBatch]:
         assert self._layout is not None
         try:
-            yield from read_segment(self._files, self._layout, ref)
+            yield from read_segment(self._files, self._layout, ref, schema=self._schema)
         except SegmentGoneError:
             # Removed after the catalog was read. The server or a newer catalog knows why.
             yield from self._rest_of(ref)
@@ -210,8 +248,8 @@ class SpanReader:
         requested = ScanOptions(
             from_seq=max(span.after + 1, topic.evict_floor),
             to_seq=span.to,
-            from_ts=options.from_ts,
-            to_ts=options.to_ts,
+            from_ts=options.from_of(span.topic),
+            to_ts=options.to_of(span.topic),
             tag_prefix=options.tag_prefix,
             include_deleted=options.include_deleted,
         )
@@ -235,7 +273,8 @@ class SpanReader:
             self._client = open_client(self._options.access)
         while cursor < span.to:
             try:
-                answer = self._client.send(page_request(span.topic, span.epoch, cursor, span.to - cursor))
+                request = page_request(span.topic, span.epoch, cursor, span.to - cursor, self._schema)
+                answer = self._client.send(request)
             except TopicNotFound:
                 losses.record_loss(span.topic, cursor + 1, span.to, _DELETED)
                 return
@@ -247,7 +286,7 @@ class SpanReader:
                 losses.record_loss(span.topic, gap.gap_from, min(gap.gap_to, span.to), gap.reason)
             records = [record for record in answer.records if record.seq <= span.to]
             if records:
-                yield filtered(as_batch(span.topic, span.epoch, records), self._options)
+                yield filtered(as_batch(span.topic, span.epoch, records, self._schema), span.topic, self._options)
             if answer.next_from_seq <= cursor:
                 return
             cursor = answer.next_from_seq
@@ -288,13 +327,26 @@ def _topics_of(layout: Layout | None, options: ReadOptions) -> dict[str, Catalog
         return {}
 
 
-def filtered(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
-    """The records of a batch that match the time range and the tag prefix."""
-    if options.from_ts or options.to_ts < SEQ_MAX:
+def read_schema(requested: Iterable[str], options: ReadOptions) -> pa.Schema:
+    """The columns of records to read: the requested ones, and those that the options filter by."""
+    needed = set(requested)
+    if options.promoted or options.typed:
+        return RECORD_SCHEMA
+    if options.from_ts or options.from_ts_by or options.to_ts < SEQ_MAX or options.to_ts_by:
+        needed.add("ts")
+    if options.tag_prefix:
+        needed.add("tag")
+    return pa.schema([field for field in RECORD_SCHEMA if field.name in needed])
+
+
+def filtered(batch: pa.RecordBatch, topic: str, options: ReadOptions) -> pa.RecordBatch:
+    """The records of a batch of one topic that match the time range and the tag prefix."""
+    from_ts, to_ts = options.from_of(topic), options.to_of(topic)
+    if from_ts or to_ts < SEQ_MAX:
         times = batch["ts"].cast(pa.int64())
-        keep = pc.greater_equal(times, options.from_ts * 1000)
-        if options.to_ts < SEQ_MAX // 1000:
-            keep = pc.and_(keep, pc.less(times, options.to_ts * 1000))
+        keep = pc.greater_equal(times, from_ts * 1000)
+        if to_ts < SEQ_MAX // 1000:
+            keep = pc.and_(keep, pc.less(times, to_ts * 1000))
         batch = batch.filter(keep)
     if options.tag_prefix:
         batch = batch.filter(pc.fill_null(pc.starts_with(batch["tag"], options.tag_prefix), False))
@@ -337,7 +389,8 @@ def plan_history(
 
 
 def _is_selected(run: Run, below: int, options: ReadOptions) -> bool:
-    return run.first_seq < below and run.last_ts >= options.from_ts and run.first_ts < options.to_ts
+    from_ts, to_ts = options.from_of(run.topic), options.to_of(run.topic)
+    return run.first_seq < below and run.last_ts >= from_ts and run.first_ts < to_ts
 
 
 def _gaps(
@@ -348,8 +401,8 @@ def _gaps(
         return []
     first, last = topic.covered[0][0], position.earliest - 1
     # Losses outside the time range are not reported.
-    first = max([first, *(run.last_seq + 1 for run in runs if run.last_ts < options.from_ts)])
-    last = min([last, *(run.first_seq - 1 for run in runs if run.first_ts >= options.to_ts)])
+    first = max([first, *(run.last_seq + 1 for run in runs if run.last_ts < options.from_of(topic.name))])
+    last = min([last, *(run.first_seq - 1 for run in runs if run.first_ts >= options.to_of(topic.name))])
     missing = difference([(first, last)], topic.covered) if first <= last else []
     return intersection(missing, origin.lost_before(position)) if missing else []
 
@@ -359,4 +412,5 @@ def read_history(part: FilePart, options: ReadOptions) -> Iterator[pa.RecordBatc
     table = read_part(guest_files(options.archive), part)
     table = table.append_column(RECORD_SCHEMA.field("deleted"), pa.repeat(pa.scalar(False), table.num_rows))
     for batch in table.to_batches(max_chunksize=20_000):
-        yield filtered(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), options)
+        topic = batch["topic"][0].as_py() if batch.num_rows else ""
+        yield filtered(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), topic, options)

@@ -5,7 +5,7 @@ because Spark 4.3 gives wrong results when a Python source does that and a DataF
 instead.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,6 +28,7 @@ from topics.schema.typed_columns import columns_of
 from topics.spark.archive.archive_reader import FilePart
 from topics.spark.arrow_slices import RECORD_DDL, RECORD_SCHEMA
 from topics.spark.connector.options import (
+    Bound,
     Losses,
     Offsets,
     OptionError,
@@ -46,10 +47,18 @@ from topics.spark.connector.origins import (
     limited,
     origin_of,
     packed,
+    records_between,
     resolve,
     spans,
 )
-from topics.spark.connector.record_reader import SpanReader, plan_history, read_history, versions_of
+from topics.spark.connector.record_reader import (
+    SpanReader,
+    as_map,
+    plan_history,
+    read_history,
+    read_schema,
+    versions_of,
+)
 from topics.spark.connector.sink import BatchSink, StreamSink
 from topics.spark.connector.spark_versions import (
     LIMITS,
@@ -62,7 +71,7 @@ from topics.spark.connector.spark_versions import (
 from topics.spark.iceberg.typed_files import Subject, typed_rows, written_schema
 from topics.spark.promotion import StreamVersions, Versions, promoted
 from topics.spark.segment_reader import ScanOptions, SegmentRef, pack, plan_scan
-from topics.system.clock import SystemClock
+from topics.system.clock import Clock, SystemClock
 
 # Typed columns: the members of a stream's entries as columns of a DataFrame, by the functions that fill typed tables.
 #
@@ -145,8 +154,11 @@ class TopicsDataSource(DataSource):
     """The generation of the typed columns. Spark pickles it from the schema to the readers."""
 
     def schema(self) -> str | StructType:
-        if "typed" not in self.options or not (options := read_options(self.options, streaming=False)).typed:
+        if not any(name in self.options for name in ("typed", "columns", "metaAs")):
             return RECORD_DDL
+        options = read_options(self.options, streaming=False)
+        if not options.typed:
+            return record_ddl(options)
         self._generation, columns = typed_columns(options)
         return columns
 
@@ -167,8 +179,17 @@ class TopicsDataSource(DataSource):
         return StreamSink(write_options(self.options), schema)
 
 
+def record_ddl(options: ReadOptions) -> str:
+    """The schema of the chosen columns of records, with `meta` as a map where that is asked for."""
+    fields = dict(field.split(" ", 1) for field in RECORD_DDL.split(", "))
+    if options.meta_map:
+        fields["meta"] = "map<string, string>"
+    return ", ".join(f"{name} {fields[name]}" for name in options.columns or fields)
+
+
 class _Columns:
-    """The columns requested with `.schema(...)`: a subset of the ten, or of the typed ones, in any order."""
+    """The requested columns: those of the options `columns` and `typed`, or of `.schema(...)`, in any order. Columns
+    that nobody requested are not read."""
 
     def __init__(self, schema: StructType, options: ReadOptions, generation: str | None) -> None:
         unknown = [name for name in schema.names if name not in RECORD_SCHEMA.names]
@@ -177,6 +198,10 @@ class _Columns:
         self._requested = arrow_schema(schema)
         self._options = options
         self._generation = generation
+        self._read = read_schema(self._requested.names, options)
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        return self.of(_read(partition, self._options, self._read))
 
     def shown(self, pieces: list[Piece], versions: Versions) -> Sequence[InputPartition]:
         """The pieces with their schema versions."""
@@ -190,10 +215,16 @@ class _Columns:
         if self._requested == RECORD_SCHEMA:
             return batches
         # Spark compares schemas exactly, nullability included.
-        names = self._requested.names
         return (
-            pa.RecordBatch.from_arrays([batch[name] for name in names], schema=self._requested) for batch in batches
+            pa.RecordBatch.from_arrays(
+                [_as(batch[field.name], field) for field in self._requested], schema=self._requested
+            )
+            for batch in batches
         )
+
+
+def _as(column: pa.Array, field: pa.Field) -> pa.Array:
+    return as_map(column, field.type) if field.name == "meta" and pa.types.is_map(field.type) else column
 
 
 class TopicsReader(DataSourceReader):
@@ -212,7 +243,8 @@ class TopicsReader(DataSourceReader):
         end = resolve(options.ending, options, positions, origin, start=False)
         found = spans(start, end, losses)
         _report_losses(origin, found, losses)
-        if isinstance(origin, SegmentOrigin) and not options.starting.by_topic and not options.ending.by_topic:
+        by_topic = (options.starting, options.ending, options.from_ts_by, options.to_ts_by)
+        if isinstance(origin, SegmentOrigin) and not any(_is_by_topic(one) for one in by_topic):
             return self._columns.shown([*history, *self._segment_pieces(origin)], versions)
         sizes = {name: position.record_bytes for name, position in positions.items()}
         pieces = [Piece(piece) for piece in packed(found, _size(options), sizes)]
@@ -233,21 +265,24 @@ class TopicsReader(DataSourceReader):
         return [Piece(group=_group_codec.encode(group)) for group in groups]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        return self._columns.of(_read(partition, self._options))
+        return self._columns.read(partition)
 
 
 class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Micro-batches between offsets. Everything but `read` runs in one process beside the driver."""
 
     def __init__(self, options: ReadOptions, schema: StructType, generation: str | None = None) -> None:
-        if options.max_records is not None and not LIMITS:
-            raise OptionError(
-                f"maxRecordsPerTrigger needs Spark 4.2: {pyspark.__version__} does not pass limits to a source"
-            )
+        limits = {"maxRecordsPerTrigger": options.max_records, "minRecordsPerTrigger": options.min_records}
+        given = [name for name, limit in limits.items() if limit]
+        if given and not LIMITS:
+            raise OptionError(f"{given[0]} needs Spark 4.2: {pyspark.__version__} does not pass limits to a source")
         self._options = options
         self._columns = _Columns(schema, options, generation)
         self._origin = origin_of(options.access)
         self._target: Offsets | None = None
+        self._clock: Clock = SystemClock()
+        self._waits_since: float | None = None
+        """Since when fewer records than `minRecordsPerTrigger` wait."""
         self._record_bytes: dict[str, int] = {}
         """The average record length of each topic, as last read."""
 
@@ -265,7 +300,22 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = from_checkpoint(start) if start is not None else {}
         end = self._target if self._target is not None else self._heads()
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return to_checkpoint(limited(begin, _not_behind(begin, end), rows))
+        forward = _not_behind(begin, end)
+        if start is not None and self._waits(records_between(begin, forward)):
+            return start
+        return to_checkpoint(limited(begin, forward, rows))
+
+    def _waits(self, behind: int) -> bool:
+        """Whether a micro-batch waits for more records. One that is to read what is there when it starts never does."""
+        options, now = self._options, self._clock.monotonic()
+        if self._target is not None or not 0 < behind < options.min_records:
+            self._waits_since = None
+            return False
+        since = self._waits_since = now if self._waits_since is None else self._waits_since
+        if (now - since) * 1000 < options.trigger_delay_ms:
+            return True
+        self._waits_since = None
+        return False
 
     def reportLatestOffset(self) -> dict[str, Any]:
         return to_checkpoint(self._heads())
@@ -284,12 +334,16 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._columns.shown(pieces, versions_of(self._options, {one.topic for one in found}))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        return self._columns.of(_read(partition, self._options))
+        return self._columns.read(partition)
 
     def _heads(self) -> Offsets:
         positions = self._origin.positions(self._options)
         self._record_bytes = {name: one.record_bytes for name, one in positions.items()}
         return {name: {"epoch": one.epoch, "seq": one.head} for name, one in positions.items()}
+
+
+def _is_by_topic(given: Bound | Mapping[str, int]) -> bool:
+    return bool(given.by_topic if isinstance(given, Bound) else given)
 
 
 def _size(options: ReadOptions) -> PieceSize:
@@ -311,17 +365,17 @@ def _not_behind(start: Offsets, end: Offsets) -> Offsets:
     return forward
 
 
-def _read(piece: InputPartition | None, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _read(piece: InputPartition | None, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     if not isinstance(piece, Piece):
         return  # Spark asks for one partition of nothing when there are none.
     show = in_columns if options.typed else promoted
-    yield from show(_read_written(piece, options), piece.versions)
+    yield from show(_read_written(piece, options, schema), piece.versions)
 
 
-def _read_written(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _read_written(piece: Piece, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for part in piece.history:
         yield from read_history(part, options)
-    with SpanReader(options) as reader:
+    with SpanReader(options, schema) as reader:
         if piece.group:
             yield from reader.read_group(_decode_group(piece.group))
         yield from reader.read(piece.spans)
