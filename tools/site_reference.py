@@ -5,8 +5,10 @@ follow are arguments, as in `<!-- generated: fields AppendBody Record -->`. In t
 source of the table instead. The tests of the pages read pages with their tables.
 """
 
+import ast
 import importlib
 import inspect
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -90,6 +92,39 @@ def _structures(module: ModuleType) -> Iterator[str]:
             continue
         if issubclass(found, msgspec.Struct) and found.__struct_config__.array_like:
             yield f"| `{name}` | {', '.join(f'`{field}`' for field in found.__struct_fields__)} |"
+
+
+def layout() -> Iterator[str]:
+    """The paths of a data folder."""
+    from topics.log import layout as paths  # noqa: PLC0415
+
+    yield "\n".join(["```", (paths.__doc__ or "").partition("\n\n")[2].strip(), "```"])
+
+
+def kinds() -> Iterator[str]:
+    """The kinds of frames with their meaning."""
+    from topics.log import frame  # noqa: PLC0415
+
+    body = ast.parse(inspect.getsource(frame.FrameKind)).body[0].body  # type: ignore[attr-defined]
+    meanings = {
+        before.targets[0].id: ast.literal_eval(node.value)
+        for before, node in itertools.pairwise(body)
+        if isinstance(before, ast.Assign) and isinstance(before.targets[0], ast.Name) and isinstance(node, ast.Expr)
+    }
+    yield "| number | kind | meaning |"
+    yield "|---|---|---|"
+    for kind in frame.FrameKind:
+        yield f"| {kind.value} | {kind.name} | {meanings[kind.name]} |"
+
+
+def versions() -> Iterator[str]:
+    """The binary formats with the versions that this release knows."""
+    from topics.log.layout import FORMATS  # noqa: PLC0415
+
+    yield "| format | where its version is | written | read | any other version |"
+    yield "|---|---|---|---|---|"
+    for known in FORMATS:
+        yield f"| {' | '.join(known)} |"
 
 
 # Settings, metrics, commands
@@ -221,6 +256,36 @@ def parameters(method: str, path: str) -> Iterator[str]:
             yield f"| `{parameter['name']}` | {parameter['description']} |"
 
 
+# Errors
+
+
+def errors(base: str) -> Iterator[str]:
+    """The codes of the error classes below a base class, or with `http` those without a class in the engine."""
+    from topics.api.error_help import ERROR_HELP  # noqa: PLC0415
+    from topics.api.error_responses import STATUS_BY_CODE, V1_STATUS_BY_CODE  # noqa: PLC0415
+    from topics.model.errors import TopicsError  # noqa: PLC0415
+
+    statuses = STATUS_BY_CODE | V1_STATUS_BY_CODE
+    classes = {found.code: found for found in _classes(TopicsError) if found.__module__ == TopicsError.__module__}
+    yield "| code | status | class | detail | meaning | action |"
+    yield "|---|---|---|---|---|---|"
+    for code, (detail, meaning, action) in ERROR_HELP.items():
+        found = classes.get(code)
+        bases = ["http"] if found is None else [one.__name__ for one in found.__mro__]
+        if base not in bases or (base == "TopicsError" and found is not TopicsError):
+            continue
+        name = "none" if found is None else f"`{found.__name__}`"
+        yield f"| `{code}` | {statuses.get(code, 'none')} | {name} | {detail} | {meaning} | {action} |"
+
+
+def _classes(root: type) -> Iterator[Any]:
+    """The classes of a tree that define a code."""
+    if "code" in vars(root):
+        yield root
+    for child in root.__subclasses__():
+        yield from _classes(child)
+
+
 # The Python client
 
 
@@ -263,5 +328,6 @@ def _type_name(annotation: object) -> str:
 
 TABLES: dict[str, Callable[..., Iterator[str]]] = {
     "formats": formats, "settings": settings, "metrics": metrics, "commands": commands,
-    "calls": calls, "fields": fields, "parameters": parameters,
+    "calls": calls, "fields": fields, "parameters": parameters, "errors": errors,
+    "layout": layout, "kinds": kinds, "versions": versions,
 }  # fmt: skip

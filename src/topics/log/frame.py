@@ -90,72 +90,72 @@ _JOINED_BYTES_MAX = 4096
 
 
 class FrameKind(IntEnum):
-    """Every kind of change there is. A number is never given a second meaning."""
+    """The kinds of frames. Numbers are never reused."""
 
     APPEND = 1
-    """One batch of records of one topic (`log.frame`)."""
+    """A block: one batch of records of one topic (`log.frame`)."""
     CREATE = 2
-    """A topic came to be: its name, epoch and config."""
+    """A topic was created."""
     CONFIG = 3
     """A topic's config was replaced."""
     DROP = 4
     """A topic was deleted with everything in it."""
     DELETE = 5
-    """Records were deleted for good, named by a bound and by ranges of seqs."""
+    """Records were deleted for good."""
     EVICT = 6
-    """Records below a floor expired."""
+    """Records below a floor were evicted."""
     CEILING = 7
-    """No seq above this one was given out before this frame was on disk."""
+    """A seq ceiling: no higher seq was given out before this frame was on disk."""
     ROUTER = 8
     """A router of this topic was created or changed (`routers.router_frames`)."""
     UNROUTE = 9
     """A router of this topic was deleted."""
     FORWARD = 10
-    """Copies of another topic's records: which seqs of this topic are which of that one."""
+    """Copies of another topic's records, as a map from seqs of this topic to seqs of that one."""
     LEASE = 11
     """Jobs of a queue were claimed, extended or given back (`queues.queue_frames`)."""
     DELAY = 12
     """The jobs of the append behind it are held back until a moment."""
     ARRIVAL = 13
-    """Records came from another topic: a block, and where they were."""
+    """Records came from another topic: a block, and their seqs there."""
     DEPARTURE = 14
-    """Records went to another topic and are gone here."""
+    """Records went to another topic and are removed here."""
     FORWARDS = 15
-    """The same records forwarded into many topics: as many FORWARD frames in one (`log.frame`)."""
+    """The same records forwarded into many topics: many FORWARD frames in one (`log.frame`)."""
     STREAM_APPEND = 16
-    """One batch, and what else it changes in its stream, such as a producer's place (`streams.stream_frames`)."""
+    """A block, and its other changes to the stream (`streams.stream_frames`)."""
     STREAM_CREATE = 17
-    """A topic came to be as a stream, perhaps with its first batch."""
+    """A topic was created as a stream, optionally with its first block."""
     STREAM_CLOSE = 18
-    """A stream was closed without a batch."""
+    """A stream was closed without a block."""
     STREAM_RENEW = 19
-    """A renewal of a stream's time to live."""
+    """A stream with a time to live was used."""
     STREAM_RETIRE = 20
-    """A stream was deleted that forks still read: it is kept for them and shown to nobody else."""
+    """A stream that forks still read was deleted."""
     STREAM_CONTRACT = 21
-    """A change of a stream's contract: its schemas or its profile."""
+    """The schemas or the profile of a stream were changed."""
     TXN_BEGIN = 24
     """An attempt at a transaction begins (`transactions.transaction_frames`)."""
     TXN_STAGE = 25
-    """Records are staged for a transaction: a block of the topic that keeps them until it is committed."""
+    """A block that is staged for a transaction, and its destination."""
     TXN_END = 26
-    """An attempt at a transaction is over without a commit, and what it staged is gone."""
+    """An attempt ended without a commit."""
     TXN_APPEND = 27
-    """One batch that counts only if its transaction is committed."""
+    """A block that counts only if its transaction is committed."""
     TXN_COMMIT = 28
     """A transaction is committed."""
     CONSUMER = 29
-    """A named consumer of the topic was created, committed a cursor or was deleted (`consumers.consumer_state`)."""
+    """A named consumer was created, committed a cursor or was deleted (`consumers.consumer_state`)."""
     FENCE = 30
-    """The fence token of the topic was set, perhaps with one batch (`engine.conditional_append`)."""
+    """The fence token of a topic was set, perhaps with one batch (`engine.conditional_append`)."""
     SNAPSHOT_HEAD = 32
-    """Opens a snapshot file: which one it is and where in the log it stands."""
+    """Opens a snapshot file."""
     TOPIC = 33
-    """A topic's whole state but its payload; the APPEND frames of its tail follow."""
+    """A topic's whole state but its payload, in a snapshot."""
     SNAPSHOT_END = 34
-    """Closes a snapshot file; one without it was never finished."""
+    """Closes a snapshot file."""
     DIRECTORY = 35
-    """Where the topics of the span of a snapshot before it are, and one checksum for all of it."""
+    """The positions of the topics in the range of a snapshot before it."""
 
 
 _KINDS = {int(kind): kind for kind in FrameKind}
