@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cyclopts import App
 
     from topics.api.metrics import Snapshot
+    from topics.model.errors import TopicsError
 
 ROOT = Path(__file__).parents[1]
 _MARK = re.compile(r"^<!-- generated: (?P<table>\w+)(?P<names>(?: [\w/{}]+)*) -->$", re.MULTILINE)
@@ -263,22 +264,22 @@ def errors(base: str) -> Iterator[str]:
     """The codes of the error classes below a base class, or with `http` those without a class in the engine."""
     from topics.api.error_help import ERROR_HELP  # noqa: PLC0415
     from topics.api.error_responses import STATUS_BY_CODE, V1_STATUS_BY_CODE  # noqa: PLC0415
-    from topics.model.errors import TopicsError  # noqa: PLC0415
+    from topics.model import errors as model  # noqa: PLC0415
 
     statuses = STATUS_BY_CODE | V1_STATUS_BY_CODE
-    classes = {found.code: found for found in _classes(TopicsError) if found.__module__ == TopicsError.__module__}
+    classes = {found.code: found for found in _classes(model.TopicsError) if found.__module__ == model.__name__}
     yield "| code | status | class | detail | meaning | action |"
     yield "|---|---|---|---|---|---|"
     for code, (detail, meaning, action) in ERROR_HELP.items():
         found = classes.get(code)
         bases = ["http"] if found is None else [one.__name__ for one in found.__mro__]
-        if base not in bases or (base == "TopicsError" and found is not TopicsError):
+        if base not in bases or (base == "TopicsError" and found is not model.TopicsError):
             continue
         name = "none" if found is None else f"`{found.__name__}`"
         yield f"| `{code}` | {statuses.get(code, 'none')} | {name} | {detail} | {meaning} | {action} |"
 
 
-def _classes(root: type) -> Iterator[Any]:
+def _classes(root: type["TopicsError"]) -> Iterator[type["TopicsError"]]:
     """The classes of a tree that define a code."""
     if "code" in vars(root):
         yield root
