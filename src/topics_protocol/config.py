@@ -122,6 +122,8 @@ class TopicConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     max_deliveries: int = 0
     dead_letter: str | None = None
     leases_durable: bool = False
+    retain_for_consumers: int = 0
+    """Bytes up to which caps and `ttl_ms` leave records that the slowest consumer has not committed."""
 
     def __post_init__(self) -> None:
         # Enforced on construction, so that no config made by hand or read from an old file can contradict itself.
@@ -153,6 +155,7 @@ class TopicConfigPatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     max_deliveries: int | UnsetType = UNSET
     dead_letter: str | UnsetType | None = UNSET
     leases_durable: bool | UnsetType = UNSET
+    retain_for_consumers: int | UnsetType = UNSET
 
 
 class TagMatch(msgspec.Struct, frozen=True, gc=False):

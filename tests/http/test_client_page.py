@@ -48,6 +48,7 @@ CALLED = {
     "getStreamProfile": "get_profile", "updateStreamProfile": "set_profile", "getTouches": "get_touch_state",
     "findEntries": "search", "searchStream": "search", "aggregateStream": "aggregate",
     "getServerDetails": "server_details", "getServerMemory": "server_memory", "callBack": "ack_wake",
+    "listTopicConsumers": "list_consumers",
 }  # fmt: skip
 # Receivers of webhooks get the keys with the library that checks their signatures.
 LEFT_OUT = {"getSigningKeys"}

@@ -205,6 +205,10 @@ _HELP: dict[str, dict[str, str]] = {
         "max_deliveries": "Queue: deliveries before a job moves to `dead_letter`; 0 is no limit.",
         "dead_letter": "Queue: name of the dead-letter topic.",
         "leases_durable": "Queue: leases and delivery counts survive a restart.",
+        "retain_for_consumers": (
+            "Caps and `ttl_ms` keep the records behind the slowest consumer while the topic has at most so many bytes; "
+            "0 for not at all."
+        ),
     },
     "PutAnswer": {
         "config": "Complete config.",

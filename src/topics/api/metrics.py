@@ -470,6 +470,8 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     )
     kept = "Attempts to move a job that its dead-letter topic refused."
     yield _counter("topics_dead_letters_refused", kept, stats.dead_letters_refused)
+    gave_up = "Topics that came to evict uncommitted records of a consumer, beyond retain_for_consumers."
+    yield _counter("topics_consumer_retention_exceeded", gave_up, stats.consumers_given_up)
     yield _gauge("topics_transactions_open", "Open transactions.", stats.transactions_open)
     yield _gauge(
         "topics_transactions_staged_bytes",

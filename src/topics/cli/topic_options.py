@@ -47,6 +47,7 @@ _HELP = {
     "max_deliveries": "Queues: the maximum deliveries of a job; 0 for no limit.",
     "dead_letter": "Queues: the dead-letter topic; none for none.",
     "leases_durable": "Queues: make leases durable across crashes.",
+    "retain_for_consumers": "Keep uncommitted records of consumers up to this topic size, such as 1GiB; 0 for not.",
 }
 # The older form of `durability`.
 _LEFT_OUT = {"durable"}

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from topics.engine.apply import Applier
 from topics.engine.features import Rebuild
 from topics.engine.quotas import SortedNames
 from topics.engine.topic import Topic
@@ -47,7 +48,7 @@ decode_part = msgspec.msgpack.Decoder(list[ConsumerMark]).decode
 class TopicConsumers:
     """The consumers of one topic."""
 
-    __slots__ = ("marks", "memory_bytes", "staged")
+    __slots__ = ("_lowest", "gave_up", "marks", "memory_bytes", "staged")
 
     def __init__(self) -> None:
         self.marks: dict[str, ConsumerMark] = {}
@@ -56,6 +57,9 @@ class TopicConsumers:
         """The newest mark on its way to the log, by name: later decisions build on it."""
         self.memory_bytes = 0
         """Counted by `engine.quotas.KeptMemory`."""
+        self.gave_up = False
+        """Whether retention evicts records that a consumer has not committed (`retain_for_consumers`)."""
+        self._lowest: int | None = None
 
     def newest(self, name: str) -> ConsumerMark | None:
         """A consumer once everything on its way is applied; None if there is none."""
@@ -69,6 +73,7 @@ class TopicConsumers:
         return len(self.marks.keys() | self.staged.keys()) - sum([mark.deleted for mark in self.staged.values()])
 
     def apply(self, mark: ConsumerMark) -> None:
+        self._lowest = None
         before = self.marks.pop(mark.name, None)
         if before is not None:
             self.memory_bytes -= _size_of(before)
@@ -78,7 +83,9 @@ class TopicConsumers:
 
     def lowest(self) -> int | None:
         """The lowest committed cursor; None without consumers."""
-        return min([mark.seq for mark in self.marks.values()], default=None)
+        if self._lowest is None:
+            self._lowest = min([mark.seq for mark in self.marks.values()], default=None)
+        return self._lowest
 
 
 def _size_of(mark: ConsumerMark) -> int:
@@ -96,15 +103,19 @@ class ConsumerFeature:
     name = PART_NAME
     kinds = frozenset((FrameKind.CONSUMER,))
 
-    def __init__(self, topics: Mapping[int, Topic]) -> None:
+    def __init__(self, topics: Mapping[int, Topic], applier: Applier) -> None:
         self._topics = topics
+        self._applier = applier
         self._indexed: dict[str, Topic] = {}
         self._names = SortedNames()
         self.count = 0
         """Consumers of all topics."""
+        self.recovered = False
+        """Whether recovery is over, so that what happens is news."""
 
     def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
         self.of(topic).apply(decode_mark(frame.body))
+        self._release(topic)
 
     def save(self, topic: Topic) -> bytes:
         consumers = consumers_of(topic)
@@ -116,6 +127,7 @@ class ConsumerFeature:
 
     def reconcile(self) -> None:
         """Indexes the topics that recovery has put together."""
+        self.recovered = True
         for topic in self._topics.values():
             consumers = consumers_of(topic)
             if consumers is not None:
@@ -141,7 +153,16 @@ class ConsumerFeature:
         consumers = self.of(topic)
         before = len(consumers.marks)
         consumers.apply(mark)
+        lowest = consumers.lowest()
+        if consumers.gave_up and (lowest is None or lowest + 1 >= topic.earliest):
+            consumers.gave_up = False
         self._index(topic, len(consumers.marks), len(consumers.marks) - before)
+        self._release(topic)
+
+    def _release(self, topic: Topic) -> None:
+        """Evicts what the topic kept for its consumers only, and they have committed."""
+        if topic.config.retain_for_consumers:
+            self._applier.enforce_caps(topic)
 
     def forget(self, topic: Topic) -> None:
         """The topic was deleted."""

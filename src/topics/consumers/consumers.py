@@ -5,6 +5,7 @@ commit is harmless, unless it is forced. Commits are as durable as an append of 
 a consumer is always synced. A topic of class `ephemeral` keeps its commits in memory and in snapshots.
 """
 
+import logging
 import re
 from collections.abc import Callable
 from itertools import chain, islice
@@ -35,6 +36,7 @@ from topics.model.errors import (
 )
 from topics.model.seq_ranges import Tombstone
 
+_log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 CONSUMER_NAME_PATTERN = f"^{_NAME.pattern}$"
 _KEY_NAME_CHARS_MAX = 128
@@ -137,8 +139,9 @@ class _Change(LogOperation):
 class Consumers:
     def __init__(self, core: EngineCore) -> None:
         self._core = core
-        self._feature = ConsumerFeature(core.topics)
+        self._feature = ConsumerFeature(core.topics, core.applier)
         core.features.add(self._feature)
+        core.retention.hold_back = self
         core.topic_removed.subscribe(self._feature.forget)
 
     @property
@@ -248,6 +251,27 @@ class Consumers:
             self.list_topic(topic, name if topic.name == first else "", limit) for topic in topics
         )
         return list(islice(found, limit))
+
+    # Retention (`engine.retention.HoldBack`)
+
+    def lowest(self, topic: Topic) -> int | None:
+        """The cursor of the slowest consumer of a topic."""
+        consumers = consumers_of(topic)
+        return None if consumers is None else consumers.lowest()
+
+    def gave_up(self, topic: Topic, cursor: int, floor: int) -> None:
+        """Reports once that a topic cannot keep what its slowest consumer has not committed."""
+        consumers = consumers_of(topic)
+        if consumers is None or consumers.gave_up or not self._feature.recovered:
+            return
+        consumers.gave_up = True
+        self._core.totals.consumers_given_up += 1
+        slowest = next(mark.name for mark in consumers.marks.values() if mark.seq == cursor)
+        extra = {
+            "topic": topic.name, "consumer": slowest, "seq": cursor, "evicted_below": floor,
+            "retain_for_consumers": topic.config.retain_for_consumers,
+        }  # fmt: skip
+        _log.warning("records of a consumer evicted", extra=extra)
 
     # Helpers
 

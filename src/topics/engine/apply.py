@@ -241,7 +241,7 @@ class Applier:
         if config.cap_records or config.cap_bytes:
             if topic.parts is not None:
                 self.before_caps.emit(topic, block)
-            self._enforce_caps(topic)
+            self.enforce_caps(topic)
         if block.key is not None or not config.durability.logged:
             self.kept.emit(topic)
         for listener in self.appended.listeners:
@@ -265,9 +265,9 @@ class Applier:
         self._totals.reconfigured(topic.config, config)
         topic.configure(config)
         grant(topic, self.reserve)
-        self._enforce_caps(topic)
+        self.enforce_caps(topic)
 
-    def _enforce_caps(self, topic: Topic) -> None:
+    def enforce_caps(self, topic: Topic) -> None:
         if topic.unlogged and (topic.config.durability.logged or topic.segments):
             # A replay, which has less of this topic, would find less to evict, or find it at another moment.
             self.overfull.add(topic)

@@ -90,8 +90,8 @@ class SortedNames(Collection[str]):
 
 class Totals:
     __slots__ = (
-        "appended", "appended_bytes", "by_class", "dead_letter_topics", "dead_letters_refused", "in_flight", "queues",
-        "reads", "records",
+        "appended", "appended_bytes", "by_class", "consumers_given_up", "dead_letter_topics", "dead_letters_refused",
+        "in_flight", "queues", "reads", "records",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -108,6 +108,8 @@ class Totals:
         """Reads since this process started; one that many who follow a topic share counts once."""
         self.dead_letters_refused = 0
         """Jobs that could not be moved to their dead letter topic, since this process started; each attempt counts."""
+        self.consumers_given_up = 0
+        """How often a topic came to evict what its slowest consumer had not committed, since this process started."""
         self.dead_letter_topics: Counter[str] = Counter()
         """The names of dead-letter topics, with how many queues have each."""
         self.in_flight = InFlight()

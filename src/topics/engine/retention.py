@@ -4,9 +4,13 @@
 live records. Because the two are separate, a tombstone always means that a reader has missed records. Records are
 evicted in seq order, whole runs at a time where possible; the files of a run are removed when none of its records is
 live.
+
+A topic with `retain_for_consumers` keeps the records behind its slowest consumer, up to so many bytes in all. What it
+keeps depends only on its own log, so a replay evicts the same.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from topics.engine.quotas import Totals
 from topics.engine.read import forget_below
@@ -21,8 +25,21 @@ Dropped = Callable[[Topic, Segment], None]
 """Told of each segment that no longer holds anything live, so that its files can go."""
 
 
+class HoldBack(Protocol):
+    """The consumers of topics, as retention asks them (`consumers.consumers`)."""
+
+    def lowest(self, topic: Topic) -> int | None:
+        """The lowest committed cursor; None without consumers."""
+        ...
+
+    def gave_up(self, topic: Topic, cursor: int, floor: int) -> None:
+        """Records behind this cursor and below the floor are about to be evicted."""
+        ...
+
+
 class Retention:
     def __init__(self, reader: RunReader, dropped: Dropped, totals: Totals) -> None:
+        self.hold_back: HoldBack | None = None
         self._reader = reader
         self._dropped = dropped
         self.totals = totals
@@ -34,7 +51,9 @@ class Retention:
         ttl = topic.config.ttl_ms
         if not ttl or not topic.live_count:
             return False
-        upto = self._expired_upto(topic, now_ms - ttl)
+        if self._holds_all(topic):
+            return False
+        upto = self._held(topic, self._expired_upto(topic, now_ms - ttl))
         return upto > topic.earliest and self.evict(topic, upto, expired=True)
 
     def enforce_caps(self, topic: Topic) -> None:
@@ -52,11 +71,40 @@ class Retention:
         if config.discard is Discard.REJECT:
             # Such a topic never drops: one that holds more than a new cap allows takes nothing until it is drained.
             return floor
+        if self._holds_all(topic):
+            return floor
         if config.cap_records and topic.live_count > config.cap_records:
             floor = self._upto_for_count(topic, topic.live_count - config.cap_records)
         if config.cap_bytes and topic.live_bytes > config.cap_bytes:
             floor = max(floor, self._upto_for_bytes(topic, topic.live_bytes - config.cap_bytes))
-        return floor
+        return self._held(topic, floor)
+
+    def _holds_all(self, topic: Topic) -> bool:
+        """Whether consumers hold back everything there is. Asked first, because looking for what caps and age take
+        costs more, the more is held back."""
+        most = topic.config.retain_for_consumers
+        if not most or self.hold_back is None or topic.live_bytes > most:
+            return False
+        cursor = self.hold_back.lowest(topic)
+        return cursor is not None and cursor < topic.earliest
+
+    def _held(self, topic: Topic, floor: int) -> int:
+        """The seq below which everything may go, of what is below `floor`: records behind the slowest consumer stay,
+        as long as the topic has at most `retain_for_consumers` bytes."""
+        most = topic.config.retain_for_consumers
+        if not most or self.hold_back is None or floor <= topic.earliest:
+            return floor
+        cursor = self.hold_back.lowest(topic)
+        if cursor is None or floor <= cursor + 1:
+            return floor
+        held, excess = max(cursor + 1, topic.earliest), topic.live_bytes - most
+        if excess <= 0:
+            return held
+        forced = min(self._upto_for_bytes(topic, excess), floor)
+        if forced <= held:
+            return held
+        self.hold_back.gave_up(topic, cursor, forced)
+        return forced
 
     def make_room(self, topic: Topic, count: int, size: int) -> None:
         """Evicts what records pushed out that are lost themselves by now: it does not come back in their place."""
@@ -65,10 +113,12 @@ class Retention:
             return
         excess = topic.live_count + count - config.cap_records
         if config.cap_records and excess > 0:
-            self.evict(topic, self._upto_for_count(topic, min(excess, topic.live_count)), expired=False)
+            upto = self._upto_for_count(topic, min(excess, topic.live_count))
+            self.evict(topic, self._held(topic, upto), expired=False)
         excess = topic.live_bytes + size - config.cap_bytes
         if config.cap_bytes and excess > 0:
-            self.evict(topic, self._upto_for_bytes(topic, min(excess, topic.live_bytes)), expired=False)
+            upto = self._upto_for_bytes(topic, min(excess, topic.live_bytes))
+            self.evict(topic, self._held(topic, upto), expired=False)
 
     def evict(self, topic: Topic, upto: int, expired: bool) -> bool:
         """Everything live below `upto` is lost; the floors say so. True when there was anything."""

@@ -65,6 +65,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Live records of dead-letter topics."""
     dead_letters_refused: int
     """Attempts to move a job to its dead letter topic that failed: it is full, closed, or does not take it."""
+    consumers_given_up: int
+    """How often a topic came to evict records that its slowest consumer had not committed."""
     transactions_open: int
     transactions_staged_bytes: int
     """Payload that is staged and not committed; it is a part of `bytes_live`."""
@@ -132,6 +134,7 @@ def collect_stats(
         forwarded_total=sum(router.forwarded for router in routers),
         dead_letters_waiting=_dead_letters(core),
         dead_letters_refused=totals.dead_letters_refused,
+        consumers_given_up=totals.consumers_given_up,
         transactions_open=len(transactions.table.open),
         transactions_staged_bytes=sum([entry.bytes for entry in transactions.table.open.values()]),
         transactions_committed_total=transactions.commits,

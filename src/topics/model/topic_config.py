@@ -121,6 +121,7 @@ _U64_FIELDS = (
     "lease_ms",
     "claim_jitter_ms",
     "max_deliveries",
+    "retain_for_consumers",
 )
 _CHOICES: dict[object, type[enum.Enum]] = {"type": TopicType, "discard": Discard, "durability": Durability}
 _PATCH_DECODER = msgspec.json.Decoder(TopicConfigPatch)

@@ -15,7 +15,7 @@ DEFAULTS: dict[str, Any] = {
     "type": "log", "ttl_ms": 0, "cap_records": 0, "cap_bytes": 0, "discard": "old", "durable": False,
     "durability": "disk", "priority": None, "auto_priority": True, "auto_create": True,
     "idempotency_window_ms": 120000, "dedupe_node": True, "lease_ms": 30000, "claim_jitter_ms": 0,
-    "max_deliveries": 0, "dead_letter": None, "leases_durable": False,
+    "max_deliveries": 0, "dead_letter": None, "leases_durable": False, "retain_for_consumers": 0,
 }  # fmt: skip
 
 

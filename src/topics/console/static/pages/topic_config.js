@@ -12,6 +12,7 @@ const FIELDS = {
   cap_bytes: ["Maximum of live bytes of data and meta; 0 is no cap.", "number", (value) => (value ? bytes(value) : "")],
   ttl_ms: ["Retention time: older records are evicted; 0 is forever.", "number", ms],
   discard: ["At the cap: evict the oldest records, or refuse the append.", { old: "old", reject: "reject" }],
+  retain_for_consumers: ["Bytes up to which records behind the slowest consumer are kept; 0 is not at all.", "number", (value) => (value ? bytes(value) : "")],
   priority: ["Scheduling priority under pressure, -1000 to 1000; empty: automatic.", "nullable"],
   auto_priority: ["Without a priority: recently read topics come first.", "switch"],
   idempotency_window_ms: ["How long idempotency keys are remembered.", "number", ms],
