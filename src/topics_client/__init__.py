@@ -162,7 +162,7 @@ if TYPE_CHECKING:
     )
     from topics_client.streams.subscriptions import Subscription, Wake, WakeAcked, WakeStream
     from topics_client.streams.touches import Activated, Touched, TouchState, TouchTemplate
-    from topics_client.worker_state import JobRetry, RetryJob
+    from topics_client.worker_state import FailJob, JobRetry, RetryJob
     from topics_protocol.config import (
         Discard,
         Durability,
@@ -182,26 +182,26 @@ __all__ = [
     "ClientClosed", "ClientError", "ClientOptions", "ColdStoreUnavailable", "ConnectionFailed", "Consumer",
     "ConsumerCommitted", "ConsumerDropped", "ConsumerNotFound", "ConsumerPage", "ConsumerPut", "ConsumerState",
     "CorruptSegment", "Coverage", "Damage", "DamagedBackup", "Deleted", "Diff", "Discard", "Durability",
-    "ExpectationFailed", "Extended", "FeatureMissing", "Fence", "FenceMismatch", "FolderBusy", "Follower",
+    "ExpectationFailed", "Extended", "FailJob", "FeatureMissing", "Fence", "FenceMismatch", "FolderBusy", "Follower",
     "Forbidden", "Gap", "GapError", "Guarantee", "HeadMismatch", "HeadersTooLarge", "Health", "Highlight", "Hit",
     "IdempotencyConflict", "IndexStatus", "InferredSearch", "InternalError", "InvalidJson", "InvalidRequest", "Job",
-    "JobRetry", "Lease", "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat",
-    "NoBackupPlace", "NotAQueue", "NotAcceptable", "NotFound", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed",
-    "Producer", "ProducerFenced", "ProducerGap", "ProducerMark", "QueueCounters", "ReadOnly", "Ready", "Record",
-    "RecordTooLarge", "Redriven", "RemoteUnavailable", "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater",
-    "RetryPolicy", "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut", "RouterState",
-    "RouterSummary", "RoutingKey", "RoutingKeyPage", "SearchPage", "SearchTotal", "SearchUnavailable",
-    "SequenceConflict", "ServerTrouble", "ShuttingDown", "SkippedStream", "SlowConsumer", "Socket", "Staged",
-    "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict", "StreamDetails", "StreamGone", "StreamInfo",
-    "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema", "StreamState", "StreamSummary", "StreamsSearchPage",
-    "Subscription", "SystemStream", "TagMatch", "Tail", "Throttled", "Token", "TopicConfig", "TopicConfigPatch",
-    "TopicCoverage", "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone",
-    "TopicHit", "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicRecreated",
-    "TopicSearchPage", "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched",
-    "Transaction", "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete",
-    "TransactionNotFound", "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized",
-    "UnexpectedAnswer", "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked",
-    "WakeStream", "Watcher", "WhoAmI", "Worker",
+    "JobRetry", "Lease", "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat", "NoBackupPlace",
+    "NotAQueue", "NotAcceptable", "NotFound", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed", "Producer",
+    "ProducerFenced", "ProducerGap", "ProducerMark", "QueueCounters", "ReadOnly", "Ready", "Record", "RecordTooLarge",
+    "Redriven", "RemoteUnavailable", "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy",
+    "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut", "RouterState", "RouterSummary",
+    "RoutingKey", "RoutingKeyPage", "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict",
+    "ServerTrouble", "ShuttingDown", "SkippedStream", "SlowConsumer", "Socket", "Staged", "StateRefused",
+    "StreamAppended", "StreamClosed", "StreamConflict", "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop",
+    "StreamPage", "StreamProfile", "StreamSchema", "StreamState", "StreamSummary", "StreamsSearchPage", "Subscription",
+    "SystemStream", "TagMatch", "Tail", "Throttled", "Token", "TopicConfig", "TopicConfigPatch", "TopicCoverage",
+    "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicHit",
+    "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicRecreated", "TopicSearchPage",
+    "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction",
+    "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound",
+    "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer",
+    "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked", "WakeStream", "Watcher",
+    "WhoAmI", "Worker",
 ]  # fmt: skip
 
 _NAMES = {
@@ -247,7 +247,7 @@ _NAMES = {
     ),
     "topics_client.streams.subscriptions": "Subscription Wake WakeAcked WakeStream",
     "topics_client.streams.touches": "Activated TouchState TouchTemplate Touched",
-    "topics_client.worker_state": "JobRetry RetryJob",
+    "topics_client.worker_state": "FailJob JobRetry RetryJob",
     "topics_protocol.config": "Discard Durability Guarantee TagMatch TopicConfig TopicConfigPatch TopicType",
     "topics_protocol.records": "Gap Job NewRecord Record",
 }

@@ -519,10 +519,24 @@ def ack(topic: str, node: str, seqs: Sequence[int], *, lease_ids: Sequence[str] 
 
 
 def nack(
-    topic: str, node: str, seqs: Sequence[int], *, delay_ms: int = 0, lease_ids: Sequence[str] | None = None
+    topic: str,
+    node: str,
+    seqs: Sequence[int],
+    *,
+    delay_ms: int = 0,
+    lease_ids: Sequence[str] | None = None,
+    reason: str = "",
+    fatal: bool = False,
 ) -> Request[Nacked]:
-    """Returns jobs to the queue, at once or after `delay_ms`."""
-    given = {"node": node, "seqs": seqs, "delay_ms": delay_ms or None, "lease_ids": lease_ids}
+    """Returns jobs to the queue, at once or after `delay_ms`.
+
+    With a `reason`, of up to 1024 bytes, they failed: the queue keeps the last reasons of a job. `fatal` moves them to
+    the dead-letter topic at once.
+    """
+    given = {
+        "node": node, "seqs": seqs, "delay_ms": delay_ms or None, "lease_ids": lease_ids, "reason": reason or None,
+        "fatal": fatal or None,
+    }  # fmt: skip
     return Request(
         method="POST",
         target=topic_path(topic, "/nack"),

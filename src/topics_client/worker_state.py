@@ -2,7 +2,7 @@
 
                  ┌── the handler returned ──▶ acknowledged
     claimed ─────┤
-                 └── the handler raised ────▶ given back, to be tried again after a while
+                 └── the handler raised ────▶ given back with the reason, to be tried again after a while
 
 Every word to the server carries the lease ids, so that a worker which was too slow cannot speak for a job that is
 somebody else's by now.
@@ -51,6 +51,28 @@ class RetryJob(Exception):
         self.delay_s = delay_s
 
 
+class FailJob(Exception):
+    """Raised by a handler: the job shall not be tried again, but move to the dead-letter topic now."""
+
+
+_REASON_BYTES_MAX = 1024
+
+
+def failure_reason(error: BaseException) -> str:
+    """The type and the message of an exception, no longer than the server takes; empty for a mere `RetryJob`."""
+    if isinstance(error, (RetryJob, FailJob)) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, RetryJob):
+        return ""
+    try:
+        message = str(error)
+    except Exception:
+        # An exception of somebody else, whose text fails: the job must be reported all the same.
+        message = ""
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return text.encode("utf-8", "replace")[:_REASON_BYTES_MAX].decode("utf-8", "ignore")
+
+
 class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The handler and the options of a worker."""
 
@@ -80,10 +102,11 @@ def worker(
 ) -> WorkerPlan:
     """Returns a worker that calls `handle` with every job of a queue, and extends and acknowledges its leases.
 
-    A job is acknowledged when `handle` returns, and returned to the queue with the delay of `retry` when it raises. Up
-    to `concurrency` jobs run at once. Leases are extended while `handle` runs, so `lease_ms` limits only how long the
-    jobs of a dead worker stay hidden. An idle worker gets new jobs at once, and returned ones within `idle_s`. `node`
-    is the worker's name; workers must not share a name.
+    A job is acknowledged when `handle` returns, and returned to the queue with the delay of `retry` when it raises; the
+    queue keeps the exception's type and message. `RetryJob` sets another delay, `FailJob` makes it a dead letter. Up to
+    `concurrency` jobs run at once. Leases are extended while `handle` runs, so `lease_ms` limits only how long the jobs
+    of a dead worker stay hidden. An idle worker gets new jobs at once, and returned ones within `idle_s`. `node` is the
+    worker's name; workers must not share a name.
     """
     if concurrency < 1:
         raise ValueError("concurrency: a worker handles at least one job at a time")
@@ -107,8 +130,8 @@ class WorkerState:
         self.node = plan.node or f"worker-{entropy.token(_NODE_BYTES).hex()}"
         self._held: dict[int, Job] = {}
         self._done: list[Job] = []
-        self._failed: dict[int, list[Job]] = {}
-        """By delay."""
+        self._failed: dict[tuple[int, str, bool], list[Job]] = {}
+        """By delay, reason, and whether it was the last try."""
 
     @property
     def free(self) -> int:
@@ -135,7 +158,9 @@ class WorkerState:
         luck = int.from_bytes(self._entropy.token(4)) / 2**32
         usual = self._plan.retry.delay_ms(job.deliveries, luck)
         delay_ms = max(int(error.delay_s * 1000), 0) if isinstance(error, RetryJob) else usual
-        self._failed.setdefault(delay_ms, []).append(job)
+        fatal = isinstance(error, FailJob)
+        key = (0 if fatal else delay_ms, failure_reason(error), fatal)
+        self._failed.setdefault(key, []).append(job)
 
     def settlement(self) -> list[PendingAck]:
         """The acknowledgements to send for jobs that have ended, each with its jobs."""
@@ -145,8 +170,10 @@ class WorkerState:
         if done:
             acks = ack(topic, self.node, _seqs(done), lease_ids=_ids(done))
             found.append((cast(Request[AckOutcome], acks), done))
-        for delay_ms, jobs in failed.items():
-            nacks = nack(topic, self.node, _seqs(jobs), delay_ms=delay_ms, lease_ids=_ids(jobs))
+        for (delay_ms, reason, fatal), jobs in failed.items():
+            nacks = nack(
+                topic, self.node, _seqs(jobs), delay_ms=delay_ms, lease_ids=_ids(jobs), reason=reason, fatal=fatal
+            )
             found.append((cast(Request[AckOutcome], nacks), jobs))
         return found
 

@@ -63,14 +63,17 @@ class NackBody(AckBody, frozen=True, kw_only=True):
     """Jobs that a worker gives back."""
 
     delay_ms: Unsigned = 0
+    reason: str = ""
+    fatal: bool = False
 
 
-class NackAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class NackAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     topic: str
     nacked: int
     skipped: list[int]
     ready: int
     in_flight: int
+    dead_lettered: int = 0
 
 
 class ExtendBody(AckBody, frozen=True, kw_only=True):

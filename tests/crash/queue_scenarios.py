@@ -93,6 +93,26 @@ def delaying(world: QueueWorld) -> None:
     world.append(1, delay_ms=100)
 
 
+def failing(world: QueueWorld) -> None:
+    """Jobs fail with a reason, for good, or with their worker, before and behind checkpoints."""
+    world.begin(max_deliveries=3)
+    world.append(5)
+    world.claim("a", 4)
+    world.nack("a", [1], reason="first")
+    world.nack("a", [2], delay_ms=500, reason="later")
+    world.nack("a", [3], reason="hopeless", fatal=True)
+    world.checkpoint()
+    world.pass_time(1500)
+    world.claim("b", 3)
+    world.hold()
+    world.nack("b", [1], reason="second")
+    world.append(1)
+    world.claim("c", 1)
+    world.flush()
+    world.nack("b", [2, 4], fatal=True)
+    world.sync()
+
+
 def burying(world: QueueWorld) -> None:
     """Jobs are delivered too often and move to the dead letter topic, which the first of them creates."""
     world.begin(max_deliveries=1)

@@ -20,6 +20,7 @@ from topics.model.errors import TopicsError
 from topics.model.records import Batch, Record
 from topics.model.topic_config import Durability, TopicConfigPatch, TopicType
 from topics.queues.leases import (
+    EXPIRED,
     ClaimRequest,
     ClaimResult,
     ExtendRequest,
@@ -27,6 +28,7 @@ from topics.queues.leases import (
     NackRequest,
     RedriveRequest,
 )
+from topics.queues.queue_frames import JobFailure
 from topics.queues.queue_state import find_queue
 from topics.testing import ManualClock, SeededEntropy
 
@@ -44,6 +46,19 @@ class Sight(NamedTuple):
     moment: int = 0
     """When its lease ends, or when it is ready."""
     deliveries: int = 0
+    failures: tuple[JobFailure, ...] = ()
+    """The last ones."""
+
+    def failed(self, at_ms: int, node: str, reason: str, fatal: bool = False) -> "Sight":
+        """The same after the delivery under way has failed."""
+        if self.failures and self.failures[-1].deliveries >= self.deliveries:
+            return self
+        failure = JobFailure(self.deliveries, at_ms, node, reason, fatal)
+        return self._replace(failures=(*self.failures[-2:], failure))
+
+    @property
+    def is_fatal(self) -> bool:
+        return bool(self.failures) and self.failures[-1].fatal
 
     @property
     def forgotten(self) -> "Sight":
@@ -105,9 +120,10 @@ def _sight(engine: Engine, name: str, seq: int, queue: object) -> Sight:
     engine.queues.counters(name)  # Lets time do its work first.
     table = queue.lease_table  # type: ignore[attr-defined]
     lease = table.leases.get(seq) or table.leaving.get(seq)
+    failures = table.failures[seq].last if seq in table.failures else ()
     if lease is not None:
-        return Sight(name, seq, lease.node, lease.deadline, lease.deliveries)
-    return Sight(name, seq, "", table.delayed.get(seq, 0), table.delivered.get(seq, 0))
+        return Sight(name, seq, lease.node, lease.deadline, lease.deliveries, failures)
+    return Sight(name, seq, "", table.delayed.get(seq, 0), table.delivered.get(seq, 0), failures)
 
 
 class QueueWorld:
@@ -192,7 +208,7 @@ class QueueWorld:
         def change(sight: Sight) -> set[Sight]:
             if sight.where != QUEUE or sight.node or sight.moment > self.clock.now_ms():
                 return set()
-            leased = Sight(QUEUE, sight.seq, node, deadline, sight.deliveries + 1)
+            leased = sight._replace(node=node, moment=deadline, deliveries=sight.deliveries + 1)
             return {leased, *(Sight(DEAD, seq) for seq in range(1, 40))}
 
         answer = self._do(
@@ -206,15 +222,27 @@ class QueueWorld:
 
         self._do(lambda done: self.engine.queues.ack(QUEUE, HeldRequest(node=node, seqs=seqs), done), change)
 
-    def nack(self, node: str, seqs: list[int], delay_ms: int = 0) -> None:
-        ready_at = self.clock.now_ms() + delay_ms if delay_ms else 0
+    def nack(self, node: str, seqs: list[int], delay_ms: int = 0, reason: str = "", fatal: bool = False) -> None:
+        now = self.clock.now_ms()
+        ready_at = now + delay_ms if delay_ms else 0
 
         def change(sight: Sight) -> set[Sight]:
             if sight.where != QUEUE or sight.seq not in seqs:
                 return set()
-            return {Sight(QUEUE, sight.seq, "", ready_at, sight.deliveries)}
+            failed = sight.failed(now, node, reason, fatal) if reason or fatal else sight
+            released = failed._replace(node="", moment=ready_at)
+            if released.is_fatal:
+                # Of the frames of a move any may be the last.
+                return {failed, released, *(Sight(DEAD, seq) for seq in range(1, 40))}
+            return {failed, released}
 
-        request = NackRequest(node=node, seqs=seqs, delay_ms=delay_ms)
+        if fatal:
+            # They are given back first, and then moved.
+            for story in self.stories.values():
+                last = story.sights[-1]
+                if last.where == QUEUE and last.seq in seqs and last.node == node:
+                    story.sights.append(last.failed(now, node, reason, fatal)._replace(node="", moment=0))
+        request = NackRequest(node=node, seqs=seqs, delay_ms=delay_ms, reason=reason, fatal=fatal)
         self._do(lambda done: self.engine.queues.nack(QUEUE, request, done), change)
 
     def extend(self, node: str, seqs: list[int], lease_ms: int) -> None:
@@ -335,6 +363,8 @@ class QueueWorld:
             for sight in list(sights):
                 sights |= change(sight)
         sights = {_after(sight, self.clock.now_ms()) for sight in sights}
+        # A move that failed is tried again a second later, which only the process knows.
+        sights |= {sight._replace(moment=0) for sight in sights if sight.is_fatal and not sight.node}
         return sights if self.leases_survive else {sight.forgotten for sight in sights} | _leased_or_not(sights)
 
     def fork(self) -> "QueueWorld":
@@ -357,7 +387,7 @@ def _nothing(sight: Sight) -> set[Sight]:
 
 def _after(sight: Sight, now: int) -> Sight:
     if sight.node and sight.moment < now:
-        return sight._replace(node="", moment=0)
+        return sight.failed(sight.moment, sight.node, EXPIRED)._replace(node="", moment=0)
     if not sight.node and sight.moment and sight.moment <= now:
         return sight._replace(moment=0)
     return sight

@@ -21,6 +21,7 @@ SCENARIOS = [
     queue_scenarios.working_in_groups,
     queue_scenarios.acknowledging_in_groups,
     queue_scenarios.delaying,
+    queue_scenarios.failing,
     queue_scenarios.burying,
     queue_scenarios.redriving,
 ]
@@ -56,7 +57,7 @@ SHORT_OF = [
     pytest.param(scenario, fault, id=f"{scenario.__name__} {fault.name}")
     for scenario in SCENARIOS
     for fault in (Fault.ENOSPC, Fault.EMFILE)
-    if scenario not in (queue_scenarios.burying, queue_scenarios.redriving)
+    if scenario not in (queue_scenarios.failing, queue_scenarios.burying, queue_scenarios.redriving)
 ]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.crash import queue_scenarios
@@ -68,10 +69,24 @@ def delays_are_not_logged(patch: pytest.MonkeyPatch) -> None:
 
 def releases_are_not_logged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        dispatch.Dispatcher, "release", lambda self, queue, leases, ready_at, then=None, undone=None: (
+        dispatch.Dispatcher, "release", lambda self, queue, leases, ready_at, then=None, undone=None, failed=None: (
             queue.lease_table.release([lease.seq for lease in leases], ready_at), then and then(AT_ONCE)
         )
     )  # fmt: skip
+
+
+def reasons_are_not_logged(patch: pytest.MonkeyPatch) -> None:
+    whole = Shard.frame
+
+    def frame(self: Shard, kind: FrameKind, topic_id: int, head: bytes, tail: bytes = b"") -> list[bytes]:
+        return [] if kind is FrameKind.QUEUE else whole(self, kind, topic_id, head, tail)
+
+    patch.setattr(Shard, "frame", frame)
+
+
+def reasons_are_not_in_snapshots(patch: pytest.MonkeyPatch) -> None:
+    whole = encode_part
+    patch.setattr(queue_state, "encode_part", lambda part: whole(msgspec.structs.replace(part, failures=[])))
 
 
 def an_acknowledgement_is_answered_before_it_is_logged(patch: pytest.MonkeyPatch) -> None:
@@ -102,6 +117,8 @@ def deletes_do_not_end_leases(patch: pytest.MonkeyPatch) -> None:
         (dead_letters_are_not_counted_in_snapshots, queue_scenarios.burying, {}),
         (delays_are_not_logged, queue_scenarios.delaying, {"leases_durable": False}),
         (releases_are_not_logged, queue_scenarios.working, {}),
+        (reasons_are_not_logged, queue_scenarios.failing, {}),
+        (reasons_are_not_in_snapshots, queue_scenarios.failing, {}),
         (an_acknowledgement_is_answered_before_it_is_logged, queue_scenarios.working, {}),
         (deletes_do_not_end_leases, queue_scenarios.working, {}),
     ],

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.http.live import LiveServer
-from topics_client import AsyncClient, Client, Job, JobRetry, RetryJob, TopicNotFound
+from topics_client import AsyncClient, Client, FailJob, Job, JobRetry, RetryJob, TopicNotFound
 
 # Only to fail instead of hanging.
 PATIENCE_S = 30.0
@@ -155,6 +155,26 @@ def test_what_fails_comes_again_until_it_does_not(live: LiveServer, client: Clie
     running.stop()
     running.join()
     assert sorted(seen) == [("fails", 1), ("fails", 2), ("fails", 3), ("later", 1), ("later", 2)]
+
+
+@both
+def test_dead_letters_of_a_worker_have_its_exceptions(live: LiveServer, client: Client, kind: Any) -> None:
+    client.put_topic("jobs", {"type": "queue", "max_deliveries": 1, "dead_letter": "dead"})
+
+    def handle(job: Job) -> None:
+        if job.data == "hopeless":
+            raise FailJob("no such customer")
+        raise ValueError("no such file")
+
+    running: Running = kind(live.url, handle, retry=QUICK, idle_s=0.05)
+    client.append_many("jobs", ["hopeless", "fails"])
+    until(lambda: left(client) == 0)
+    running.stop()
+    running.join()
+    letters = client.diff("dead").records
+    reasons = {letter.data: letter.meta["$dead_letter_reason"] for letter in letters if letter.meta is not None}
+    assert reasons == {"hopeless": "FailJob: no such customer", "fails": "ValueError: no such file"}
+    client.delete_topic("dead")
 
 
 @both

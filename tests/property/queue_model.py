@@ -15,6 +15,17 @@ class Job:
     node: str = ""
     lease_id: str = ""
     deadline: int = 0
+    failures: list[tuple[int, int, str, str, bool]] = field(default_factory=list)
+    """All of them: delivery, time, node, reason, fatal."""
+
+    def fail(self, at_ms: int, reason: str, fatal: bool = False) -> None:
+        self.failures.append((self.deliveries, at_ms, self.node, reason, fatal))
+
+    def told(self) -> tuple[str, str, str]:
+        """What a dead letter says of the failures."""
+        if not self.failures:
+            return "", "", ""
+        return self.failures[-1][3], str(self.failures[0][1]), str(self.failures[-1][1])
 
     @property
     def leased(self) -> bool:
@@ -37,6 +48,7 @@ class QueueModel:
         self.now = now
         for job in self.jobs.values():
             if job.leased and job.deadline < now:
+                job.fail(job.deadline, "lease expired")
                 job.let_go()
             if job.ready_at and job.ready_at <= now:
                 job.ready_at = 0
@@ -54,7 +66,8 @@ class QueueModel:
         return len(self.ready()), len(self.leases()), delayed, self.dead_lettered
 
     def is_doomed(self, job: Job) -> bool:
-        return bool(self.max_deliveries) and job.deliveries >= self.max_deliveries
+        fatal = bool(job.failures) and job.failures[-1][4]
+        return fatal or (bool(self.max_deliveries) and job.deliveries >= self.max_deliveries)
 
     def next_claim(self, requested: int) -> tuple[list[int], list[int]] | None:
         """What a claim gets and what it finds delivered too often; None where the order is not told by the model."""
@@ -98,10 +111,10 @@ class QueueModel:
         assert deadline > self.now
         job.node, job.lease_id, job.deadline = node, lease_id, deadline
 
-    def bury(self, dead_seq: int, value: int, deliveries: int, src_seq: int) -> None:
+    def bury(self, dead_seq: int, value: int, deliveries: int, src_seq: int, told: tuple[str, str, str]) -> None:
         job = self.jobs.pop(src_seq)
         assert not job.leased and self.is_doomed(job)
-        assert (value, deliveries) == (job.value, job.deliveries)
+        assert (value, deliveries, told) == (job.value, job.deliveries, job.told())
         self.dead[dead_seq] = (value, deliveries, src_seq)
         self.dead_lettered += 1
 
@@ -110,3 +123,4 @@ class QueueModel:
             for job in self.jobs.values():
                 job.let_go(0 if job.deliveries else job.ready_at)
                 job.deliveries = 0
+                job.failures = []

@@ -7,6 +7,7 @@ the dead letter topic twice or half, or answers to a lease that is not its own. 
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import astuple
 
 from tests.property.effort import effort
 from tests.property.queue_model import QueueModel
@@ -27,11 +28,12 @@ from topics.queues.leases import (
     ExtendRequest,
     HeldRequest,
     NackRequest,
+    NackResult,
     RedriveRequest,
     RedriveResult,
     WorkerRequest,
 )
-from topics.queues.queue_state import Worker
+from topics.queues.queue_state import Worker, find_queue
 from topics.testing import FakeDisk, ManualClock, SeededEntropy
 
 NODES = ("a", "b")
@@ -170,16 +172,28 @@ class QueueLaws(RuleBasedStateMachine):
     def judge_ack(self, held: int, skipped: list[int], answers: list[object]) -> None:
         assert (answers[0].acked, answers[0].skipped) == (held, skipped)  # type: ignore[attr-defined]
 
-    @rule(data=st.data(), node=st.sampled_from(NODES), fenced=st.booleans(), delay_ms=st.sampled_from((0, 150, 900)))
-    def nack(self, data: st.DataObject, node: str, fenced: bool, delay_ms: int) -> None:
+    @rule(
+        data=st.data(),
+        node=st.sampled_from(NODES),
+        fenced=st.booleans(),
+        delay_ms=st.sampled_from((0, 150, 900)),
+        reason=st.sampled_from(("", "", "no", 'a "quoted" one')),
+        fatal=st.sampled_from((False, False, False, True)),
+    )
+    def nack(self, data: st.DataObject, node: str, fenced: bool, delay_ms: int, reason: str, fatal: bool) -> None:
         seqs, lease_ids = self.some_jobs(data, fenced)
         held, skipped = self.model.held(node, seqs, lease_ids)
         for job in held:
-            job.let_go(self.clock.now_ms() + delay_ms if delay_ms else 0)
+            if reason or fatal:
+                job.fail(self.clock.now_ms(), reason, fatal)
+            job.let_go(self.clock.now_ms() + delay_ms if delay_ms and not fatal else 0)
         answers: list[object] = []
-        request = NackRequest(node=node, seqs=seqs, lease_ids=lease_ids, delay_ms=delay_ms)
+        request = NackRequest(node=node, seqs=seqs, lease_ids=lease_ids, delay_ms=delay_ms, reason=reason, fatal=fatal)
         self.engine.queues.nack("jobs", request, answers.append)
-        assert (answers[0].nacked, answers[0].skipped) == (len(held), skipped)  # type: ignore[attr-defined]
+        result = answers[0]
+        assert isinstance(result, NackResult)
+        assert (result.nacked, result.skipped) == (len(held), skipped)
+        assert result.dead_lettered == (len(held) if fatal else 0)
 
     @rule(data=st.data(), node=st.sampled_from(NODES), fenced=st.booleans(), lease_ms=LEASES_MS)
     def extend(self, data: st.DataObject, node: str, fenced: bool, lease_ms: int) -> None:
@@ -291,8 +305,10 @@ class QueueLaws(RuleBasedStateMachine):
             value, deliveries = record["data"], int(meta["$dead_letter_deliveries"])
             src_seq = int(meta["$dead_letter_src_seq"])
             assert isinstance(value, int) and meta["$dead_letter_from"] == "jobs" and meta["v"] == value
+            keys = ("$dead_letter_reason", "$dead_letter_first_failure_ms", "$dead_letter_last_failure_ms")
+            reason, first_ms, last_ms = [str(meta.get(key, "")) for key in keys]
             if seq not in self.model.dead:
-                self.model.bury(seq, value, deliveries, src_seq)
+                self.model.bury(seq, value, deliveries, src_seq, (reason, first_ms, last_ms))
             assert self.model.dead[seq] == (value, deliveries, src_seq)
 
     @invariant()
@@ -304,6 +320,11 @@ class QueueLaws(RuleBasedStateMachine):
         counters = queues.counters("jobs")
         found = (counters.ready, counters.in_flight, counters.delayed, counters.dead_lettered)
         assert found == self.model.counters()
+        queue = find_queue(self.engine.core.existing("jobs"))
+        failures = queue.lease_table.failures if queue is not None else {}
+        assert {seq: (history.first_ms, *map(astuple, history.last)) for seq, history in failures.items()} == {
+            job.seq: (job.failures[0][1], *job.failures[-3:]) for job in self.model.jobs.values() if job.failures
+        }
         leases = queues.list_leases("jobs", limit=1000).leases
         assert {lease.seq: (lease.node, lease.deadline, lease.deliveries) for lease in leases} == self.model.leases()
         assert self.engine.info("jobs").count == len(self.model.jobs)

@@ -222,7 +222,7 @@ export class TopicsClient {
   }
 
   /** Gives jobs back, at once or after `delay_ms`. */
-  nack(topic: string, node: string, seqs: number[], { signal, ...fields }: LeaseOptions & { delay_ms?: number } = {}): Promise<t.Nacked> {
+  nack(topic: string, node: string, seqs: number[], { signal, ...fields }: LeaseOptions & { delay_ms?: number; reason?: string; fatal?: boolean } = {}): Promise<t.Nacked> {
     // Without lease ids a second one could give back a lease that began in between.
     const repeatable = fields.lease_ids !== undefined;
     return this.http.call("POST", at(topic, "/nack"), { body: { node, seqs, ...fields }, repeatable, ...(signal && { signal }) });

@@ -9,5 +9,5 @@ export { Socket, type SocketOptions } from "./socket.js";
 export { Transaction, type TransactionOptions } from "./transaction.js";
 export type * from "./types.js";
 export { Watcher, type WatchOptions } from "./watch.js";
-export { RetryJob, Worker, type JobContext, type JobHandler, type WorkerOptions } from "./worker.js";
+export { FailJob, RetryJob, Worker, type JobContext, type JobHandler, type WorkerOptions } from "./worker.js";
 export type { components } from "./openapi.js";

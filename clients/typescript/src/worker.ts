@@ -36,6 +36,20 @@ export class RetryJob extends TopicsError {
   }
 }
 
+/** Thrown by a handler: the job is not tried again, but moves to the dead-letter topic now. */
+export class FailJob extends TopicsError {
+  override name = "FailJob";
+}
+
+const REASON_BYTES_MAX = 1024;
+
+/** The name and the message of an error, no longer than the server takes. */
+function reasonOf(failure: unknown): string {
+  if (failure instanceof RetryJob) return "";
+  const text = failure instanceof Error ? `${failure.name}: ${failure.message}` : String(failure);
+  return new TextDecoder().decode(new TextEncoder().encode(text).slice(0, REASON_BYTES_MAX)).replace(/\uFFFD+$/, "");
+}
+
 interface Held<T> {
   job: Job<T>;
   lost: AbortController;
@@ -144,7 +158,9 @@ export class Worker<T = unknown> {
     }
     const { $seq, lease_id } = held.job;
     try {
-      if (failed) await this.client.nack(this.topic, this.node, [$seq], { lease_ids: [lease_id], delay_ms: this.#delay(failure, held.job) });
+      const reason = failed ? reasonOf(failure) : "";
+      const fatal = failure instanceof FailJob;
+      if (failed) await this.client.nack(this.topic, this.node, [$seq], { lease_ids: [lease_id], delay_ms: fatal ? 0 : this.#delay(failure, held.job), ...(reason && { reason }), ...(fatal && { fatal }) });
       else await this.client.ack(this.topic, this.node, [$seq], { lease_ids: [lease_id] });
     } catch (error) {
       this.#report(error, held.job); // The lease ends by itself, and the job comes again.

@@ -46,7 +46,9 @@ test("a failed job comes again after its delay and goes to the dead-letter topic
   await running;
   assert.deepEqual([...tries].sort(), ["broken", "broken", "flaky", "flaky"]);
   assert.equal(errors.length, 2);
-  assert.deepEqual((await client.diff(`${queue}-failed`)).records.map((record) => record.data), ["broken"]);
+  const [letter] = (await client.diff(`${queue}-failed`)).records;
+  assert.equal(letter?.data, "broken");
+  assert.equal((letter?.meta as Record<string, string>)["$dead_letter_reason"], "Error: broken");
   assert.equal((await client.redrive(queue)).moved, 1);
 });
 

@@ -374,9 +374,20 @@ _HELP: dict[str, dict[str, str]] = {
     },
     "NackBody": {
         "delay_ms": "Delay before the next delivery, at most 86400000.",
+        "reason": "Why the jobs failed, at most 1024 bytes; dropped when the memory budget of the server is used up.",
+        "fatal": (
+            "Move the jobs to the dead-letter topic now; `invalid_request` for a queue whose config has no "
+            "`dead_letter`."
+        ),
     },
     "NackAnswer": {
-        "nacked": "Number of jobs returned; a delayed job is neither in `ready` nor in `in_flight`.",
+        "nacked": (
+            "Number of jobs returned, or given up if `fatal`; a delayed job is neither in `ready` nor in `in_flight`."
+        ),
+        "dead_lettered": (
+            "Number of jobs that a `fatal` nack moved, left out if none; others follow when the dead-letter topic "
+            "accepts them."
+        ),
     },
     "ExtendBody": {
         "lease_ms": "Length from now, clamped to 100 to 86400000.",

@@ -195,6 +195,8 @@ def nack(
     /,
     *seqs: Seqs,
     delay: Annotated[str, Parameter(help="The delay before they can be claimed again, such as 30s.")] = "0s",
+    reason: Annotated[str, Parameter(help="Why the jobs failed, up to 1 KiB.")] = "",
+    fatal: Annotated[bool, Parameter(negative="", help="Move the jobs to the dead-letter topic now.")] = False,
     lease_id: LeaseIds = None,
     node: Node = None,
     output: Output = "table",
@@ -209,7 +211,9 @@ def nack(
     """
     delay_ms = duration_ms(delay, "--delay")
     with connected(server) as client:
-        answer = client.nack(queue, node_or_me(node), seqs, delay_ms=delay_ms, lease_ids=lease_id)
+        answer = client.nack(
+            queue, node_or_me(node), seqs, delay_ms=delay_ms, lease_ids=lease_id, reason=reason, fatal=fatal
+        )
     return print_outcome(answer, output, "given back", answer.nacked, answer.skipped)
 
 

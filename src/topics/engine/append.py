@@ -96,9 +96,10 @@ class Append(LogOperation):
         first, last = block.first_seq, block.first_seq + block.count - 1
         if not topic.rules.created:
             core.add_topic(topic)
-        self.publish()
         if self.ready_at:
+            # First: what is published may wake a worker on the spot.
             core.jobs_delayed.emit(topic, first, last, self.ready_at)
+        self.publish()
         if self._extension is not None:
             self._extension.applied(topic)
         result = AppendResult(topic.name, first, last, topic.head, self._created, False, *timing)

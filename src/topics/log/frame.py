@@ -148,6 +148,8 @@ class FrameKind(IntEnum):
     """A named consumer was created, committed a cursor or was deleted (`consumers.consumer_state`)."""
     FENCE = 30
     """The fence token of a topic was set, perhaps with one batch (`engine.conditional_append`)."""
+    QUEUE = 31
+    """Jobs of a queue failed (`queues.queue_frames`)."""
     SNAPSHOT_HEAD = 32
     """Opens a snapshot file."""
     TOPIC = 33

@@ -25,10 +25,10 @@ from topics.model.errors import CorruptSegmentError, InvalidRequestError, TopicN
 from topics.model.records import TRAIT_META, Record
 from topics.model.topic_config import TopicConfigPatch, TopicType
 from topics.queues.leases import RedriveDone, RedriveRequest, RedriveResult
-from topics.queues.queue_frames import MoveReason, encode_arrival_head, encode_departure
+from topics.queues.queue_frames import JobHistory, MoveReason, encode_arrival_head, encode_departure
 from topics.queues.queue_state import Cut, Queue, QueueFeature, TopicJobs, find_queue, plan_cut, queue_of
 from topics.streams.chunked_validation import is_schema_refusal
-from topics.wire.record_copies import read_provenance, stamp
+from topics.wire.record_copies import Failures, read_provenance, stamp
 from topics.wire.record_slicing import RecordParts, parts_of
 
 # Moving records from one topic to another: in one or in the other, never in neither, also across a crash.
@@ -271,9 +271,12 @@ class DeadLetters:
             self._bury_part(topic, queue, dest, part, over)
 
     def _bury_part(self, topic: Topic, queue: Queue, dest: Topic, part: Found, then: Callable[[], None]) -> None:
-        delivered = queue.lease_table.delivered
+        delivered, failures = queue.lease_table.delivered, queue.lease_table.failures
         seqs = [seq for seq, _ in part]
-        records = [_record(parts, stamp(parts.meta, topic.name, delivered.get(seq, 0), seq)) for seq, parts in part]
+        records = [
+            _record(parts, stamp(parts.meta, topic.name, delivered.get(seq, 0), seq, _told(failures.get(seq))))
+            for seq, parts in part
+        ]
 
         def done(outcome: Block | TopicsError, timing: CommitTiming) -> None:
             if not isinstance(outcome, TopicsError):
@@ -404,6 +407,11 @@ def _after(count: int, then: Callable[[], None]) -> Callable[[], None]:
 
 def _record(parts: RecordParts, meta: bytes | None) -> Record:
     return Record(msgspec.Raw(parts.data), parts.tag, parts.node, msgspec.Raw(meta) if meta is not None else None)
+
+
+def _told(history: JobHistory | None) -> Failures | None:
+    """What a dead letter says of the failures of its job."""
+    return None if history is None else Failures(history.last[-1].reason, history.first_ms, history.last[-1].at_ms)
 
 
 def _portions(found: Found) -> list[Found]:

@@ -20,7 +20,14 @@ from topics.log.frame import FrameKind
 from topics.model.errors import CorruptSegmentError, ShuttingDownError, ThrottledError, TopicNotFoundError, TopicsError
 from topics.model.limits import clamp_lease_ms
 from topics.queues.leases import ClaimedJob, Lease
-from topics.queues.queue_frames import Ending, LeaseEvent, encode_claims, encode_lease_change
+from topics.queues.queue_frames import (
+    Ending,
+    JobsFailed,
+    LeaseEvent,
+    encode_claims,
+    encode_event,
+    encode_lease_change,
+)
 from topics.queues.queue_state import (
     Alarms,
     Cut,
@@ -31,6 +38,7 @@ from topics.queues.queue_state import (
     claimed_jobs,
     execute_cut,
     leases_are_logged,
+    note_failures,
     plan_cut,
 )
 
@@ -167,11 +175,15 @@ class Dispatcher:
         body: Callable[[], bytes],
         applied: Callable[[CommitTiming], None],
         undone: Callable[[TopicsError], None],
+        failed: JobsFailed | None = None,
     ) -> None:
         """Changes the book: at once, or by way of the leases log where that is durable."""
         topic, path = queue.jobs.topic, self._core.path
         if self._logs(topic):
-            path.log(_LeaseChange(path, topic, ((FrameKind.LEASE, body(), b""),), applied, undone))
+            frames = [(FrameKind.LEASE, body(), b"")]
+            if failed is not None:
+                frames.insert(0, (FrameKind.QUEUE, encode_event(failed), b""))
+            path.log(_LeaseChange(path, topic, frames, applied, undone))
         else:
             applied(AT_ONCE)
 
@@ -185,26 +197,33 @@ class Dispatcher:
         ready_at: int,
         then: Callable[[CommitTiming], None] = lambda timing: None,
         undone: Callable[[TopicsError], None] = lambda error: None,
+        failed: JobsFailed | None = None,
     ) -> None:
-        """Gives jobs back; the caller has called `check`."""
+        """Gives jobs back, with `failed` as those that failed, and for good if that says so; the caller has called
+        `check`."""
         seqs, lease_table = [lease.seq for lease in leases], queue.lease_table
         if self._logs(queue.jobs.topic):
             lease_table.leave(leases)
 
         def applied(timing: CommitTiming) -> None:
             # Without those that were deleted while this was on its way.
-            lease_table.release(
-                [seq for seq in seqs if seq in lease_table.leaving or seq in lease_table.leases], ready_at
-            )
-            then(timing)
+            left = [seq for seq in seqs if seq in lease_table.leaving or seq in lease_table.leases]
+            if failed is not None:
+                note_failures(lease_table, failed)
+                self._core.memory.note(queue.jobs.topic)
+            if failed is not None and failed.fatal:
+                self._bury(queue.jobs.topic, queue, lease_table.condemn(left), lambda: then(timing))
+            else:
+                lease_table.release(left, ready_at)
+                then(timing)
             self.schedule(queue)
 
-        def failed(error: TopicsError) -> None:
+        def refused(error: TopicsError) -> None:
             lease_table.stay(seqs, 0)
             undone(error)
 
         ending = self._core.time.ending(ready_at) if ready_at else Ending(0, 0)
-        self.change(queue, lambda: encode_lease_change(LeaseEvent.RELEASED, ending, seqs), applied, failed)
+        self.change(queue, lambda: encode_lease_change(LeaseEvent.RELEASED, ending, seqs), applied, refused, failed)
 
     # Passes
 
@@ -309,7 +328,7 @@ class Dispatcher:
         requested = self._requested_counts(topic, cohort)
         config = topic.config
         bound = config.max_deliveries if config.dead_letter is not None else 0
-        jobs, doomed = lease_table.take(sum(requested), queue.jobs, bound)
+        jobs, doomed = lease_table.take(sum(requested), queue.jobs, bound, config.dead_letter is not None)
         # A cohort of one, which is almost every one there is, needs no dividing.
         hands = [jobs] if len(cohort) == 1 else deal(jobs, shares(len(jobs), requested))
         granted = [self._leases(queue, demand, hand, now) for demand, hand in zip(cohort, hands, strict=True)]

@@ -10,6 +10,7 @@ A job is a record of the queue's log, named by its seq. The book knows only jobs
 | held back until a moment, by a nack or by who appended it | that moment in `delayed`, and its count if it has one |
 | leaving: its acknowledgement is on its way to the log | its lease in `leaving` |
 | moving: on its way to another topic, nobody has it | its seq in `moving` |
+| any of these, and it failed before | besides, its past failures in `failures` |
 | gone | nothing |
 
 So a queue with ten million fresh jobs costs no more than an empty one. Lease expiry has no timers here: `sweep` ends
@@ -30,10 +31,15 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from topics.model.errors import InvalidRequestError, TopicsError, quoted
+from topics.queues.queue_frames import JobFailure, JobHistory
 
 _DOOMED_MAX = 1000
 """Jobs that one look may find to be past their deliveries: the rest is found by the next."""
 _NONE = 1 << 64
+_FAILURES_MAX = 3
+"""Failures of a job that are kept, the newest."""
+EXPIRED = "lease expired"
+"""The reason of a failure that no worker told."""
 _STALE_MAX = 1024
 """Ended leases that may wait for their deadline, besides as many as there are leases, before they are swept out."""
 
@@ -97,10 +103,11 @@ class LeaseTable:
 
     __slots__ = (
         "_counted", "_deadlines", "_delays", "_floor", "_free", "_known_below", "_lowest", "_noted", "_order", "_sum",
-        "cursor", "dead_lettered", "delayed", "delivered", "leases", "leaving", "moving",
+        "_wall_time", "cursor", "dead_lettered", "delayed", "delivered", "failures", "leases", "leaving", "moving",
+        "reason_bytes",
     )  # fmt: skip
 
-    def __init__(self, in_flight: InFlight | None = None) -> None:
+    def __init__(self, in_flight: InFlight | None = None, wall_time: Callable[[int], int] = int) -> None:
         self._sum = InFlight() if in_flight is None else in_flight
         self._counted = 0
         """How much of that sum is this book's."""
@@ -112,7 +119,11 @@ class LeaseTable:
         self.delivered: dict[int, int] = {}
         """Deliveries of jobs that are not leased now."""
         self.delayed: dict[int, int] = {}
+        self.failures: dict[int, JobHistory] = {}
+        self.reason_bytes = 0
+        """Characters of all reasons in it."""
         self.dead_lettered = 0
+        self._wall_time = wall_time
         self._free: list[int] = []
         self._deadlines: list[tuple[int, int, list[Lease]]] = []
         """A heap with one entry a claim or extension: the lowest deadline first. Ended leases stay until then."""
@@ -162,6 +173,8 @@ class LeaseTable:
             self._noted -= len(entry)
             over = [lease for lease in entry if self.leases.get(lease.seq) is lease and lease.deadline < now]
             if over:
+                for lease in over:
+                    self.note_expiry(lease)
                 self.release([lease.seq for lease in over], 0)
                 changed = True
         delays = self._delays
@@ -187,8 +200,9 @@ class LeaseTable:
 
     # Claiming
 
-    def take(self, requested: int, log: JobLog, max_deliveries: int) -> Taken:
-        """Jobs that may be handed out, those that were freed first; `max_deliveries` of 0 is without a bound.
+    def take(self, requested: int, log: JobLog, max_deliveries: int, buries: bool = False) -> Taken:
+        """Jobs that may be handed out, those that were freed first; `max_deliveries` of 0 is without a bound. `buries`
+        says whether jobs that failed for good have a topic to go to.
 
         Whatever is returned is out of the free list and behind the cursor: it must be granted, moved or put back.
         """
@@ -201,7 +215,8 @@ class LeaseTable:
                 continue
             if not log.is_live(seq):
                 delivered.pop(seq, None)
-            elif max_deliveries and delivered.get(seq, 0) >= max_deliveries:
+                self._forget_failures(seq)
+            elif self._is_doomed(seq, max_deliveries, buries):
                 doomed.append(seq)
             else:
                 jobs.append(seq)
@@ -302,6 +317,58 @@ class LeaseTable:
         else:
             self.put_back(freed)
 
+    def condemn(self, seqs: Iterable[int]) -> list[int]:
+        """Ends leases of jobs that shall not be tried again, which are on their way to another topic from now on;
+        returns those that were leased."""
+        found = []
+        for seq in seqs:
+            lease = self.leases.pop(seq, None) or self.leaving.pop(seq, None)
+            if lease is not None:
+                if lease.holder is not None:
+                    lease.holder.ended(seq)
+                self.delivered[seq] = lease.deliveries
+                found.append(seq)
+        self.leave_unleased(found)
+        self._count()
+        return found
+
+    # Failing
+
+    def note_failure(self, seq: int, failure: JobFailure) -> None:
+        """Remembers why a delivery ended. One of the same delivery or an older one that is known already changes
+        nothing."""
+        known = self.failures.get(seq)
+        if known is None:
+            self.failures[seq] = JobHistory(failure.at_ms, (failure,))
+        elif failure.deliveries > known.last[-1].deliveries:
+            kept = known.last[1 - _FAILURES_MAX :]
+            self.failures[seq] = JobHistory(known.first_ms, (*kept, failure))
+            if len(kept) < len(known.last):
+                self.reason_bytes -= len(known.last[0].reason)
+        else:
+            return
+        self.reason_bytes += len(failure.reason)
+
+    def note_expiry(self, lease: Lease) -> None:
+        """Remembers that a lease expired."""
+        self.note_failure(lease.seq, JobFailure(lease.deliveries, self._wall_time(lease.deadline), lease.node, EXPIRED))
+
+    def load_failures(self, histories: Iterable[tuple[int, JobHistory]]) -> None:
+        """Puts back what a snapshot has."""
+        self.failures = dict(histories)
+        self.reason_bytes = sum([len(one.reason) for history in self.failures.values() for one in history.last])
+
+    def _is_doomed(self, seq: int, max_deliveries: int, buries: bool) -> bool:
+        if max_deliveries and self.delivered.get(seq, 0) >= max_deliveries:
+            return True
+        history = self.failures.get(seq) if buries else None
+        return history is not None and history.fatal
+
+    def _forget_failures(self, seq: int) -> None:
+        history = self.failures.pop(seq, None)
+        if history is not None:
+            self.reason_bytes -= sum([len(one.reason) for one in history.last])
+
     def delay(self, seqs: Sequence[int], ready_at: int) -> None:
         """Holds jobs back that nobody has; they must not be in the free list."""
         if seqs:
@@ -385,6 +452,10 @@ class LeaseTable:
 
     def _forget_all(self, seqs: Iterable[int]) -> None:
         leases, leaving, delayed, delivered = self.leases, self.leaving, self.delayed, self.delivered
+        if self.failures:
+            seqs = list(seqs)
+            for seq in seqs:
+                self._forget_failures(seq)
         for seq in seqs:
             if leaving.pop(seq, None) is not None:
                 if delivered:
@@ -422,7 +493,7 @@ class LeaseTable:
 
     def rebuild(self, is_live: Callable[[int], bool]) -> None:
         """Everything is replayed: forgets what is not there, and begins to hand out from the front."""
-        self._forget_all([seq for seq in set(self._known_seqs()) if not is_live(seq)])
+        self._forget_all([seq for seq in {*self._known_seqs(), *self.failures} if not is_live(seq)])
         self._count()
         self.cursor = 0
         self._known_below = max(self._known_seqs(), default=-1) + 1
@@ -525,6 +596,10 @@ class HeldRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 class NackRequest(HeldRequest, frozen=True, kw_only=True):
     delay_ms: int = 0
+    reason: str = ""
+    """Why they failed. Without one, and not fatal, they are only given back."""
+    fatal: bool = False
+    """Whether they go to the dead letter topic at once."""
 
 
 class ExtendRequest(HeldRequest, frozen=True, kw_only=True):
@@ -546,11 +621,14 @@ class AckResult(msgspec.Struct, frozen=True):
 class NackResult(msgspec.Struct, frozen=True):
     topic: str
     nacked: int
+    """Jobs given back, those that are dead letters now among them."""
     skipped: list[int]
     ready: int
     in_flight: int
     wal_append_ms: float = 0.0
     fsync_ms: float = 0.0
+    dead_lettered: int = 0
+    """Jobs that were moved to the dead letter topic by a fatal nack."""
 
 
 class ExtendResult(msgspec.Struct, frozen=True):

@@ -7,12 +7,17 @@
                events 1 to 3 of older logs are the same without `lasts`
     DELAY      u64 ready at | u64 first seq | u64 last seq | u64 lasts, which older logs do not have
     ARRIVAL    u8 reason | u64 topic id of the source | u32 count | u64 seq there, for each record | block
+    QUEUE      msgpack of `JobsFailed`
     DEPARTURE  u8 reason | u64 topic id of the destination | ranges: u64 first, u64 last, inclusive, ascending, apart
 
 An acknowledgement is a DELETE: the job is gone, and with it its lease. Expiry is not logged at all: a lease says when
 it ends. Every event is absolute, so reading it a second time changes nothing. Times are those of the clock on the wall
 when the event was decided, and `lasts` says how many milliseconds were left until then: after a restart nothing lasts
 longer than it would have, whatever became of that clock (`engine.core`).
+
+A QUEUE frame that says why jobs failed stands before the LEASE that gives them back, in the same write, and like that
+only where leases are logged. A failure is known by the number of its delivery, so that one which is read twice counts
+once.
 
 DELAY stands before the APPEND it speaks of, in the same write. A crash between the two leaves a delay for jobs that do
 not exist, and recovery forgets it; the other way round a job would be ready too early.
@@ -103,6 +108,33 @@ class LeaseState(msgspec.Struct, array_like=True, frozen=True):
     deliveries: int
 
 
+class JobFailure(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A delivery that ended without an acknowledgement, for a reason that was given or is known."""
+
+    deliveries: int
+    """The number of the delivery."""
+    at_ms: int
+    """By the clock on the wall."""
+    node: str
+    reason: str
+    """May be empty where `fatal` says it all."""
+    fatal: bool = False
+    """Whether the job shall not be tried again."""
+
+
+class JobHistory(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The failures of a job."""
+
+    first_ms: int
+    """When it failed for the first time."""
+    last: tuple[JobFailure, ...]
+    """The last few failures, the newest at the end."""
+
+    @property
+    def fatal(self) -> bool:
+        return self.last[-1].fatal
+
+
 class QueuePart(msgspec.Struct, array_like=True, frozen=True):
     """The queue's part of a snapshot. Leases and counts are there only when the queue's leases are durable."""
 
@@ -114,7 +146,25 @@ class QueuePart(msgspec.Struct, array_like=True, frozen=True):
     """Seq and number of deliveries, of jobs that are not leased."""
     told_ms: int = 0
     """The wall time when this was said, which all moments in it are compared with; 0 in older snapshots."""
+    failures: list[tuple[int, JobHistory]] = []
+    """Seq and past failures; only when the queue's leases are durable."""
 
+
+class JobsFailed(msgspec.Struct, array_like=True, frozen=True, tag=1, gc=False):
+    """Jobs that a worker gave back with a reason."""
+
+    at_ms: int
+    node: str
+    reason: str
+    fatal: bool
+    jobs: list[tuple[int, int]]
+    """Seq and number of the delivery that failed."""
+
+
+QueueEvent = JobsFailed
+
+encode_event = msgspec.msgpack.Encoder().encode
+_event_decoder: "msgspec.msgpack.Decoder[QueueEvent]" = msgspec.msgpack.Decoder(QueueEvent)
 
 _encode_part = msgspec.msgpack.Encoder().encode
 _decode_part = msgspec.msgpack.Decoder(QueuePart).decode
@@ -187,6 +237,11 @@ def encode_departure(reason: MoveReason, dest_id: int, ranges: Iterable[tuple[in
 def decode_departure(body: memoryview) -> Departure:
     reason, dest_id = _DEPARTURE.unpack_from(body, 0)
     return Departure(MoveReason(reason), dest_id, list(_PAIR.iter_unpack(body[_DEPARTURE.size :])))
+
+
+def decode_event(body: memoryview) -> QueueEvent:
+    """Raises ValueError for a malformed body."""
+    return _event_decoder.decode(body)
 
 
 def encode_part(part: QueuePart) -> bytes:

@@ -34,6 +34,8 @@ from topics.queues.queue_frames import (
     PART_NAME,
     Arrival,
     Ending,
+    JobFailure,
+    JobsFailed,
     LeaseEvent,
     LeaseState,
     MoveReason,
@@ -41,6 +43,7 @@ from topics.queues.queue_frames import (
     decode_arrival,
     decode_delay,
     decode_departure,
+    decode_event,
     decode_lease,
     decode_part,
     encode_part,
@@ -401,7 +404,7 @@ class Queue:
     __slots__ = ("alarm", "jobs", "lease_table", "scheduled", "waiting", "watching", "window", "workers")
 
     def __init__(self, topic: Topic, core: EngineCore) -> None:
-        self.lease_table = LeaseTable(core.totals.in_flight)
+        self.lease_table = LeaseTable(core.totals.in_flight, core.time.wall_time)
         self.jobs = TopicJobs(topic, core.reader)
         self.waiting: list[PollClaim] = []
         """Claims gathered by the open window."""
@@ -417,9 +420,10 @@ class Queue:
     def memory_bytes(self) -> int:
         """The memory of jobs with a history, estimated."""
         lease_table = self.lease_table
-        return JOB_BYTES * (
+        jobs = (
             len(lease_table.leases) + len(lease_table.leaving) + len(lease_table.delayed) + len(lease_table.delivered)
         )
+        return JOB_BYTES * jobs + lease_table.reason_bytes
 
     @property
     def counters(self) -> tuple[int, int]:
@@ -450,9 +454,15 @@ def queue_of(topic: Topic, core: EngineCore) -> Queue:
 # nacks are then lost in any restart, which is the same as if every lease had expired.
 
 
+def note_failures(lease_table: LeaseTable, failed: JobsFailed) -> None:
+    """Remembers why jobs were given back."""
+    for seq, deliveries in failed.jobs:
+        lease_table.note_failure(seq, JobFailure(deliveries, failed.at_ms, failed.node, failed.reason, failed.fatal))
+
+
 class QueueFeature:
     name = PART_NAME
-    kinds = frozenset((FrameKind.LEASE, FrameKind.DELAY, FrameKind.ARRIVAL, FrameKind.DEPARTURE))
+    kinds = frozenset((FrameKind.LEASE, FrameKind.DELAY, FrameKind.ARRIVAL, FrameKind.DEPARTURE, FrameKind.QUEUE))
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
@@ -476,6 +486,8 @@ class QueueFeature:
         elif frame.kind is FrameKind.DELAY:
             ready, first, last = decode_delay(frame.body)
             self.delay(topic, first, last, self._core.time.resumed(ready))
+        elif frame.kind is FrameKind.QUEUE:
+            note_failures(queue_of(topic, self._core).lease_table, decode_event(frame.body))
         else:
             self._replay_lease(topic, frame)
 
@@ -484,6 +496,11 @@ class QueueFeature:
         lease_table = queue_of(topic, self._core).lease_table
         time = self._core.time.resumed(ending) if ending.time else 0
         if event is LeaseEvent.CLAIMED:
+            for seq, token, deliveries in claims:
+                before = lease_table.leases.get(seq)
+                if before is not None and before.token != token and before.deliveries < deliveries:
+                    # It was claimed again without being given back.
+                    lease_table.note_expiry(before)
             lease_table.claim([Lease(seq, node, token, time, deliveries) for seq, token, deliveries in claims])
         elif event is LeaseEvent.EXTENDED:
             lease_table.extend(seqs, time)
@@ -531,6 +548,7 @@ class QueueFeature:
             [msgspec.structs.replace(lease, deadline=lease.deadline + ahead) for lease in part.leases],
             part.delivered,
             time.wall(),
+            part.failures,
         )
 
     def load(self, topic: Topic, part: bytes) -> None:
@@ -539,6 +557,7 @@ class QueueFeature:
         lease_table.dead_lettered = saved.dead_lettered
         lease_table.delayed = {seq: self._resumed(ready_at, saved) for seq, ready_at in saved.delayed}
         lease_table.delivered = dict(saved.delivered)
+        lease_table.load_failures(saved.failures)
         for lease in saved.leases:
             deadline = self._resumed(lease.deadline, saved)
             lease_table.leases[lease.seq] = Lease(lease.seq, lease.node, lease.token, deadline, lease.deliveries)
@@ -593,8 +612,9 @@ def _durable_part(queue: Queue) -> QueuePart:
     leases = chain(lease_table.leases.values(), lease_table.leaving.values())
     states = [LeaseState(lease.seq, lease.node, lease.token, lease.deadline, lease.deliveries) for lease in leases]
     return QueuePart(
-        lease_table.dead_lettered, list(lease_table.delayed.items()), states, list(lease_table.delivered.items())
-    )
+        lease_table.dead_lettered, list(lease_table.delayed.items()), states, list(lease_table.delivered.items()),
+        failures=list(lease_table.failures.items()),
+    )  # fmt: skip
 
 
 def _plain_part(queue: Queue) -> QueuePart:

@@ -26,6 +26,7 @@ from topics.model.errors import (
     InvalidRequestError,
     NotAQueueError,
     ShuttingDownError,
+    ThrottledError,
     TopicNotFoundError,
     TopicsError,
 )
@@ -56,7 +57,7 @@ from topics.queues.leases import (
     WorkerRequest,
     parse_lease_id,
 )
-from topics.queues.queue_frames import LeaseEvent, encode_lease_change
+from topics.queues.queue_frames import JobsFailed, LeaseEvent, encode_lease_change
 from topics.queues.queue_state import (
     JOB_BYTES,
     Alarms,
@@ -188,6 +189,7 @@ def _notify(done: AckDone, outcome: AckResult | TopicsError) -> None:
 
 
 _PAGE_MAX = 1000
+_REASON_BYTES_MAX = 1024
 
 
 class Queues:
@@ -257,19 +259,44 @@ class Queues:
         """Gives jobs back that the node holds, at once or after `delay_ms`."""
         tokens = self._check_held(request)
         queue = self._queue(name)
+        self._check_failure(queue.jobs.topic, request)
         self._core.check_accepting()
         self._dispatcher.check(queue)
         now = self._dispatcher.refresh(queue)
         leases, skipped = queue.lease_table.held(request.node, request.seqs, tokens)
 
         def answer(timing: CommitTiming) -> None:
-            done(NackResult(name, len(leases), skipped, *queue.counters, *timing))
+            moved = [lease.seq for lease in leases if not queue.jobs.is_live(lease.seq)] if request.fatal else []
+            done(NackResult(name, len(leases), skipped, *queue.counters, *timing, len(moved)))
 
         if not leases:
             answer(AT_ONCE)
             return
         delay_ms = clamp_delay_ms(request.delay_ms)
-        self._dispatcher.release(queue, leases, now + delay_ms if delay_ms else 0, answer, done)
+        failed = self._failed(queue.jobs.topic, request, leases) if request.reason or request.fatal else None
+        self._dispatcher.release(queue, leases, now + delay_ms if delay_ms else 0, answer, done, failed)
+
+    def _check_failure(self, topic: Topic, request: NackRequest) -> None:
+        reason = request.reason
+        if len(reason) > _REASON_BYTES_MAX or len(reason.encode("utf-8", "replace")) > _REASON_BYTES_MAX:
+            raise InvalidRequestError(
+                f"reason: at most {_REASON_BYTES_MAX} bytes are allowed", field="reason", max=_REASON_BYTES_MAX
+            )
+        if request.fatal and topic.config.dead_letter is None:
+            raise InvalidRequestError(
+                "fatal: the queue has no dead letter topic. Set dead_letter in its config, or nack without fatal",
+                field="fatal",
+            )
+
+    def _failed(self, topic: Topic, request: NackRequest, leases: Sequence[Lease]) -> JobsFailed:
+        reason = request.reason
+        try:
+            self._core.memory.check(topic, len(reason) * len(leases))
+        except ThrottledError:
+            # The jobs must come back all the same.
+            reason = ""
+        jobs = [(lease.seq, lease.deliveries) for lease in leases]
+        return JobsFailed(self._core.wall(), request.node, reason, request.fatal, jobs)
 
     def extend(self, name: str, request: ExtendRequest, done: ExtendDone) -> None:
         """Sets the deadline of jobs that the node holds to `lease_ms` from now."""

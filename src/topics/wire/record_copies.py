@@ -293,18 +293,27 @@ def _stamped(meta: bytes, provenance: bytes) -> bytes:
     return b"{%b%b,%b%b}" % (ORIGINAL_META_KEY, meta, STAMP_KEY, provenance)
 
 
-# Where a dead letter came from: three keys at the front of its `meta`, put there and taken away without a parser.
+# Where a dead letter came from and why: keys at the front of its `meta`, put there and taken away without a parser.
 #
-#     {"$dead_letter_from":"jobs","$dead_letter_deliveries":"5","$dead_letter_src_seq":"17", ...what the writer sent...
-#     }
+#     {"$dead_letter_from":"jobs","$dead_letter_deliveries":"5","$dead_letter_src_seq":"17",
+#      "$dead_letter_reason":"ValueError: no such file","$dead_letter_first_failure_ms":"1767225600000",
+#      "$dead_letter_last_failure_ms":"1767225660000", ...what the writer sent...}
 #
+# The last three are there when a failure is known, the reason when that has one.
 # Values are texts. What the writer sent follows byte for byte, so that a job that comes back has its own meta again. A
 # meta that carries the keys in another form, since anybody may write them, is read and taken apart with a parser.
 
 _FROM = b'"$dead_letter_from"'
-_KEYS = frozenset(("$dead_letter_from", "$dead_letter_deliveries", "$dead_letter_src_seq"))
+_KEYS = frozenset(
+    (
+        "$dead_letter_from", "$dead_letter_deliveries", "$dead_letter_src_seq", "$dead_letter_reason",
+        "$dead_letter_first_failure_ms", "$dead_letter_last_failure_ms",
+    )
+)  # fmt: skip
 _FRONT = re.compile(
-    rb'\{"\$dead_letter_from":"([^"\\]*)","\$dead_letter_deliveries":"\d+","\$dead_letter_src_seq":"\d+"(,|\}\Z)'
+    rb'\{"\$dead_letter_from":"([^"\\]*)","\$dead_letter_deliveries":"\d+","\$dead_letter_src_seq":"\d+"'
+    rb'(?:,"\$dead_letter_reason":"(?:[^"\\]|\\.)*")?'
+    rb'(?:,"\$dead_letter_first_failure_ms":"\d+","\$dead_letter_last_failure_ms":"\d+")?(,|\}\Z)'
 )
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
@@ -318,13 +327,26 @@ class Provenance(NamedTuple):
     """The meta it had there."""
 
 
-def stamp(meta: bytes | None, source: str, deliveries: int, seq: int) -> bytes:
+class Failures(NamedTuple):
+    """What a dead letter says of its failures."""
+
+    reason: str
+    """That of the last failure."""
+    first_ms: int
+    last_ms: int
+
+
+def stamp(meta: bytes | None, source: str, deliveries: int, seq: int, failures: Failures | None = None) -> bytes:
     """The meta of a dead letter. Of a job that was one before, only the last queue is told."""
     earlier = read_provenance(meta)
     meta = earlier.meta if earlier is not None else _without_keys(meta)
     front = b'{"$dead_letter_from":%b,"$dead_letter_deliveries":"%d","$dead_letter_src_seq":"%d"' % (
         _encode(source), deliveries, seq,
     )  # fmt: skip
+    if failures is not None:
+        if failures.reason:
+            front += b',"$dead_letter_reason":%b' % _encode(failures.reason)
+        front += b',"$dead_letter_first_failure_ms":"%d","$dead_letter_last_failure_ms":"%d"' % failures[1:]
     own = (meta or b"").strip()[1:]
     return front + b"," + own if own.rstrip(b"}").strip() else front + b"}"
 
@@ -348,7 +370,7 @@ def read_provenance(meta: bytes | None) -> Provenance | None:
 
 
 def _without_keys(meta: bytes | None) -> bytes | None:
-    """A meta without the three keys, whatever their values: they are ours to write. Itself where it has none."""
+    """A meta without these keys, whatever their values: they are ours to write. Itself where it has none."""
     if meta is None or (b"dead_letter" not in meta and b"\\" not in meta):
         return meta
     try:

@@ -125,7 +125,10 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     # Queues.
     "POST /v0/topics/{topic}/claim": (Ask("/v0/topics/{{queue}}/claim", {"node": "w"}),),
     "POST /v0/topics/{topic}/ack": (Ask("/v0/topics/{{queue}}/ack", _HELD),),
-    "POST /v0/topics/{topic}/nack": (Ask("/v0/topics/{{queue}}/nack", _HELD),),
+    "POST /v0/topics/{topic}/nack": (
+        Ask("/v0/topics/{{queue}}/nack", _HELD),
+        Ask("/v0/topics/{{queue}}/nack", {**_HELD, "reason": "no", "fatal": True}),
+    ),
     "POST /v0/topics/{topic}/extend": (Ask("/v0/topics/{{queue}}/extend", {**_HELD, "lease_ms": 1000}),),
     "POST /v0/topics/{topic}/redrive": (
         Ask("/v0/topics/{{queue}}/redrive", {}),

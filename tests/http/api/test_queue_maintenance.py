@@ -329,3 +329,55 @@ def test_the_most_of_a_claim_is_a_setting(guarded: LiveServer) -> None:
         assert api.post("/v0/topics/few/claim", json={"node": "w", "max": 5}).json()["count"] == 3
         answer = api.post("/v0/topics/few/ack", json={"node": "w", "seqs": [1, 2, 3, 4]})
         assert refused(answer, 400, "batch_too_large") == {"seqs": 4, "max": 3}
+
+
+# Failures
+
+
+def test_a_dead_letter_tells_why_it_failed(jobs: Callable[..., Jobs], name: str) -> None:
+    queue = jobs(max_deliveries=1, dead_letter=f"{name}-dead")
+    queue.append("a")
+    [job] = queue.claim()
+    answer = queue.post("nack", node="w", seqs=[job["$seq"]], reason="ValueError: no such file")
+    assert (answer["nacked"], answer.get("dead_lettered")) == (1, None)
+    assert queue.claim() == []
+    [letter] = queue.read(f"{name}-dead")
+    assert letter["meta"]["$dead_letter_reason"] == "ValueError: no such file"
+    first_ms = letter["meta"]["$dead_letter_first_failure_ms"]
+    assert job["$ts"] <= int(first_ms) <= letter["$ts"]
+    assert letter["meta"]["$dead_letter_last_failure_ms"] == first_ms
+    assert queue.post("redrive")["moved"] == 1
+    assert "meta" not in queue.read()[0]
+
+
+def test_a_fatal_nack_is_answered_after_the_move(jobs: Callable[..., Jobs], name: str) -> None:
+    queue = jobs(dead_letter=f"{name}-dead")
+    queue.append("a", "b")
+    seqs = [job["$seq"] for job in queue.claim()]
+    answer = queue.post("nack", node="w", seqs=seqs, reason="hopeless", fatal=True)
+    assert answer == {
+        "topic": queue.name, "nacked": 2, "skipped": [], "ready": 0, "in_flight": 0, "dead_lettered": 2
+    }  # fmt: skip
+    assert [letter["data"] for letter in queue.read(f"{name}-dead")] == ["a", "b"]
+
+
+def test_a_fatal_nack_of_a_queue_without_a_dead_letter_topic_is_refused(jobs: Callable[..., Jobs]) -> None:
+    queue = jobs()
+    queue.append("a")
+    [job] = queue.claim()
+    body = {"node": "w", "seqs": [job["$seq"]], "fatal": True}
+    detail = refused(queue.api.post(f"/v0/topics/{queue.name}/nack", json=body), 400, "invalid_request")
+    assert detail == {"field": "fatal"}
+    assert queue.counters["in_flight"] == 1
+
+
+@pytest.mark.parametrize(
+    "fields", [{"reason": "x" * 1025}, {"reason": 5}, {"reason": None}, {"fatal": 1}, {"fatal": "yes"}], ids=str
+)
+def test_a_wrong_reason_is_refused_and_changes_nothing(jobs: Callable[..., Jobs], fields: dict[str, object]) -> None:
+    queue = jobs(dead_letter="nowhere")
+    queue.append("a")
+    [job] = queue.claim()
+    body = {"node": "w", "seqs": [job["$seq"]], **fields}
+    refused(queue.api.post(f"/v0/topics/{queue.name}/nack", json=body), 400, "invalid_request")
+    assert queue.counters["in_flight"] == 1

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from topics.testing import SeededEntropy
-from topics_client import Acked, Claimed, ConnectionFailed, Job, JobRetry, Nacked, RetryJob
+from topics_client import Acked, Claimed, ConnectionFailed, FailJob, Job, JobRetry, Nacked, RetryJob
 from topics_client.requests import Request
 from topics_client.worker_state import WorkerPlan, WorkerState, worker
 
@@ -70,6 +70,45 @@ def test_what_failed_is_given_back_by_its_delay(state: WorkerState) -> None:
         {"node": "w", "seqs": [1], "delay_ms": 2500, "lease_ids": ["lease_1"]},
         {"node": "w", "seqs": [2, 3], "lease_ids": ["lease_2", "lease_3"]},
     ]
+
+
+def failed_with(error: BaseException) -> dict[str, Any]:
+    state = WorkerState(plan(), SeededEntropy(1))
+    [one] = state.take(claimed(job(1)))
+    state.failed(one, error)
+    [(request, _)] = state.settlement()
+    return body(request)
+
+
+def test_a_failure_is_reported_with_the_type_and_message_of_the_exception() -> None:
+    assert failed_with(ValueError("no such file"))["reason"] == "ValueError: no such file"
+    assert failed_with(KeyError())["reason"] == "KeyError"
+
+
+def test_a_reason_is_cut_to_what_the_server_takes() -> None:
+    reason = failed_with(ValueError("é" * 1000))["reason"]
+    assert len(reason.encode()) == 1024 and reason.startswith("ValueError: éé")
+    assert failed_with(ValueError("\ud800"))["reason"] == "ValueError: ?"
+
+
+def test_an_exception_whose_text_fails_is_reported_by_its_type() -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert failed_with(Broken())["reason"] == "Broken"
+
+
+def test_a_job_that_must_not_be_tried_again_is_fatal() -> None:
+    given = failed_with(FailJob("no such customer"))
+    assert (given["fatal"], given["reason"], given.get("delay_ms")) == (True, "FailJob: no such customer", None)
+
+
+def test_the_cause_of_a_wish_is_the_reason() -> None:
+    wish = RetryJob(1.0)
+    wish.__cause__ = TimeoutError("no answer")
+    assert failed_with(wish)["reason"] == "TimeoutError: no answer"
+    assert "reason" not in failed_with(RetryJob(1.0))
 
 
 def test_a_failure_waits_longer_every_time() -> None:

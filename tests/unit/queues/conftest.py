@@ -55,9 +55,12 @@ def ack(engine: Engine, *seqs: int, node: str = "a", lease_ids: list[str] | None
     return one(answers, AckResult)
 
 
-def nack(engine: Engine, *seqs: int, node: str = "a", delay_ms: int = 0) -> NackResult:
+def nack(
+    engine: Engine, *seqs: int, node: str = "a", delay_ms: int = 0, reason: str = "", fatal: bool = False
+) -> NackResult:
     answers: list[object] = []
-    engine.queues.nack(JOBS, NackRequest(node=node, seqs=seqs, delay_ms=delay_ms), answers.append)
+    request = NackRequest(node=node, seqs=seqs, delay_ms=delay_ms, reason=reason, fatal=fatal)
+    engine.queues.nack(JOBS, request, answers.append)
     return one(answers, NackResult)
 
 

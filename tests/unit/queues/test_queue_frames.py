@@ -12,6 +12,9 @@ from topics.queues.queue_frames import (
     Claim,
     Departure,
     Ending,
+    JobFailure,
+    JobHistory,
+    JobsFailed,
     LeaseEvent,
     LeaseFrame,
     LeaseState,
@@ -71,13 +74,20 @@ def test_a_departure() -> None:
 
 
 def test_a_part() -> None:
-    part = QueuePart(3, [(1, 50)], [LeaseState(2, "a", 77, 90, 1)], [(1, 2)])
+    history = JobHistory(40, (JobFailure(1, 40, "a", "why"), JobFailure(2, 50, "b", "", fatal=True)))
+    part = QueuePart(3, [(1, 50)], [LeaseState(2, "a", 77, 90, 1)], [(1, 2)], 60, [(1, history)])
     assert queue_frames.decode_part(queue_frames.encode_part(part)) == part
 
 
 def test_a_part_of_a_later_version_may_have_more_and_an_earlier_one_less() -> None:
     assert queue_frames.decode_part(b"\x91\x05") == QueuePart(5)
-    assert queue_frames.decode_part(b"\x96\x05\x90\x90\x90\x00\x01") == QueuePart(5)
+    assert queue_frames.decode_part(b"\x95\x05\x90\x90\x90\x07") == QueuePart(5, told_ms=7)
+    assert queue_frames.decode_part(b"\x9a\x05\x90\x90\x90\x00\x90\xc2\x01\x01\x01") == QueuePart(5)
+
+
+def test_an_event() -> None:
+    failed = JobsFailed(50, "a", "why", True, [(1, 2), (5, 1)])
+    assert queue_frames.decode_event(memoryview(queue_frames.encode_event(failed))) == failed
 
 
 @given(raw=st.binary(max_size=60))
@@ -87,6 +97,7 @@ def test_no_bytes_are_too_strange(raw: bytes) -> None:
         queue_frames.decode_delay,
         queue_frames.decode_arrival,
         queue_frames.decode_departure,
+        queue_frames.decode_event,
     ):
         try:
             decode(memoryview(raw))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.wire.record_copies import Provenance, read_provenance, stamp
+from topics.wire.record_copies import Failures, Provenance, read_provenance, stamp
 
 METAS = [
     None,
@@ -23,6 +23,19 @@ def test_what_was_stamped_is_read_and_the_rest_comes_back_to_the_byte(meta: byte
     reported = json.loads(stamped)
     keys = ("$dead_letter_from", "$dead_letter_deliveries", "$dead_letter_src_seq")
     assert [reported[key] for key in keys] == ["jobs:eu", "5", "17"]
+
+
+@pytest.mark.parametrize("meta", METAS)
+@pytest.mark.parametrize("reason", ["", "no such file", 'a "quoted" \\ one\n', "\x00é\U0001f600", '"}', "\\"])
+def test_failures_are_stamped_and_taken_away(meta: bytes | None, reason: str) -> None:
+    stamped = stamp(meta, "jobs", 5, 17, Failures(reason, 40, 90))
+    assert read_provenance(stamped) == Provenance("jobs", meta)
+    reported = json.loads(stamped)
+    assert reported.get("$dead_letter_reason", "") == reason
+    assert (reported["$dead_letter_first_failure_ms"], reported["$dead_letter_last_failure_ms"]) == ("40", "90")
+    # One that failed again elsewhere tells of its last failures only.
+    again = stamp(stamped, "other", 1, 1)
+    assert again == stamp(meta, "other", 1, 1)
 
 
 @pytest.mark.parametrize("meta", [b"{}", b"{ }", b" {}"])

@@ -92,14 +92,17 @@ def _answer_ack(call: Call, outcome: AckResult) -> None:
 def nack(call: Call) -> None:
     body = decode_body("nack", _decode_nack, call.exchange.body)
     _check_seqs("nack", body.seqs)
-    request = NackRequest(node=body.node, seqs=body.seqs, lease_ids=body.lease_ids, delay_ms=body.delay_ms)
+    request = NackRequest(
+        node=body.node, seqs=body.seqs, lease_ids=body.lease_ids, delay_ms=body.delay_ms, reason=body.reason,
+        fatal=body.fatal,
+    )  # fmt: skip
     call.engine.queues.nack(call.topic, request, _answering(call, _answer_nack))
 
 
 def _answer_nack(call: Call, outcome: NackResult) -> None:
     answer = NackAnswer(
         topic=outcome.topic, nacked=outcome.nacked, skipped=outcome.skipped, ready=outcome.ready,
-        in_flight=outcome.in_flight,
+        in_flight=outcome.in_flight, dead_lettered=outcome.dead_lettered,
     )  # fmt: skip
     call.reply(200, _encode(answer), _measured(outcome.wal_append_ms, outcome.fsync_ms))
 

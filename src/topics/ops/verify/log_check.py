@@ -40,7 +40,7 @@ from topics.log.snapshot_files import TopicState
 from topics.model.errors import Finding
 from topics.model.records import ROW_BYTES
 from topics.model.topic_config import Durability, decode_config
-from topics.queues.queue_frames import decode_delay, decode_departure, decode_lease
+from topics.queues.queue_frames import decode_delay, decode_departure, decode_event, decode_lease
 from topics.routers.router_frames import decode_forward, decode_router, decode_unroute
 from topics.schema.contract import decode_contract
 from topics.streams.stream_frames import creation_in, decode_renewal, head_at_creation, mark_in
@@ -533,6 +533,7 @@ _QUEUE_BODIES: dict[FrameKind, Callable[[memoryview], object]] = {
     FrameKind.LEASE: decode_lease,
     FrameKind.DELAY: decode_delay,
     FrameKind.DEPARTURE: decode_departure,
+    FrameKind.QUEUE: decode_event,
 }
 
 _TRANSACTION_BODIES: dict[FrameKind, Callable[[memoryview], object]] = {
@@ -556,6 +557,7 @@ _TAKE: dict[FrameKind, Callable[[LogChecker, Account, Frame, str], None]] = {
     FrameKind.LEASE: LogChecker._queue,
     FrameKind.DELAY: LogChecker._queue,
     FrameKind.DEPARTURE: LogChecker._queue,
+    FrameKind.QUEUE: LogChecker._queue,
     FrameKind.STREAM_APPEND: LogChecker._stream_append,
     FrameKind.STREAM_CREATE: LogChecker._append,
     FrameKind.STREAM_CLOSE: LogChecker._stream_close,
