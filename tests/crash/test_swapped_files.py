@@ -3,6 +3,7 @@
 Each test swaps every pair of files of one kind, as a restore by hand or a broken file system might.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import combinations
@@ -21,14 +22,19 @@ from tests.unit.conftest import append
 from tests.unit.ops import folders as backups
 from tests.unit.spark import archives
 from tests.unit.spark.folders import Folder
+from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.log.fs import add_checksum
+from topics.log.layout import Layout
 from topics.model.errors import BackupFailedError, DamagedBackupError, DamageError
-from topics.ops.backup.backup_store import BackupDamaged
+from topics.model.records import Record
+from topics.ops.backup.backup_store import BackupDamaged, BackupPlace
+from topics.ops.backup.restore import ALL, Restore, newest_of
 from topics.ops.repair.repair import verify
 from topics.search.file_index.manifest import IndexManifest, IndexStore, check_index_files
-from topics.spark.archive.ledger import ArchiveDamagedError
+from topics.spark.archive.ledger import ArchiveDamagedError, MissedDeletesError, OtherHistoryError
+from topics.spark.pipeline.rounds import DamagedNoteError, ShortError
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 ENDINGS = {"data": ".data", "idx": ".idx", "log": ".wal", "snapshot": ".bin"}
@@ -305,3 +311,102 @@ def test_segment_of_another_topic_fails_a_backup() -> None:
     engine = backups.start(disk, clock)
     with pytest.raises(BackupFailedError, match="is the file of another segment"):
         backups.back_up(engine)
+
+
+def small_files(disk: FakeDisk) -> list[str]:
+    """Files that are neither log, nor segments, snapshots, index files or Parquet."""
+    large = (*ENDINGS.values(), ".companion", ".parquet", "/reserve", ".topics.lock")
+    return [path for path in files(disk) if path.startswith("/data/") and not path.endswith(large)]
+
+
+def test_swapped_small_files_of_an_engine_and_its_backups_change_nothing_or_are_refused() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    for _ in range(2):
+        engine = backups.start(disk, clock)
+        for name in ("orders", "events"):
+            for number in range(8):
+                append(engine, name, f"{name} {number}")
+        backups.back_up(engine)
+        engine._lock.release()
+    engine = backups.start(disk, clock)
+    append(engine, "orders", "more")
+    expected = dump(engine)
+    engine._lock.release()
+    found = small_files(disk)
+    assert {path.rpartition("/")[2] for path in found} >= {"machine", "newest", "catalog", "lineage", "run"}
+    refused = 0
+    pairs_of_files = list(combinations(found, 2))
+    for one, other in pairs_of_files:
+        copy = settled(disk.clone().crash(Survival.EVERYTHING))
+        swap(copy, one, other)
+        try:
+            started = backups.start(copy, clock)
+        except DamageError:
+            refused += 1
+            continue
+        assert {name: topic.live for name, topic in dump(started).items()} == {
+            name: topic.live for name, topic in expected.items()
+        }, (one, other)
+        # The next backup is whole, whether it continues the lineage or begins another one.
+        backups.back_up(started)
+        now = {name: topic.live for name, topic in dump(started).items()}
+        restored = [restored_from(copy, place) for place in backups.places(copy)]
+        assert now in restored, (one, other)
+    assert refused < len(pairs_of_files)
+
+
+def restored_from(disk: FakeDisk, place: BackupPlace) -> dict[str, object]:
+    """The records of the newest backup of a lineage."""
+    target = newest_of(place, backups.manifests(place))
+    layout, clock = Layout(f"back-{place.root.rpartition('/')[2]}"), ManualClock()
+    options = EngineOptions(data_dir=layout.root, wal_shards=2, wal_file_bytes=2048, disk_reserve_seqs=4)
+    job = Restore(place, disk, layout)
+    job.copy(target, ALL)
+    job.finish(target, ALL, 0, options, clock, SeededEntropy(2))
+    engine = Engine.recover(disk, options, clock, SeededEntropy(3), boot_id="b")
+    return {name: topic.live for name, topic in dump(engine).items()}
+
+
+def test_swapped_small_files_of_a_pipeline_bring_no_deleted_record_back() -> None:
+    whole = FakeDisk()
+    folder = Folder(whole)
+    for first in range(0, 30, 10):
+        folder.append("one", *[Record.of(n, tag=f"t{n % 3}") for n in range(first, first + 10)])
+        folder.seal("one")
+        archives.run_all(whole, folder, group_bytes=1)
+    folder.delete("one", tag="t1")
+    folder.checkpoint()
+    archives.run_all(whole, folder, group_bytes=1)
+    folder.delete("one", tag="t2")
+    folder.checkpoint()
+    found = small_files(whole)
+    assert {path.rpartition("/")[2] for path in found} >= {"history", "seen", "told", "status.json", "catalog"}
+    outcomes = Counter[str]()
+    for one, other in combinations(found, 2):
+        disk = settled(whole.clone().crash(Survival.EVERYTHING))
+        swap(disk, one, other)
+        try:
+            # Deletes that the archive has not applied yet must outlive a start with the wrong file.
+            again = Folder(disk)
+            again.append("one", Record.of("more", tag="t0"))
+            again.seal("one")
+        except DamageError:
+            outcomes["start refused"] += 1
+            continue
+        try:
+            archives.run_all(disk, again, group_bytes=1)
+        except (
+            ArchiveDamagedError,
+            DamagedNoteError,
+            OtherHistoryError,
+            MissedDeletesError,
+            OSError,
+            ValueError,
+            ShortError,
+        ):
+            outcomes["run refused"] += 1
+            continue
+        outcomes["served"] += 1
+        served = set(archives.archived(disk, "one").values())
+        assert served == {str(n) for n in range(0, 30, 3)} | {'"more"'}, (one, other)
+    assert outcomes["served"] and outcomes["run refused"], outcomes

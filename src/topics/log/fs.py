@@ -251,7 +251,7 @@ def read_whole(fs: FileSystem, path: str) -> bytes | None:
 
 # Checksums of small files. A file without one was written by an earlier release and is read as it is.
 #
-#     text    TEXT, line feed, "xxh3 " and the XXH3-64 of TEXT as 16 hexadecimal digits, line feed
+#     text    TEXT, line feed, "xxh3 " and the XXH3-64 of NAME, line feed, TEXT as 16 hexadecimal digits, line feed
 #     JSON    "checksum" is the last member of the object: the XXH3-64 of every byte before its comma
 
 _TEXT_MARK = "xxh3 "
@@ -263,15 +263,22 @@ class WrongChecksumError(ValueError):
 
 
 def write_checked(fs: FileSystem, path: str, text: str) -> None:
-    """Replaces a file of a few bytes, durably, with a checksum."""
-    replace_file(fs, path, f"{text}\n{_TEXT_MARK}{xxh3_64_hexdigest(text.encode())}\n".encode())
+    """Replaces a file of a few bytes, durably, with a checksum of its name and its text."""
+    replace_file(fs, path, f"{text}\n{_TEXT_MARK}{_named_checksum(path, text)}\n".encode())
+
+
+def _named_checksum(path: str, text: str) -> str:
+    """With the name in it, so that a file in the place of another one is found."""
+    return xxh3_64_hexdigest(f"{path.rpartition('/')[2]}\n{text}".encode())
 
 
 def read_checked(fs: FileSystem, path: str) -> str:
     """The text of a file that `write_checked` wrote; empty where there is none. Raises WrongChecksumError."""
     found = read_small(fs, path)
     text, _, mark = found.removesuffix("\n").rpartition("\n")
-    if found.endswith("\n") and mark == _TEXT_MARK + xxh3_64_hexdigest(text.encode()):
+    # Development versions left the name out.
+    known = {_TEXT_MARK + _named_checksum(path, text), _TEXT_MARK + xxh3_64_hexdigest(text.encode())}
+    if found.endswith("\n") and mark in known:
         return text
     if _TEXT_MARK in found or ("\n" in found.rstrip("\n") and found.endswith("\n")):
         raise WrongChecksumError(f"{path} has a wrong checksum")

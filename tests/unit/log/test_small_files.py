@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from xxhash import xxh3_64_hexdigest
 
 from topics.log.fs import (
     WrongChecksumError,
@@ -33,6 +34,22 @@ def test_checked_text_comes_back_and_no_flipped_bit_changes_it(text: str) -> Non
         replace_file(disk, PATH, damaged)
         with pytest.raises(WrongChecksumError, match="note has a wrong checksum"):
             read_checked(disk, PATH)
+
+
+def test_text_of_another_file_is_found_and_one_of_a_development_version_is_read() -> None:
+    disk = FakeDisk()
+    for folder in ("folder", "other"):
+        disk.make_dirs(folder)
+    write_checked(disk, "folder/seen", "7")
+    data = read_whole(disk, "folder/seen")
+    assert data is not None
+    replace_file(disk, "folder/told", data)
+    with pytest.raises(WrongChecksumError, match="told has a wrong checksum"):
+        read_checked(disk, "folder/told")
+    replace_file(disk, "other/seen", data)
+    assert read_checked(disk, "other/seen") == "7"
+    replace_file(disk, "folder/told", f"7\nxxh3 {xxh3_64_hexdigest(b'7')}\n".encode())
+    assert read_checked(disk, "folder/told") == "7"
 
 
 @pytest.mark.parametrize("cut", [1, 5, 22])

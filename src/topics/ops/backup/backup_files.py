@@ -130,8 +130,12 @@ class KeptLog:
         return next((start.first_files for start in self._starts() if start.checkpoint >= backup), {})
 
     def _starts(self) -> "list[_Start]":
-        """Raises WrongChecksumError."""
-        return [_start_of(line) for line in read_checked(self._fs, self._layout.kept_run).splitlines()]
+        """Raises WrongChecksumError, also for the text of another file."""
+        text = read_checked(self._fs, self._layout.kept_run)
+        try:
+            return [_start_of(line) for line in text.splitlines()]
+        except ValueError as error:
+            raise WrongChecksumError(f"{self._layout.kept_run} is another file: {error}") from error
 
     # The end
 
