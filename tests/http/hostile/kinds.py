@@ -144,7 +144,7 @@ def subscriptions(own: str) -> Iterator[list[Request]]:
 
 def watch_sessions(own: str) -> Iterator[list[Request]]:
     yield [Request("PUT", f"/v0/topics/{own}w-{n}", b"{}") for n in range(256)]
-    body = {"topics": {f"{own}w-{n}": {} for n in range(256)}}
+    body: dict[str, object] = {"topics": {f"{own}w-{n}": {} for n in range(256)}}
     while True:
         yield [Request("POST", "/v0/watch", body)] * 10
 
