@@ -52,6 +52,11 @@ def words(scopes: Scope) -> str:
     return " and ".join(str(scope.name).lower() for scope in Scope if scope in scopes) or "none"
 
 
+def test_first_example_of_class_disk_shows_no_sync() -> None:
+    [answer, *_] = blocks(read("docs/api/README.md"), "http")
+    assert json.loads(answer.partition("\n\n")[2])["performance"]["fsync_ms"] == 0
+
+
 @pytest.mark.parametrize("route", [route for route in ROUTES.all if route.operation])
 def test_every_query_parameter_is_described(route: Any) -> None:
     # A section begins with its route.

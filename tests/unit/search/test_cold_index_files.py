@@ -16,7 +16,7 @@ from tests.crash.test_index_files_follow_segments import (
     manifests,
     run_all,
 )
-from topics.api.v1.stream_details import index_status, storage_of
+from topics.api.v1.stream_details import index_status, object_store_requests, storage_of
 from topics.engine.background_jobs import InlineRunner, Job
 from topics.log.layout import Layout
 from topics.log.object_store.tiered_fs import tiered
@@ -126,6 +126,10 @@ def test_where_the_bytes_are_is_reported(cold: str) -> None:
         assert status["bytes_at_rest"] == str(size)
         assert status.get("cold_bytes_at_rest") == (str(size) if is_cold else None)
         assert sum(int(place["total_bytes"]) for place in (remote, local)) == size + of_segments
+        requests = object_store_requests({}, coverage.manifest(topic).uploads)
+        moved = [("bundled_companion", "1", "0")] if is_cold else []
+        assert [(row["artifact"], row["puts"], row["gets"]) for row in requests["by_artifact"]] == moved
+        assert requests["puts"] == str(len(moved))
         world.relocate()
         world.run(6)
     # A search fetches index files from an object store, and keeps copies.

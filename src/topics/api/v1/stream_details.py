@@ -344,7 +344,9 @@ def stream_details(topic: Topic, streams: Streams) -> dict[str, Any]:
         "schema": msgspec.Raw(registry_json(contract.registry, topic.name)),
         "index_status": index_status(topic, coverage),
         "storage": storage_of(topic, coverage, store, sizes.pending, use.cached_bytes),
-        "object_store_requests": _requests(use.requests),
+        "object_store_requests": object_store_requests(
+            use.requests, coverage.manifest(topic).uploads if store.far is not None else 0
+        ),
     }
 
 
@@ -352,14 +354,18 @@ _READS = ("gets", "heads", "lists")
 _REQUESTS = ("puts", "reads", *_READS, "deletes")
 
 
-def _requests(of_artifacts: TopicRequests) -> dict[str, Any]:
-    """The requests of this server for one stream since it started, in total and by kind of object."""
+def object_store_requests(of_artifacts: TopicRequests, uploads: int) -> dict[str, Any]:
+    """The requests of this server for one stream since it started, in total and by kind of object, and the `uploads` of
+    index files by the pipeline, which is another process: one request each."""
     total: Counter[str] = Counter()
     rows: list[dict[str, str]] = []
-    for artifact, found in sorted(of_artifacts.items()):
+    artifacts = {name: Counter(found) for name, found in of_artifacts.items()}
+    if uploads:
+        artifacts.setdefault("bundled_companion", Counter())["puts"] += uploads
+    for artifact, found in sorted(artifacts.items()):
         counts = {**found, "reads": sum([found[name] for name in _READS])}
         total.update(counts)
-        rows.append({"artifact": artifact, **{name: str(counts[name]) for name in _REQUESTS}})
+        rows.append({"artifact": artifact, **{name: str(counts.get(name, 0)) for name in _REQUESTS}})
     return {**{name: str(total[name]) for name in _REQUESTS}, "by_artifact": rows}
 
 

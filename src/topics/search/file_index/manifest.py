@@ -210,6 +210,8 @@ class IndexManifest(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[IndexFileEntry, ...] = ()
     """By generation apart from each other, in the order of their seqs."""
     retired: tuple[Retired, ...] = ()
+    uploads: int = 0
+    """How many files were moved to the cold tier so far."""
     updated_ms: int = 0
 
     def of(self, generation: str) -> list[IndexFileEntry]:

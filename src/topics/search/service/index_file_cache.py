@@ -561,6 +561,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     published_ms: int | None = None
     etag: str | None = None
     bytes: int | None = None
+    uploads: int = 0
+    """How many index files the pipeline moved to the cold tier."""
 
 
 class HeldUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -648,7 +650,10 @@ class IndexFileCoverage(NothingIndexed):
         if manifest is None:
             return super().manifest(topic)
         etag, size = f"{manifest.generation[:8]}-{manifest.number}", self._index_files.manifest_bytes(topic)
-        return Manifest(generation=manifest.number, published_ms=manifest.updated_ms, etag=etag, bytes=size)
+        return Manifest(
+            generation=manifest.number, published_ms=manifest.updated_ms, etag=etag, bytes=size,
+            uploads=manifest.uploads,
+        )  # fmt: skip
 
     def of(self, topic: Topic, index_type: IndexType, field: str = "") -> Coverage:
         manifest = self._index_files.manifest(topic)

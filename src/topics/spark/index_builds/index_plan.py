@@ -324,8 +324,9 @@ def with_moved(manifest: IndexManifest, moved: Sequence[Moved], now_ms: int) -> 
     others = tuple(one for one in manifest.retired if not (one.cold and one.name in known))
     retired = (*others, *(Retired(name, now_ms) for name in sorted(known)))
     return msgspec.structs.replace(
-        manifest, number=manifest.number + 1, updated_ms=now_ms, files=files, retired=retired
-    )
+        manifest, number=manifest.number + 1, updated_ms=now_ms, files=files, retired=retired,
+        uploads=manifest.uploads + len(known),
+    )  # fmt: skip
 
 
 def without_retired(manifest: IndexManifest, over: Iterable[Retired], now_ms: int) -> IndexManifest:
