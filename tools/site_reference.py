@@ -11,6 +11,7 @@ import inspect
 import itertools
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from enum import EnumType
 from functools import cache
@@ -102,16 +103,23 @@ def layout() -> Iterator[str]:
     yield "\n".join(["```", (paths.__doc__ or "").partition("\n\n")[2].strip(), "```"])
 
 
+def _attribute_docs(found: type) -> dict[str, str]:
+    """The texts below the attributes of a class, by attribute."""
+    docs = {}
+    body = ast.parse(inspect.getsource(found)).body[0].body  # type: ignore[attr-defined]
+    for before, node in itertools.pairwise(body):
+        if isinstance(node, ast.Expr) and isinstance(before, ast.Assign | ast.AnnAssign):
+            target = before.target if isinstance(before, ast.AnnAssign) else before.targets[0]
+            if isinstance(target, ast.Name):
+                docs[target.id] = " ".join(ast.literal_eval(node.value).split())
+    return docs
+
+
 def kinds() -> Iterator[str]:
     """The kinds of frames with their meaning."""
     from topics.log import frame  # noqa: PLC0415
 
-    body = ast.parse(inspect.getsource(frame.FrameKind)).body[0].body  # type: ignore[attr-defined]
-    meanings = {
-        before.targets[0].id: ast.literal_eval(node.value)
-        for before, node in itertools.pairwise(body)
-        if isinstance(before, ast.Assign) and isinstance(before.targets[0], ast.Name) and isinstance(node, ast.Expr)
-    }
+    meanings = _attribute_docs(frame.FrameKind)
     yield "| number | kind | meaning |"
     yield "|---|---|---|"
     for kind in frame.FrameKind:
@@ -257,6 +265,73 @@ def parameters(method: str, path: str) -> Iterator[str]:
             yield f"| `{parameter['name']}` | {parameter['description']} |"
 
 
+_PAGES = "docs/api"
+_ROUTE = re.compile(r"^`(?P<method>GET|PUT|POST|DELETE) (?P<path>/\S*)`", re.MULTILINE)
+
+
+def routes() -> Iterator[str]:
+    """Every route with its scopes, its summary and the section that describes it."""
+    from topics.api.auth import Scope  # noqa: PLC0415
+    from topics.api.operator_routes import OpsHandlers  # noqa: PLC0415
+    from topics.model.settings import Settings  # noqa: PLC0415
+    from topics.server import stream_routes  # noqa: PLC0415
+    from topics.system.clock import SystemClock  # noqa: PLC0415
+
+    described = dict(_sections())
+    yield "| route | scope | effect |"
+    yield "|---|---|---|"
+    for route in OpsHandlers(SystemClock(), stream_routes(Settings())).routes().all:
+        name = f"{route.method} {route.path}"
+        scopes = " and ".join(str(scope.name).lower() for scope in Scope if scope in route.scopes)
+        summary = route.operation.summary.rstrip(".") if route.operation else "page for people"
+        shown = f"[{summary}]({described[name]})" if name in described else summary
+        yield f"| `{name}` | {f'`{scopes}`' if scopes else 'none'} | {shown} |"
+    yield "| `GET /console` | none | [console](../console.md) |"
+
+
+def _sections() -> Iterator[tuple[str, str]]:
+    """The routes that begin a section, with links to the sections from the page of the API."""
+    for page in sorted((ROOT / _PAGES).glob("*.md")):
+        heading = ""
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if line.startswith("## "):
+                heading = re.sub(r"[^\w\- ]", "", line[3:].lower()).replace(" ", "-")
+            elif match := _ROUTE.match(line):
+                yield f"{match['method']} {match['path']}", f"{page.name}#{heading}" if heading else page.name
+
+
+# Log events, connector options, the glossary
+
+
+def log_events(table: str) -> Iterator[str]:
+    """A table of log events with the action of an operator."""
+    from topics.system import log_events as events  # noqa: PLC0415
+
+    yield "| level | event | action |"
+    yield "|---|---|---|"
+    for level, names, action in getattr(events, table):
+        yield f"| {level} | {', '.join(f'`{name}`' for name in names)} | {action} |"
+
+
+def connector_options(table: str) -> Iterator[str]:
+    """The options of reads or writes of the Spark connector."""
+    from topics.spark.connector import option_help  # noqa: PLC0415
+
+    yield "| option | default | meaning |"
+    yield "|---|---|---|"
+    for row in getattr(option_help, table):
+        yield f"| {' | '.join(row)} |"
+
+
+def glossary(table: str) -> Iterator[str]:
+    """A table of terms of docs/glossary.toml."""
+    terms = tomllib.loads((ROOT / "docs/glossary.toml").read_text(encoding="utf-8"))[table]
+    yield "| term | meaning | also known as | module |"
+    yield "|---|---|---|---|"
+    for term, cells in terms.items():
+        yield f"| {' | '.join([term, *cells])} |"
+
+
 # Errors
 
 
@@ -311,6 +386,49 @@ def calls() -> Iterator[str]:
         yield f"| `{name}` | {', '.join(f'`{field}`' for field in fields)} |"
 
 
+def client_errors() -> Iterator[str]:
+    """The error classes of the client: each base class with its meaning, its classes and their codes."""
+    from topics_client.errors import ApiError, ClientError  # noqa: PLC0415
+
+    yield "| class | meaning | classes and codes |"
+    yield "|---|---|---|"
+    for base in [
+        *ApiError.__subclasses__(),
+        *(found for found in _below(ClientError) if not issubclass(found, ApiError)),
+    ]:
+        codes = [found for found in _below(base) if issubclass(found, ApiError)]
+        named = ", ".join(f"`{found.__name__}`{_code_of(found)}" for found in codes)
+        yield f"| `{base.__name__}` | {' '.join((base.__doc__ or '').split())} | {named} |"
+
+
+def _below(root: type) -> Iterator[type]:
+    child: type
+    for child in root.__subclasses__():
+        yield child
+        yield from _below(child)
+
+
+def _code_of(found: type) -> str:
+    """The code of a class whose name is not the code in camel case."""
+    from topics_client.errors import ApiError  # noqa: PLC0415
+
+    code = next(code for code, one in ApiError.by_code.items() if one is found)
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", found.__name__).lower()
+    return "" if code == snake else f" (`{code}`)"
+
+
+def client_options() -> Iterator[str]:
+    """The options of a client."""
+    from topics_client.options import ClientOptions  # noqa: PLC0415
+
+    meanings = _attribute_docs(ClientOptions)
+    yield "| option | default | meaning |"
+    yield "|---|---|---|"
+    options = ClientOptions()
+    for field in ClientOptions.__struct_fields__:
+        yield f"| `{field}` | `{getattr(options, field)}` | {meanings[field]} |"
+
+
 def _client_types() -> Iterator[tuple[str, list[str]]]:
     """The types of the client that have fields or members."""
     for name in topics_client.__all__:
@@ -331,4 +449,6 @@ TABLES: dict[str, Callable[..., Iterator[str]]] = {
     "formats": formats, "settings": settings, "metrics": metrics, "commands": commands,
     "calls": calls, "fields": fields, "parameters": parameters, "errors": errors,
     "layout": layout, "kinds": kinds, "versions": versions,
+    "routes": routes, "log_events": log_events, "connector_options": connector_options, "glossary": glossary,
+    "client_errors": client_errors, "client_options": client_options,
 }  # fmt: skip

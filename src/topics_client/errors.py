@@ -99,7 +99,7 @@ class ClientError(Exception):
 
 
 class ConnectionFailed(ClientError):
-    """No answer came from the server that the message names. The cause is what the system said."""
+    """The server that the message names did not answer."""
 
     def __init__(self, message: str, *, maybe_done: bool) -> None:
         super().__init__(message)
@@ -107,14 +107,14 @@ class ConnectionFailed(ClientError):
 
 
 class ClientClosed(ConnectionFailed):
-    """The client was closed, before the call or while it waited for an answer."""
+    """The client was closed."""
 
     def __init__(self, *, maybe_done: bool = False) -> None:
         super().__init__("the client is closed", maybe_done=maybe_done)
 
 
 class GapError(ClientError):
-    """Records were lost before they could be read. The follower goes on behind the gap when it is asked again."""
+    """A follower with `raise_on_gap` met a `Gap`."""
 
     def __init__(self, topic: str, gap: "Gap") -> None:
         super().__init__(f"topic {topic}: the records {gap.gap_from} to {gap.gap_to} are lost ({gap.reason})")
@@ -153,7 +153,7 @@ class ApiError(ClientError):
 
 
 class RequestRefused(ApiError):
-    """The request itself is wrong, whatever state the server is in."""
+    """The request is wrong, whatever the state of the server. Change it."""
 
 
 class InvalidRequest(RequestRefused, code="invalid_request"):
@@ -227,7 +227,7 @@ class AppendTimeout(RequestRefused, code="append_timeout"):
 
 
 class AccessRefused(ApiError):
-    """The key does not allow it."""
+    """The key is missing, unknown, or lacks a right. Use another key."""
 
 
 class Unauthorized(AccessRefused, code="unauthorized"):
@@ -243,7 +243,7 @@ class TransactionForeign(AccessRefused, code="transaction_foreign"):
 
 
 class StateRefused(ApiError):
-    """The request is sound; what it is about is not in a state to take it."""
+    """The topic or the transaction cannot accept the request. Check its state."""
 
 
 class TopicNotFound(StateRefused, code="topic_not_found"):
@@ -343,7 +343,7 @@ class TransactionIncomplete(StateRefused, code="transaction_incomplete"):
 
 
 class RetryLater(ApiError):
-    """Nothing is wrong with the request; the server cannot take it now."""
+    """The server cannot take the request now. The client retried until its deadline; try later."""
 
 
 class Throttled(RetryLater, code="throttled"):
@@ -392,23 +392,21 @@ class SlowConsumer(RetryLater, code="slow_consumer"):
 
 
 class ShuttingDown(RetryLater, code="shutting_down"):
-    """The server finishes what it has and takes nothing new."""
+    """The server is stopping and accepts no new requests."""
 
 
 class ServerTrouble(ApiError):
-    """No request can help; the server or its machine needs a person."""
+    """The server or its machine needs a person. Inspect the server."""
 
     maybe_done = True
 
 
 class InternalError(ServerTrouble, code="internal"):
-    """The server made a mistake; its log has more."""
+    """A bug in the server; its log has the traceback."""
 
 
 class ReadOnly(ServerTrouble, code="read_only"):
-    """A disk failed and the server takes no more writes until it is restarted; what was being written then may be
-    found afterwards or not.
-    """
+    """A disk failed, and the server refuses writes until a restart. The outcome of a write in flight is unknown."""
 
 
 class CorruptSegment(ServerTrouble, code="corrupt_segment"):
@@ -436,7 +434,7 @@ class FolderBusy(ServerTrouble, code="folder_busy"):
 
 
 class UnexpectedAnswer(ApiError):
-    """The answer is none that this API gives: it came from something in between, or from something else entirely."""
+    """The answer is not of this API. Check the URL and the proxy."""
 
     maybe_done = True
 

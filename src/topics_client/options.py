@@ -16,18 +16,17 @@ _UNREACHED_S = 2.0
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """When a request that could not be taken is sent again.
+    """Deadline and waits of retries.
 
-    The wait doubles from try to try up to its maximum, less a random part, so that clients which failed together do
-    not come back together. Where the server said how long to wait, it is at least that long.
+    The wait doubles with each attempt up to its maximum, less a random part, so that clients do not retry at once. It
+    is at least as long as the server's `Retry-After`.
     """
 
     deadline_s: float | None = None
-    """No try begins later than this after the first one; 0 never tries again. None is 30 seconds for a server that has
-    answered this client before, and 2 for one that has not: that one is rather not there at all.
+    """Time after the first attempt in which others begin; 0 never retries. Default: 30 seconds, or 2 if the server
+    never answered this client.
 
-    It has to stay below the topic's `idempotency_window_ms`, by default two minutes: behind it the server has forgotten
-    that it already appended.
+    Keep it below `idempotency_window_ms` of the topic (two minutes): the server forgets keys after that.
     """
     backoff_min_s: float = 0.05
     backoff_max_s: float = 2.0
@@ -38,30 +37,29 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a client that is not its server's address or its key."""
+    """Options of a client: everything but the URL and the key. They cannot be changed later."""
 
     timeout_s: float = 10.0
-    """The longest silence of the server, and the longest wait for a free connection. A call that asked the server to
-    wait adds that time to it.
-    """
+    """Maximum silence of the server, and maximum wait for a free connection; a call with `wait_ms` adds that."""
     connect_timeout_s: float = 2.0
+    """Maximum time to connect."""
     max_connections: int = 100
     """Connections in the pool; calls beyond it wait for one."""
     headers: Mapping[str, str] = {}
-    """Sent with every request, such as what a proxy asks for."""
+    """Sent with every request."""
     retry: RetryPolicy = RetryPolicy()
+    """Deadline and waits of retries; `deadline_s=0` never retries."""
     idempotent_appends: bool = True
-    """Gives every append that has none an idempotency key, so that sending it again cannot append twice. Without a
-    key, an append whose answer was lost is not sent again.
+    """Generates idempotency keys for appends without one. An append without a key is not retried after a lost answer.
     """
     gzip: bool = False
-    """Compresses large requests and asks for compressed answers. Worth its CPU only over a slow line."""
+    """Compresses large requests and asks for compressed answers; for slow networks."""
     proxy: str | None = None
-    """The URL of an HTTP proxy, or an empty text for none. None uses HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY; a
-    server on this machine is never reached through those.
+    """The URL of an HTTP proxy, which may have a user and password, or an empty text for none. By default HTTP_PROXY,
+    HTTPS_PROXY, ALL_PROXY and NO_PROXY apply. http is forwarded, https tunnelled.
     """
     ssl_context: "ssl.SSLContext | None" = None
-    """For https: whom to trust, and a certificate of one's own. None trusts whom the system trusts."""
+    """For https: trusted authorities, and a client certificate. Default: those of the system and of SSL_CERT_FILE."""
 
 
 class Address(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from tests.http.live import LiveServer
 from tests.spark.waiting_for import of_diff
 from tests.unit.docs.pages import blocks, read, section
+from tools.site_reference import built
 from topics_client import Client
 
 
@@ -64,5 +65,5 @@ def test_the_columns_of_the_page_are_those_of_the_source(spark: SparkSession) ->
 def test_every_option_is_on_the_page() -> None:
     from topics.spark.connector.options import _KNOWN
 
-    page = read("docs/spark.md")
+    page = built("docs/spark.md")
     assert [name for name in _KNOWN if f"`{name}`" not in page] == []

@@ -149,7 +149,7 @@ def log_events() -> set[str]:
 
 
 def test_every_warning_and_error_of_the_log_is_described() -> None:
-    described = set(re.findall(r"`([^`]+)`", section(read("docs/operations/monitoring.md"), "## Logs")))
+    described = set(re.findall(r"`([^`]+)`", section(built("docs/operations/monitoring.md"), "## Logs")))
     assert log_events() - described == set()
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import topics
-from tests.unit.docs.pages import ROOT, read, rows
+from tests.unit.docs.pages import ROOT, rows
+from tools.site_reference import built
 
 # Backquoted paths of the repository, and dotted names of packages and modules.
 _PATH = re.compile(r"`((?:src|tests|docs|bench|tools)/[\w./-]*)`")
@@ -24,7 +25,7 @@ def is_module(name: str) -> bool:
 
 @pytest.mark.parametrize("page", _PAGES)
 def test_paths_and_modules_of_a_page_exist(page: str) -> None:
-    text = read(page)
+    text = built(page)
     paths, modules = _PATH.findall(text), _MODULE.findall(text)
     assert len(paths) + len(modules) > 20
     assert [path for path in paths if not (ROOT / path).exists()] == []
@@ -32,7 +33,7 @@ def test_paths_and_modules_of_a_page_exist(page: str) -> None:
 
 
 def test_every_glossary_term_has_a_meaning_and_a_module() -> None:
-    for term, meaning, known_as, module in rows(read("docs/glossary.md")):
+    for term, meaning, known_as, module in rows(built("docs/glossary.md")):
         assert term, module
         assert meaning.endswith("."), term
         assert known_as, term
@@ -40,6 +41,6 @@ def test_every_glossary_term_has_a_meaning_and_a_module() -> None:
 
 
 def test_glossary_terms_are_unique() -> None:
-    terms = [cells[0] for cells in rows(read("docs/glossary.md"))]
+    terms = [cells[0] for cells in rows(built("docs/glossary.md"))]
     assert len(terms) > 80
     assert len(set(terms)) == len(terms)
