@@ -390,7 +390,7 @@ def client_errors() -> Iterator[str]:
     """The error classes of the client: each base class with its meaning, its classes and their codes."""
     from topics_client.errors import ApiError, ClientError  # noqa: PLC0415
 
-    yield "| class | meaning | classes and codes |"
+    yield "| class | classes and codes | meaning |"
     yield "|---|---|---|"
     for base in [
         *ApiError.__subclasses__(),
@@ -398,7 +398,7 @@ def client_errors() -> Iterator[str]:
     ]:
         codes = [found for found in _below(base) if issubclass(found, ApiError)]
         named = ", ".join(f"`{found.__name__}`{_code_of(found)}" for found in codes)
-        yield f"| `{base.__name__}` | {' '.join((base.__doc__ or '').split())} | {named} |"
+        yield f"| `{base.__name__}` | {named} | {' '.join((base.__doc__ or '').split())} |"
 
 
 def _below(root: type) -> Iterator[type]:
@@ -413,7 +413,7 @@ def _code_of(found: type) -> str:
     from topics_client.errors import ApiError  # noqa: PLC0415
 
     code = next(code for code, one in ApiError.by_code.items() if one is found)
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", found.__name__).lower()
+    snake = re.sub(r"(?<!^)(?=[A-Z])", "_", found.__name__).lower()
     return "" if code == snake else f" (`{code}`)"
 
 
@@ -426,7 +426,9 @@ def client_options() -> Iterator[str]:
     yield "|---|---|---|"
     options = ClientOptions()
     for field in ClientOptions.__struct_fields__:
-        yield f"| `{field}` | `{getattr(options, field)}` | {meanings[field]} |"
+        default = getattr(options, field)
+        shown = str(default).lower() if isinstance(default, int | float) else f"`{default!r}`"
+        yield f"| `{field}` | {shown} | {meanings[field]} |"
 
 
 def _client_types() -> Iterator[tuple[str, list[str]]]:

@@ -313,6 +313,11 @@ SERVER_EVENTS = (
         ),
         "a bug: report it with the traceback",
     ),
+    LogEvent(
+        "warning",
+        ("records of a consumer evicted",),
+        "a cap or the age limit of retain_for_consumers removed records that the consumer had not committed",
+    ),
 )
 """Events of a server."""
 
