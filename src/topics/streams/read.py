@@ -7,6 +7,7 @@ then between two characters of a text.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import takewhile
 from threading import get_ident
 
@@ -408,16 +409,21 @@ class ContentSizes:
     def __init__(self, topic: Topic, reader: RunReader) -> None:
         state = stream_of(topic)
         content_type = JSON_TYPE if state is None else state.content_type
-        if is_json(content_type):
-            self.pending = sum([block.live_bytes for block in topic.tail])
-            self.total = topic.live_bytes
-            return
         self._topic = topic
+        self._is_json = is_json(content_type)
+        if self._is_json:
+            self.pending = sum([block.live_bytes for block in topic.tail])
+            return
         self._reader = reader
         self._wrapping = wrapping_bytes(content_type)
         self._entries, self._text = _SIZED_ENTRIES, _SIZED_TEXT
         self.pending = sum([self._size(block) for block in reversed(topic.tail)])
-        self.total = self.pending + sum([self._size(segment) for segment in reversed(topic.segments)])
+
+    @cached_property
+    def total(self) -> int:
+        if self._is_json:
+            return self._topic.live_bytes
+        return self.pending + sum([self._size(segment) for segment in reversed(self._topic.segments)])
 
     def _size(self, run: Run) -> int:
         on_disk, is_cold = 0, False

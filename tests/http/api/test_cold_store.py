@@ -140,6 +140,8 @@ def test_requests_and_bytes_in_the_store_are_reported_by_stream(s3: S3Server, tm
         for field, ending in (("segments_bytes", ".data"), ("indexes_bytes", ".idx")):
             mine = [size for name, size in objects.items() if name.endswith(ending)]
             assert (len(mine), stored[field]) == (3, str(sum(mine)))
+        local = client.get("/v1/server/_mem").json()["top_streams"]["local_storage_bytes"]
+        assert [one["segment_cache_bytes"] for one in local if one["stream"] == "t"] in ([], [0])
         # A read of cold segments fetches them, once, and keeps copies.
         cached, gets = found["storage"]["local_storage"]["segment_cache_bytes"], int(requests["gets"])
         assert len(diff(client).json()["records"]) == 35

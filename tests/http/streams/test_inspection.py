@@ -338,7 +338,17 @@ def test_the_memory_of_the_server(http: httpx.Client, path: str, name: str) -> N
     assert reported["high_water"]["process"]["rss_bytes"]["value"] >= reported["process"]["rss_bytes"]
     first = reported["top_streams"]["local_storage_bytes"][0]
     assert (first["stream"], first["bytes"]) == (name, 200_002)
-    assert reported["top_streams"]["pending_wal_bytes"][0]["stream"] == name
+    pending = reported["top_streams"]["pending_wal_bytes"][0]
+    assert pending == {"stream": name, "pending_wal_bytes": 200_002, "pending_rows": 1}
+    # Bytes count as readers get them, and not as base64.
+    create(http, f"{path}-bytes", "application/octet-stream", b"\xff" * 300_000)
+    top = http.get("/v1/server/_mem").json()["top_streams"]
+    assert [top[part][0]["stream"] for part in ("local_storage_bytes", "pending_wal_bytes")] == [f"{name}-bytes"] * 2
+    assert (
+        top["local_storage_bytes"][0]["wal_retained_bytes"]
+        == top["pending_wal_bytes"][0]["pending_wal_bytes"]
+        == 300_000
+    )
     assert reported["runtime_bytes"]["heap_estimates"]["tail_bytes"] >= 200_000
 
 

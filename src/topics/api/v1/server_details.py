@@ -10,7 +10,6 @@ import msgspec
 from topics.api.app import Call
 from topics.api.v1.protocol import NO_STORE, REQUEST_TIMEOUT_S, answer
 from topics.api.v1.search import SEARCH_TIMEOUT_MS
-from topics.api.v1.stream_details import tail_text_bytes
 from topics.api.v1.writes import APPEND_TIMEOUT_S
 from topics.engine.disk_threads import READERS
 from topics.engine.engine import Engine
@@ -19,6 +18,7 @@ from topics.log.object_store.obstore_client import CALL_S
 from topics.model.settings import Settings
 from topics.search.service.backend import SearchStats
 from topics.streams.invalidation import StreamInvalidation
+from topics.streams.read import ContentSizes
 from topics.streams.streams import Streams
 from topics.system.fair_scheduler import Task
 from topics.system.process import process_memory
@@ -292,7 +292,14 @@ class TopStreams:
                 best.see(topic)
             after = some[-1].name
             yield None
-        found = {**best.found(), "touch_journal_filter_bytes": _journals(streams, prefixes)}
+        found: dict[str, Any] = {"local_storage_bytes": [], "pending_wal_bytes": []}
+        for size, topic in best.stored():
+            found["local_storage_bytes"].append(_stored(size, topic, streams))
+            yield None
+        for topic in best.pending():
+            found["pending_wal_bytes"].append(_pending(topic, streams))
+            yield None
+        found |= {"notifier_waiters": best.waited(), "touch_journal_filter_bytes": _journals(streams, prefixes)}
         for done in self._waiting.pop(prefixes):
             done(found)
 
@@ -308,18 +315,25 @@ class _Best:
     def see(self, topic: Topic) -> None:
         # Most streams are quiet, and none of the numbers of such a one is above 0.
         if topic.live_bytes > self._stored[0][0]:
-            heappushpop(self._stored, (topic.live_bytes, topic.name, topic))
+            heappushpop(self._stored, (_local_bytes(topic), topic.name, topic))
         if topic.tail_bytes > self._pending[0][0]:
             heappushpop(self._pending, (topic.tail_bytes, topic.name, topic))
         if topic.waiters and len(topic.waiters) > self._waited[0][0]:
             heappushpop(self._waited, (len(topic.waiters), topic.name, topic))
 
-    def found(self) -> dict[str, Any]:
-        return {
-            "local_storage_bytes": [_stored(size, topic) for size, _, topic in _first(self._stored)],
-            "pending_wal_bytes": [_pending(topic) for _, _, topic in _first(self._pending)],
-            "notifier_waiters": [{"stream": name, "waiters": count} for count, name, _ in _first(self._waited)],
-        }
+    def stored(self) -> list[tuple[int, Topic]]:
+        return [(size, topic) for size, _, topic in _first(self._stored)]
+
+    def pending(self) -> list[Topic]:
+        return [topic for _, _, topic in _first(self._pending)]
+
+    def waited(self) -> list[dict[str, Any]]:
+        return [{"stream": name, "waiters": count} for count, name, _ in _first(self._waited)]
+
+
+def _local_bytes(topic: Topic) -> int:
+    """The live bytes that are not in the cold tier."""
+    return topic.live_bytes - sum([segment.live_bytes for segment in topic.segments if segment.cold])
 
 
 _NONE: Any = None
@@ -329,16 +343,19 @@ def _first(heap: list[tuple[int, str, Topic]]) -> list[tuple[int, str, Topic]]:
     return sorted([entry for entry in heap if entry[0]], key=lambda entry: (-entry[0], entry[1]))
 
 
-def _stored(size: int, topic: Topic) -> dict[str, Any]:
-    pending = sum([block.live_bytes for block in topic.tail])
+def _stored(size: int, topic: Topic, streams: Streams) -> dict[str, Any]:
+    """`size` is the live bytes on the local disk, entries of bytes as base64."""
+    sealed = max(size - sum([block.live_bytes for block in topic.tail]), 0)
+    pending = ContentSizes(topic, streams.engine.reader).pending
     return {
-        "stream": topic.name, "bytes": size, "wal_retained_bytes": pending,
-        "segment_cache_bytes": max(size - pending, 0), "index_cache_bytes": 0,
+        "stream": topic.name, "bytes": sealed + pending, "wal_retained_bytes": pending,
+        "segment_cache_bytes": sealed, "index_cache_bytes": 0,
     }  # fmt: skip
 
 
-def _pending(topic: Topic) -> dict[str, Any]:
-    return {"stream": topic.name, "pending_wal_bytes": tail_text_bytes(topic), "pending_rows": topic.tail_count}
+def _pending(topic: Topic, streams: Streams) -> dict[str, Any]:
+    pending = ContentSizes(topic, streams.engine.reader).pending
+    return {"stream": topic.name, "pending_wal_bytes": pending, "pending_rows": topic.tail_count}
 
 
 def _journals(streams: Streams, prefixes: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -26,7 +26,6 @@ from topics.log.segment import data_bytes
 from topics.log.segment_files import SegmentKey, SegmentStore
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.limits import KIB, MIB
-from topics.model.records import ROW_BYTES
 from topics.schema.contract import Contract, profile_json
 from topics.schema.documents import PORTION_BYTES, parse_request, refuse_others
 from topics.schema.profiles.metrics import Metrics
@@ -367,11 +366,6 @@ def object_store_requests(of_artifacts: TopicRequests, uploads: int) -> dict[str
         total.update(counts)
         rows.append({"artifact": artifact, **{name: str(counts.get(name, 0)) for name in _REQUESTS}})
     return {**{name: str(total[name]) for name in _REQUESTS}, "by_artifact": rows}
-
-
-def tail_text_bytes(topic: Topic) -> int:
-    """The stored bytes of unsealed entries."""
-    return topic.tail_bytes - ROW_BYTES * topic.tail_count
 
 
 def _summary(topic: Topic, sizes: ContentSizes) -> dict[str, Any]:
