@@ -87,7 +87,7 @@ class Demo:
                 api.put(f"/v0/routers/{name.replace('>', '%3E')}", json=body).raise_for_status()
 
     def start(self) -> None:
-        for work in (self._fly, self._hook, self._notify, self._notify):
+        for work in (self._fly, self._hook, self._notify, self._notify, self._consume):
             thread = threading.Thread(target=work, daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -113,6 +113,15 @@ class Demo:
                 self._try(api, "/v0/topics/github", {"records": [{"data": payload, "tag": name}], "node": "github"})
                 if self._stop.wait(self._pause_s * 3):
                     return
+
+    def _consume(self) -> None:
+        """Reads as a job does that runs every few seconds: its lag grows, and falls."""
+        rng = random.Random(1)
+        with Client(self._url) as client:
+            client.put_consumer("github", "warehouse")
+            while not self._stop.wait(self._pause_s * rng.uniform(20, 60)):
+                answer = client.read_consumer("github", "warehouse", limit=rng.randrange(5, 40))
+                client.commit_consumer("github", "warehouse", answer.next_from_seq, epoch=answer.epoch)
 
     @staticmethod
     def _try(api: httpx.Client, path: str, body: object) -> None:

@@ -24,6 +24,7 @@ PICTURES = {
     "console": "picture-gap-light",
     "overview": "picture-overview-light",
     "queue": "picture-queue-light",
+    "consumer": "picture-consumer-light",
     "routers": "picture-routers-light",
     "schema": "picture-schema-light",
     "search": "picture-search-light",

@@ -31,6 +31,10 @@ def fill(api: httpx.Client) -> None:
         body = {"source": source, "dest": dest, "from_seq": 0}
         api.put(f"/v0/routers/{source}-%3E{dest}", json=body).raise_for_status()
     fill_streams(api)
+    for topic, name, seq in (("orders", "billing", 30), ("orders", "mail", 40), ("recent", "slow", 0)):
+        api.put(f"/v0/topics/{topic}/consumers/{name}", json={}).raise_for_status()
+        if seq:
+            api.post(f"/v0/topics/{topic}/consumers/{name}/commit", json={"seq": seq}).raise_for_status()
 
 
 def fill_queue(api: httpx.Client) -> None:

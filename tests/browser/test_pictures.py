@@ -50,11 +50,18 @@ def search(page: Page) -> None:
     expect(page.locator("svg.bars rect").nth(12)).to_be_attached(timeout=120_000)
 
 
+def consumer(page: Page) -> None:
+    expect(page.locator(".chart path.line").first).to_have_attribute(
+        "d", re.compile(r"^(?:[ML][^ML]*){20,}$"), timeout=120_000
+    )
+
+
 STOPS = {
     "overview": ("overview", overview),
     "gap": ("topic/github.recent", gap),
     "search": ("search/weblog?q=card", search),
     "queue": ("topic/jobs/queue", lambda page: expect(page.locator("td.name").nth(2)).to_be_visible()),
+    "consumer": ("consumers/github/warehouse", consumer),
     "routers": ("routers", lambda page: expect(page.locator("svg.graph a").nth(3)).to_be_visible()),
     "schema": (
         "topic/bills/schema",
