@@ -8,6 +8,7 @@ what it has accepted, and the port closes last.
 
 import asyncio
 import concurrent.futures
+import contextlib
 import ipaddress
 import logging
 import signal
@@ -48,6 +49,9 @@ from topics.model.key_file import KeyFileError
 from topics.model.limits import Limits
 from topics.model.settings import Settings, SettingsError
 from topics.model.topic_config import Durability
+from topics.ops.failover.lease_keeper import LeaseKeeper
+from topics.ops.failover.standby import Standby
+from topics.ops.failover.takeover import Place
 from topics.search.service.backend import SearchProcess
 from topics.search.service.index_file_cache import HeldUp, IndexFileCache, IndexFileCoverage, IndexFiles
 from topics.search.service.search_service import StreamSearch
@@ -77,6 +81,7 @@ from topics.system.process import (
 from topics_protocol import __version__
 from topics_protocol.v0 import PipelineAnswer
 
+LEASE_MS_MIN = 1000
 # More writer threads than this compete for the interpreter instead of overlapping their syncs.
 DEFAULT_WAL_SHARDS_MAX = 8
 _DROPPED = "(dropped)"
@@ -86,6 +91,7 @@ _LAST_ANSWERS_S = 1.0
 """The least time that a stop waits for answers, also where uploads took the time it had."""
 
 _logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def engine_options(settings: Settings) -> EngineOptions:
@@ -292,10 +298,16 @@ async def serve(
     watching = asyncio.create_task(_watch_keys(store, front.api)) if settings.key_file else None
     try:
         shown = _announce(addresses[0], settings, with_keys=not store.ring.is_open)
-        await _run_engine(settings, front, stop, None if on_ready is None else partial(on_ready, shown))
+        url = settings.advertise_url or f"{front.api.scheme}://{shown}"
+        lease = await _take_lease(settings, front, stop, url)
+        if lease is not None or not settings.primary_lease_ms:
+            await _run_engine(settings, front, stop, lease, None if on_ready is None else partial(on_ready, shown))
     finally:
         if watching is not None:
             watching.cancel()
+        if front.ops.lease is not None:
+            # Last: the next primary begins at once.
+            await asyncio.to_thread(front.ops.lease.release)
         await front.close()
 
 
@@ -478,9 +490,47 @@ def _reload_keys(keys: KeyStore, api: Api) -> None:
     _logger.info("key file reloaded", extra={"keys": len(keys.ring), "gone": [key.name for key in gone]})
 
 
+async def _take_lease(settings: Settings, front: Front, stop: asyncio.Event, url: str) -> LeaseKeeper | None:
+    """Waits until this server may be the primary, with its data folder ready. None where no lease is asked for, or when
+    it was stopped before."""
+    if not settings.primary_lease_ms:
+        if _is_on(settings.standby):
+            raise SettingsError("TOPICS_STANDBY needs TOPICS_PRIMARY_LEASE_MS, the lease that a standby waits for")
+        return None
+    options = engine_options(settings)
+    if options.backup_dir is None or not (options.backup_log_bytes and options.backup_ship_ms):
+        raise SettingsError(
+            "TOPICS_PRIMARY_LEASE_MS needs TOPICS_BACKUP_DIR, which holds the lease, and shipped log: "
+            "TOPICS_BACKUP_LOG_BYTES and TOPICS_BACKUP_SHIP_MS above 0"
+        )
+    if settings.primary_lease_ms < LEASE_MS_MIN:
+        raise SettingsError(
+            f"TOPICS_PRIMARY_LEASE_MS is {settings.primary_lease_ms}; accepted are 0 and {LEASE_MS_MIN} or more"
+        )
+    place = Place(guest_files(options.backup_dir), options.backup_dir)
+    standby = Standby(
+        place, PosixFileSystem(), options, url, settings.primary_lease_ms, SystemClock(), SystemEntropy(),
+        lambda address: setattr(front.api, "primary", address),
+    )  # fmt: skip
+    waits = _is_on(settings.standby)
+    taking = _in_thread("topics-standby", lambda: standby.become_primary(waits))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((taking, stopping), return_when=asyncio.FIRST_COMPLETED)
+    standby.stop.set()
+    if not taking.done():
+        # A takeover that is cut short begins again at the next start.
+        taking.cancel()
+        return None
+    stopping.cancel()
+    front.ops.lease = taking.result()
+    front.api.primary = None
+    return front.ops.lease
+
+
 async def _run_engine(
-    settings: Settings, front: Front, stop: asyncio.Event, on_ready: Callable[[], None] | None
-) -> None:
+    settings: Settings, front: Front, stop: asyncio.Event, lease: LeaseKeeper | None,
+    on_ready: Callable[[], None] | None,
+) -> None:  # fmt: skip
     api, ops = front.api, front.ops
     recovery = _recover_in_thread(settings, lambda done: setattr(api, "replay_progress", done))
     stopping = asyncio.create_task(stop.wait())
@@ -492,6 +542,10 @@ async def _run_engine(
         return
     engine = recovery.result()
     loop, counters = asyncio.get_running_loop(), front.http.counters
+    lost = asyncio.Event()
+    if lease is not None:
+        engine.hold_lease(lease)
+        lease.on_lost = lambda: _signal(loop, lost)
     engine.start(loop, ThreadWorkers(loop, lambda: counters.heard))
     tune_collector()
     record_first_use(settings)
@@ -502,17 +556,36 @@ async def _run_engine(
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.topic_count})
     if on_ready is not None:
         on_ready()
-    await stopping
+    losing = asyncio.create_task(lost.wait())
+    await asyncio.wait((stopping, losing), return_when=asyncio.FIRST_COMPLETED)
+    losing.cancel()
     _logger.info("shutting down")
     # The port stays open until the end, so that whoever asks is told to go elsewhere instead of being turned away.
     api.drain()
     await supervisor.stop()
     drain_s, began = settings.drain_ms / 1000.0, asyncio.get_running_loop().time()
     await front.http.finish_uploads(drain_s)
+    if lease is not None and not lost.is_set():
+        await _ship_rest(engine, drain_s)
     await engine.close()
     left_s = began + drain_s - asyncio.get_running_loop().time()
     await front.http.drain(max(left_s, min(drain_s, _LAST_ANSWERS_S)))
     _logger.info("stopped")
+    stopping.cancel()
+    if lost.is_set() and lease is not None:
+        lease.check()
+
+
+def _signal(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    loop.call_soon_threadsafe(event.set)
+
+
+async def _ship_rest(engine: Engine, patience_s: float) -> None:
+    """Ships the log to its end, so that the next primary misses nothing."""
+    shipped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    engine.ship_rest(lambda outcome: None if shipped.done() else shipped.set_result(None))
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(shipped, patience_s)
 
 
 def _work_number(engine: Engine, settings: Settings) -> int:
@@ -591,23 +664,32 @@ def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) ->
     near = Layout(settings.data_dir).near
     fs = server_files(settings.cold_dir, near, settings.cold_cache_bytes, clock.monotonic)
     backup_fs = None if settings.backup_dir is None else guest_files(settings.backup_dir)
-    outcome: concurrent.futures.Future[Engine] = concurrent.futures.Future()
 
-    def recover() -> None:
+    def recover() -> Engine:
+        if not _is_on(settings.shared_files):
+            make_private(settings.data_dir)
+        with collector_paused():
+            return Engine.recover(
+                fs, options, clock, SystemEntropy(), boot_id=boot_id(), progress=progress, backup_fs=backup_fs
+            )
+
+    return _in_thread("topics-recovery", recover)
+
+
+def _in_thread(name: str, call: Callable[[], T]) -> asyncio.Future[T]:
+    """Runs a call beside the event loop, in a daemon thread: an abandoned one does not hold up the exit."""
+    outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
         outcome.set_running_or_notify_cancel()
         try:
-            if not _is_on(settings.shared_files):
-                make_private(settings.data_dir)
-            with collector_paused():
-                engine = Engine.recover(
-                    fs, options, clock, SystemEntropy(), boot_id=boot_id(), progress=progress, backup_fs=backup_fs
-                )
+            result = call()
         except BaseException as error:
             outcome.set_exception(error)
         else:
-            outcome.set_result(engine)
+            outcome.set_result(result)
 
-    threading.Thread(target=recover, name="topics-recovery", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     return asyncio.wrap_future(outcome)
 
 

@@ -91,12 +91,14 @@ if TYPE_CHECKING:
         InternalError,
         InvalidJson,
         InvalidRequest,
+        LeaseEnded,
         MethodNotAllowed,
         NewerFormat,
         NoBackupPlace,
         NotAcceptable,
         NotAQueue,
         NotFound,
+        NotPrimary,
         NotReady,
         OffsetGone,
         PayloadTooLarge,
@@ -185,23 +187,23 @@ __all__ = [
     "ExpectationFailed", "Extended", "FailJob", "FeatureMissing", "Fence", "FenceMismatch", "FolderBusy", "Follower",
     "Forbidden", "Gap", "GapError", "Guarantee", "HeadMismatch", "HeadersTooLarge", "Health", "Highlight", "Hit",
     "IdempotencyConflict", "IndexStatus", "InferredSearch", "InternalError", "InvalidJson", "InvalidRequest", "Job",
-    "JobRetry", "Lease", "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat", "NoBackupPlace",
-    "NotAQueue", "NotAcceptable", "NotFound", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed", "Producer",
-    "ProducerFenced", "ProducerGap", "ProducerMark", "QueueCounters", "ReadOnly", "Ready", "Record", "RecordTooLarge",
-    "Redriven", "RemoteUnavailable", "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy",
-    "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut", "RouterState", "RouterSummary",
-    "RoutingKey", "RoutingKeyPage", "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict",
-    "ServerTrouble", "ShuttingDown", "SkippedStream", "SlowConsumer", "Socket", "Staged", "StateRefused",
-    "StreamAppended", "StreamClosed", "StreamConflict", "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop",
-    "StreamPage", "StreamProfile", "StreamSchema", "StreamState", "StreamSummary", "StreamsSearchPage", "Subscription",
-    "SystemStream", "TagMatch", "Tail", "Throttled", "Token", "TopicConfig", "TopicConfigPatch", "TopicCoverage",
-    "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicHit",
-    "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicRecreated", "TopicSearchPage",
-    "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction",
-    "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound",
-    "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer",
-    "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked", "WakeStream", "Watcher",
-    "WhoAmI", "Worker",
+    "JobRetry", "Lease", "LeaseEnded", "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat",
+    "NoBackupPlace", "NotAQueue", "NotAcceptable", "NotFound", "NotPrimary", "NotReady", "OffsetGone",
+    "PayloadTooLarge", "Placed", "Producer", "ProducerFenced", "ProducerGap", "ProducerMark", "QueueCounters",
+    "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven", "RemoteUnavailable", "RequestRefused",
+    "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy", "RouterCycle", "RouterDropped", "RouterNotFound",
+    "RouterPage", "RouterPut", "RouterState", "RouterSummary", "RoutingKey", "RoutingKeyPage", "SearchPage",
+    "SearchTotal", "SearchUnavailable", "SequenceConflict", "ServerTrouble", "ShuttingDown", "SkippedStream",
+    "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict",
+    "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema",
+    "StreamState", "StreamSummary", "StreamsSearchPage", "Subscription", "SystemStream", "TagMatch", "Tail",
+    "Throttled", "Token", "TopicConfig", "TopicConfigPatch", "TopicCoverage", "TopicDropped",
+    "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicHit", "TopicNotEmpty",
+    "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicRecreated", "TopicSearchPage", "TopicState",
+    "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction", "TransactionBusy",
+    "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound", "TransactionSequence",
+    "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer", "UnsupportedMediaType",
+    "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked", "WakeStream", "Watcher", "WhoAmI", "Worker",
 ]  # fmt: skip
 
 _NAMES = {
@@ -227,8 +229,10 @@ _NAMES = {
         "AccessRefused ApiError AppendTimeout BackupFailed BackupRunning BatchTooLarge ClientClosed ClientError "
         "ColdStoreUnavailable RemoteUnavailable ConnectionFailed ConsumerNotFound CorruptSegment Damage DamagedBackup "
         "ExpectationFailed FeatureMissing FenceMismatch FolderBusy Forbidden GapError HeadMismatch HeadersTooLarge "
-        "IdempotencyConflict InternalError InvalidJson InvalidRequest MethodNotAllowed NewerFormat NoBackupPlace "
-        "NotAQueue NotAcceptable NotFound NotReady OffsetGone PayloadTooLarge ProducerFenced ProducerGap ReadOnly "
+        "IdempotencyConflict InternalError InvalidJson InvalidRequest "
+        "LeaseEnded MethodNotAllowed NewerFormat NoBackupPlace "
+        "NotAQueue NotAcceptable NotFound NotPrimary "
+        "NotReady OffsetGone PayloadTooLarge ProducerFenced ProducerGap ReadOnly "
         "RecordTooLarge RequestRefused RequestTimeout RetryLater RouterCycle RouterNotFound SearchUnavailable "
         "SequenceConflict ServerTrouble ShuttingDown SlowConsumer StateRefused StreamClosed StreamConflict StreamGone "
         "SystemStream Throttled TopicExistsIncompatible TopicFull TopicNotEmpty TopicNotFound TopicRecreated "

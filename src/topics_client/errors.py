@@ -56,6 +56,8 @@
         │   ├── Throttled               throttled
         │   ├── ColdStoreUnavailable    cold_store_unavailable
         │   ├── RemoteUnavailable       remote_unavailable
+        │   ├── LeaseEnded              lease_ended
+        │   ├── NotPrimary              not_primary
         │   ├── SearchUnavailable       search_unavailable
         │   ├── DiskFull                disk_full
         │   ├── SystemBusy              system_busy
@@ -357,6 +359,15 @@ class ColdStoreUnavailable(RetryLater, code="cold_store_unavailable"):
 class RemoteUnavailable(RetryLater, code="remote_unavailable"):
     """The backup storage does not take the log, which class `remote` waits for. With `detail["in_doubt"]` the write is
     on the server's disk; a retry with the same idempotency key is written once."""
+
+
+class LeaseEnded(RetryLater, code="lease_ended"):
+    """The server could not renew its lease in the backup storage; another one may be the primary. Nothing was
+    written."""
+
+
+class NotPrimary(RetryLater, code="not_primary"):
+    """Another server is the primary; `detail["primary"]` has its URL, where it is known."""
 
 
 class SearchUnavailable(RetryLater, code="search_unavailable"):

@@ -210,6 +210,9 @@ class LossReason(enum.Enum):
     RESTORED = "restored"
     """The topic came back from a backup, and the server before it may have given these seqs out since."""
 
+    FAILOVER = "failover"
+    """A standby took over, and the primary before it may have given out these seqs without shipping their records."""
+
     CORRUPT = "corrupt"
     """Stored records could not be read back and a repair, which an operator asked for, gave the range up."""
 

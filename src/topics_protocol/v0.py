@@ -335,6 +335,8 @@ class ReadyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     disk_full: bool
     backup_lag_ms: int | None = None
     """How far the newest backup is behind; None where none was taken since the start."""
+    primary_term: int | None = None
+    """The term of this primary; None on a server without a lease."""
 
 
 class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True):

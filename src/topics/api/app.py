@@ -33,6 +33,7 @@ from topics.http.exchange import BatchHandler, Exchange, OneRequest
 from topics.http.messages import Fault, HttpError, Refusal, RequestHead
 from topics.model.errors import (
     InvalidRequestError,
+    NotPrimaryError,
     NotReadyError,
     ShuttingDownError,
     ThrottledError,
@@ -402,6 +403,8 @@ class Api:
         self.replay_progress = 0.0
         """Set by the thread that replays the log, from 0 to 1: a float needs no lock."""
         self.draining = False
+        self.primary: str | None = None
+        """While this server is a standby: the address of the primary, empty where it is not known."""
         self.probe_auth = False
         self.scheme = "http"
         self.audit: Audit | None = None
@@ -514,7 +517,7 @@ class Api:
                 refuse(exchange, error, self._clock.monotonic())
             return
         if engine is None:
-            refuse(exchange, NotReadyError(self.replay_progress), self._clock.monotonic())
+            refuse(exchange, self.not_serving(), self._clock.monotonic())
             return
         call = Call(exchange, engine, match.key, match.topic, self._clock.monotonic, self.waits, self._live)
         call.scheme = self.scheme
@@ -564,10 +567,16 @@ class Api:
         return self._keys.authenticate_stream(None, token, takes_keys=route.query_token)
 
     def _check_serving(self) -> None:
+        if self.draining or self.engine is None:
+            raise self.not_serving()
+
+    def not_serving(self) -> TopicsError:
+        """Why nothing but health and metrics is answered."""
         if self.draining:
-            raise ShuttingDownError()
-        if self.engine is None:
-            raise NotReadyError(round(self.replay_progress, 4))
+            return ShuttingDownError()
+        if self.primary is not None:
+            return NotPrimaryError(self.primary)
+        return NotReadyError(round(self.replay_progress, 4))
 
     def _count_in(self, call: Call) -> None:
         key = call.key

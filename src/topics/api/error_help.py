@@ -185,6 +185,16 @@ ERROR_HELP: dict[str, ErrorHelp] = {
         ),
         "retry with the same idempotency key; check the storage",
     ),
+    "lease_ended": ErrorHelp(
+        "`retry_after_ms`",
+        "the primary could not renew its lease in the backup storage; reads work, nothing was written",
+        "retry, or find the primary",
+    ),
+    "not_primary": ErrorHelp(
+        "`primary`: its URL or null",
+        "this server is a standby, or another one took over; nothing was done",
+        "send the request to the primary",
+    ),
     "disk_full": ErrorHelp(
         "`retry_after_ms`",
         "the disk is full; reads and deletes work",

@@ -41,6 +41,9 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     webhook_calls: int = 0
     webhook_failures: int = 0
     search: SearchStats = msgspec.field(default_factory=SearchStats)
+    primary_term: int = 0
+    lease_left_ms: int = 0
+    lease_failures: int = 0
 
 
 def server_summary(state: ServerState) -> dict[str, object]:
@@ -267,6 +270,13 @@ class Snapshot(Collector):
         yield _gauge("topics_ready", "1 when requests are served, 0 during recovery and shutdown.", state.ready)
         yield _gauge("topics_recovery_progress", "Progress of the log replay, 0 to 1.", state.recovery_progress)
         yield _gauge("topics_uptime_ms", "Milliseconds since the server started.", state.uptime_ms)
+        yield _gauge(
+            "topics_primary_term", "Term of this primary; 0 without a lease, as on a standby.", state.primary_term
+        )
+        yield _gauge(
+            "topics_lease_left_ms", "Time for which writes are accepted without a renewal.", state.lease_left_ms
+        )
+        yield _counter("topics_lease_failures", "Failed renewals of the lease.", state.lease_failures)
         yield _gauge("topics_sse_connections", "Open event streams and WebSockets.", state.sse_connections)
         yield _gauge("topics_watch_sessions", "Watch sessions.", state.watch_sessions)
         leases = state.queue_leases_in_flight

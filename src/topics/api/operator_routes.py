@@ -25,7 +25,8 @@ from topics.api.v1.routes import StreamsApi
 from topics.api.v1.subscriptions import WebhookCaller
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
-from topics.model.errors import InvalidRequestError, NotReadyError, ShuttingDownError, quoted
+from topics.model.errors import InvalidRequestError, TopicsError, quoted
+from topics.ops.failover.lease_keeper import LeaseKeeper
 from topics.system.clock import Clock
 from topics.system.fair_scheduler import Task
 from topics.system.process import process_numbers
@@ -116,6 +117,8 @@ class OpsHandlers:
         self.api: Api
         self.http: HttpServer | None = None
         self.live: Live | None = None
+        self.lease: LeaseKeeper | None = None
+        """The lease of the primary, where one is asked for and held."""
         self.pipeline_state: Callable[[], PipelineAnswer] = no_pipeline
         """Called by the supervisor of the pipeline."""
         self.console = Pages(CONSOLE)
@@ -129,7 +132,10 @@ class OpsHandlers:
     def routes(self) -> Routes:
         """Every route of the server; the description is made of the same table."""
         health = Operation("health", "Whether the process answers at all.", {200: HealthAnswer})
-        ready = Operation("ready", "Whether it serves.", {200: ReadyAnswer}, ("not_ready", "shutting_down"))
+        ready = Operation(
+            "ready", "Whether it serves.", {200: ReadyAnswer},
+            ("not_ready", "shutting_down", "not_primary", "lease_ended"),
+        )  # fmt: skip
         by_topic = Parameter(
             "topics", {"type": "boolean"}, "Whether the answer has the series of topics. Default: true."
         )
@@ -187,8 +193,8 @@ class OpsHandlers:
         exchange.respond(200, b'{"ok":true}')
 
     def ready(self, exchange: Exchange) -> None:
-        api = self.api
-        if api.engine is not None and not api.draining:
+        api, lost = self.api, self._lost_lease()
+        if api.engine is not None and not api.draining and lost is None:
             answer = ReadyAnswer(
                 status="read_only" if api.engine.read_only_shards else "ready",
                 wal_replay_complete=True,
@@ -197,11 +203,22 @@ class OpsHandlers:
                 read_only_shards=api.engine.read_only_shards,
                 disk_full=api.engine.disk_full,
                 backup_lag_ms=api.engine.backups.lag_ms,
+                primary_term=None if self.lease is None else self.lease.term,
             )
             exchange.respond(200, _encode(answer))
             return
-        error = ShuttingDownError() if api.draining else NotReadyError(round(api.replay_progress, 4))
+        error = api.not_serving() if lost is None else lost
         exchange.respond(status_of(error), render_error(error), "application/json", error_headers(error))
+
+    def _lost_lease(self) -> TopicsError | None:
+        """Why this server may not take writes, where that is because of the lease."""
+        if self.lease is None or self.api.draining:
+            return None
+        try:
+            self.lease.check()
+        except TopicsError as error:
+            return error
+        return None
 
     def metrics(self, exchange: Exchange) -> None:
         engine = self.api.engine
@@ -215,6 +232,9 @@ class OpsHandlers:
             webhook_calls=0 if self._webhooks is None else self._webhooks.calls,
             webhook_failures=0 if self._webhooks is None else self._webhooks.failures,
             search=self._streams.search_stats(),
+            primary_term=0 if self.lease is None else self.lease.term,
+            lease_left_ms=0 if self.lease is None else self.lease.left_ms,
+            lease_failures=0 if self.lease is None else self.lease.failures,
         )
         key = match_of(exchange.head).key
         prefixes = key.prefixes

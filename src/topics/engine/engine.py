@@ -38,7 +38,7 @@ from topics.engine.sealing import Sealer
 from topics.engine.stats import EngineStats, collect_stats
 from topics.engine.topic import RunReader, Segment, Topic
 from topics.engine.topic_admin import Controller, Put, wait_for_drop
-from topics.engine.write_path import Gate
+from topics.engine.write_path import Gate, PrimaryLease
 from topics.log.frame import FrameKind, encode_config_change
 from topics.log.fs import KEEPS_DELETES, FileSystem, FolderLock, is_full
 from topics.log.group_commit import Shard
@@ -444,6 +444,14 @@ class Engine(EngineView):
         self._runner.start(job)
 
     # Operations
+
+    def hold_lease(self, lease: PrimaryLease) -> None:
+        """Writes are acknowledged only while the lease is held. Called before `start`."""
+        self.core.path.lease = lease
+
+    def ship_rest(self, done: Callable[[object], None]) -> None:
+        """Ships what is logged by now; `done` is told when it is in the backup storage."""
+        self.core.path.remote.hold(done, None)
 
     @property
     def committing(self) -> bool:

@@ -118,6 +118,19 @@ class RemoteOptions(Protocol):
     def remote_timeout_ms(self) -> int: ...
 
 
+class PrimaryLease(Protocol):
+    """The lease that lets this server acknowledge writes (`ops.failover.lease_keeper`)."""
+
+    def check(self) -> None:
+        """Raises unless it is held."""
+
+    def announce(self, lineage: str) -> None:
+        """A takeover restores from these backups from now on. Blocks; raises where that is not so."""
+
+    def suspect(self) -> None:
+        """Somebody else seems to have it."""
+
+
 class EngineState(Protocol):
     """The part of `EngineCore` that `engine.write_path` asks and changes."""
 
@@ -360,6 +373,8 @@ class WritePath:
             engine.steady, options.remote_timeout_ms, options.backup_dir is not None, options.restoring
         )
         """Acknowledgements of class `remote`."""
+        self.lease: PrimaryLease | None = None
+        """None where no other server may take over."""
 
     # May it be done?
 
@@ -379,6 +394,8 @@ class WritePath:
             raise TopicNotFoundError(topic.name)
         if rules.remote:
             self.remote.check()
+        if self.lease is not None:
+            self.lease.check()
         if engine.quiet:
             engine.begin()
         engine.shards[topic.shard].check_open(patient=patient, frees=frees, overtakes=overtakes)

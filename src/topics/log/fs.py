@@ -101,6 +101,10 @@ class FileSystem(Protocol):
         """Replaces `target` in one step."""
         ...
 
+    def link(self, source: str, target: str) -> None:
+        """Gives a file a second name, in one step. Raises FileExistsError where that name is taken."""
+        ...
+
     def remove(self, path: str) -> None: ...
 
     def remove_dir(self, path: str) -> None:

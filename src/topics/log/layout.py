@@ -2,6 +2,7 @@
 
 .topics.lock                     held while a server runs; names its process
 machine                          what the last server left behind: its boot, and how far it may have come
+lease-holder                     names this folder in the lease of the primary
 reserve                          room kept back for a full disk; its content means nothing
 wal/shard-NN/<16 digits>.wal     the log, one folder a shard, files numbered from 1
 meta/snapshot-<16 digits>.bin    the newest full snapshot and the ones that add to it
@@ -66,6 +67,10 @@ class Layout(NamedTuple):
     @property
     def machine(self) -> str:
         return f"{self.root}/machine"
+
+    @property
+    def lease_holder(self) -> str:
+        return f"{self.root}/lease-holder"
 
     @property
     def reserve(self) -> str:

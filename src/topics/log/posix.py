@@ -269,6 +269,9 @@ class PosixFileSystem:
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
 
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
+
     def remove(self, path: str) -> None:
         os.remove(path)
 

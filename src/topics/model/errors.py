@@ -37,6 +37,8 @@
     │   ├── AppendTimeoutError            append_timeout             look whether it is there before sending it again
     │   ├── ColdStoreUnavailableError     cold_store_unavailable     nothing is lost: newer records still answer
     │   ├── RemoteUnavailableError        remote_unavailable         send it again with the same idempotency key
+    │   ├── NotPrimaryError               not_primary                send it to the primary, `detail.primary`
+    │   ├── LeaseEndedError               lease_ended                wait until it is renewed, or find the primary
     │   ├── DiskFullError                 disk_full                  delete something, or wait until there is room
     │   ├── SystemBusyError               system_busy
     │   ├── SearchUnavailableError        search_unavailable         everything but searching works
@@ -449,6 +451,19 @@ class RemoteUnavailableError(RetryLaterError):
         )
 
 
+class LeaseEndedError(RetryLaterError):
+    """The lease of the primary could not be renewed in the backup storage. Reads still work. Nothing was written."""
+
+    code = "lease_ended"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this server could not renew its lease in the backup storage, and another one may be the primary. "
+            "Nothing was written; send the request again, or find the primary with GET /v0/ready",
+            retry_after_ms=1000,
+        )
+
+
 class DiskFullError(RetryLaterError):
     """The disk has no room for more. Nothing is lost, and deletes are still taken: they make room."""
 
@@ -605,6 +620,16 @@ class BackupFailedError(RetryLaterError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the backup failed: {why}. Earlier backups are unchanged")
+
+
+class NotPrimaryError(RetryLaterError):
+    """Another server is the primary, or this one is a standby. Nothing was read or written."""
+
+    code = "not_primary"
+
+    def __init__(self, primary: str) -> None:
+        where = f"Send the request to {primary}" if primary else "Find the primary with GET /v0/ready"
+        super().__init__(f"this server is not the primary. {where}", primary=primary or None)
 
 
 class BackupTargetError(TopicsError):

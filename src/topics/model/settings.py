@@ -217,6 +217,14 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     cold_cache_bytes: Annotated[int, _number("Local cache of segments of an object store.")] = GIB
 
     backup_dir: Annotated[str | None, _text("Backup storage: folder or object store URL; servers may share it.")] = None
+    primary_lease_ms: Annotated[
+        int,
+        _number("Lease of the primary in the backup storage, so that a standby can take over; 0 is none.", 0, 600_000),
+    ] = 0
+    standby: Annotated[_Switch, _text("Wait for the lease of the primary, then take over.")] = "0"
+    advertise_url: Annotated[
+        str | None, _text("URL of this server for clients of other servers; unset is the bound address.")
+    ] = None
 
     full_disk_reserve_bytes: Annotated[
         int,

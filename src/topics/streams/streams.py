@@ -310,5 +310,5 @@ def _within(prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:
 
 def _was_seen(topic: Topic, loss: Tombstone) -> bool:
     """Whether an offset lies behind entries that the stream had before it came back from a backup without them."""
-    skipped = [lost for lost in topic.lost or () if lost.reason is LossReason.RESTORED]
+    skipped = [lost for lost in topic.lost or () if lost.reason in (LossReason.RESTORED, LossReason.FAILOVER)]
     return any(lost.from_seq < loss.gap_from <= lost.to_seq for lost in skipped)

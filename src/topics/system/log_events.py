@@ -193,6 +193,21 @@ SERVER_EVENTS = (
     ),
     LogEvent(
         "warning",
+        ("lease renewal failed",),
+        "check the backup storage: writes are refused after `left_ms`",
+    ),
+    LogEvent(
+        "error",
+        ("primary lease lost",),
+        "none: another server took over, and this process ends",
+    ),
+    LogEvent(
+        "warning",
+        ("took over", "old data folder set aside"),
+        "find out why the last primary failed; see [failover](failover.md#events)",
+    ),
+    LogEvent(
+        "warning",
         ("log shipping failed",),
         "see `error`; retried, see `topics_backup_lag_ms`",
     ),

@@ -362,6 +362,17 @@ class FakeDisk:
             check_rename(node, replaced, new_folder, target)
             change_names((old_folder, old_name, None), (new_folder, new_name, node))
 
+    def link(self, source: str, target: str) -> None:
+        with self._change("link", f"{source} -> {target}"):
+            old_folder, old_name = self._place(source)
+            new_folder, new_name = self._place(target)
+            node = old_folder.child(old_name, source)
+            if isinstance(node, Folder):
+                raise os_error(errno.EPERM, source)
+            if new_name in new_folder.live:
+                raise os_error(errno.EEXIST, target)
+            change_names((new_folder, new_name, node))
+
     def remove(self, path: str) -> None:
         with self._change("remove", path):
             folder, name = self._place(path)

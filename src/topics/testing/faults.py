@@ -99,6 +99,10 @@ class FaultyFileSystem:
         self._change("rename", f"{source} -> {target}")
         self.inner.rename(source, target)
 
+    def link(self, source: str, target: str) -> None:
+        self._change("link", f"{source} -> {target}")
+        self.inner.link(source, target)
+
     def remove(self, path: str) -> None:
         self._change("remove", path)
         self.inner.remove(path)

@@ -42,6 +42,14 @@ class FolderStore:
     def put(self, name: str, pieces: Sequence[BytesLike]) -> None:
         self._call("put", name, lambda: self._write(name, b"".join(pieces)))
 
+    def put_new(self, name: str, data: bytes) -> None:
+        def put() -> None:
+            if self._fs.exists(self._path(name)):
+                raise FileExistsError(name)
+            self._write(name, data)
+
+        self._call("put_new", name, put)
+
     def remove(self, name: str) -> None:
         self._call("remove", name, lambda: self._remove(name))
 
@@ -57,7 +65,7 @@ class FolderStore:
             raise StoreUnavailable("it was sent away")
         try:
             return call()
-        except FileNotFoundError:
+        except (FileNotFoundError, FileExistsError):
             raise
         except OSError as error:
             raise StoreUnavailable(str(error)) from error

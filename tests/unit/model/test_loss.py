@@ -13,6 +13,7 @@ def test_the_reasons_are_a_closed_set() -> None:
         "source_trim",
         "crash",
         "restored",
+        "failover",
         "corrupt",
     ]
 

@@ -79,6 +79,12 @@ class RemoteStore:
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._ask(lambda: self._api.put(self._client(len(data)), name, data, use_multipart=False), missing=False)
 
+    def put_new(self, name: str, data: bytes) -> None:
+        client = self._client(len(data))
+        self._ask(
+            lambda: self._api.put(client, name, data, use_multipart=False, mode="create"), missing=False, taken=True
+        )
+
     def remove(self, name: str) -> None:
         try:
             self._ask(lambda: self._api.delete(self._client(0), name))
@@ -103,13 +109,18 @@ class RemoteStore:
             client = self._clients[steps] = _connect(self._url, call_s)
         return client
 
-    def _ask(self, call: Callable[[], T], missing: bool = True) -> T:
+    def _ask(self, call: Callable[[], T], missing: bool = True, taken: bool = False) -> T:
         """Calls, and sorts what goes wrong into the two errors there are.
 
-        Without `missing` there is nothing that could be missing but the bucket.
+        Without `missing` there is nothing that could be missing but the bucket. With `taken`, an object that is there
+        already is an error of its own.
         """
         try:
             return call()
+        except self._api.exceptions.AlreadyExistsError as error:
+            if taken:
+                raise FileExistsError(_first_sentence(error)) from None
+            raise StoreUnavailable(_first_sentence(error)) from None
         except FileNotFoundError as error:
             if missing and "NoSuchBucket" not in str(error) and "ContainerNotFound" not in str(error):
                 raise FileNotFoundError(_first_sentence(error)) from None

@@ -54,6 +54,10 @@ class ObjectStore(Protocol):
         """Makes these bytes, one after the other, the object, in one step."""
         ...
 
+    def put_new(self, name: str, data: bytes) -> None:
+        """Makes an object, in one step. Raises FileExistsError where there is one of that name."""
+        ...
+
     def remove(self, name: str) -> None:
         """Removes an object; a missing one is fine, as it is in every store."""
         ...
@@ -108,6 +112,9 @@ class GuardedStore:
 
     def put(self, name: str, pieces: Sequence[BytesLike]) -> None:
         self._call(lambda: self._inner.put(name, pieces))
+
+    def put_new(self, name: str, data: bytes) -> None:
+        self._call(lambda: self._inner.put_new(name, data))
 
     def remove(self, name: str) -> None:
         self._call(lambda: self._inner.remove(name))
@@ -204,6 +211,9 @@ class MeteredStore:
 
     def put(self, name: str, pieces: Sequence[BytesLike]) -> None:
         self._call("put", "puts", name, lambda: self._inner.put(name, pieces), sent=sum(map(len, pieces)))
+
+    def put_new(self, name: str, data: bytes) -> None:
+        self._call("put", "puts", name, lambda: self._inner.put_new(name, data), sent=len(data))
 
     def remove(self, name: str) -> None:
         self._call("delete", "deletes", name, lambda: self._inner.remove(name))

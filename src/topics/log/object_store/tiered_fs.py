@@ -14,6 +14,7 @@ Opening for reading fetches the object, because whoever opens one goes on to rea
 two. A rename is a copy and a removal. Cut short in between it leaves both, which a second attempt finds.
 """
 
+import contextlib
 import errno
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -217,6 +218,9 @@ class ObjectFileSystem:
         self._store.copy(source, target)
         self.remove(source)
 
+    def link(self, source: str, target: str) -> None:
+        raise OSError(errno.ENOTSUP, "an object has one name; see put_new", target)
+
     def remove(self, path: str) -> None:
         self._store.remove(path)
         if self.copies is not None:
@@ -260,6 +264,10 @@ class ObjectFileSystem:
             if self.copies is not None:
                 self.copies.keep_tail(path, kept)
         return kept
+
+    def put_new(self, path: str, data: bytes) -> None:
+        """Makes an object in one step; FileExistsError where there is one."""
+        self._store.put_new(path, data)
 
     def open_ranged(self, path: str) -> File:
         """For whoever reads a little of a large object."""
@@ -316,6 +324,10 @@ class TieredFileSystem:
         fs, inner = self._at(source)
         fs.rename(inner, self._at(target)[1])
 
+    def link(self, source: str, target: str) -> None:
+        fs, inner = self._at(source)
+        fs.link(inner, self._at(target)[1])
+
     def remove(self, path: str) -> None:
         fs, inner = self._at(path)
         fs.remove(inner)
@@ -349,6 +361,11 @@ class TieredFileSystem:
     def tail(self, path: str, length: int) -> bytes:
         """The last bytes of an object, from nearby where they are kept."""
         return self._far.tail(path.removeprefix(self._below), length)
+
+    def put_new(self, path: str, data: bytes, attempt: str) -> None:
+        """Makes a file of either tier that must not be there."""
+        fs, inner = self._at(path)
+        put_new(fs, inner, data, attempt)
 
     def open_ranged(self, path: str) -> File:
         """A file of either tier, of which no more is fetched than is read."""
@@ -384,6 +401,33 @@ def open_ranged(fs: FileSystem, path: str) -> File:
     if isinstance(fs, TieredFileSystem | ObjectFileSystem):
         return fs.open_ranged(path)
     return fs.open(path)
+
+
+def put_new(fs: FileSystem, path: str, data: bytes, attempt: str) -> None:
+    """Puts `data` at `path` durably and in one step, where nothing is yet; of several callers one succeeds (also known
+    as: conditional put). Raises FileExistsError where something is. Each `attempt` on a disk has a `.tmp` of its own.
+    """
+    if isinstance(fs, TieredFileSystem):
+        fs.put_new(path, data, attempt)
+        return
+    if isinstance(fs, ObjectFileSystem):
+        fs.put_new(path, data)
+        return
+    temporary = f"{path}.{attempt}.tmp"
+    folder = path.rpartition("/")[0] or "."
+    fs.make_dirs(folder)
+    try:
+        file = fs.open(temporary, create=True)
+        try:
+            file.write_whole([data])
+            file.sync()
+        finally:
+            file.close()
+        fs.link(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            fs.remove(temporary)
+    fs.sync_dir(folder)
 
 
 def tiered(near: FileSystem, root: str, store: ObjectStore, copies: LocalCopies | None = None) -> TieredFileSystem:

@@ -37,7 +37,7 @@ from xxhash import xxh3_64
 from topics.log.frame import Frame, FrameKind
 from topics.log.fs import BytesLike, FileSystem, add_checksum, check_json, map_file, read_whole, replace_file
 from topics.log.layout import Layout, is_object_store, number_in
-from topics.log.object_store.tiered_fs import open_ranged
+from topics.log.object_store.tiered_fs import open_ranged, put_new
 from topics.log.snapshot_files import SnapshotHead, TopicState, WalPosition, decode_topic, read_snapshot
 from topics.ops.backup.shipped_log import (
     Continuity,
@@ -254,6 +254,13 @@ class BackupDamaged(Exception):
         self.why = why
 
 
+class FencedError(OSError):
+    """Another server has taken over: the log that this one ships does not count any more."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"another server has taken over and ended the log with {name}")
+
+
 class BackupPlace:
     """The backups of one data folder below a root. One writer at a time; readers whenever they like."""
 
@@ -337,11 +344,19 @@ class BackupPlace:
         """Whether a backup is being taken, or was when its server stopped."""
         return self._fs.exists(self.path(_WRITING))
 
-    def ship(self, head: ShippedHead, spans: Sequence[BytesLike]) -> int:
-        """Writes an object of shipped log in one step, durably; how many bytes it has."""
+    def ship(self, head: ShippedHead, spans: Sequence[BytesLike], attempt: str | None = None) -> int:
+        """Writes an object of shipped log in one step, durably; how many bytes it has. With an `attempt`, which names
+        the writer, it is made only where none is: raises FencedError where a takeover has ended the log before."""
         name = ship_name(head.run, head.number)
         pieces = encode_shipped(head, spans)
-        if is_object_store(self.root):
+        if attempt is not None:
+            try:
+                put_new(self._fs, self.path(name), b"".join(pieces), attempt)
+            except FileExistsError:
+                if self._shipped_object(name).head.fence:
+                    raise FencedError(name) from None
+                # This writer made it, and the answer was lost: nobody else puts log here.
+        elif is_object_store(self.root):
             self.put(name, pieces)
         else:
             folder = self.path(name).rpartition("/")[0]
@@ -350,6 +365,28 @@ class BackupPlace:
                 self._ship_folders.add(folder)
             replace_file(self._fs, self.path(name), b"".join(pieces))
         return sum(map(len, pieces))
+
+    def fence(self, manifest: Manifest, term: int, attempt: str) -> None:
+        """Ends the log behind a backup for good: of what is shipped later nothing counts. Its writer finds out before
+        it acknowledges anything more."""
+        number, moment = manifest.first_shipped, manifest.moment
+        while True:
+            name = ship_name(manifest.run, number)
+            try:
+                head = self._shipped_object(name).head
+            except BackupDamaged:
+                if self._fs.exists(self.path(name)):
+                    raise
+                end = ShippedHead(
+                    lineage=self.lineage, run=manifest.run, number=number, confirmed=number - 1, moment=moment,
+                    spans=[], fence=term,
+                )  # fmt: skip
+                with contextlib.suppress(FileExistsError):
+                    put_new(self._fs, self.path(name), b"".join(encode_shipped(end, [])), attempt)
+                continue
+            if head.fence:
+                return
+            number, moment = number + 1, head.moment
 
     def withdraw(self, numbers: Iterable[int]) -> None:
         """Backups that do not count any more; their files are still there."""
@@ -409,6 +446,8 @@ class BackupPlace:
             name = ship_name(manifest.run, number)
             try:
                 head = self._shipped_object(name).head
+                if head.fence and whole and number == expected:
+                    break
                 confirmed = max(confirmed, head.confirmed)
                 whole = whole and number == expected
                 if whole:

@@ -284,6 +284,9 @@ class Backups:
         name, before = copier.place.lineage, last.number if last is not None else 0
         note_lineage(self._fs, self._core.layout, Lineage(name, before, manifest.number))
         copier.place.publish(manifest)
+        if self._core.path.lease is not None:
+            # Before any acknowledgement counts on it: a takeover looks nowhere else.
+            self._core.path.lease.announce(name)
         return manifest
 
     def _clean_up(self, copier: Copier, manifest: Manifest) -> None:

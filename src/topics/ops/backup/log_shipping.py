@@ -26,7 +26,7 @@ from topics.log.frame import Frame, read_frame
 from topics.log.fs import File, FileSystem
 from topics.log.layout import Layout, wal_file
 from topics.model.errors import ShuttingDownError, TopicsError
-from topics.ops.backup.backup_store import BackupDamaged, BackupPlace, Manifest
+from topics.ops.backup.backup_store import BackupDamaged, BackupPlace, FencedError, Manifest
 from topics.ops.backup.shipped_log import LogSpan, ShippedHead
 from topics.system.events import Event
 
@@ -211,7 +211,8 @@ class Shipping:
     @property
     def needs_backup(self) -> bool:
         """Whether only another backup lets log shipping begin, go on, or stay short."""
-        waits_for_first = self._stream is None and self._acks.waiting > 0
+        # A takeover restores backups, so a server with a lease has one as soon as it can.
+        waits_for_first = self._stream is None and (self._acks.waiting > 0 or self._core.path.lease is not None)
         return self.broken or waits_for_first or self._objects >= OBJECTS_MAX
 
     def mark(self, lineage: str) -> StreamMark | None:
@@ -356,6 +357,9 @@ class Shipping:
                 self._fail(error)
             return
         except (OSError, TopicsError, BackupDamaged) as error:
+            lease = self._core.path.lease
+            if isinstance(error, FencedError) and lease is not None:
+                lease.suspect()
             if stream is self._stream:
                 self._failed.append(made)
                 self._fail(error)
@@ -390,7 +394,7 @@ class Shipping:
             lineage=stream.place.lineage, run=stream.run, number=made.number, confirmed=stream.confirmed,
             moment=made.moment, spans=spans,
         )  # fmt: skip
-        return stream.place.ship(head, pieces)
+        return stream.place.ship(head, pieces, None if self._core.path.lease is None else "ship")
 
     def _free(self, runner: JobRunner) -> None:
         self._idle.append(runner)

@@ -280,11 +280,12 @@ class Restore:
         options: EngineOptions,
         clock: Clock,
         entropy: Entropy,
+        reason: LossReason = LossReason.RESTORED,
     ) -> Restored:
-        """Steps 3 and 4."""
+        """Steps 3 and 4. `reason` is what readers of the skipped seqs are told."""
         options = msgspec.structs.replace(options, restoring=True, backup_dir=None)
         engine = Engine.recover(self._fs, options, clock, entropy)
-        topics = _finalize(engine, requested, gap)
+        topics = _finalize(engine, requested, gap, reason)
         engine.close_inline()
         if requested == ALL:
             # It takes the place of the folder that was lost, with the archive that this one left.
@@ -353,7 +354,7 @@ class Restore:
         self._progress(sum(map(len, pieces)))
 
 
-def _finalize(engine: Engine, requested: RequestedTopics, gap: int) -> list[RestoredTopic]:
+def _finalize(engine: Engine, requested: RequestedTopics, gap: int, reason: LossReason) -> list[RestoredTopic]:
     core = engine.core
     for name in [topic.name for topic in core.topics.values()]:
         if not requested.keeps(name):
@@ -365,7 +366,7 @@ def _finalize(engine: Engine, requested: RequestedTopics, gap: int) -> list[Rest
         lost: tuple[int, int] | tuple[None, None] = (None, None)
         # No client has a cursor in a system topic.
         if gap and topic.name not in INTERNAL_TOPICS:
-            core.applier.gap(topic, head + 1, head + gap, LossReason.RESTORED)
+            core.applier.gap(topic, head + 1, head + gap, reason)
             topic.staged_head, topic.ceiling, topic.ceiling_staged = topic.head, 0, 0
             grant(topic, core.reserve)
             lost = (head + 1, head + gap)

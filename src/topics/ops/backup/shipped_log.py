@@ -13,7 +13,8 @@ the run is the number of its first backup, and the first object has number 1.
 
 An object is written in one step, and never changed. Several are written at once, so a crash may leave a number out with
 later ones behind it: the log ends before the first that is missing. `confirmed` of a later object proves that it was
-there once, and then it is damage, as every object is that cannot be read.
+there once, and then it is damage, as every object is that cannot be read. A takeover ends the log of a run with an
+object that has `fence`; a primary with a lease makes objects with conditional puts, so it cannot pass that one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,8 @@ class ShippedHead(msgspec.Struct, frozen=True, kw_only=True):
     """Everything logged up to this moment is in this object and those before it. Frames above it may be there as well,
     but not all of them."""
     spans: list[LogSpan]
+    fence: int = 0
+    """The term of the server that took over (`ops.failover`); then nothing behind this object counts."""
 
 
 class ShippedObject(NamedTuple):

@@ -1,6 +1,8 @@
 """What every object store promises, checked over HTTP on a real one and on the fake alike; then the real one's own."""
 
+import contextlib
 import socket
+import threading
 import urllib.request
 from collections.abc import Callable
 from itertools import count
@@ -72,6 +74,34 @@ def test_a_missing_object_is_not_there(store: ObjectStore, ask: str) -> None:
         store.get_tail("topics/1/b.data", 4)
     with pytest.raises(FileNotFoundError):
         store.copy("topics/1/b.data", "topics/1/c.data")
+
+
+def test_a_new_object_is_made_where_none_is_and_never_replaces_one(store: ObjectStore) -> None:
+    store.put_new("lease/1", b"first")
+    with pytest.raises(FileExistsError):
+        store.put_new("lease/1", b"second")
+    assert bytes(store.get("lease/1")) == b"first"
+    store.remove("lease/1")
+    store.put_new("lease/1", b"third")
+    assert bytes(store.get("lease/1")) == b"third"
+
+
+def test_of_several_who_make_one_object_one_succeeds(store: ObjectStore) -> None:
+    if isinstance(store, FolderStore):
+        pytest.skip("it has one caller")
+    made: list[int] = []
+
+    def make(number: int) -> None:
+        with contextlib.suppress(FileExistsError, StoreUnavailable):
+            store.put_new("lease/1", b"%d" % number)
+            made.append(number)
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [bytes(store.get("lease/1"))] == [b"%d" % number for number in made]
 
 
 def test_removing_twice_is_removing(store: ObjectStore) -> None:

@@ -1,0 +1,1 @@
+"""Failover: the lease of the primary, and the takeover by a standby."""

@@ -1,0 +1,164 @@
+"""Lease of the primary: which server may acknowledge writes, decided by the backup storage (also known as: leader
+election, fencing).
+
+The lease is a row of numbered records at the place, `lease/<16 digits>.json` below its root. A record is made with a
+conditional put, so of two servers that make the same one, one succeeds. The highest number counts. Lower ones are
+removed, so a server that has made a record looks once more whether it is the highest: one that was asleep can make a
+number again that was removed.
+
+| a record is made by | with | when |
+|---|---|---|
+| the holder, to renew | the same term | every quarter of `lease_ms` |
+| the holder, to stop, or an operator | the same term, `released` | on a clean stop, `topics promote` |
+| another server, or a new process of the holder | the next term | the newest is released, or `lease_ms` old |
+
+Time. A holder may acknowledge until `lease_ms` less `margin_ms` after it *began* to make its newest record, by its own
+clock. Others wait `lease_ms` after they first *saw* that record, by theirs. The clocks need not agree on the time, only
+on how fast it passes, and the margin (an eighth) covers that and what was on its way when the lease ended. A monotonic
+clock that stands still while a machine is suspended breaks this assumption; class `remote` does not rely on it, because
+shipped log is made with conditional puts, too (`ops.failover.takeover`).
+
+This module decides, and does no input or output; `ops.failover.lease_keeper` does. `tests/property/
+test_lease_protocol.py` searches all states of two servers that follow it.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from topics.log.fs import add_checksum, check_json
+from topics.log.layout import number_in
+
+FORMAT = 1
+_MARGIN_PART = 8
+RENEWALS = 4
+"""So many times in `lease_ms` a holder renews."""
+
+
+class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
+    format: int = FORMAT
+    number: int
+    term: int
+    """Counts the processes that were the primary."""
+    holder: str
+    """The data folder of the primary."""
+    writer: str
+    """The process that made this record."""
+    address: str = ""
+    """The URL of the primary for clients and other servers."""
+    lease_ms: int
+    lineage: str = ""
+    """The backups that have the newest state; empty before the first one."""
+    lineage_term: int = 0
+    """The term in which these backups were made."""
+    released: bool = False
+    """Whether the next server need not wait."""
+
+
+_decoder = msgspec.json.Decoder(LeaseRecord)
+
+
+def encode_record(record: LeaseRecord) -> bytes:
+    return add_checksum(msgspec.json.encode(record))
+
+
+def decode_record(data: bytes) -> LeaseRecord:
+    """Raises ValueError for invalid records and for unknown formats."""
+    try:
+        record = _decoder.decode(check_json(data))
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+    if record.format != FORMAT:
+        raise ValueError(f"it has format {record.format}, and format {FORMAT} is known here")
+    return record
+
+
+def record_name(number: int) -> str:
+    return f"{number:016d}.json"
+
+
+def record_number(name: str) -> int | None:
+    """The number of a record by its name; None for other names."""
+    return number_in(name, "", ".json")
+
+
+def margin_ms(lease_ms: int) -> int:
+    """How much earlier than others expect it a holder stops."""
+    return max(lease_ms // _MARGIN_PART, 1)
+
+
+class Identity(NamedTuple):
+    """A process that wants to be the primary."""
+
+    holder: str
+    writer: str
+    address: str
+    lease_ms: int
+
+
+def taken(newest: LeaseRecord | None, who: Identity) -> LeaseRecord:
+    """The record that makes somebody the primary. The backups stay those of the last one until it has its own."""
+    return LeaseRecord(
+        number=1 if newest is None else newest.number + 1, term=1 if newest is None else newest.term + 1,
+        holder=who.holder, writer=who.writer, address=who.address, lease_ms=who.lease_ms,
+        lineage="" if newest is None else newest.lineage, lineage_term=0 if newest is None else newest.lineage_term,
+    )  # fmt: skip
+
+
+def renewed(own: LeaseRecord, lineage: str = "") -> LeaseRecord:
+    """The next record of the holder; `lineage` are its own backups, once they have its state."""
+    record = msgspec.structs.replace(own, number=own.number + 1)
+    return msgspec.structs.replace(record, lineage=lineage, lineage_term=own.term) if lineage else record
+
+
+def released(newest: LeaseRecord, writer: str) -> LeaseRecord:
+    """The record that ends a term early."""
+    return msgspec.structs.replace(newest, number=newest.number + 1, writer=writer, released=True)
+
+
+class LeaseWatch:
+    """How long a server has seen that the lease is not renewed."""
+
+    def __init__(self) -> None:
+        self.newest: LeaseRecord | None = None
+        self._seen_at = 0
+
+    def see(self, record: LeaseRecord | None, now_ms: int) -> None:
+        """The newest record; `now_ms` is the steady clock after it was read."""
+        if record is None or self.newest is None or record.number != self.newest.number:
+            self.newest, self._seen_at = record, now_ms
+
+    def is_over(self, now_ms: int) -> bool:
+        """Whether somebody else may take the next term."""
+        newest = self.newest
+        return newest is None or newest.released or now_ms - self._seen_at >= newest.lease_ms
+
+
+class HeldLease:
+    """The lease in the hands of its holder."""
+
+    def __init__(self, lease_ms: int) -> None:
+        self._lease_ms = lease_ms
+        self.record: LeaseRecord | None = None
+        self.until_ms: int | None = None
+        """Until then the holder may acknowledge, by its steady clock; None while it does not hold the lease."""
+        self._number = 0
+        self._asked_at = 0
+
+    def ask(self, record: LeaseRecord, now_ms: int) -> None:
+        """A record is about to be made. Of several attempts for one number the first one counts: it may have
+        succeeded without an answer, and then others have seen the record since."""
+        if record.number != self._number:
+            self._number, self._asked_at = record.number, now_ms
+
+    def confirm(self, record: LeaseRecord) -> None:
+        """The record that was asked for is the newest one."""
+        self.record = record
+        self.until_ms = self._asked_at + self._lease_ms - margin_ms(self._lease_ms)
+
+    def lose(self) -> None:
+        """Somebody else has made a newer record."""
+        self.until_ms = None
+
+    def is_valid(self, now_ms: int) -> bool:
+        return self.until_ms is not None and now_ms < self.until_ms

@@ -1,0 +1,122 @@
+"""Standby: a server that waits for the lease of the primary, and becomes the primary when it gets it.
+
+While it waits it has no engine: it answers requests with the address of the primary. A restart of the primary comes
+through here as well; it goes on with its own data folder unless another one had the lease meanwhile.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from topics.engine.core import EngineOptions
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.model.errors import TopicsError
+from topics.model.settings import SettingsError
+from topics.ops.failover.lease import RENEWALS, Identity, LeaseRecord, LeaseWatch
+from topics.ops.failover.lease_keeper import LeaseKeeper, LeasePlace
+from topics.ops.failover.takeover import Place, note_holder, read_holder, take_over
+from topics.system.clock import Clock
+from topics.system.entropy import Entropy
+
+_log = logging.getLogger(__name__)
+_TOKEN_BYTES = 8
+
+
+class Standby:
+    """The way of one process to the lease. Blocks, so it runs in a thread of its own; `stop` ends the wait."""
+
+    def __init__(
+        self, place: Place, fs: FileSystem, options: EngineOptions, address: str, lease_ms: int, clock: Clock,
+        entropy: Entropy, tell: Callable[[str | None], None],
+    ) -> None:  # fmt: skip
+        """`address` is the URL of this server for others. `tell` gets the address of another server that is the
+        primary, and None once this one is to be."""
+        self.stop = threading.Event()
+        self._place = place
+        self._leases = LeasePlace(place.fs, place.root)
+        self._fs = fs
+        self._options = options
+        self._layout = Layout(options.data_dir)
+        self._clock = clock
+        self._entropy = entropy
+        self._tell = tell
+        self._own = read_holder(fs, self._layout)
+        self._who = Identity(self._token(), self._token(), address, lease_ms)
+        """With the name that the data folder gets if its content comes from another primary."""
+        self._watch = LeaseWatch()
+        self._told: str | None = None
+
+    def become_primary(self, waits: bool) -> LeaseKeeper | None:
+        """The lease, with the data folder ready to be opened; None if it was stopped before.
+
+        Without `waits` another primary is an error: SettingsError. The lease is renewed from here on; it is released
+        if the takeover fails.
+        """
+        while not self.stop.is_set():
+            found = self._try(waits)
+            if found is None:
+                self.stop.wait(self._who.lease_ms / RENEWALS / 1000)
+                continue
+            keeper, newest = found
+            self._tell(None)
+            keeper.start()
+            try:
+                self._prepare(keeper, newest)
+            except BaseException:
+                keeper.release()
+                raise
+            return keeper
+        return None
+
+    def _prepare(self, keeper: LeaseKeeper, newest: LeaseRecord | None) -> None:
+        if newest is not None and newest.holder != keeper.record.holder:
+            take_over(
+                self._place, self._fs, newest, keeper.record, self._options, self._clock, self._entropy
+            )  # fmt: skip
+        _log.info("primary lease taken", extra={"term": keeper.term, "lease_ms": self._who.lease_ms})
+
+    def _try(self, waits: bool) -> tuple[LeaseKeeper, LeaseRecord | None] | None:
+        try:
+            newest = self._leases.newest()
+            self._watch.see(newest, self._steady())
+            continues = newest is None or newest.holder == self._own
+            if not self._watch.is_over(self._steady()):
+                assert newest is not None
+                if not continues:
+                    self._tell(newest.address)
+                if not continues and not waits:
+                    raise SettingsError(
+                        f"{newest.address or 'another server'} is the primary at {self._place.root}, in term "
+                        f"{newest.term}. Start this server with --standby to wait for its lease"
+                    )
+                self._say(f"the primary is {newest.address or newest.holder}, in term {newest.term}")
+                return None
+            if newest is not None and not continues and not newest.lineage:
+                self._say(f"the primary of term {newest.term} left no backup that can be taken over: start it again")
+                return None
+            who = self._who
+            if continues:
+                # Noted first: a crash behind it must not lose the name.
+                holder = self._own = self._own or who.holder
+                note_holder(self._fs, self._layout, holder)
+                who = who._replace(holder=holder)
+            keeper = LeaseKeeper(self._leases, who, self._steady)
+            return (keeper, newest) if keeper.take(newest) else None
+        except (OSError, TopicsError) as error:
+            if isinstance(error, SettingsError):
+                raise
+            self._say(f"the backup storage does not answer: {error}")
+            return None
+
+    def _say(self, why: str) -> None:
+        """Logs why it waits, once for each reason."""
+        if why != self._told:
+            self._told = why
+            _log.info("waiting for the primary lease", extra={"why": why})
+
+    def _steady(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    def _token(self) -> str:
+        return self._entropy.token(_TOKEN_BYTES).hex()

@@ -1,0 +1,350 @@
+"""The lease of the primary at a real place, and takeovers: whatever is cut short, acknowledged writes of class remote
+are in the state of the next primary."""
+
+import contextlib
+
+import msgspec
+import pytest
+
+from tests.crash.harness import dump
+from tests.unit.conftest import FSYNC, REMOTE, append, ask_append, put, read, values
+from tests.unit.ops.folders import OPTIONS, PLACE, back_up, start
+from topics.engine.engine import Engine
+from topics.log.fs import FileSystem
+from topics.log.layout import Layout
+from topics.model.errors import LeaseEndedError, NotPrimaryError, TopicsError
+from topics.model.seq_ranges import LossReason
+from topics.model.settings import SettingsError
+from topics.ops.failover.lease import Identity, LeaseRecord, decode_record, encode_record, released, taken
+from topics.ops.failover.lease_keeper import LeaseKeeper, LeasePlace
+from topics.ops.failover.standby import Standby
+from topics.ops.failover.takeover import GAP, Place, read_holder
+from topics.testing import (
+    NO_FAULTS,
+    FakeDisk,
+    FaultPlan,
+    FaultyFileSystem,
+    ManualClock,
+    PowerCut,
+    SeededEntropy,
+    Survival,
+)
+
+LEASE_MS = 4000
+FIRST, SECOND = "data", "other"
+
+
+def who(name: str) -> Identity:
+    return Identity(f"folder-{name}", f"process-{name}", f"http://{name}", LEASE_MS)
+
+
+def steady(clock: ManualClock) -> int:
+    return int(clock.monotonic() * 1000)
+
+
+def keeper(disk: FileSystem, clock: ManualClock, name: str) -> LeaseKeeper:
+    return LeaseKeeper(LeasePlace(disk, PLACE), who(name), lambda: steady(clock))
+
+
+class Machine:
+    """A server that wants to be the primary, without its loop and its threads."""
+
+    def __init__(self, disk: FileSystem, clock: ManualClock, folder: str, entropy: int) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._entropy = entropy
+        self.options = msgspec.structs.replace(OPTIONS, data_dir=folder, backup_ship_ms=1)
+        self.standby = Standby(
+            Place(disk, PLACE), disk, self.options, f"http://{folder}", LEASE_MS, clock, SeededEntropy(entropy),
+            lambda address: None,
+        )  # fmt: skip
+        self.lease: LeaseKeeper | None = None
+
+    def try_to_start(self, waits: bool = True) -> Engine | None:
+        found = self.standby._try(waits)
+        if found is None:
+            return None
+        self.lease, newest = found
+        self.standby._prepare(self.lease, newest)
+        engine = start(self._disk, self._clock, self.options, f"boot-{self._entropy}", self._entropy)
+        engine.hold_lease(self.lease)
+        return engine
+
+    def start(self) -> Engine:
+        engine = self.try_to_start()
+        assert engine is not None
+        return engine
+
+
+def primary(disk: FileSystem, clock: ManualClock) -> tuple[Machine, Engine]:
+    machine = Machine(disk, clock, FIRST, 1)
+    engine = machine.start()
+    back_up(engine)
+    put(engine, "orders", durability=REMOTE)
+    return machine, engine
+
+
+def wait_out(clock: ManualClock, machine: Machine) -> None:
+    """Looks at the lease, and waits until it is over for whoever looked."""
+    assert machine.try_to_start() is None
+    clock.advance(LEASE_MS)
+
+
+# The lease.
+
+
+def test_a_record_is_read_as_it_was_written_and_damage_is_found() -> None:
+    record = taken(None, who("a"))
+    assert decode_record(encode_record(record)) == record
+    with pytest.raises(ValueError, match="checksum"):
+        decode_record(encode_record(record).replace(b'"term":1', b'"term":7'))
+    with pytest.raises(ValueError, match="format 9"):
+        decode_record(encode_record(msgspec.structs.replace(record, format=9)))
+
+
+def test_of_two_servers_one_takes_the_lease() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    first, second = keeper(disk, clock, "a"), keeper(disk, clock, "b")
+    assert first.take(None)
+    assert not second.take(None)
+    first.check()
+    with pytest.raises(LeaseEndedError):
+        second.check()
+
+
+def test_writes_are_refused_before_others_may_take_the_lease() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    held = keeper(disk, clock, "a")
+    assert held.take(None)
+    clock.advance(LEASE_MS - LEASE_MS // 8 - 1)
+    held.check()
+    assert held.left_ms == 1
+    clock.advance(1)
+    with pytest.raises(LeaseEndedError):
+        held.check()
+    held.announce("0" * 16)
+    held.check()
+    assert held.left_ms == LEASE_MS - LEASE_MS // 8
+
+
+def test_a_clock_of_the_day_that_jumps_changes_nothing() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    held = keeper(disk, clock, "a")
+    assert held.take(None)
+    for jump in (600_000, -1_200_000):
+        clock.jump(jump)
+        held.check()
+
+
+def test_only_the_newest_record_stays_and_one_of_a_sleeper_does_not_count() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    place, asleep, awake = LeasePlace(disk, PLACE), keeper(disk, clock, "a"), keeper(disk, clock, "b")
+    assert asleep.take(None)
+    assert awake.take(place.newest())
+    awake.announce("0" * 16)
+    awake.announce("0" * 16)
+    assert disk.list_dir(f"{PLACE}/lease") == ["0000000000000004.json"]
+    with pytest.raises(NotPrimaryError) as lost:
+        asleep.announce("1" * 16)
+    assert lost.value.detail["primary"] == "http://b"
+    newest = place.newest()
+    assert newest is not None
+    assert (newest.number, newest.writer, newest.term) == (4, "process-b", 2)
+
+
+def test_a_renewal_whose_answer_was_lost_counts_from_its_first_attempt() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    faulty = FaultyFileSystem(disk, NO_FAULTS)
+    held = keeper(faulty, clock, "a")
+    assert held.take(None)
+    clock.advance(1000)
+    # The record gets its name, and what comes behind that fails.
+    faulty.plan = FaultPlan(call=faulty.calls + 1, lasting=True, only=frozenset({"sync_dir"}))
+    with pytest.raises(OSError, match="injected"):
+        held.announce("0" * 16)
+    faulty.plan = NO_FAULTS
+    clock.advance(1500)
+    held.announce("0" * 16)
+    assert held.record.lineage == "0" * 16
+    assert held.left_ms <= LEASE_MS - LEASE_MS // 8 - 1500
+
+
+def test_a_released_lease_is_taken_at_once() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    machine, engine = primary(disk, clock)
+    other = Machine(disk, clock, SECOND, 2)
+    assert other.try_to_start() is None
+    engine.close_inline()
+    assert machine.lease is not None
+    machine.lease.release()
+    assert values(other.start(), "orders") == []
+
+
+def test_a_released_record_of_an_operator_ends_the_term() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    machine, engine = primary(disk, clock)
+    place = LeasePlace(disk, PLACE)
+    newest = place.newest()
+    assert newest is not None
+    assert place.make(released(newest, "operator")) is not None
+    assert machine.lease is not None
+    with pytest.raises(NotPrimaryError) as lost:
+        machine.lease.announce("0" * 16)
+    assert lost.value.detail["primary"] is None, "nobody knows yet who is next"
+    assert Machine(disk, clock, SECOND, 2).start() is not None
+    with pytest.raises(TopicsError):
+        append(engine, "orders", 1)
+
+
+# Takeovers.
+
+
+def test_a_second_server_without_standby_is_refused_with_the_address_of_the_primary() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    primary(disk, clock)
+    with pytest.raises(SettingsError, match="http://data is the primary"):
+        Machine(disk, clock, SECOND, 2).try_to_start(waits=False)
+
+
+def test_a_restart_goes_on_with_its_own_folder_once_its_old_lease_is_over() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    _, engine = primary(disk, clock)
+    append(engine, "orders", 1)
+    put(engine, "local", durability=FSYNC)
+    append(engine, "local", 1)
+    left = disk.crash(Survival.EVERYTHING)
+    again = Machine(left, clock, FIRST, 2)
+    wait_out(clock, again)
+    engine = again.start()
+    assert again.lease is not None
+    assert again.lease.term == 2
+    assert (values(engine, "orders"), values(engine, "local")) == ([1], [1])
+    assert append(engine, "local", 2).first_seq == 2, "nothing was skipped"
+
+
+def test_a_takeover_has_what_was_acknowledged_and_tells_what_may_be_lost() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    _, engine = primary(disk, clock)
+    append(engine, "orders", 1, key="k")
+    put(engine, "local", durability=FSYNC)
+    append(engine, "orders", 2)
+    append(engine, "local", "lost")
+    other = Machine(disk, clock, SECOND, 2)
+    wait_out(clock, other)
+    engine = other.start()
+    back_up(engine)
+    assert values(engine, "orders") == [1, 2]
+    assert append(engine, "orders", 1, key="k").deduped
+    assert append(engine, "orders", 3).first_seq == 3 + GAP
+    told = read(engine, "orders", 2).tombstone
+    assert told is not None
+    assert (told.gap_from, told.gap_to, told.reason) == (3, 2 + GAP, LossReason.FAILOVER)
+
+
+def test_the_last_primary_acknowledges_nothing_behind_a_takeover_however_wrong_its_clock_is() -> None:
+    disk, clock, sleeping = FakeDisk(), ManualClock(), ManualClock()
+    machine, engine = primary(disk, sleeping)
+    append(engine, "orders", 1)
+    other = Machine(disk, clock, SECOND, 2)
+    wait_out(clock, other)
+    successor = other.start()
+    assert machine.lease is not None
+    machine.lease.check()
+    answers = ask_append(engine, "orders", "of the old primary")
+    assert not answers, "its clock says that the lease is valid, and the fence says no"
+    with pytest.raises(NotPrimaryError):
+        back_up(engine)
+    assert not answers
+    assert values(successor, "orders") == [1]
+    with pytest.raises(NotPrimaryError):
+        append(engine, "orders", 2)
+
+
+def test_an_old_folder_is_set_aside_as_it_was() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    _, engine = primary(disk, clock)
+    put(engine, "local", durability=FSYNC)
+    append(engine, "local", "not shipped")
+    engine.backups.shipping.close()
+    other = Machine(disk, clock, SECOND, 2)
+    wait_out(clock, other)
+    back_up(other.start())
+    left = disk.crash(Survival.EVERYTHING)
+    back = Machine(left, clock, FIRST, 3)
+    wait_out(clock, back)
+    engine = back.start()
+    assert back.lease is not None
+    assert left.exists(f"{FIRST}.before-term-3/wal")
+    assert read_holder(left, Layout(FIRST)) == back.lease.record.holder
+    assert engine.info("orders").count == 0
+
+
+def test_successors_that_never_had_a_backup_give_out_other_seqs() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    _, engine = primary(disk, clock)
+    put(engine, "local", durability=FSYNC)
+    back_up(engine)
+    seqs = []
+    for number, folder in ((2, SECOND), (3, "third")):
+        machine = Machine(disk, clock, folder, number)
+        wait_out(clock, machine)
+        seqs.append(append(machine.start(), "local", 1).first_seq)
+    assert seqs == [GAP + 1, 2 * GAP + 1]
+
+
+def test_a_primary_without_a_backup_is_not_taken_over() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    Machine(disk, clock, FIRST, 1).start()
+    other = Machine(disk, clock, SECOND, 2)
+    wait_out(clock, other)
+    assert other.try_to_start() is None
+
+
+@pytest.mark.parametrize("ending", [Survival.EVERYTHING, Survival.NOTHING, Survival.TORN, Survival.SCATTERED])
+def test_a_takeover_that_stops_at_any_call_is_made_by_the_next_start(ending: Survival) -> None:
+    def begun() -> tuple[FakeDisk, ManualClock, Machine]:
+        disk, clock = FakeDisk(), ManualClock()
+        _, engine = primary(disk, clock)
+        append(engine, "orders", 1, 2)
+        append(engine, "orders", 3)
+        other = Machine(disk, clock, SECOND, 2)
+        wait_out(clock, other)
+        return disk, clock, other
+
+    disk, _, other = begun()
+    first = disk.call_count
+    expected = dump(other.start())
+    last = disk.call_count
+    for call in range(first + 1, last + 1, 5):
+        disk, clock, other = begun()
+        disk.stop_before = call
+        with contextlib.suppress(PowerCut):
+            other.start()
+        left = disk.crash(ending, call)
+        again = Machine(left, clock, SECOND, 3)
+        if again.lease is None and (engine := again.try_to_start()) is None:
+            clock.advance(LEASE_MS)
+            engine = again.try_to_start()
+        assert engine is not None, call
+        assert values(engine, "orders") == [1, 2, 3], call
+    assert expected
+
+
+def test_a_damaged_lease_is_not_taken() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    primary(disk, clock)
+    (name,) = disk.list_dir(f"{PLACE}/lease")
+    file = disk.open(f"{PLACE}/lease/{name}", write=True)
+    file.write_at(20, b"x")
+    file.close()
+    other = Machine(disk, clock, SECOND, 2)
+    with pytest.raises(OSError, match="cannot be read"):
+        LeasePlace(disk, PLACE).newest()
+    clock.advance(LEASE_MS)
+    assert other.try_to_start() is None
+
+
+def test_records_have_no_field_that_a_reader_of_this_release_does_not_know() -> None:
+    assert set(LeaseRecord.__struct_fields__) == {
+        "format", "number", "term", "holder", "writer", "address", "lease_ms", "lineage", "lineage_term", "released",
+    }  # fmt: skip
