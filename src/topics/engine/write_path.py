@@ -392,10 +392,10 @@ class WritePath:
         if rules.closing or (rules.created and engine.topics.get(topic.id) is not topic and not engine.exists(topic)):
             # The frame that deletes it must be its last.
             raise TopicNotFoundError(topic.name)
-        if rules.remote:
-            self.remote.check()
         if self.lease is not None:
             self.lease.check()
+        if rules.remote:
+            self.remote.check()
         if engine.quiet:
             engine.begin()
         engine.shards[topic.shard].check_open(patient=patient, frees=frees, overtakes=overtakes)
