@@ -405,7 +405,7 @@ def open_ranged(fs: FileSystem, path: str) -> File:
 
 def put_new(fs: FileSystem, path: str, data: bytes, attempt: str) -> None:
     """Puts `data` at `path` durably and in one step, where nothing is yet; of several callers one succeeds (also known
-    as: conditional put). Raises FileExistsError where something is. Each `attempt` on a disk has a `.tmp` of its own.
+    as: conditional put). Raises FileExistsError where something is. Each `attempt` on a disk has another `.tmp`.
     """
     if isinstance(fs, TieredFileSystem):
         fs.put_new(path, data, attempt)

@@ -24,7 +24,7 @@ _TOKEN_BYTES = 8
 
 
 class Standby:
-    """The way of one process to the lease. Blocks, so it runs in a thread of its own; `stop` ends the wait."""
+    """The way of one process to the lease. Blocks, so it runs in a separate thread; `stop` ends the wait."""
 
     def __init__(
         self, place: Place, fs: FileSystem, options: EngineOptions, address: str, lease_ms: int, clock: Clock,
