@@ -204,7 +204,7 @@ SERVER_EVENTS = (
     LogEvent(
         "warning",
         ("took over", "old data folder set aside"),
-        "find out why the last primary failed; see [failover](failover.md#events)",
+        "find out why the last primary failed",
     ),
     LogEvent(
         "warning",
