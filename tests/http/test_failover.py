@@ -194,9 +194,9 @@ def test_a_primary_that_was_paused_adds_nothing_to_the_history_and_ends(pair: Pa
     paused.kill()
     paused.start()
     assert request([standby.url], "GET", "/v0/topics/orders").status_code == 200
-    answer = ready(paused)
-    assert answer is not None
-    assert (answer.status_code, answer.json()["error"]["detail"]["primary"]) == (421, standby.url)
+    found = ready(paused)
+    assert found is not None
+    assert (found.status_code, found.json()["error"]["detail"]["primary"]) == (421, standby.url)
 
 
 def test_a_clean_stop_and_promote_hand_over_at_once_and_lose_nothing(pair: Pair) -> None:
