@@ -143,6 +143,17 @@ def status(server: LiveServer) -> dict[str, Any]:
     return body
 
 
+def check_details(server: LiveServer, manifest: IndexManifest) -> None:
+    """That uploads of the pipeline, fetches of the server, objects and local copies are reported."""
+    details = httpx.get(f"{server.url}/v1/stream/logs/_details").json()
+    requests = {one["artifact"]: one for one in details["object_store_requests"]["by_artifact"]}["bundled_companion"]
+    assert int(requests["puts"]) == manifest.uploads >= len(manifest.files) <= int(requests["gets"])
+    storage, nbytes = details["storage"], sum([file.bytes for file in manifest.files])
+    assert storage["object_storage"]["bundled_companion_object_count"] == len(manifest.files)
+    assert int(storage["object_storage"]["indexes_bytes"]) > nbytes
+    assert storage["local_storage"]["companion_cache_bytes"] == str(nbytes)
+
+
 def test_index_files_in_a_cold_folder_answer_as_those_in_the_data_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,6 +192,7 @@ def test_index_files_in_an_object_store_answer_from_a_bounded_cache(
         restart(server)
         assert answers(server) == (expected(), 6 * len(QUERIES))
         assert fetches(server) == {"ok": count}
+        check_details(server, cold.manifest())
         # A cache that a start empties, so the store has to be asked for companions; entries that were read are nearby.
         restart(server)
         assert len(httpx.get(f"{server.url}/v1/stream/logs", timeout=60).json()) == ENTRIES
