@@ -21,32 +21,41 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / ".screenshots"
 IMAGES = ROOT / "docs" / "images"
 PICTURES = {
-    "console": "picture-gap-light",
-    "overview": "picture-overview-light",
-    "queue": "picture-queue-light",
-    "consumer": "picture-consumer-light",
-    "routers": "picture-routers-light",
-    "schema": "picture-schema-light",
-    "search": "picture-search-light",
-    "dark": "picture-search-dark",
+    "console": ("picture-gap-light",),
+    "overview": ("picture-overview-light",),
+    "queue": ("picture-queue-light",),
+    "consumer": ("picture-consumer-light",),
+    "routers": ("picture-routers-light",),
+    "schema": ("picture-schema-light",),
+    "search": ("picture-search-light",),
+    "dark": ("picture-search-dark",),
+    "phone": ("pocket-overview-light", "pocket-gap-light", "pocket-search-light"),
 }
-"""The name in docs/images, and that of the test's screenshot."""
+"""The name in docs/images, and the screenshots of the tests that stand in it side by side."""
 
 Pixels = npt.NDArray[np.uint8]
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _COLOURS = 256
+_GAP = 24
+"""Points between the screenshots of one picture."""
 
 
 def main() -> None:
-    missing = [name for name in PICTURES.values() if not (KEPT / f"{name}.png").exists()]
+    missing = [name for names in PICTURES.values() for name in names if not (KEPT / f"{name}.png").exists()]
     if missing:
         sys.exit(f"the browser tests have kept no {', '.join(missing)}; `make pictures` runs them first")
     IMAGES.mkdir(exist_ok=True)
-    for name, source in PICTURES.items():
-        before = (KEPT / f"{source}.png").read_bytes()
-        after = written(*palette_of(pixels_of(before)))
+    for name, sources in PICTURES.items():
+        before = [(KEPT / f"{source}.png").read_bytes() for source in sources]
+        after = written(*palette_of(side_by_side([pixels_of(png) for png in before])))
         (IMAGES / f"{name}.png").write_bytes(after)
-        print(f"docs/images/{name}.png: {len(before) / 1024:.0f} KB, now {len(after) / 1024:.0f} KB")
+        print(f"docs/images/{name}.png: {sum(map(len, before)) / 1024:.0f} KB, now {len(after) / 1024:.0f} KB")
+
+
+def side_by_side(pictures: list[Pixels]) -> Pixels:
+    """Pictures of one height in a row, with white between them."""
+    gap = np.full((len(pictures[0]), _GAP, 3), 255, np.uint8)
+    return np.hstack([part for picture in pictures for part in (gap, picture)][1:])
 
 
 def pixels_of(png: bytes) -> Pixels:

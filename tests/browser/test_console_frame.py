@@ -60,6 +60,8 @@ def test_charts_have_axes_and_the_history_of_the_server(browser: Browser, sample
         expect(chart.locator(".axis-y span")).to_have_count(3)
         expect(chart.locator(".axis-y span").last).to_have_text("0")
         expect(chart.locator(".axis-x span").last).to_have_text(re.compile(r"^\d\d:\d\d:\d\d$"))
+        sent = page.locator(".card", has=page.get_by_role("heading", name="Bytes sent per second"))
+        expect(sent.locator(".axis-y span").first).to_have_text(re.compile(r"^(1|2|5)0{0,3}(\.0)? (B|KiB|MiB)"))
         page.get_by_label("Time range").select_option("1 day")
         expect(chart.locator(".axis-x span").last).to_have_text(re.compile(r"\d\d:\d\d$"))
         assert "range=86400" in page.url

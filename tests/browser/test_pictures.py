@@ -7,10 +7,11 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from tests.browser.chromium import keep, visit
 from tests.browser.sample import fill_queue, fill_streams
+from tests.browser.test_console_phone import too_wide
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import DOCS, PAGES
 from tools.demo import Demo
@@ -37,6 +38,7 @@ def overview(page: Page) -> None:
     # Charts grow by a point a second, and some should be there.
     line = page.locator(".chart path.line").first
     expect(line).to_have_attribute("d", re.compile(r"^(?:[ML][^ML]*){25,}$"), timeout=120_000)
+    expect(page.locator(".figures")).not_to_contain_text("…")
 
 
 def gap(page: Page) -> None:
@@ -70,6 +72,11 @@ STOPS = {
 }
 
 
+# What a phone shows, at its width.
+POCKET: ViewportSize = {"width": 360, "height": 740}
+POCKET_STOPS = ("overview", "gap", "search")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_busy_console_is_worth_a_picture(browser: Browser, busy: LiveServer, theme: str) -> None:
@@ -81,6 +88,19 @@ def test_a_busy_console_is_worth_a_picture(browser: Browser, busy: LiveServer, t
             keep(page, f"picture-{name}-{theme}")
 
 
+@pytest.mark.slow
+def test_a_busy_console_fits_a_phone(browser: Browser, busy: LiveServer) -> None:
+    with visit(browser, f"{busy.url}/console", viewport=POCKET, has_touch=True) as page:
+        for name in POCKET_STOPS:
+            place, ready = STOPS[name]
+            page.goto(f"{busy.url}/console#/{place}")
+            expect(page.get_by_role("heading", level=1)).to_be_visible()
+            ready(page)
+            assert too_wide(page) == []
+            page.evaluate("document.querySelector('.page').scrollTop = 0")
+            keep(page, f"pocket-{name}-light")
+
+
 def test_the_pictures_of_the_docs_are_those_that_are_made_and_are_small() -> None:
     there = {path.stem: path for path in IMAGES.glob("*.png")}
     assert there.keys() == PICTURES.keys()
@@ -90,7 +110,7 @@ def test_the_pictures_of_the_docs_are_those_that_are_made_and_are_small() -> Non
         assert f"images/{name}.png)" in shown, f"no page shows {name}"
         assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert {path.parent for path in DOCS.rglob("*.png")} == {IMAGES}
-    assert {source.split("-")[1] for source in PICTURES.values()} <= STOPS.keys()
+    assert {source.split("-")[1] for sources in PICTURES.values() for source in sources} <= STOPS.keys()
 
 
 def test_a_picture_with_few_colours_is_the_same_when_it_is_written_small(browser: Browser, tmp_path: Path) -> None:

@@ -29,9 +29,13 @@ export function spark(label, { slots = 60, least = 1 } = {}) {
   };
 }
 
-/** The smallest round number that is not below `value`: 1, 2 or 5 times a power of ten. */
-export function roundUp(value) {
+/** The smallest round number that is not below `value`: 1, 2 or 5 times a power of ten; of bytes, in units of 1,024. */
+export function roundUp(value, isBytes = false) {
   if (!(value > 0)) return 1;
+  if (isBytes && value >= 1024) {
+    const unit = 1024 ** Math.floor(Math.log2(value) / 10);
+    return unit * roundUp(value / unit);
+  }
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((one) => one * power).find((one) => one >= value * 0.999);
 }
@@ -39,7 +43,7 @@ export function roundUp(value) {
 const PARTS = 600;
 
 /** A line over time with both axes. `update({values, step_ms, end_ms})` draws it; a null is a gap in the line. */
-export function timeChart(label, shown) {
+export function timeChart(label, shown, isBytes = false) {
   const line = svg("path.line");
   const area = svg("path.area");
   const title = svg("title", label);
@@ -51,7 +55,7 @@ export function timeChart(label, shown) {
     element: h("div.time-chart", axisY, h("div.chart", drawing), axisX),
     update({ values, step_ms: step, end_ms: end }, span) {
       const points = thin(values);
-      const top = roundUp(points.reduce((most, one) => Math.max(most, one ?? 0), 0));
+      const top = roundUp(points.reduce((most, one) => Math.max(most, one ?? 0), 0), isBytes);
       const wide = Math.max(2, Math.ceil(span / step));
       const place = (at, value) => `${(W - ((values.length - 1 - at) / (wide - 1)) * W).toFixed(2)},${(H - (Math.max(0, value) / top) * H).toFixed(2)}`;
       const each = values.length / Math.max(1, points.length);

@@ -15,7 +15,8 @@ const HOME = { topic: "topics" };
 export function shell(app, { onleave }) {
   const links = new Map(ENTRIES.map(([page, text]) => [page, h("a", { href: `#/${page}` }, icon(page), h("span", text))]));
   const banner = h("p.banner", { role: "alert", hidden: true });
-  const main = h("main", { id: "main", tabindex: "-1" });
+  // Reachable by Tab, so that the keyboard scrolls a page without links, too.
+  const main = h("main", { id: "main", tabindex: "0" });
   const version = h("span.version");
   const menu = h("div.menu", { id: "menu" });
   const toggle = button("Menu", () => open(toggle.getAttribute("aria-expanded") !== "true"), { kind: "quiet menu-toggle", icon: "topics", "aria-expanded": "false", "aria-controls": "menu" });

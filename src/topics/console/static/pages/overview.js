@@ -25,7 +25,7 @@ export default async function render(context) {
   const attention = h("ul.attention");
   const first = h("div");
   const range = select(RANGES, Object.hasOwn(RANGES, context.query.get("range")) ? context.query.get("range") : "600", { "aria-label": "Time range", onchange: () => { context.note({ range: range.value }); history.load().catch(() => {}); } });
-  const charts = CHARTS.map(([name, title, shown]) => ({ name, chart: timeChart(title, shown), title }));
+  const charts = CHARTS.map(([name, title, shown]) => ({ name, chart: timeChart(title, shown, shown === bytes), title }));
   const history = new History(context, charts, () => Number(range.value));
   context.put("Overview",
     h("div.figures", Object.values(figures).map((one) => one.element)),

@@ -48,7 +48,7 @@ export default async function render(context) {
     h("div.beside", button("Copy a link", () => copy(location.href), { icon: "link", kind: "small" }), button("Export", () => exportHits(), { icon: "down", kind: "small" })),
     h("form.stack", { onsubmit: (event) => { event.preventDefault(); run(); } },
       h("div.row", h("div.grow.completes", q, suggestions), sort, h("button.button.primary", { type: "submit" }, "Search")),
-      h("div.row", told, h("span.grow"), explain, h("label", { for: "explain" }, "Explain"))),
+      h("div.row", told, h("label.tick", explain, "Explain"))),
     overTime, h("div.search-body", facets, h("div.stack", list, more)), explained);
   await run();
 

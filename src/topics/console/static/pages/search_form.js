@@ -33,7 +33,7 @@ export function searchForm({ name, registry, open }) {
   const list = table("Search fields to apply", [
     { title: "Field", class: "name", cell: ([key]) => key },
     { title: "Kind", cell: ([key, one]) => (typeof one === "string" ? select(KINDS, one, { "aria-label": `Kind of ${key}`, onchange: (event) => { rows.set(key, event.target.value); drawTime(); } }) : [badge(one.kind), h("span.soft.mono", ` ${one.bindings?.[0]?.jsonPointer ?? ""}`)]) },
-    { title: "", class: "number", cell: ([key]) => button("Remove", () => { rows.delete(key); draw(); }, { kind: "small", name: `Remove ${key}` }) },
+    { title: "Action", class: "number", cell: ([key]) => button("Remove", () => { rows.delete(key); draw(); }, { kind: "small", name: `Remove ${key}` }) },
   ]);
   const form = h("form.row", { onsubmit: (event) => { event.preventDefault(); add(); } }, h("div.grow", field("New field", added, "The names of nested members are joined with dots.")), field("Kind of the new field", addedKind), h("button.button", { type: "submit" }, "Add"));
   const apply = button("Apply", send, { kind: "primary" });
