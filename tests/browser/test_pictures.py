@@ -38,14 +38,14 @@ def overview(page: Page) -> None:
     # Charts grow by a point a second, and some should be there.
     line = page.locator(".chart path.line").first
     expect(line).to_have_attribute("d", re.compile(r"^(?:[ML][^ML]*){25,}$"), timeout=120_000)
-    expect(page.locator(".figures")).not_to_contain_text("…")
+    expect(page.locator(".figures")).not_to_contain_text("…", timeout=120_000)
 
 
 def gap(page: Page) -> None:
     expect(page.locator(".watermarks")).to_contain_text("100 of 100", timeout=120_000)
     expect(page.locator(".spark path.line[d*=L]").first).to_be_attached()
     page.locator(".tail").press("Home")
-    expect(page.locator(".gap")).to_contain_text("evicted to stay below the topic's cap")
+    expect(page.locator(".gap")).to_contain_text("evicted to stay below the topic's cap", timeout=120_000)
 
 
 def search(page: Page) -> None:
